@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::synthetic::write_tree;
-use evenkeel_model::host::{HostFacts, Softnet};
+use evenkeel_model::host::{HostFacts, Softnet, Unknown};
 use evenkeel_placement::{Finding, Judgement, judge, rules};
 use faults::{FAULTS, STRUCTURAL};
 use rand_core::{RngCore, SeedableRng};
@@ -225,7 +225,9 @@ fn missing_figures_are_unknown() {
     for text in [None, Some("1e308\n"), Some("-5\n")] {
         damage(&backlog, text);
         let judgement = judged(directory.path()).unwrap();
-        assert!(judgement.findings.iter().all(|finding| finding.rule != rule), "{text:?}");
+        // The loss is known without it, the fix is not.
+        let found = judgement.findings.iter().find(|finding| finding.rule == rule).unwrap();
+        assert!(found.remedy.changes.is_empty(), "{text:?}: {found:?}");
         let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule).unwrap();
         assert!(missed.why.contains("netdev_max_backlog"), "{text:?}: {}", missed.why);
         std::fs::write(&backlog, &whole).unwrap();
@@ -251,6 +253,40 @@ fn missing_figures_are_unknown() {
             std::fs::write(&file, &whole).unwrap();
         }
     }
+}
+
+/// Sysctls that a container hides: counted losses stay findings, their rules are named, and nothing is found that is not
+/// found with them.
+#[test]
+fn a_hidden_sysctl_hides_no_counted_loss() {
+    const LOSSES: [&str; 6] = [
+        "backlog-drops",
+        "softnet-squeezed",
+        "udp-receive-buffer",
+        "listen-overflow",
+        "conntrack-full",
+        "neighbours-full",
+    ];
+    let mut seen = BTreeSet::new();
+    for (name, _) in hosts::HOSTS {
+        let whole = host_with_faults(name);
+        let before = findings(&judge(&whole), &whole);
+        for path in whole.sysctls.keys() {
+            let mut facts = whole.clone();
+            facts.sysctls.remove(path);
+            facts.unknown.push(Unknown::new(format!("/proc/sys/{path}"), format!("no {path}")));
+            let judgement = judge(&facts);
+            let after = findings(&judgement, &facts);
+            assert!(after.is_subset(&before), "{name} without {path}: {after:?}");
+            for (rule, subject) in before.difference(&after) {
+                assert!(!LOSSES.contains(rule), "{name} without {path}: {rule} of {subject} is gone");
+            }
+            let missed = judgement.not_judged.iter().filter(|missed| missed.why.contains(path.as_str()));
+            let missed: BTreeSet<&str> = missed.map(|missed| missed.rule).collect();
+            seen.extend(after.iter().map(|(rule, _)| *rule).filter(|rule| missed.contains(rule)));
+        }
+    }
+    assert!(LOSSES.iter().all(|rule| seen.contains(rule)), "{seen:?}");
 }
 
 /// An answer that is no file: its path appears once, with the next step.

@@ -166,23 +166,20 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
 }
 
 fn time_wait(view: &View<'_>) -> Vec<Found> {
+    const MOST: &str = "net/ipv4/tcp_max_tw_buckets";
     const SHARE: f64 = 0.9;
     let overflows = view.facts.counter("TcpExt.TCPTimeWaitOverflow");
     let waiting = view.facts.counter("Sockstat.TCP.tw");
-    let Some(most) =
-        view.facts.sysctl_number("net/ipv4/tcp_max_tw_buckets").and_then(|most| u64::try_from(most).ok())
-    else {
-        return Vec::new();
-    };
-    let share = waiting as f64 / most.max(1) as f64;
+    let most = view.facts.sysctl_number(MOST).and_then(|most| u64::try_from(most).ok());
+    let share = most.map_or(0.0, |most| waiting as f64 / most.max(1) as f64);
     if overflows < FEWEST && (share < SHARE || waiting < FEWEST) {
         return Vec::new();
     }
     let text = format!(
-        "{} connections ended without TIME_WAIT; {} of {} places are in use (tcp_max_tw_buckets)",
+        "{} connections ended without TIME_WAIT; {}{} places are in use (tcp_max_tw_buckets)",
         count(overflows),
         count(waiting),
-        count(most)
+        most.map(|most| format!(" of {}", count(most))).unwrap_or_default()
     );
     let connections =
         view.facts.counter("Tcp.PassiveOpens").saturating_add(view.facts.counter("Tcp.ActiveOpens"));
@@ -193,12 +190,14 @@ fn time_wait(view: &View<'_>) -> Vec<Found> {
     let wanted = power_of_two(waiting.saturating_mul(2)).max(DEFAULT);
     let effect = "connections end unsafely: resets, and hangs of the other side";
     let entry = Found::measured(severity, "host", text, effect);
-    vec![if most < wanted {
-        entry.sysctl("net/ipv4/tcp_max_tw_buckets", wanted)
-    } else {
-        entry.advice(
+    vec![match most {
+        Some(most) if most < wanted => entry.sysctl(MOST, wanted),
+        Some(_) => entry.advice(
             "the limit is large enough for what waits now; fewer, longer connections make fewer of them",
-        )
+        ),
+        None => {
+            entry.advice("raise net.ipv4.tcp_max_tw_buckets; fewer, longer connections make fewer of them")
+        }
     }]
 }
 

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Unknown};
 use serde::Serialize;
 
 use super::needs::SPEED;
 use super::{Found, Rule, rules};
 use crate::{Basis, Finding, Severity, View};
+
+const SYSCTLS: &str = "/proc/sys/";
 
 /// The outcome of all rules on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,7 +23,8 @@ pub struct Judgement {
     pub not_judged: Vec<NotJudged>,
 }
 
-/// A rule that lacked facts. It may have findings about interfaces whose facts are complete.
+/// A rule that lacked facts. It may have findings about interfaces whose facts are complete, and about losses whose fix
+/// depends on a sysctl that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotJudged {
     /// The rule.
@@ -66,14 +70,16 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
     judgement
 }
 
-/// What a rule finds on interfaces whose facts are complete, and the gaps that keep it from judging the others. A gap in
-/// what the whole host shares keeps it from judging at all.
+/// The findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the others. A gap in
+/// the facts of the whole host keeps it from judging at all. Sysctls are an exception: without them a counted loss still
+/// is one, and only the change of that sysctl is left out of its fix.
 fn found_beside<'f>(
     rule: &Rule,
     facts: &'f HostFacts,
     gaps: Vec<&'f Unknown>,
 ) -> (Vec<Found>, Vec<&'f Unknown>) {
-    if gaps.iter().any(|gap| gap.interface().is_none()) {
+    let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
+    if gaps.iter().any(|gap| gap.interface().is_none() && !gap.source.starts_with(SYSCTLS)) {
         return (Vec::new(), gaps);
     }
     // Rules know links without a speed: what they find there by other evidence counts.
@@ -82,6 +88,13 @@ fn found_beside<'f>(
         gaps.iter().filter(|gap| !is_speed(gap)).filter_map(|gap| gap.interface()).collect();
     let mut found = (rule.check)(&View::without(facts, hidden.clone()));
     found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
+    if gaps.iter().any(|gap| gap.source.starts_with(SYSCTLS)) {
+        found.retain(|found| found.basis == Basis::Measured);
+    }
+    for found in &mut found {
+        let is_hidden = |knob: &Knob| matches!(knob, Knob::Sysctl(path) if hidden_sysctl(path));
+        found.remedy.changes.retain(|change| !is_hidden(&change.knob));
+    }
     let is_found = |gap: &&Unknown| {
         is_speed(gap)
             && found.iter().any(|found| found.concerns().any(|subject| Some(subject) == gap.interface()))

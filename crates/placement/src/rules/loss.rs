@@ -180,27 +180,29 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     let processed: u64 = view.facts.softnet.iter().map(|line| line.processed).saturating_sum();
     let Some(severity) = share(dropped, processed, 1_000_000, 10_000) else { return Vec::new() };
     let limit = view.facts.sysctl_number("net/core/netdev_max_backlog");
-    let Some(now) = limit.and_then(|limit| u64::try_from(limit).ok()) else { return Vec::new() };
+    let now = limit.and_then(|limit| u64::try_from(limit).ok());
     let worst: Vec<String> = worst(&view.facts.softnet, |line| line.dropped);
     let steered = view.nics().any(|nic| nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()));
     let text = format!(
-        "{} of {} packets were dropped at full backlogs of {now} packets (processors {}){}",
+        "{} of {} packets were dropped at full backlogs{} (processors {}){}",
         count(dropped),
         count(processed.saturating_add(dropped)),
+        now.map(|now| format!(" of {now} packets")).unwrap_or_default(),
         worst.join(", "),
         if steered { ", to which RPS hands packets" } else { "" }
     );
-    let wanted = power_of_two(burst_packets(view).max(now.saturating_mul(4))).min(250_000.max(now));
     let entry = Found::measured(
         severity,
         "host",
         text,
         "packets are lost between the NIC and IP, which TCP's flow control cannot prevent",
     );
-    vec![if wanted > now {
-        entry.sysctl("net/core/netdev_max_backlog", wanted)
-    } else {
-        entry.advice("the backlog is long already: more processors in RPS")
+    let larger =
+        |now: u64| power_of_two(burst_packets(view).max(now.saturating_mul(4))).min(250_000.max(now));
+    vec![match now.map(|now| (now, larger(now))) {
+        Some((now, wanted)) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
+        Some(_) => entry.advice("the backlog is long already: more processors in RPS"),
+        None => entry.advice("raise net.core.netdev_max_backlog, or have more processors in RPS"),
     }]
 }
 
@@ -248,13 +250,19 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     if !lines.iter().any(|line| is_squeezed(&line)) {
         return Vec::new();
     }
-    let number = |path: &str| view.facts.sysctl_number(path);
-    let (Some(budget), Some(budget_us)) =
-        (number("net/core/netdev_budget"), number("net/core/netdev_budget_usecs"))
-    else {
-        return Vec::new();
-    };
-    let text = format!("{} (netdev_budget {budget}, netdev_budget_usecs {budget_us})", out_of_budget(lines));
+    // Not beyond what budget-large finds too much.
+    const BUDGETS: [(&str, i64, i64); 2] =
+        [("netdev_budget", 600, 1000), ("netdev_budget_usecs", 4000, 10_000)];
+    let budgets: Vec<(&str, i64, i64)> = BUDGETS
+        .into_iter()
+        .filter_map(|(name, least, most)| {
+            let now = view.facts.sysctl_number(&format!("net/core/{name}"))?;
+            Some((name, now, now.saturating_mul(2).clamp(least, most)))
+        })
+        .collect();
+    let now: Vec<String> = budgets.iter().map(|(name, now, _)| format!("{name} {now}")).collect();
+    let now = if now.is_empty() { String::new() } else { format!(" ({})", now.join(", ")) };
+    let text = out_of_budget(lines) + &now;
     let most = lines.iter().max_by_key(|line| line.squeezed);
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
@@ -266,28 +274,20 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
         .any(|line| view.softirq_share(line.processor).is_none_or(|share| share >= 0.3));
     let severity = if loses || busy { Medium } else { Low };
     let entry = Found::measured(severity, "host", text, effect);
-    // Not beyond what budget-large finds too much.
-    let larger = |path: &'static str, now: i64, least: i64, most: i64| {
-        let wanted = now.saturating_mul(2).clamp(least, most);
-        (wanted > now).then_some((path, wanted))
-    };
-    let larger: Vec<(&str, i64)> = [
-        larger("net/core/netdev_budget", budget, 600, 1000),
-        larger("net/core/netdev_budget_usecs", budget_us, 4000, 10_000),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    let larger: Vec<_> = budgets.iter().filter(|(_, now, wanted)| wanted > now).collect();
     vec![match one {
         Some(line) => entry.advice(format!(
             "CPU {} has {} of all these rounds: a larger budget only lets it hold up everything else; spread interrupts and queues first",
             line.processor,
             per_cent(line.squeezed as f64 / all.max(1) as f64)
         )),
+        None if budgets.is_empty() => entry.advice("raise net.core.netdev_budget and netdev_budget_usecs"),
         None if larger.is_empty() => {
             entry.advice("the budget is large already: more processors and queues, or fewer packets (GRO, jumbo frames)")
         }
-        None => larger.into_iter().fold(entry, |entry, (path, wanted)| entry.sysctl(path, wanted)),
+        None => larger
+            .into_iter()
+            .fold(entry, |entry, (name, _, wanted)| entry.sysctl(&format!("net/core/{name}"), wanted)),
     }]
 }
 
@@ -422,16 +422,16 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         text,
         "datagrams are lost for good; neither ring nor backlog nor TCP's settings matter here",
     );
-    let (Some(default), Some(most)) =
-        (facts.sysctl_number("net/core/rmem_default"), facts.sysctl_number("net/core/rmem_max"))
-    else {
-        return Vec::new();
-    };
+    let number = |path: &str| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
+    let (default, most) = (number("net/core/rmem_default"), number("net/core/rmem_max"));
     // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
-    let wanted = default.max(212_992).saturating_mul(4).min(67_108_864);
+    let larger = |default: u64| default.max(212_992).saturating_mul(4).min(67_108_864);
     // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default, which
     // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
-    let entry = if default < wanted { entry.sysctl("net/core/rmem_default", wanted) } else { entry };
+    let entry = match default.map(|default| (default, larger(default))) {
+        Some((default, wanted)) if default < wanted => entry.sysctl("net/core/rmem_default", wanted),
+        _ => entry,
+    };
     // The kernel's own limit is an eighth of the memory and half as much again (udp_init, net/ipv4/udp.c).
     let pages = facts.memory_bytes.unwrap_or(0) / facts.page_bytes.max(1) / 16 * 3;
     let limit = facts.sysctl_field("net/ipv4/udp_mem", 2);
@@ -441,10 +441,10 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         entry
     };
     let advice = format!(
-        "the buffer is that socket's: start the application again once net.core.rmem_default is higher than {}, or let it ask for more \
+        "the buffer is that socket's: start the application again once net.core.rmem_default is higher{}, or let it ask for more \
          (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts",
-        bytes(u64::try_from(default).unwrap_or(0)),
-        bytes(u64::try_from(most).unwrap_or(0))
+        default.map(|default| format!(" than {}", bytes(default))).unwrap_or_default(),
+        most.map_or_else(|| "net.core.rmem_max".to_owned(), bytes)
     );
     vec![entry.advice(advice)]
 }
@@ -486,11 +486,8 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     if overflows < FEWEST && full.is_empty() {
         return Vec::new();
     }
-    let Some(limit) = facts.sysctl_number("net/core/somaxconn") else { return Vec::new() };
-    let limited = listeners
-        .iter()
-        .filter(|socket| i64::try_from(socket.send_queue).is_ok_and(|queue| queue == limit))
-        .count();
+    let limit = facts.sysctl_number("net/core/somaxconn");
+    let is_limited = |socket: &&SocketFacts| i64::try_from(socket.send_queue).ok() == limit;
     let mut text = format!("{} connections met a full accept queue", count(overflows));
     let name = |socket: &&&SocketFacts| {
         format!("{} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
@@ -501,10 +498,11 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let is_much = overflows.saturating_mul(10_000) >= facts.counter("Tcp.PassiveOpens");
     let severity = if is_much || !full.is_empty() { Medium } else { Low };
     let entry = Found::measured(severity, "host", text, "clients wait a second or more, and try again");
-    let entry = if limited > 0 || limit < 1024 {
-        entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535))
-    } else {
-        entry
+    let entry = match limit {
+        Some(limit) if limit < 1024 || listeners.iter().any(is_limited) => {
+            entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535))
+        }
+        _ => entry,
     };
     vec![entry.advice("raise the application's own backlog (listen(2)), which the sysctl only limits; and let it accept faster")]
 }
@@ -568,48 +566,50 @@ fn own_losses(view: &View<'_>) -> Vec<String> {
 }
 
 fn conntrack(view: &View<'_>) -> Vec<Found> {
+    const MAXIMUM: &str = "net/netfilter/nf_conntrack_max";
     let facts = view.facts;
     let number = |path| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
-    let (Some(entries), Some(most)) =
-        (number("net/netfilter/nf_conntrack_count"), number("net/netfilter/nf_conntrack_max"))
-    else {
-        return Vec::new();
-    };
+    let most = number(MAXIMUM);
+    let table = number("net/netfilter/nf_conntrack_count").zip(most);
     let (refused, evicted) = (facts.counter("Conntrack.drop"), facts.counter("Conntrack.early_drop"));
     let dropped = refused.saturating_add(evicted);
-    let share = entries as f64 / most.max(1) as f64;
+    let share_of = |(entries, most): (u64, u64)| entries as f64 / most.max(1) as f64;
+    let share = table.map_or(0.0, share_of);
     if share < 0.8 && dropped < FEWEST {
         return Vec::new();
     }
+    let holds = table.map(|(entries, most)| {
+        format!("holds {} of {} entries ({}); it ", count(entries), count(most), per_cent(share))
+    });
     let text = format!(
-        "the connection table holds {} of {} entries ({}); it dropped {} new ones and evicted {}",
-        count(entries),
-        count(most),
-        per_cent(share),
+        "the connection table {}dropped {} new entries and evicted {}",
+        holds.unwrap_or_default(),
         count(refused),
         count(evicted)
     );
     let received = facts.counter("Ip.InReceives");
     let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
     let severity = if share >= 0.95 || grave { High } else { Medium };
-    vec![
-        Found::measured(severity, "host", text, "new connections are dropped")
-            .sysctl("net/netfilter/nf_conntrack_max", most.saturating_mul(2)),
-    ]
+    let entry = Found::measured(severity, "host", text, "new connections are dropped");
+    vec![match most {
+        Some(most) => entry.sysctl(MAXIMUM, most.saturating_mul(2)),
+        None => entry.advice("raise net.netfilter.nf_conntrack_max"),
+    }]
 }
 
 fn neighbours(view: &View<'_>) -> Vec<Found> {
+    const THRESHOLD: &str = "net/ipv4/neigh/default/gc_thresh3";
     let full = view.facts.counter("Neighbours.table_fulls");
     if full == 0 {
         return Vec::new();
     }
-    let Some(most) = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3") else {
-        return Vec::new();
-    };
-    let text = format!("the neighbour table was full {} times (gc_thresh3 {most})", count(full));
+    let most = view.facts.sysctl_number(THRESHOLD);
+    let now = most.map(|most| format!(" (gc_thresh3 {most})")).unwrap_or_default();
+    let text = format!("the neighbour table was full {} times{now}", count(full));
     let severity = if full >= FEWEST { Medium } else { Low };
-    vec![
-        Found::measured(severity, "host", text, "packets to new neighbours are dropped")
-            .sysctl("net/ipv4/neigh/default/gc_thresh3", most.saturating_mul(4)),
-    ]
+    let entry = Found::measured(severity, "host", text, "packets to new neighbours are dropped");
+    vec![match most {
+        Some(most) => entry.sysctl(THRESHOLD, most.saturating_mul(4)),
+        None => entry.advice("raise net.ipv4.neigh.default.gc_thresh3"),
+    }]
 }

@@ -223,14 +223,15 @@ fn flow_limit(view: &View<'_>) -> Vec<Found> {
     let is_much = |packets: u64| packets >= FEWEST && packets.saturating_mul(ONE_IN) >= processed;
     if is_much(limited) {
         const WANTED: i64 = 10_000;
-        let Some(backlog) = view.facts.sysctl_number("net/core/netdev_max_backlog") else {
-            return Vec::new();
-        };
+        let backlog = view.facts.sysctl_number("net/core/netdev_max_backlog");
         let text = format!("the flow limit dropped {} packets of large flows", count(limited));
         let entry =
             Found::measured(Medium, "host", text, "large flows lose packets so that small ones get through");
-        let entry =
-            if backlog < WANTED { entry.sysctl("net/core/netdev_max_backlog", WANTED) } else { entry };
+        let entry = if backlog.is_some_and(|backlog| backlog < WANTED) {
+            entry.sysctl("net/core/netdev_max_backlog", WANTED)
+        } else {
+            entry
+        };
         return vec![entry.advice(
             "the limit starts at half of the backlog; sysctl -w net.core.flow_limit_cpu_bitmap=0 switches it off",
         )];

@@ -15,12 +15,13 @@
 //! | `mlx5_comp3@pci:0000:3b:00.0` | mlx5 |
 //! | `mana_q3@pci:7870:00:00.0` | mana |
 //! | `virtio0-input.3` | virtio_net |
+//! | `gve-ntfy-blk19@pci:0000:00:04.0`, `eth%d-ntfy-block.19` | gve: of 32 blocks, 16 to 31 receive |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::parse_processor_list;
 
-use crate::facts::queue_of_action;
+use crate::facts::{notify_blocks, queue_of_action};
 use crate::{Host, HostError, Sysfs};
 
 /// The interrupt of a receive queue.
@@ -52,15 +53,16 @@ impl Host {
     pub fn queue_interrupts(&self, sysfs: &Sysfs, interface: &str) -> Result<Vec<QueueInterrupt>, HostError> {
         let of_device = device_interrupts(sysfs, interface);
         let text = self.read("/proc/interrupts")?;
+        // A device without a list of its interrupts is known by its name only.
+        let is_its = |(number, name): &(u32, &str)| {
+            of_device.as_ref().map_or(name.contains(interface), |numbers| numbers.contains(number))
+        };
+        let own: Vec<(u32, &str)> = text.lines().filter_map(named).filter(is_its).collect();
+        let blocks = notify_blocks(own.iter().map(|(_, name)| *name));
         let mut found: BTreeMap<u32, QueueInterrupt> = BTreeMap::new();
-        for (number, name) in text.lines().filter_map(named) {
+        for (number, name) in own {
             let has_name = name.contains(interface);
-            // A device without a list of its interrupts is known by its name only.
-            let is_its = of_device.as_ref().map_or(has_name, |numbers| numbers.contains(&number));
-            let (Some(queue), true) = queue_of_action(name, interface) else { continue };
-            if !is_its {
-                continue;
-            }
+            let (Some(queue), true) = queue_of_action(name, interface, blocks) else { continue };
             // Ports that share a device: of two, the one that has the interface's name.
             if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
                 continue;
@@ -150,6 +152,21 @@ mod tests {
             let interrupts = [(78, names[0], "5"), (79, names[1], "2"), (77, names[2], "0")];
             let machine = Machine::new("eth0", "device/", &interrupts);
             assert_eq!(machine.found("eth0"), [(0, 78, vec![5]), (1, 79, vec![2])], "{names:?}");
+        }
+    }
+
+    #[test]
+    fn the_second_half_of_the_notify_blocks_receives() {
+        for names in [
+            [
+                "gve-ntfy-blk0@pci:0000:00:04.0",
+                "gve-ntfy-blk1@pci:0000:00:04.0",
+                "gve-mgmnt@pci:0000:00:04.0",
+            ],
+            ["eth%d-ntfy-block.0", "eth%d-ntfy-block.1", "eth%d-mgmnt"],
+        ] {
+            let interrupts = [(78, names[0], "5"), (79, names[1], "2"), (77, names[2], "0")];
+            assert_eq!(Machine::new("ens4", "device/", &interrupts).found("ens4"), [(0, 79, vec![2])]);
         }
     }
 

@@ -135,8 +135,7 @@ fn set_leaves(nic: &mut Interface, queues: u32) {
 }
 
 /// Interrupts of queues that go go with them, and queues that come get the lowest numbers that are free. Where the queues
-/// before shared interrupts, those that come share them too; interrupts that count otherwise than the queues (gve: by notify
-/// block) stay.
+/// before shared interrupts, those that come share them too.
 fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, home: Option<u32>) {
     let open = || facts.processors.iter().filter(|processor| !processor.isolated);
     let everywhere: Vec<u32> = open().map(|processor| processor.number).collect();

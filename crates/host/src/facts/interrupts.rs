@@ -3,7 +3,7 @@
 //! Where an interrupt was served is what `/proc/interrupts` counts, processor by processor; its mask alone only says where
 //! it may go (`Documentation/core-api/irq/irq-affinity.rst`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{Interrupt, parse_processor_list};
 
@@ -127,10 +127,26 @@ fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
         .or_else(|| by(&|owner| owner.numbers.contains(&row.number)))
 }
 
+/// The number of a notify block of gve: `gve-ntfy-blk3@pci:0000:00:04.0`, before Linux 6.3 `eth%d-ntfy-block.3`.
+fn notify_block(action: &str) -> Option<u32> {
+    let (_, number) = action.split_once("-ntfy-blk").or_else(|| action.split_once("-ntfy-block."))?;
+    number.split('@').next()?.parse().ok()
+}
+
+/// How many notify blocks a NIC of gve has, by the actions of its interrupts; 0 with any other driver.
+pub fn notify_blocks<'a>(actions: impl Iterator<Item = &'a str>) -> u32 {
+    actions.filter_map(notify_block).max().map_or(0, |last| last.saturating_add(1))
+}
+
 /// The queue that an interrupt serves by its action, and whether it announces received packets; no queue of one that is
-/// for something else.
+/// for something else. `blocks` is how many notify blocks the NIC has: the first half transmits, the second receives
+/// (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
 #[must_use]
-pub fn queue_of_action(action: &str, interface: &str) -> (Option<u32>, bool) {
+pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u32>, bool) {
+    if let Some(block) = notify_block(action) {
+        let transmit = blocks.div_ceil(2);
+        return (Some(block.checked_sub(transmit).unwrap_or(block)), block >= transmit);
+    }
     const NO_QUEUE: [&str; 18] = [
         "async", "config", "control", "ctrl", "event", "mgmnt", "misc", "mbox", "mbx", "mailbox", "fdir",
         "admin", "link", "other", "cmd", "pages", "_hwc", "_sp_",
@@ -158,10 +174,16 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
         tree.note_line(FILE, line, &reason);
     }
     let mut found = Vec::new();
-    for row in rows {
-        let Some(owner) = owner(&row, owners) else { continue };
+    let own: Vec<(Row, &Owner)> =
+        rows.into_iter().filter_map(|row| owner(&row, owners).map(|owner| (row, owner))).collect();
+    let mut blocks = BTreeMap::new();
+    for owner in owners {
+        let of_owner = own.iter().filter(|(_, other)| other.name == owner.name);
+        blocks.insert(owner.name.as_str(), notify_blocks(of_owner.map(|(row, _)| action(&row.text))));
+    }
+    for (row, owner) in own {
         let action = action(&row.text).to_owned();
-        let (queue, receives) = queue_of_action(&action, &owner.name);
+        let (queue, receives) = queue_of_action(&action, &owner.name, blocks[owner.name.as_str()]);
         let file = |name: &str| format!("/proc/irq/{}/{name}", row.number);
         let affinity = tree.parse(&file("smp_affinity_list"), parse_processor_list);
         let affinity = affinity.or_else(|| tree.parse(&file("smp_affinity"), mask_members));
@@ -209,8 +231,13 @@ mod tests {
             ("ena-mgmnt@pci:0000:00:05.0", "eth0", (None, false)),
             ("eth0", "eth0", (None, true)),
             ("i40e-0000:81:00.0:misc", "eth0", (None, false)),
+            ("gve-mgmnt@pci:0000:00:04.0", "ens4", (None, false)),
+            ("gve-ntfy-blk0@pci:0000:00:04.0", "ens4", (Some(0), false)),
+            ("gve-ntfy-blk15@pci:0000:00:04.0", "ens4", (Some(15), false)),
+            ("gve-ntfy-blk16@pci:0000:00:04.0", "ens4", (Some(0), true)),
+            ("eth%d-ntfy-block.31", "ens4", (Some(15), true)),
         ] {
-            assert_eq!(queue_of_action(action, interface), expected, "{action}");
+            assert_eq!(queue_of_action(action, interface, 32), expected, "{action}");
         }
     }
 
@@ -244,11 +271,11 @@ mod tests {
         fn no_text_trips_the_parsers(text in "(CPU[0-9]|[0-9]{1,3}:|[ \\n.:@-]|eth0|é|x|[0-9]){0,60}", name in "(eth0|é|x|0|){0,3}") {
             for row in rows(&format!("CPU0 CPU1\n{text}")).0 {
                 let action = action(&row.text);
-                let _ = queue_of_action(action, &name);
+                let _ = queue_of_action(action, &name, notify_blocks([action].into_iter()));
                 has_word(action, &name);
             }
             rows(&text);
-            let _ = queue_of_action(&text, &name);
+            let _ = queue_of_action(&text, &name, 3);
             has_word(&text, &name);
         }
     }

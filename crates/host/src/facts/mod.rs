@@ -26,7 +26,7 @@ use evenkeel_model::host::HostFacts;
 pub use device::{
     COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name,
 };
-pub use interrupts::queue_of_action;
+pub use interrupts::{notify_blocks, queue_of_action};
 pub(crate) use statistics::losses;
 pub use tree::{ANSWERS, Tree};
 

@@ -289,6 +289,22 @@ fn a_hidden_sysctl_hides_no_counted_loss() {
     assert!(LOSSES.iter().all(|rule| seen.contains(rule)), "{seen:?}");
 }
 
+/// A byte-order mark, which editors put first, is no damage.
+#[test]
+fn a_byte_order_mark_is_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&host_with_faults(hosts::HOSTS[0].0), directory.path()).unwrap();
+    let before = judged(directory.path()).unwrap();
+    let mut marked = files(&directory.path().join("evenkeel"));
+    marked.push(directory.path().join("proc/net/softnet_stat"));
+    for file in &marked {
+        let text = std::fs::read_to_string(file).unwrap();
+        std::fs::write(file, format!("\u{feff}{text}")).unwrap();
+    }
+    assert!(marked.iter().any(|file| file.ends_with("links.json")), "{marked:?}");
+    assert_eq!(judged(directory.path()).unwrap(), before);
+}
+
 /// An answer that is no file: its path appears once, with the next step.
 #[test]
 fn an_answer_that_cannot_be_read_is_named_once() {

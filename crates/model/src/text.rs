@@ -217,6 +217,77 @@ pub fn plain_words(message: &str) -> String {
     message.to_owned()
 }
 
+/// Puts the field's name before a JSON reader's error about a value at a line and column. The reader has no position (line 0)
+/// within an internally tagged enum: there the field is named if it alone has that value.
+#[must_use]
+pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E, text: &[u8]) -> E {
+    let message = error.to_string();
+    if !["type: ", "value: ", "length "].iter().any(|kind| message.starts_with(&format!("invalid {kind}"))) {
+        return error;
+    }
+    let before = text.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1));
+    let end = before.map(<[u8]>::len).sum::<usize>() + column;
+    let found =
+        message.split(": ").nth(1).and_then(|rest| rest.rsplit_once(", expected ")).map(|(found, _)| found);
+    let value = found.map(|found| found.split(' ').next_back().unwrap_or(found).trim_matches('`').as_bytes());
+    let field = if line > 0 {
+        fields(text.get(..end).unwrap_or(text)).0
+    } else {
+        let mut same = fields(text).1.into_iter().filter(|(_, other)| Some(*other) == value);
+        same.next().filter(|_| same.next().is_none()).map(|(field, _)| field)
+    };
+    match field {
+        Some(field) => {
+            let field = excerpt(&String::from_utf8_lossy(field));
+            E::custom(format!("{field}: {message}"))
+        }
+        None => error,
+    }
+}
+
+/// A field and its value, as JSON.
+type Field<'t> = (&'t [u8], &'t [u8]);
+
+/// The field at the end of a JSON text, and all fields with a string, a number or a word as their value.
+fn fields(text: &[u8]) -> (Option<&[u8]>, Vec<Field<'_>>) {
+    let (mut open, mut all, mut at): (Vec<Option<&[u8]>>, Vec<Field<'_>>, usize) =
+        (vec![None], Vec::new(), 0);
+    while let Some(byte) = text.get(at) {
+        let rest = &text[at..];
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+        let length = match byte {
+            b'"' => {
+                let mut escaped = false;
+                let end = rest[1..].iter().position(|byte| {
+                    let ends = *byte == b'"' && !escaped;
+                    escaped = *byte == b'\\' && !escaped;
+                    ends
+                });
+                end.map_or(rest.len(), |end| end + 2)
+            }
+            byte if is_word(byte) => rest.iter().take_while(|byte| is_word(byte)).count(),
+            _ => 1,
+        };
+        let token = &rest[..length];
+        let is_key = rest[length..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':');
+        match byte {
+            b'{' => open.push(None),
+            b'}' => drop(open.pop()),
+            b'"' if is_key => {
+                if let Some(field) = open.last_mut() {
+                    *field = token.get(1..length - 1);
+                }
+            }
+            byte if *byte == b'"' || is_word(byte) => {
+                all.extend(open.last().copied().flatten().map(|field| (field, token)));
+            }
+            _ => {}
+        }
+        at += length;
+    }
+    (open.into_iter().rev().flatten().next(), all)
+}
+
 /// Splits the position off the end of a message.
 fn split_place(text: &str) -> (&str, &str) {
     text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
@@ -269,6 +340,7 @@ fn wanted_words(wanted: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -321,6 +393,60 @@ mod tests {
         assert_eq!(counted(2, "process"), "2 processes");
         assert_eq!(counted(2, "switch"), "2 switches");
         assert_eq!(counted(3, "day"), "3 days");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_named_by_its_field() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(tag = "what", rename_all = "lowercase")]
+        #[allow(dead_code)]
+        enum Tagged {
+            Done { repeat: u32, ends: Vec<u8> },
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[allow(dead_code)]
+        struct Plain {
+            repeat: u32,
+            ends: Vec<u8>,
+            inner: Option<Box<Plain>>,
+        }
+        let said = |error: serde_json::Error, text: &str| {
+            name_field((error.line(), error.column()), error, text.as_bytes()).to_string()
+        };
+        let plain = |text: &str| said(serde_json::from_str::<Plain>(text).unwrap_err(), text);
+        let tagged = |text: &str| said(serde_json::from_str::<Tagged>(text).unwrap_err(), text);
+        for (text, words) in [
+            (
+                "{\"ends\": [7],\n \"repeat\": -1}",
+                "repeat: invalid value: integer `-1`, expected u32 at line 2 column 13",
+            ),
+            ("{\"repeat\": 1, \"ends\": [1, \"\\\"a\": \"]}", "ends: invalid type"),
+            ("{\"repeat\": 1, \"ends\": {\"x\": 1}}", "ends: invalid type"),
+            ("{\"repeat\": 1, \"ends\": [], \"inner\": {\"ends\": 7}}", "ends: invalid type"),
+            (
+                "{\"repeat\": 1, \"ends\": [], \"inner\": {\"ends\": [], \"repeat\": []}}",
+                "repeat: invalid type",
+            ),
+            ("[]", "invalid length"),
+            ("7", "invalid type"),
+            ("{\"repeat\": 1}", "missing field"),
+        ] {
+            assert!(plain(text).starts_with(words), "{text}: {}", plain(text));
+        }
+        for (text, words) in [
+            ("{\"what\": \"done\", \"repeat\": -1, \"ends\": []}", "repeat: invalid value: integer `-1`"),
+            ("{\"what\": \"done\", \"repeat\": \"x\", \"ends\": []}", "repeat: invalid type: string \"x\""),
+            ("{\"what\": \"done\", \"repeat\": -1, \"ends\": [-1]}", "invalid value: integer `-1`"),
+        ] {
+            assert!(tagged(text).starts_with(words), "{text}: {}", tagged(text));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_trips_the_search_for_fields(text in "[\\[\\]{}\":,\\\\a1-]{0,40}") {
+            fields(text.as_bytes());
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
 use evenkeel_model::record::RepeatRecord;
-use evenkeel_model::text::{excerpt, path_text, plain_words, printable};
+use evenkeel_model::text::{excerpt, name_field, path_text, plain_words, printable};
 use evenkeel_model::units::BitRate;
 use evenkeel_report::store::check_repeat;
 use nix::fcntl::{Flock, FlockArg};
@@ -418,7 +418,10 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     let text = read_regular(&path, Kind::StudySettings).map_err(|error| {
         if error.is_missing() { JournalError::Missing(directory.to_owned()) } else { error.into() }
     })?;
-    let damaged = |source| JournalError::Settings { path: path.clone(), source };
+    let damaged = |source: serde_json::Error| JournalError::Settings {
+        path: path.clone(),
+        source: name_field((source.line(), source.column()), source, text.text.as_bytes()),
+    };
     // The schema first: another version's fields would look like damage.
     let Version { schema } = serde_json::from_str(&text.text).map_err(damaged)?;
     if schema != SCHEMA {
@@ -551,7 +554,7 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
     for number in 1.. {
         line.clear();
         let read = text.read_until(b'\n', &mut line).map_err(EntryFault::Read)?;
-        let entry = serde_json::from_slice(&line);
+        let entry: Result<Entry, serde_json::Error> = serde_json::from_slice(&line);
         if let Ok(Entry::Repeat(done)) = &entry {
             check_repeat(&done.record).map_err(|wrong| EntryFault::Damaged {
                 line: number,
@@ -564,7 +567,12 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
             // Valid JSON by chance, but without its newline.
             Ok(_) => break,
             Err(_) if text.fill_buf().map_err(EntryFault::Read)?.is_empty() => break,
-            Err(source) => return Err(EntryFault::Damaged { line: number, source }),
+            Err(source) => {
+                return Err(EntryFault::Damaged {
+                    line: number,
+                    source: name_field((source.line(), source.column()), source, &line),
+                });
+            }
         }
         good += read as u64;
     }

@@ -11,6 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::host::Unknown;
+use evenkeel_model::text::{name_field, plain_words};
 
 use crate::{HostError, Sysfs};
 
@@ -216,7 +217,8 @@ impl Tree {
             let line = text.lines().position(|line| line.contains(char::REPLACEMENT_CHARACTER)).unwrap_or(0);
             self.note_line(path, line + 1, "unreadable bytes");
         }
-        Ok(text.trim().to_owned())
+        // Editors put a byte-order mark first.
+        Ok(text.trim_start_matches('\u{feff}').trim().to_owned())
     }
 
     fn bytes(&self, path: &str) -> std::io::Result<Vec<u8>> {
@@ -298,7 +300,9 @@ impl Tree {
         serde_json::from_str(&text).map(Some).map_err(|error| HostError::Format {
             path: self.name(&path),
             line: error.line(),
-            reason: evenkeel_model::text::plain_words(&error.to_string()),
+            reason: plain_words(
+                &name_field((error.line(), error.column()), error, text.as_bytes()).to_string(),
+            ),
         })
     }
 

@@ -18,6 +18,7 @@ use std::path::{Component, Path, PathBuf};
 
 use evenkeel_files::{Fault, Kind, OutputDirectory};
 use evenkeel_model::record::{Record, SCHEMA, VariantRecord};
+use evenkeel_model::text::name_field;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -96,7 +97,10 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
         if source.is_eof() || (source.is_syntax() && ends_within_number(text)) {
             StoreError::Truncated { path: path.clone() }
         } else {
-            StoreError::Malformed { path: path.clone(), source }
+            StoreError::Malformed {
+                path: path.clone(),
+                source: name_field((source.line(), source.column()), source, text),
+            }
         }
     };
     // Check the schema first: a newer record's fields would look like damage.

@@ -147,28 +147,44 @@ static __always_inline void read_socket(struct ek_service *service)
 		service->queue = held_on;
 }
 
-static long read_service_of(__u32 index, void *context)
+/* The flow at a place of the charged list, with its details; none if it has left. */
+static __always_inline struct ek_flow *charged_flow(__u32 index, struct ek_flow_detail **detail, __u32 *slot)
 {
-	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), slot, number, *entry;
-	struct ek_flow_detail *detail;
-	struct ek_service *service;
+	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), *entry;
 	struct ek_flow *flow;
-	__u64 seen;
 
 	entry = bpf_map_lookup_elem(&charged, &position);
 	if (!entry || !*(volatile __u32 *)entry)
 		return 0;
-	slot = *entry - 1;
-	flow = bpf_map_lookup_elem(&flows, &slot);
-	detail = bpf_map_lookup_elem(&details, &slot);
+	*slot = *entry - 1;
+	flow = bpf_map_lookup_elem(&flows, slot);
+	*detail = bpf_map_lookup_elem(&details, slot);
+	return *detail ? flow : 0;
+}
+
+/* Whether a charged flow has data outstanding, by its word. */
+static __always_inline int is_outstanding(const struct ek_flow *flow, const struct ek_flow_detail *detail, __u64 word)
+{
+	return word & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail));
+}
+
+static long read_service_of(__u32 index, void *context)
+{
+	struct ek_flow_detail *detail;
+	struct ek_service *service;
+	struct ek_flow *flow;
+	__u32 slot, number;
+	__u64 seen;
+
+	flow = charged_flow(index, &detail, &slot);
+	if (!flow)
+		return 0;
 	number = device.services;
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return 1;
-	if (!flow || !detail)
-		return 0;
 	seen = *(volatile __u64 *)&flow->word;
-	if (!(seen & EK_WORD_CHARGED) || (flow->socket ? socket_is_idle(flow) : is_silent(detail)))
+	if (!is_outstanding(flow, detail, seen))
 		return 0;
 	service->cookie = flow->cookie;
 	service->socket = flow->socket;
@@ -207,21 +223,16 @@ static long clear_busy(__u32 queue, void *context)
 
 static long count_if_busy(__u32 index, void *context)
 {
-	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), slot, *entry;
 	struct ek_flow_detail *detail;
 	struct ek_flow *flow;
+	__u32 slot;
 	__u64 seen;
 
-	entry = bpf_map_lookup_elem(&charged, &position);
-	if (!entry || !*(volatile __u32 *)entry)
-		return 0;
-	slot = *entry - 1;
-	flow = bpf_map_lookup_elem(&flows, &slot);
-	detail = bpf_map_lookup_elem(&details, &slot);
-	if (!flow || !detail)
+	flow = charged_flow(index, &detail, &slot);
+	if (!flow)
 		return 0;
 	seen = *(volatile __u64 *)&flow->word;
-	if (seen & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail)))
+	if (is_outstanding(flow, detail, seen))
 		device.busy[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += EK_WORD_WEIGHT(seen);
 	return 0;
 }

@@ -92,10 +92,11 @@ impl Tournament {
         self.matches[self.opening + slot / PLAYERS].0[slot % PLAYERS]
     }
 
-    /// Plays all matches on the way up. What is planned all the time wins or loses as it happens: to play
-    /// every match costs less than to guess which is the last that matters.
+    /// Plays the matches on the way up: all of them, or up to the first that ends as it did before, as the next one
+    /// knows. For a frequent slot every match costs less than a guess which is the last that matters. Where most events
+    /// are far away (`RARE`), it is nearly always the first.
     #[inline]
-    fn set(&mut self, slot: usize, entry: Entry) {
+    fn set<const RARE: bool>(&mut self, slot: usize, entry: Entry) {
         let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
         let mut winner = entry;
         loop {
@@ -106,25 +107,7 @@ impl Tournament {
                 break;
             }
             (number, place) = ((number - 1) / PLAYERS, (number - 1) % PLAYERS);
-        }
-        self.first = winner;
-    }
-
-    /// The same, up to the first match that ends as it did before, as the next one knows: nearly always the
-    /// first, where most events are far away.
-    #[inline]
-    fn set_rare(&mut self, slot: usize, entry: Entry) {
-        let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
-        let mut winner = entry;
-        loop {
-            let played = &mut self.matches[number];
-            played.0[place] = winner;
-            winner = played.winner();
-            if number == 0 {
-                break;
-            }
-            (number, place) = ((number - 1) / PLAYERS, (number - 1) % PLAYERS);
-            if winner == self.matches[number].0[place] {
+            if RARE && winner == self.matches[number].0[place] {
                 return;
             }
         }
@@ -164,9 +147,9 @@ impl Calendar {
     fn set(&mut self, slot: Slot, entry: Entry) {
         let slot = slot as usize;
         match slot.checked_sub(self.split) {
-            None if self.split <= FEW_SLOTS => self.frequent.set(slot, entry),
-            None => self.frequent.set_rare(slot, entry),
-            Some(leaf) => self.rare.set_rare(leaf, entry),
+            None if self.split <= FEW_SLOTS => self.frequent.set::<false>(slot, entry),
+            None => self.frequent.set::<true>(slot, entry),
+            Some(leaf) => self.rare.set::<true>(leaf, entry),
         }
     }
 

@@ -5,7 +5,7 @@
 //! Left out: classes whose queue is another discipline than `pfifo`, and filters.
 
 use super::queue::{Backlog, Item, Queue};
-use super::rounds::{Ring, TakesTurns, Turn};
+use super::rounds::{Ring, Turn, ring_member};
 use super::{Classifier, DEFAULT_LIMIT, Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 
@@ -65,15 +65,7 @@ struct Class {
     queue: Queue,
 }
 
-impl TakesTurns for Class {
-    fn turn(&self) -> &Turn {
-        &self.turn
-    }
-
-    fn turn_mut(&mut self) -> &mut Turn {
-        &mut self.turn
-    }
-}
+ring_member!(Class);
 
 /// Classes of which the first few are strict and the others are served round robin.
 #[derive(Clone, Debug)]

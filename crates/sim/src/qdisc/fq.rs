@@ -4,7 +4,7 @@
 //! segments without a socket: a flow is a socket here.
 
 use super::queue::{Backlog, Item, List, NONE, Pool};
-use super::rounds::{Ring, TakesTurns, Turn};
+use super::rounds::{Ring, Turn, ring_member};
 use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 use crate::time::{MILLISECOND, SECOND, Span, Time};
@@ -74,15 +74,7 @@ enum State {
     Detached(Time),
 }
 
-impl TakesTurns for Flow {
-    fn turn(&self) -> &Turn {
-        &self.turn
-    }
-
-    fn turn_mut(&mut self) -> &mut Turn {
-        &mut self.turn
-    }
-}
+ring_member!(Flow);
 
 #[derive(Clone, Debug)]
 struct Band {

@@ -4,7 +4,7 @@
 
 use super::codel::{Codel, CodelParameters, CodelQueue, Timed};
 use super::queue::{Backlog, Item, List, NONE, Pool};
-use super::rounds::{Ring, TakesTurns, Turn};
+use super::rounds::{Ring, Turn, ring_member};
 use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 use crate::time::{MILLISECOND, Span, Time};
@@ -65,15 +65,7 @@ struct Flow {
     listed: bool,
 }
 
-impl TakesTurns for Flow {
-    fn turn(&self) -> &Turn {
-        &self.turn
-    }
-
-    fn turn_mut(&mut self) -> &mut Turn {
-        &mut self.turn
-    }
-}
+ring_member!(Flow);
 
 /// The queues of all flows with what they hold: all that CoDel's dequeue touches besides its state.
 #[derive(Clone, Debug)]

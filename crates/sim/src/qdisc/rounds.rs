@@ -50,10 +50,26 @@ impl Turn {
 }
 
 /// What can be a member of a [`Ring`]: it holds its turn.
-pub(super) trait TakesTurns {
+pub(super) trait RingMember {
     fn turn(&self) -> &Turn;
     fn turn_mut(&mut self) -> &mut Turn;
 }
+
+/// Makes a type with a field `turn` a [`RingMember`].
+macro_rules! ring_member {
+    ($member:ty) => {
+        impl $crate::qdisc::rounds::RingMember for $member {
+            fn turn(&self) -> &Turn {
+                &self.turn
+            }
+
+            fn turn_mut(&mut self) -> &mut Turn {
+                &mut self.turn
+            }
+        }
+    };
+}
+pub(super) use ring_member;
 
 /// A circle of members that are visited in order; the members lie in a slice of their owner.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +89,7 @@ impl Ring {
     }
 
     /// Puts a member that is in no ring behind all others.
-    pub(super) fn push<T: TakesTurns>(&mut self, members: &mut [T], index: u32) {
+    pub(super) fn push<T: RingMember>(&mut self, members: &mut [T], index: u32) {
         let front = match members.get_mut(self.tail as usize) {
             Some(tail) => std::mem::replace(&mut tail.turn_mut().next, index),
             None => index,
@@ -86,12 +102,12 @@ impl Ring {
     }
 
     /// The member whose turn it is.
-    pub(super) fn front<T: TakesTurns>(&self, members: &[T]) -> Option<u32> {
+    pub(super) fn front<T: RingMember>(&self, members: &[T]) -> Option<u32> {
         Some(members.get(self.tail as usize)?.turn().next)
     }
 
     /// Takes the front out.
-    pub(super) fn pop<T: TakesTurns>(&mut self, members: &mut [T]) -> Option<u32> {
+    pub(super) fn pop<T: RingMember>(&mut self, members: &mut [T]) -> Option<u32> {
         let front = self.front(members)?;
         let turn = members[front as usize].turn_mut();
         turn.credit += self.skipped * turn.quantum();
@@ -106,14 +122,14 @@ impl Ring {
     }
 
     /// The credit of a member of this ring.
-    pub(super) fn credit<T: TakesTurns>(&self, member: &T) -> i64 {
+    pub(super) fn credit<T: RingMember>(&self, member: &T) -> i64 {
         let turn = member.turn();
         turn.credit + self.skipped * turn.quantum()
     }
 
     /// Goes round until the front has the credit that `needed` asks of it; members on the way get a
     /// quantum each. That front stays the front.
-    pub(super) fn advance<T: TakesTurns>(
+    pub(super) fn advance<T: RingMember>(
         &mut self,
         members: &mut [T],
         needed: impl Fn(&T) -> i64,
@@ -159,15 +175,7 @@ mod tests {
         need: i64,
     }
 
-    impl TakesTurns for Member {
-        fn turn(&self) -> &Turn {
-            &self.turn
-        }
-
-        fn turn_mut(&mut self) -> &mut Turn {
-            &mut self.turn
-        }
-    }
+    ring_member!(Member);
 
     #[test]
     fn skips_to_the_first_flow_out_of_debt() {

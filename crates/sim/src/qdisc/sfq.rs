@@ -5,7 +5,7 @@
 //! Left out: the timer that changes the perturbation (off by default), RED, and filters.
 
 use super::queue::{Backlog, Item, List, NONE, Pool};
-use super::rounds::{Ring, TakesTurns, Turn};
+use super::rounds::{Ring, Turn, ring_member};
 use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 
@@ -79,15 +79,7 @@ struct Slot {
     changed: u64,
 }
 
-impl TakesTurns for Slot {
-    fn turn(&self) -> &Turn {
-        &self.turn
-    }
-
-    fn turn_mut(&mut self) -> &mut Turn {
-        &mut self.turn
-    }
-}
+ring_member!(Slot);
 
 /// Stochastic fair queueing.
 #[derive(Clone, Debug)]

@@ -38,6 +38,12 @@ fn client(group: usize, flows: u32, outstanding: u32) -> ClientSpec {
     }
 }
 
+/// The setting of one group of clients.
+fn setting(knobs: &ReceiveKnobs, queues: u32, server: ServerKind) -> Setting<'_> {
+    let set_percent = if server == ServerKind::Memcached { 10 } else { 0 };
+    Setting { knobs, queues, rate: RATE, server, set_percent, timeout: None, groups: 1, measured: BEGIN..END }
+}
+
 fn simulation(
     knobs: &ReceiveKnobs,
     queues: u32,
@@ -46,17 +52,7 @@ fn simulation(
     seed: u64,
 ) -> ReceiveSimulation {
     let groups = clients.iter().map(|client| client.group + 1).max().unwrap();
-    let set_percent = if server == ServerKind::Memcached { 10 } else { 0 };
-    let setting = Setting {
-        knobs,
-        queues,
-        rate: RATE,
-        server,
-        set_percent,
-        timeout: None,
-        groups,
-        measured: BEGIN..END,
-    };
+    let setting = Setting { groups, ..setting(knobs, queues, server) };
     ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, seed).unwrap()
 }
 
@@ -184,17 +180,7 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
     };
     let rate_with = |policy, work| {
         let knobs = knobs(policy);
-        let server = ServerKind::Memcached;
-        let setting = Setting {
-            knobs: &knobs,
-            queues: 10,
-            rate: RATE,
-            server,
-            set_percent: 10,
-            timeout: None,
-            groups: 2,
-            measured: BEGIN..END,
-        };
+        let setting = Setting { groups: 2, ..setting(&knobs, 10, ServerKind::Memcached) };
         let defaults = ReceiveCosts::DRAGONET;
         let bytes = 1190 * defaults.byte;
         let costs = ReceiveCosts { client: work - bytes, ..defaults };
@@ -216,17 +202,7 @@ fn work_of_the_application_beside_the_narrowest_place_matters_little() {
     let clients = || (0..20).map(|_| client(0, 16, 1)).collect::<Vec<_>>();
     let rate_with = |memcached| {
         let knobs = knobs(ReceivePolicy::Balance);
-        let server = ServerKind::Memcached;
-        let setting = Setting {
-            knobs: &knobs,
-            queues: 10,
-            rate: RATE,
-            server,
-            set_percent: 10,
-            timeout: None,
-            groups: 1,
-            measured: BEGIN..END,
-        };
+        let setting = setting(&knobs, 10, ServerKind::Memcached);
         let costs = ReceiveCosts { memcached, ..ReceiveCosts::DRAGONET };
         let mut simulation = ReceiveSimulation::new(&setting, clients(), costs, 1).unwrap();
         simulation.run(END).unwrap();
@@ -299,17 +275,7 @@ fn new_flows_lie_where_the_hash_puts_them_until_the_nic_is_configured() {
 /// Rings that are too short for what waits.
 fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
     let knobs = ReceiveKnobs { ring: 8, ..knobs(ReceivePolicy::Balance) };
-    let server = ServerKind::Echo;
-    let setting = Setting {
-        knobs: &knobs,
-        queues: 1,
-        rate: RATE,
-        server,
-        set_percent: 0,
-        timeout,
-        groups: 1,
-        measured: BEGIN..END,
-    };
+    let setting = Setting { timeout, ..setting(&knobs, 1, ServerKind::Echo) };
     let clients = (0..4).map(|_| client(0, 1, 16)).collect();
     let mut simulation = ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, 1).unwrap();
     simulation.run(END).unwrap();

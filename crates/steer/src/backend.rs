@@ -91,13 +91,17 @@ pub trait Backend {
     ///
     /// # Errors
     /// When the kernel cannot be queried.
-    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError>;
+    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
+        Ok(HashMap::new())
+    }
 
     /// Waits until packets in transit are counted, for the last figures.
     fn settle(&mut self) {}
 
     /// Counters of the queues; none if not counted.
-    fn queue_counts(&self) -> Option<Vec<QueueCount>>;
+    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
+        None
+    }
 
     /// Remarks for the user, each a sentence.
     fn remarks(&self) -> Vec<String>;

@@ -5,7 +5,7 @@
 //! through the journal of the crate `apply`: journalled before the change, read back after it, and restored at
 //! the end or after a kill.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
@@ -18,7 +18,7 @@ use evenkeel_receive::{
     QueueId, RssKey, TableId, Transport,
 };
 
-use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
+use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
@@ -389,14 +389,6 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
             return Ok(Some(difference));
         }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
-    }
-
-    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
-        Ok(HashMap::new())
-    }
-
-    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
-        None
     }
 
     fn remarks(&self) -> Vec<String> {

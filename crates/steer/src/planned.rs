@@ -1,10 +1,8 @@
 //! A back end that changes nothing: for plans, and for NICs of other hosts.
 
-use std::collections::HashMap;
+use evenkeel_receive::{ConfiguredNic, Filter, NicModel};
 
-use evenkeel_receive::{ConfiguredNic, Filter, FlowTuple, NicModel};
-
-use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
+use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 
 /// A NIC as its model describes it.
@@ -51,14 +49,6 @@ impl Backend for Planned {
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
         Ok(None)
-    }
-
-    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
-        Ok(HashMap::new())
-    }
-
-    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
-        None
     }
 
     fn remarks(&self) -> Vec<String> {

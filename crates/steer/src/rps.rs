@@ -5,14 +5,14 @@
 //! Neither has filters. So of a policy they can only keep flows without a class on the processors of the rest,
 //! and follow the readers for locality. The queue of each flow is unknown.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use evenkeel_apply::{Change, Kernel, Knob, Leftover, Run, StateDirectory, Storage, Value};
 use evenkeel_host::Sysfs;
-use evenkeel_receive::{ConfiguredNic, FlowTuple, NicModel};
+use evenkeel_receive::{ConfiguredNic, NicModel};
 
-use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
+use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
@@ -162,14 +162,6 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
             return Ok(Some(difference));
         }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
-    }
-
-    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
-        Ok(HashMap::new())
-    }
-
-    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
-        None
     }
 
     fn remarks(&self) -> Vec<String> {

@@ -6,6 +6,7 @@
 
 #![warn(missing_docs)]
 
+pub mod byte_fields;
 pub mod change;
 pub mod host;
 pub mod qdisc;

@@ -9,6 +9,7 @@ mod contexts;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use evenkeel_model::byte_fields::{array, put, word};
 pub use evenkeel_model::change::{RULE_LENGTH, Rule, RuleMatch};
 
 use crate::transport::NetlinkError;
@@ -114,24 +115,6 @@ impl EthtoolCalls for EthtoolSocket {
         let result =
             unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-}
-
-fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
-    let mut value = [0; LENGTH];
-    if let Some(found) = bytes.get(at..at + LENGTH) {
-        value.copy_from_slice(found);
-    }
-    value
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(array(bytes, at))
-}
-
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
     }
 }
 

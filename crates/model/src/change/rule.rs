@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::byte_fields::{array, put, word};
+
 /// Length of a rule, bytes.
 pub const RULE_LENGTH: usize = 168;
 /// Offset of the compared headers, after the flow type.
@@ -56,24 +58,6 @@ pub struct RuleMatch {
 /// restored. Then its RSS context, which the kernel keeps separately (`rss_context` of `struct ethtool_rxnfc`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rule([u8; RULE_LENGTH], u32);
-
-fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
-    let mut value = [0; LENGTH];
-    if let Some(found) = bytes.get(at..at + LENGTH) {
-        value.copy_from_slice(found);
-    }
-    value
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(array(bytes, at))
-}
-
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..at + value.len()) {
-        place.copy_from_slice(value);
-    }
-}
 
 impl Rule {
     /// A rule that sends matching packets to a queue. Both addresses have one IP version.

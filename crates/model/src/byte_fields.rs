@@ -1,0 +1,24 @@
+//! Fields of the kernel's structures, by their offset in bytes.
+
+/// Returns the bytes at an offset; zeros beyond the end.
+#[must_use]
+pub fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
+    let mut value = [0; LENGTH];
+    if let Some(found) = bytes.get(at..at + LENGTH) {
+        value.copy_from_slice(found);
+    }
+    value
+}
+
+/// Returns the number of 32 bits at an offset.
+#[must_use]
+pub fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(array(bytes, at))
+}
+
+/// Writes bytes at an offset, unless they go beyond the end.
+pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}

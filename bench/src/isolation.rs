@@ -14,20 +14,20 @@
 //!
 //! With `--smoke`, two rounds of a second: whether the program works, and no claim.
 
-use std::error::Error;
+mod waiting;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use evenkeel_metrics::paired_ratio;
 use evenkeel_netlink::VethOptions;
 use evenkeel_testbed::traffic::memcached::{LoadOptions, LoadResult, load};
 use evenkeel_testbed::{Namespace, Process, ProcessOptions};
 use serde_json::Value;
-
-type Fallible<T> = Result<T, Box<dyn Error>>;
+use waiting::{Fallible, wait_for};
 
 /// The interface of the host whose receive side is steered, and that of its clients.
 const INTERFACE: &str = "evk0";
@@ -60,8 +60,6 @@ const SMOKE: Extent = Extent { rounds: 2, time: Duration::from_secs(1) };
 /// How long the load waits for answers after the last request.
 const DRAIN: Duration = Duration::from_secs(2);
 const CAPACITY_TIME: Duration = Duration::from_secs(3);
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(10);
 
 const POLICY: &str =
     "policy = \"balance\"\n[[class]]\nname = \"high\"\ndestination-port = 11211\nqueues = [0]\n";
@@ -84,18 +82,6 @@ fn main() -> ExitCode {
             ExitCode::from(4)
         }
     }
-}
-
-/// Waits until something is so.
-fn wait_for(what: &str, mut is_so: impl FnMut() -> Fallible<bool>) -> Fallible<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so()? {
-        if Instant::now() > deadline {
-            return Err(format!("not within {} s: {what}", PATIENCE.as_secs()).into());
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
 }
 
 struct Bed {

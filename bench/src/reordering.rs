@@ -11,6 +11,8 @@
 //! a million segments, and the ratio of each figure to the baseline with its 95 % interval. Each count is raised by 1, so
 //! that rounds without any have a ratio.
 
+mod waiting;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -22,8 +24,7 @@ use evenkeel_metrics::paired_ratio;
 use evenkeel_netlink::VethOptions;
 use evenkeel_netlink::tc::{Handle, Qdisc};
 use evenkeel_testbed::{Namespace, Process, ProcessOptions};
-
-type Fallible<T> = Result<T, Box<dyn Error>>;
+use waiting::{Fallible, wait_for};
 
 const INTERFACE: &str = "evk0";
 const PEER: &str = "evk1";
@@ -38,8 +39,6 @@ const WARM_UP: Duration = Duration::from_millis(700);
 const TIME: Duration = Duration::from_secs(3);
 /// For which XPS maps stay as they are in a cycle by hand; a cycle of `evenkeel fair` takes about twice that.
 const HALF_CYCLE: Duration = Duration::from_millis(150);
-const PATIENCE: Duration = Duration::from_secs(20);
-const POLL: Duration = Duration::from_millis(10);
 
 /// The maps of a driver that gives each processor a queue of its own.
 const DRIVERS_MAPS: [&str; QUEUES as usize] = ["1", "2", "0", "0"];
@@ -148,17 +147,6 @@ struct Bed {
     peer: Namespace,
     /// The binary that is measured.
     evenkeel: PathBuf,
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> Fallible<bool>) -> Fallible<()> {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so()? {
-        if Instant::now() > deadline {
-            return Err(format!("not within {} s: {what}", PATIENCE.as_secs()).into());
-        }
-        std::thread::sleep(POLL);
-    }
-    Ok(())
 }
 
 fn start(namespace: &Namespace, program: &str, arguments: &[&str]) -> Fallible<Process> {

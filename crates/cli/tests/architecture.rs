@@ -53,48 +53,27 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// What a pure crate must not mention that knows addresses, which live in `std::net`, but opens no socket.
+const NO_SOCKETS: &[&str] = &[
+    "std::fs",
+    "std::process",
+    "std::net::TcpStream",
+    "std::net::TcpListener",
+    "std::net::UdpSocket",
+    "unsafe",
+];
+
 /// What the sources of a pure crate must not mention, as paths and keywords of Rust.
 const PURE: &[(&str, &[&str])] = &[
-    // Changes name addresses, which live in `std::net`, but open no socket.
-    (
-        "model",
-        &[
-            "std::fs",
-            "std::process",
-            "std::net::TcpStream",
-            "std::net::TcpListener",
-            "std::net::UdpSocket",
-            "unsafe",
-        ],
-    ),
+    // Changes name addresses.
+    ("model", NO_SOCKETS),
     ("metrics", &["std::fs", "std::net", "std::process", "unsafe"]),
     // It calls the C header of the queue choice, which is what its `unsafe` is for.
     ("transmit", &["std::fs", "std::net", "std::process"]),
     ("sim", &["std::fs", "std::net", "std::process", "std::time", "unsafe", "static mut"]),
-    // It knows addresses, which live in `std::net`, but opens no socket.
-    (
-        "receive",
-        &[
-            "std::fs",
-            "std::process",
-            "std::net::TcpStream",
-            "std::net::TcpListener",
-            "std::net::UdpSocket",
-            "unsafe",
-        ],
-    ),
-    // It knows addresses, too: the queue of a connection is computed from them.
-    (
-        "placement",
-        &[
-            "std::fs",
-            "std::process",
-            "std::net::TcpStream",
-            "std::net::TcpListener",
-            "std::net::UdpSocket",
-            "unsafe",
-        ],
-    ),
+    ("receive", NO_SOCKETS),
+    // The queue of a connection is computed from them.
+    ("placement", NO_SOCKETS),
     // It keeps records, under the process's number while it writes, but starts no process.
     ("report", &["std::net", "process::Command", "unsafe"]),
     // It keeps its journal, but starts no process and knows no particular world.

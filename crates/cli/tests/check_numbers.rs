@@ -10,7 +10,6 @@ mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use evenkeel_model::host::{HostFacts, InterfaceKind};
 use evenkeel_placement::judge;
 use evenkeel_placement::loss::losses;
 use evenkeel_placement::tune::{Keep, TuningPlan};
-use faults::{FAULTS, STRUCTURAL};
+use faults::host_with_faults;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 
@@ -38,37 +37,6 @@ fn judged(directory: &Path, sound: &HostFacts) {
     for nic in facts.interfaces.iter().filter(|nic| nic.kind == InterfaceKind::Device).take(1) {
         let _ = TuningPlan::settle(&facts, &nic.name, &Keep::default(), &[]);
     }
-}
-
-/// A host with a fault for each of many rules.
-fn host_with_faults(name: &str, host: fn() -> HostFacts) -> HostFacts {
-    let mut facts = host();
-    let fits = |fault: &&faults::Fault| {
-        !STRUCTURAL.contains(&fault.name) && (fault.hosts)().iter().any(|(other, _)| *other == name)
-    };
-    for fault in FAULTS.iter().filter(fits) {
-        (fault.plant)(&mut facts);
-    }
-    facts
-}
-
-/// A few of the files that hosts have for each CPU, interrupt and queue, and all others.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
-    while let Some(next) = directories.pop() {
-        for entry in std::fs::read_dir(next).unwrap().flatten() {
-            if entry.path().is_dir() { &mut directories } else { &mut files }.push(entry.path());
-        }
-    }
-    files.sort();
-    let mut kinds = BTreeMap::<String, usize>::new();
-    files.retain(|file| {
-        let kind = file.to_string_lossy().chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        let seen = kinds.entry(kind).or_insert(0);
-        *seen += 1;
-        *seen <= 2
-    });
-    files
 }
 
 /// The decimal numbers of a text that stand alone: not those in names such as `cpu0`.
@@ -102,11 +70,11 @@ fn no_number_trips_a_rule() {
     let mut random = Xoshiro256StarStar::seed_from_u64(1);
     let mut failures = Vec::new();
     let mut tried = 0;
-    for (host_number, (name, host)) in hosts::HOSTS.iter().enumerate() {
+    for (host_number, (name, _)) in hosts::HOSTS.iter().enumerate() {
         let directory = tempfile::tempdir().unwrap();
-        write_tree(&host_with_faults(name, *host), directory.path()).unwrap();
+        write_tree(&host_with_faults(name), directory.path()).unwrap();
         let sound = read(directory.path()).unwrap();
-        let files = files(directory.path());
+        let files = hosts::files_of_each_kind(directory.path());
         let texts: Vec<(PathBuf, String, Vec<Range<usize>>)> = files
             .into_iter()
             .filter_map(|file| {

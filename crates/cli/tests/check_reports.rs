@@ -29,18 +29,7 @@ fn plain_server() -> HostFacts {
 
 fn small_server() -> HostFacts {
     HostBuilder::new(1, 8, 1)
-        .nic(&NicOptions {
-            name: "eth0",
-            driver: "ixgbe",
-            bus: "0000:04:00.0",
-            node: Some(0),
-            speed_mbps: Some(10_000),
-            pcie: Some((5.0, 8)),
-            queues: (8, 63),
-            ring: 4096,
-            mtu: 1500,
-            action: "eth0-TxRx-{}",
-        })
+        .nic(&NicOptions { name: "eth0", action: "eth0-TxRx-{}", ..hosts::IXGBE })
         .build()
 }
 
@@ -173,21 +162,7 @@ fn discards() -> HostFacts {
 
 /// Ring sizes differ from NIC to NIC: each has its own maximum.
 fn rings() -> HostFacts {
-    let mut facts = HostBuilder::new(2, 16, 2)
-        .nic(&hosts::MLX5)
-        .nic(&NicOptions {
-            name: "eno1",
-            driver: "i40e",
-            bus: "0000:3d:00.0",
-            node: Some(0),
-            speed_mbps: Some(10_000),
-            pcie: Some((8.0, 8)),
-            queues: (8, 32),
-            ring: 4096,
-            mtu: 1500,
-            action: "i40e-eno1-TxRx-{}",
-        })
-        .build();
+    let mut facts = HostBuilder::new(2, 16, 2).nic(&hosts::MLX5).nic(&hosts::I40E).build();
     for (name, counter) in [("ens2f0", "rx_out_of_buffer"), ("eno1", "rx_dropped")] {
         let nic = facts.interfaces.iter_mut().find(|interface| interface.name == name).unwrap();
         nic.rings.as_mut().unwrap().rx = 512;

@@ -11,27 +11,16 @@ mod hosts;
 mod support;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::{HostFacts, Softnet, Unknown};
 use evenkeel_placement::{Finding, Judgement, judge, rules};
-use faults::{FAULTS, STRUCTURAL};
+use faults::host_with_faults;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 use support::run;
-
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
-    while let Some(next) = directories.pop() {
-        for entry in std::fs::read_dir(next).unwrap().flatten() {
-            if entry.path().is_dir() { &mut directories } else { &mut files }.push(entry.path());
-        }
-    }
-    files.sort();
-    files
-}
 
 /// The judgement, or the error that names the file.
 fn judged(directory: &Path) -> Result<Judgement, String> {
@@ -54,19 +43,6 @@ fn random_bytes(random: &mut Xoshiro256StarStar) -> Vec<u8> {
     bytes
 }
 
-/// A host with a fault for each of many rules.
-fn host_with_faults(name: &str) -> HostFacts {
-    let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;
-    let mut facts = host();
-    let fits = |fault: &&faults::Fault| {
-        !STRUCTURAL.contains(&fault.name) && (fault.hosts)().iter().any(|(other, _)| *other == name)
-    };
-    for fault in FAULTS.iter().filter(fits) {
-        (fault.plant)(&mut facts);
-    }
-    facts
-}
-
 /// Damages single files of hosts with many findings: each finding stays, or its rule is listed as not judged. Set
 /// `EVENKEEL_DAMAGED_FILES` for a longer campaign.
 #[test]
@@ -83,16 +59,7 @@ fn no_finding_disappears_without_a_word() {
         let before = findings(&whole, &facts);
         assert!(!before.is_empty(), "{name}");
         assert_eq!(whole.judged + whole.not_judged.len(), rules().count());
-        let mut files = files(directory.path());
-        // A few of the files that hosts have for each CPU and queue, and all others.
-        let mut kinds = std::collections::BTreeMap::<String, usize>::new();
-        files.retain(|file| {
-            let kind: String =
-                file.to_string_lossy().chars().filter(|letter| !letter.is_ascii_digit()).collect();
-            let seen = kinds.entry(kind).or_insert(0);
-            *seen += 1;
-            *seen <= 2
-        });
+        let mut files = hosts::files_of_each_kind(directory.path());
         while files.len() > most {
             let at = random.next_u64() as usize % files.len();
             files.swap_remove(at);
@@ -295,7 +262,7 @@ fn a_byte_order_mark_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
     write_tree(&host_with_faults(hosts::HOSTS[0].0), directory.path()).unwrap();
     let before = judged(directory.path()).unwrap();
-    let mut marked = files(&directory.path().join("evenkeel"));
+    let mut marked = hosts::files(&directory.path().join("evenkeel"));
     marked.push(directory.path().join("proc/net/softnet_stat"));
     for file in &marked {
         let text = std::fs::read_to_string(file).unwrap();

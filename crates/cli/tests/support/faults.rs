@@ -703,3 +703,17 @@ pub const STRUCTURAL: &[&str] = &[
     "the NIC's hash is off",
     "LRO on a router",
 ];
+
+/// A host with a fault for each of many rules.
+#[allow(dead_code)]
+pub fn host_with_faults(name: &str) -> HostFacts {
+    let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;
+    let mut facts = host();
+    let fits = |fault: &&Fault| {
+        !STRUCTURAL.contains(&fault.name) && (fault.hosts)().iter().any(|(other, _)| *other == name)
+    };
+    for fault in FAULTS.iter().filter(fits) {
+        (fault.plant)(&mut facts);
+    }
+    facts
+}

@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use evenkeel_host::synthetic::{HostBuilder, NicOptions};
 use evenkeel_model::host::{
     HostFacts, Interface, InterfaceKind, ProcessFacts, SocketFacts, SocketKind, TcpFacts, TransmitQueue,
@@ -50,6 +53,45 @@ pub const MLX5: NicOptions = NicOptions {
     ring: 8192,
     mtu: 9000,
     action: "mlx5_comp{}@pci:0000:81:00.0",
+};
+
+pub const I40E: NicOptions = NicOptions {
+    name: "eno1",
+    driver: "i40e",
+    bus: "0000:3d:00.0",
+    node: Some(0),
+    speed_mbps: Some(10_000),
+    pcie: Some((8.0, 8)),
+    queues: (8, 32),
+    ring: 4096,
+    mtu: 1500,
+    action: "i40e-eno1-TxRx-{}",
+};
+
+pub const IXGBE: NicOptions = NicOptions {
+    name: "eth2",
+    driver: "ixgbe",
+    bus: "0000:04:00.0",
+    node: Some(0),
+    speed_mbps: Some(10_000),
+    pcie: Some((5.0, 8)),
+    queues: (8, 63),
+    ring: 4096,
+    mtu: 1500,
+    action: "eth2-TxRx-{}",
+};
+
+pub const VIRTIO: NicOptions = NicOptions {
+    name: "eth0",
+    driver: "virtio_net",
+    bus: "0000:00:03.0",
+    node: None,
+    speed_mbps: None,
+    pcie: None,
+    queues: (4, 4),
+    ring: 256,
+    mtu: 1500,
+    action: "virtio0-input.{}",
 };
 
 /// A connection that has carried much through a NIC, with its process.
@@ -121,39 +163,11 @@ fn epyc() -> HostFacts {
 }
 
 fn i40e() -> HostFacts {
-    HostBuilder::new(2, 8, 2)
-        .power("intel_pstate", "performance")
-        .nic(&NicOptions {
-            name: "eno1",
-            driver: "i40e",
-            bus: "0000:3d:00.0",
-            node: Some(0),
-            speed_mbps: Some(10_000),
-            pcie: Some((8.0, 8)),
-            queues: (8, 32),
-            ring: 4096,
-            mtu: 1500,
-            action: "i40e-eno1-TxRx-{}",
-        })
-        .build()
+    HostBuilder::new(2, 8, 2).power("intel_pstate", "performance").nic(&I40E).build()
 }
 
 fn ixgbe() -> HostFacts {
-    HostBuilder::new(1, 8, 2)
-        .power("intel_pstate", "performance")
-        .nic(&NicOptions {
-            name: "eth2",
-            driver: "ixgbe",
-            bus: "0000:04:00.0",
-            node: Some(0),
-            speed_mbps: Some(10_000),
-            pcie: Some((5.0, 8)),
-            queues: (8, 63),
-            ring: 4096,
-            mtu: 1500,
-            action: "eth2-TxRx-{}",
-        })
-        .build()
+    HostBuilder::new(1, 8, 2).power("intel_pstate", "performance").nic(&IXGBE).build()
 }
 
 fn storage() -> HostFacts {
@@ -175,19 +189,7 @@ fn storage() -> HostFacts {
 }
 
 fn virtio() -> HostFacts {
-    let options = NicOptions {
-        name: "eth0",
-        driver: "virtio_net",
-        bus: "0000:00:03.0",
-        node: None,
-        speed_mbps: None,
-        pcie: None,
-        queues: (4, 4),
-        ring: 256,
-        mtu: 1500,
-        action: "virtio0-input.{}",
-    };
-    let mut facts = HostBuilder::new(1, 4, 1).virtual_machine().nic(&options).build();
+    let mut facts = HostBuilder::new(1, 4, 1).virtual_machine().nic(&VIRTIO).build();
     for (path, value) in PLAIN {
         facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
     }
@@ -280,4 +282,29 @@ pub fn veth(name: &str) -> Interface {
         qdiscs: vec![evenkeel_host::synthetic::qdisc("noqueue", "0:", "root", 0)],
         ..Interface::default()
     }
+}
+
+/// The files of a recorded host.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
+    while let Some(next) = directories.pop() {
+        for entry in std::fs::read_dir(next).unwrap().flatten() {
+            if entry.path().is_dir() { &mut directories } else { &mut files }.push(entry.path());
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A few of the files that a recorded host has for each CPU, interrupt and queue, and all others.
+pub fn files_of_each_kind(directory: &Path) -> Vec<PathBuf> {
+    let mut kinds = BTreeMap::<String, usize>::new();
+    let mut files = files(directory);
+    files.retain(|file| {
+        let kind = file.to_string_lossy().chars().filter(|letter| !letter.is_ascii_digit()).collect();
+        let seen = kinds.entry(kind).or_insert(0);
+        *seen += 1;
+        *seen <= 2
+    });
+    files
 }

@@ -1,6 +1,6 @@
 //! Faults of the host around the queues: memory, power, connections, IP, the slot; and settings of offloads and polling.
 
-use evenkeel_host::synthetic::{HostBuilder, NicOptions};
+use evenkeel_host::synthetic::HostBuilder;
 use evenkeel_model::host::{
     BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
     TcpFacts,
@@ -11,19 +11,7 @@ use crate::hosts::{self, connection, process};
 
 /// A virtual machine with more processors than its NIC has queues.
 fn large_virtual_machine() -> HostFacts {
-    let options = NicOptions {
-        name: "eth0",
-        driver: "virtio_net",
-        bus: "0000:00:03.0",
-        node: None,
-        speed_mbps: None,
-        pcie: None,
-        queues: (4, 4),
-        ring: 256,
-        mtu: 1500,
-        action: "virtio0-input.{}",
-    };
-    HostBuilder::new(1, 16, 1).virtual_machine().nic(&options).build()
+    HostBuilder::new(1, 16, 1).virtual_machine().nic(&hosts::VIRTIO).build()
 }
 
 /// Connections of a server that answers small requests.

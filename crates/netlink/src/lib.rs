@@ -6,15 +6,9 @@
 //! `netlink-packet-*` crates do framing and parsing. They lack the options of HTB, TBF and the FIFOs, which [`tc`] encodes
 //! after `include/uapi/linux/pkt_sched.h`. [`tc_state`] keeps qdiscs and classes as bytes, to restore them exactly.
 //!
-//! There are several interfaces to hardware that serves its transmit queues by weight:
-//!
-//! | module | setting | interface |
-//! |---|---|---|
-//! | [`shaper`] | the weight of each queue | generic netlink, `net-shaper` |
-//! | [`dcb`] | the share of each traffic class ([`tc::Qdisc::Mqprio`]) | dcbnl, IEEE 802.1Qaz ETS |
-//! | [`tx_maxrate`] | no weight, but each queue's maximum rate | sysfs |
+//! Hardware that serves its transmit queues by weight: [`shaper`] sets the weight of each queue (generic netlink, `net-shaper`),
+//! [`tx_maxrate`] no weight, but the maximum rate of each (sysfs).
 
-pub mod dcb;
 mod departure;
 pub mod ethtool;
 pub mod generic;

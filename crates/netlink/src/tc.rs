@@ -43,8 +43,7 @@ pub enum Qdisc {
     },
     /// First in, first out.
     Pfifo { limit_packets: u32 },
-    /// Traffic classes of consecutive transmit queues, chosen by priority. [`crate::dcb`] sets their weights if
-    /// the device has any.
+    /// Traffic classes of consecutive transmit queues, chosen by priority.
     Mqprio {
         /// Transmit queues of each traffic class; 1 to 16 classes.
         classes: Vec<QueueRange>,

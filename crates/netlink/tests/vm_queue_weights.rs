@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Command;
 
 use evenkeel_netlink::Netlink;
-use evenkeel_netlink::dcb::{Dcb, Ets};
 use evenkeel_netlink::shaper::{QueueCapabilities, Shaper, Shapers};
 use evenkeel_netlink::tx_maxrate::{TxMaxrate, TxMaxrateError};
 
@@ -104,17 +103,6 @@ fn a_driver_without_shapers_has_no_capabilities() {
     assert_eq!(error.refusal_code(), Some(libc::EOPNOTSUPP), "{error}");
     let error = shapers.queue_capabilities(i32::MAX as u32).unwrap_err();
     assert_ne!(error.refusal_code(), Some(libc::EOPNOTSUPP), "{error}");
-}
-
-#[test]
-fn a_driver_without_traffic_classes_has_no_shares() {
-    let (name, _) = igb();
-    let mut dcb = Dcb::open().unwrap();
-    assert_eq!(dcb.ets(&name).unwrap(), None);
-    let error = dcb.set_ets(&name, &Ets::default().with_weights(&[1, 1])).unwrap_err();
-    assert_eq!(error.refusal_code(), Some(libc::EOPNOTSUPP), "{error}");
-    let error = dcb.ets("no-such-device").unwrap_err();
-    assert_eq!(error.refusal_code(), Some(libc::ENODEV), "{error}");
 }
 
 #[test]

@@ -196,19 +196,6 @@ impl Host {
         let text = self.read(&format!("/proc/{process}/cgroup")).ok()?;
         text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
     }
-
-    /// Identifier of a cgroup (version 2) by its path below the root of the hierarchy: the inode of its directory
-    /// (`cgroup_id`, include/linux/cgroup.h). None if there is none of this name.
-    #[must_use]
-    pub fn cgroup_id(&self, path: &str) -> Option<u64> {
-        use std::os::unix::fs::MetadataExt;
-        let below = path.trim_matches('/');
-        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().find_map(|root| {
-            let root = self.path(root);
-            root.join("cgroup.controllers").is_file().then_some(())?;
-            std::fs::metadata(root.join(below)).ok().map(|metadata| metadata.ino())
-        })
-    }
 }
 
 #[cfg(test)]

@@ -398,12 +398,6 @@ impl Interface {
         self.statistics.get("tx_packets").copied().unwrap_or(0)
     }
 
-    /// Speed of its link, Gbit/s; 0 if unknown.
-    #[must_use]
-    pub fn speed_gbps(&self) -> f64 {
-        self.speed_bps.unwrap_or(0) as f64 / 1e9
-    }
-
     /// Receive queues in use, from the driver, else from the kernel.
     #[must_use]
     pub fn receive_queue_count(&self) -> u32 {

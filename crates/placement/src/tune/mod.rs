@@ -201,11 +201,6 @@ impl TuningPlan {
             }
         }
     }
-
-    /// The steps of an item.
-    pub fn steps_of<'a>(&'a self, rule: &'a str) -> impl Iterator<Item = &'a Step> + 'a {
-        self.steps.iter().filter(move |step| step.rule == rule)
-    }
 }
 
 /// Whether a finding is about an interface or its host: a finding that another interface's settings fix is not.

@@ -8,7 +8,6 @@ use super::read::read;
 use super::rss::Rss;
 use super::table::FilterTable;
 use crate::filter::{FilterMatch, QueueId, TableId};
-use crate::flow::Transport;
 use crate::key::Pattern;
 use crate::packet::Header;
 
@@ -129,15 +128,6 @@ impl NicModel {
         Some(self)
     }
 
-    /// The same NIC with an indirection table of another length; none without RSS, or if the length is no power
-    /// of two.
-    #[must_use]
-    pub fn with_rss_entries(mut self, entries: usize) -> Option<Self> {
-        let rss = self.0.rss.as_mut()?;
-        rss.entries = Some(entries).filter(|entries| entries.is_power_of_two())?;
-        Some(self)
-    }
-
     /// Its hash, if it has one.
     #[must_use]
     pub fn rss(&self) -> Option<Rss> {
@@ -148,13 +138,6 @@ impl NicModel {
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.0.queues
-    }
-
-    /// The queue of TCP packets over IPv4 without filters and RSS.
-    #[must_use]
-    pub fn default_queue(&self) -> QueueId {
-        let kind = super::program::flow_kind(crate::key::ETHER_TYPE_IPV4, Transport::Tcp);
-        self.0.program.flow(kind).default
     }
 
     /// The least number of queues that includes all queues of the graph.

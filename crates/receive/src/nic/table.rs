@@ -192,12 +192,6 @@ pub struct FilterTable {
 }
 
 impl FilterTable {
-    /// Whether a filter can hold a five-tuple.
-    #[must_use]
-    pub fn takes_flows(&self) -> bool {
-        self.fields.take_flows()
-    }
-
     /// Allowed values of [`crate::Filter::priority`].
     #[must_use]
     pub fn priorities(&self) -> RangeInclusive<u32> {

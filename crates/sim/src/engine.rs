@@ -118,6 +118,11 @@ impl<E: Event> Engine<E> {
         self.calendar.plan_no_later(event.slot(&self.slots), at);
     }
 
+    /// When the next event is; [`Time::NEVER`] if none is planned.
+    pub(crate) fn next_time(&mut self) -> Time {
+        self.calendar.next_time().unwrap_or(Time::NEVER)
+    }
+
     /// When the source's event is planned; [`Time::NEVER`] if it has none.
     #[inline]
     pub(crate) fn planned(&self, event: E) -> Time {

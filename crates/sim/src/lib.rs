@@ -29,6 +29,7 @@ pub mod network;
 pub mod nic;
 pub mod observation;
 pub mod parameters;
+mod prefetch;
 pub mod processors;
 mod progress;
 pub mod qdisc;

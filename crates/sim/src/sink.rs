@@ -10,10 +10,8 @@
 //! hands TCP each flow's new data in runs, as GRO merges them, and TCP answers a run that has two full
 //! packets at once. The receiver is never short of processor time here.
 
-use std::hint::black_box;
-
-use crate::event::{Calendar, Slot};
 use crate::parameters::MANY_FLOWS;
+use crate::prefetch::prefetch;
 use crate::tcp::{Ack, Receiver, Reply};
 use crate::time::{Span, Time};
 
@@ -61,16 +59,14 @@ pub struct Sink {
     /// For each receive queue, and in it for each ring, how many of the segments in the ring are for it.
     under_way: Vec<u32>,
     interval: Span,
-    first_slot: Slot,
     /// Flows that the last interrupt has handed over, with when the first packet of each had arrived.
     taken: Vec<(Time, u32)>,
 }
 
 impl Sink {
-    /// A sink with these flows' receiving ends, `(receiver, hash)`; its interrupts are in the
-    /// calendar from `first_slot` on.
+    /// A sink with these flows' receiving ends, `(receiver, hash)`.
     #[must_use]
-    pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span, first_slot: Slot) -> Self {
+    pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span) -> Self {
         let queue_of = peers.iter().map(|(_, hash)| hash % queues.max(1)).collect();
         let peers = peers
             .into_iter()
@@ -82,16 +78,7 @@ impl Sink {
             })
             .collect();
         let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
-        Self {
-            peers,
-            queue_of,
-            queues,
-            rings: 0,
-            under_way: Vec::new(),
-            interval,
-            first_slot,
-            taken: Vec::new(),
-        }
+        Self { peers, queue_of, queues, rings: 0, under_way: Vec::new(), interval, taken: Vec::new() }
     }
 
     /// The same, where what arrives comes from so many rings, each of which tells of its segments.
@@ -144,21 +131,18 @@ impl Sink {
         self.queue_of[flow as usize]
     }
 
-    /// More will arrive at a receive queue, at the time that `at` tells or later, if that matters.
+    /// When a receive queue's interrupt is due, at the latest, if a packet arrives at the time that `at` returns or
+    /// later. `None` if the interrupt that is `planned` comes early enough.
     #[inline]
-    pub fn expects(&self, number: u32, calendar: &mut Calendar, at: impl FnOnce() -> Time) {
-        let slot = self.first_slot + number;
-        let allowed = self.queues[number as usize].last_interrupt + self.interval;
-        if calendar.planned(slot) > allowed {
-            calendar.plan_no_later(slot, at().max(allowed));
-        }
+    pub fn due(&self, number: u32, planned: Time, at: impl FnOnce() -> Time) -> Option<Time> {
+        let allowed = self.interrupt_allowed(number);
+        (planned > allowed).then(|| at().max(allowed))
     }
 
-    /// Whether a receive queue's interrupt waits for something to arrive, and not for its interval.
+    /// From when on a receive queue's next interrupt may come.
     #[must_use]
-    pub fn awaits(&self, number: u32, calendar: &Calendar) -> bool {
-        let planned = calendar.planned(self.first_slot + number);
-        planned != Time::NEVER && planned > self.queues[number as usize].last_interrupt + self.interval
+    pub fn interrupt_allowed(&self, number: u32) -> Time {
+        self.queues[number as usize].last_interrupt + self.interval
     }
 
     /// Something of no flow has arrived at a receive queue that expects it: it will be seen at the next
@@ -187,7 +171,7 @@ impl Sink {
 
     /// The interrupt of a receive queue: hands everything over to TCP; `answer` gets every
     /// acknowledgement, and every deadline of a delayed one. False if nothing has arrived: then there is no
-    /// interrupt. [`Self::expects`] is to be told of what may arrive next.
+    /// interrupt. The caller asks [`Self::due`] for what may arrive next.
     pub fn interrupt(&mut self, number: u32, now: Time, mut answer: impl FnMut(u32, Reaction)) -> bool {
         self.taken.clear();
         let queue = &mut self.queues[number as usize];
@@ -200,8 +184,7 @@ impl Sink {
         // Trains of several rings are not reported in order of time.
         self.taken.sort_unstable();
         if self.peers.len() >= MANY_FLOWS {
-            // As they come from memory side by side, not one after the other.
-            black_box(self.taken.iter().map(|&(_, flow)| self.peers[flow as usize].latest.begin).max());
+            self.taken.iter().for_each(|&(_, flow)| prefetch(&self.peers[flow as usize]));
         }
         for &(_, flow) in &self.taken {
             let Peer { receiver, latest, has_earlier, earlier, .. } = &mut self.peers[flow as usize];

@@ -22,9 +22,23 @@ impl Simulation {
             && let Some(receive_queue) = self.receive_queue_of(flow)
         {
             self.sink.enters(receive_queue, queue);
-            let nic = &self.nic;
-            let at = || nic.first_packet_of_newest(queue);
-            self.sink.expects(receive_queue, &mut self.engine.calendar, at);
+            let planned = self.engine.planned(Event::ReceiverInterrupt(receive_queue));
+            let at = || self.nic.first_packet_of_newest(queue);
+            self.plan_receiver_interrupt(receive_queue, self.sink.due(receive_queue, planned, at));
+        }
+    }
+
+    /// More arrives at a receive queue at `at` or later: plans its interrupt.
+    #[inline]
+    pub(crate) fn expect_arrival_at(&mut self, receive_queue: u32, at: Time) {
+        let planned = self.engine.planned(Event::ReceiverInterrupt(receive_queue));
+        self.plan_receiver_interrupt(receive_queue, self.sink.due(receive_queue, planned, || at));
+    }
+
+    #[inline]
+    fn plan_receiver_interrupt(&mut self, receive_queue: u32, due: Option<Time>) {
+        if let Some(at) = due {
+            self.engine.plan_no_later(Event::ReceiverInterrupt(receive_queue), at);
         }
     }
 
@@ -64,7 +78,7 @@ impl Simulation {
             |segment| self.receive_queue_of(segment.flow) == Some(receive_queue),
         );
         if at != Time::NEVER {
-            self.sink.expects(receive_queue, &mut self.engine.calendar, || at);
+            self.expect_arrival_at(receive_queue, at);
         }
     }
 
@@ -100,7 +114,9 @@ impl Simulation {
         self.scratch_finishes = finishes;
         if self.outbox.is_none() {
             for queue in 0..self.sink.queues() {
-                if self.sink.awaits(queue, &self.engine.calendar) {
+                // Its interrupt waits for a packet, and not for its interval.
+                let planned = self.engine.planned(Event::ReceiverInterrupt(queue));
+                if planned != Time::NEVER && planned > self.sink.interrupt_allowed(queue) {
                     self.expect_arrival(queue);
                 }
             }

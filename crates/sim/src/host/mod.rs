@@ -311,13 +311,8 @@ impl Simulation {
                 service,
                 exact: settings.exact,
             }),
-            sink: Sink::new(
-                peers,
-                parameters.receive_queues,
-                parameters.sink_interrupt_interval,
-                slots.receiver_interrupts.begin,
-            )
-            .of_rings(queues),
+            sink: Sink::new(peers, parameters.receive_queues, parameters.sink_interrupt_interval)
+                .of_rings(queues),
             processors: Processors::new(settings.processors),
             observation: Observation::new(flows.len(), begin, bin, bins),
             probe,
@@ -465,7 +460,7 @@ impl Simulation {
         }
         if has_arrived {
             // Mostly more will have arrived when the next one may come; if nothing has, it is known then what is next.
-            self.sink.expects(queue, &mut self.engine.calendar, || self.engine.now);
+            self.expect_arrival_at(queue, self.engine.now);
         } else {
             self.expect_arrival(queue);
         }

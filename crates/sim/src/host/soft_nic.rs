@@ -68,8 +68,9 @@ impl Simulation {
         if segment.flow == PROBE {
             if let Some(probe) = &mut self.probe {
                 probe.at_sink = true;
-                self.sink.poke(probe.sink_queue);
-                self.sink.expects(probe.sink_queue, &mut self.engine.calendar, || now);
+                let receive_queue = probe.sink_queue;
+                self.sink.poke(receive_queue);
+                self.expect_arrival_at(receive_queue, now);
             }
         } else {
             let bytes = u64::from(segment.frame_bytes());
@@ -77,7 +78,7 @@ impl Simulation {
             self.observation.count(segment.flow as usize, segment.packets(), bytes, (now, now), each);
             let payload = u64::from(segment.payload);
             self.sink.arrived(segment.flow, segment.sequence, payload, segment.packets(), now);
-            self.sink.expects(self.sink.queue_of(segment.flow), &mut self.engine.calendar, || now);
+            self.expect_arrival_at(self.sink.queue_of(segment.flow), now);
         }
         let class = &mut self.queues[queue as usize];
         class.bytes += u64::from(segment.frame_bytes());

@@ -10,13 +10,12 @@
 //! receive queue on one vector where processors are few, and then handles both in one poll; here each queue has
 //! a vector of its own (`docs/explanation/simulator.md`, "Assumptions").
 
-use std::hint::black_box;
-
 use evenkeel_transmit::{Outcome, Pool};
 
 use super::{Event, Simulation, soft_nic};
 use crate::nic::descriptors_of;
 use crate::parameters::{MANY_FLOWS, Parameters};
+use crate::prefetch::prefetch;
 use crate::qdisc::{Dequeued, Kind, SfqConfig};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::Settings;
@@ -113,8 +112,7 @@ impl Simulation {
         let (mut bytes, mut descriptors) = (0, 0);
         let mut work = 0;
         if self.flows.len() >= MANY_FLOWS {
-            let flows = sent.iter().filter_map(|segment| self.flows.get(segment.flow as usize));
-            black_box(flows.fold(0, |seen, flow| seen ^ flow.acknowledged ^ flow.sender.look()));
+            sent.iter().filter_map(|segment| self.flows.get(segment.flow as usize)).for_each(prefetch);
         }
         for segment in sent.drain(..) {
             bytes += u64::from(segment.frame_bytes());
@@ -147,10 +145,9 @@ impl Simulation {
     }
 
     /// Prefetches the flows whose acknowledgements are next.
-    fn look_at_next(&self, vector: u32) {
+    fn prefetch_next(&self, vector: u32) {
         let flows = self.vectors[vector as usize].acknowledgements.flows(LOOK_AHEAD);
-        let flows = flows.map(|flow| &self.flows[flow as usize]);
-        black_box(flows.fold(0, |seen, flow| seen ^ flow.acknowledged ^ flow.sender.look()));
+        flows.for_each(|flow| prefetch(&self.flows[flow as usize]));
     }
 
     /// Takes in the acknowledgements that have arrived; their flows may send at once.
@@ -161,7 +158,7 @@ impl Simulation {
         while let Some((flow, ack)) = self.vectors[vector as usize].acknowledgements.take(now) {
             if are_many {
                 if count % LOOK_AHEAD == 0 {
-                    self.look_at_next(vector);
+                    self.prefetch_next(vector);
                 }
                 count += 1;
             }

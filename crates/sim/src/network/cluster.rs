@@ -6,13 +6,11 @@
 //! their acknowledgements reach the hosts in the next slice or later (conservative parallel simulation;
 //! Fujimoto, "Parallel discrete event simulation", CACM 33(10), 1990, with one lookahead for all).
 
-use std::collections::VecDeque;
-
+use super::Topology;
+use super::fabric::Fabric;
 use super::rate::Rate;
 use super::reception::{Reader, Reception};
-use super::{Hop, Switch, Topology};
 use crate::error::{SimulationError, TopologyError};
-use crate::event::Calendar;
 use crate::host::{Event, Simulation};
 use crate::parameters::Parameters;
 use crate::progress::Patience;
@@ -39,17 +37,11 @@ struct Route {
     host: u32,
     /// Number within that host.
     local: u32,
-    /// Its switches in [`Cluster::hops`].
-    first_hop: u32,
-    hops: u32,
     /// What an acknowledgement takes back.
     return_latency: Span,
     /// When it starts.
     start: Time,
 }
-
-/// Packets on a link between switches in one direction, with the number of the hop at its end.
-type InFlight = VecDeque<(Packet, u32)>;
 
 /// Hosts that transfer data to each other through switches.
 pub struct Cluster {
@@ -57,19 +49,8 @@ pub struct Cluster {
     /// First flow of each host, and latency of its link.
     first_flows: Vec<(u32, Span)>,
     routes: Vec<Route>,
-    hops: Vec<Hop>,
-    switches: Vec<Switch>,
+    fabric: Fabric,
     reception: Reception,
-    /// Packets in flight to a first switch.
-    entering: Vec<Packet>,
-    /// When each of them arrives there, its flow, and its index: in the order of arrival. Where two arrive at
-    /// once, their flows decide, for the index follows from how long the slices are.
-    order: Vec<(Time, u32, u32)>,
-    /// Scratch: those that are left for the next slice.
-    left_over: Vec<Packet>,
-    /// Packets on each link between switches, one way and the other; the calendar has the first of each.
-    lines: Vec<InFlight>,
-    line_calendar: Calendar,
     /// The hosts have run until then.
     now: Time,
     slice: Span,
@@ -103,7 +84,7 @@ impl Cluster {
         let mut hosts = Vec::new();
         let mut first_flows = Vec::new();
         let mut routes: Vec<Route> = Vec::new();
-        let mut hops = Vec::new();
+        let mut fabric = Fabric::new(topology, routes_of.switches());
         let mut readers = Vec::new();
         let mut latencies = Vec::new();
         let mut edges = Vec::new();
@@ -130,12 +111,10 @@ impl Cluster {
                 routes.push(Route {
                     host,
                     local: local as u32,
-                    first_hop: hops.len() as u32,
-                    hops: path.hops.len() as u32,
                     return_latency: path.latency,
                     start: Time::NEVER,
                 });
-                hops.extend(path.hops);
+                fabric.add_way(path.hops);
             }
             first_flows.push((first_flow, access));
             hosts.push(simulation);
@@ -153,7 +132,7 @@ impl Cluster {
             topology.links.iter().map(|link| link.rate_bps).chain([settings.rate]).min().unwrap_or(1);
         let packet = Rate::new(slowest).time_of(wire_bytes(settings.mss));
         Ok(Self {
-            switches: routes_of.switches(),
+            fabric,
             reception: Reception::new(
                 readers,
                 topology.hosts * receive_queues,
@@ -163,12 +142,6 @@ impl Cluster {
             hosts,
             first_flows,
             routes,
-            hops,
-            entering: Vec::new(),
-            order: Vec::new(),
-            left_over: Vec::new(),
-            lines: vec![InFlight::new(); 2 * topology.links.len()],
-            line_calendar: Calendar::new(2 * topology.links.len(), 0),
             now: Time::ZERO,
             slice: (reception_ahead + latencies.iter().copied().min().unwrap_or(MICROSECOND)).max(1),
             switches_ahead,
@@ -218,7 +191,7 @@ impl Cluster {
             host.run_host(end)?;
             earliest = earliest.min(host.next_activity());
             if let Some(outbox) = host.outbox.as_mut() {
-                self.entering.extend(outbox.drain(..).map(|packet| Packet {
+                self.fabric.enter(outbox.drain(..).map(|packet| Packet {
                     at: packet.at + latency,
                     flow: first_flow + packet.flow,
                     ..packet
@@ -226,67 +199,16 @@ impl Cluster {
             }
         }
         self.now = end;
-        self.switch_until(end + self.switches_ahead);
-        let (hosts, routes) = (&mut self.hosts, &self.routes);
-        self.reception.run(end + self.reception_ahead, |flow, sent, ack| {
-            let route = &routes[flow as usize];
-            hosts[route.host as usize].acknowledge_at(route.local, sent + route.return_latency, ack);
-            earliest = earliest.min(sent + route.return_latency);
-        });
-        let waiting = self.entering.iter().map(|packet| packet.at).min().unwrap_or(Time::NEVER);
-        let on_lines = self.line_calendar.next_time().unwrap_or(Time::NEVER);
-        Ok(earliest.min(self.reception.next_time()).min(waiting).min(on_lines))
-    }
-
-    /// The switches forward what reaches them until `limit`.
-    fn switch_until(&mut self, limit: Time) {
-        self.order.clear();
-        self.order.extend((0..).zip(&self.entering).map(|(index, packet)| (packet.at, packet.flow, index)));
-        self.order.sort_unstable();
-        let mut next = 0;
-        loop {
-            let entering = self.order.get(next).map_or(Time::NEVER, |first| first.0);
-            let on_line = self.line_calendar.next_time().unwrap_or(Time::NEVER);
-            if entering.min(on_line) > limit {
-                break;
-            }
-            if entering <= on_line {
-                let packet = self.entering[self.order[next].2 as usize];
-                next += 1;
-                self.forward(packet, 0);
-            } else if let Some((_, line)) = self.line_calendar.pop(limit) {
-                let in_flight = &mut self.lines[line as usize];
-                let first = in_flight.pop_front();
-                if let Some((packet, _)) = in_flight.front() {
-                    self.line_calendar.plan(line, packet.at);
-                }
-                if let Some((packet, hop)) = first {
-                    self.forward(packet, hop);
-                }
-            }
-        }
-        self.left_over.clear();
-        self.left_over.extend(self.order[next..].iter().map(|&(_, _, index)| self.entering[index as usize]));
-        std::mem::swap(&mut self.entering, &mut self.left_over);
-    }
-
-    /// A packet is at the switch `hop` of its way.
-    #[inline]
-    fn forward(&mut self, packet: Packet, hop: u32) {
-        let route = &self.routes[packet.flow as usize];
-        let Hop { switch, port, line } = self.hops[(route.first_hop + hop) as usize];
-        let bytes = wire_bytes(packet.payload);
-        let Some(at) = self.switches[switch as usize].forward(port, packet.at, bytes) else { return };
-        let packet = Packet { at, ..packet };
-        if hop + 1 == route.hops {
+        for packet in self.fabric.run(end + self.switches_ahead)? {
             self.reception.deliver(packet);
-        } else {
-            let in_flight = &mut self.lines[line as usize];
-            if in_flight.is_empty() {
-                self.line_calendar.plan(line, at);
-            }
-            in_flight.push_back((packet, hop + 1));
         }
+        for (flow, sent, ack) in self.reception.run(end + self.reception_ahead)? {
+            let route = &self.routes[flow as usize];
+            let arrival = sent + route.return_latency;
+            self.hosts[route.host as usize].acknowledge_at(route.local, arrival, ack);
+            earliest = earliest.min(arrival);
+        }
+        Ok(earliest.min(self.reception.next_time()).min(self.fabric.next_time()))
     }
 
     /// The present, which hosts have reached.
@@ -323,7 +245,7 @@ impl Cluster {
     /// Packets that switches have dropped.
     #[must_use]
     pub fn drops(&self) -> u64 {
-        self.switches.iter().map(Switch::all_drops).sum()
+        self.fabric.drops()
     }
 
     /// Shortens the slices: that they are short enough is what tests prove with it.

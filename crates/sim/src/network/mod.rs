@@ -19,6 +19,7 @@
 //!   its transmit queues, and take no time of its processors.
 
 mod cluster;
+mod fabric;
 mod rate;
 mod reception;
 pub(crate) mod shuffle;

@@ -1,8 +1,10 @@
-//! What the hosts of a cluster receive: the receive queues of all of them, with one calendar.
+//! What the hosts of a cluster receive: the receive queues of all of them, with one engine.
 
 use std::collections::VecDeque;
+use std::vec::Drain;
 
-use crate::event::Calendar;
+use crate::engine::{self, Engine, Handler, events};
+use crate::error::SimulationError;
 use crate::segment::Packet;
 use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Receiver, ReceiverConfig};
@@ -28,12 +30,20 @@ struct ReceiveQueue {
     ending: bool,
 }
 
+events! {
+    /// What happens at receiving ends.
+    enum Event in Slots {
+        Interrupt: interrupts,
+        DelayedAck: delayed_acks,
+    }
+}
+
 /// All receiving ends.
-#[derive(Clone, Debug)]
 pub(super) struct Reception {
     sink: Sink,
-    /// Interrupts of the queues, then deadlines of the flows' delayed acknowledgements.
-    calendar: Calendar,
+    engine: Engine<Event>,
+    /// Acknowledgements, each with its flow and when it is sent.
+    answers: Vec<(u32, Time, Ack)>,
     readers: Vec<Reader>,
     queues: Vec<ReceiveQueue>,
     /// When each flow had received everything.
@@ -59,8 +69,9 @@ impl Reception {
             .map(|reader| (Receiver::new(&ReceiverConfig { mss, ..ReceiverConfig::default() }), reader.queue))
             .collect();
         Self {
-            sink: Sink::new(peers, queues, interval, 0),
-            calendar: Calendar::new(queues as usize, readers.len()),
+            sink: Sink::new(peers, queues, interval),
+            engine: Engine::new(Slots::new([queues, readers.len() as u32]), queues),
+            answers: Vec::new(),
             queues: all,
             completed: vec![Time::NEVER; readers.len()],
             unfinished: readers.len(),
@@ -75,28 +86,29 @@ impl Reception {
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         let number = self.readers[packet.flow as usize].queue;
-        let queue = &mut self.queues[number as usize];
         // Behind another one, it will find an interrupt planned.
-        if queue.arriving.is_empty() {
-            self.sink.expects(number, &mut self.calendar, || packet.at);
+        if self.queues[number as usize].arriving.is_empty() {
+            self.expect(number, packet.at);
         }
-        queue.arriving.push_back(packet);
+        self.queues[number as usize].arriving.push_back(packet);
     }
 
-    /// Handles what happens until `until`; `answer` gets every acknowledgement and when it is sent.
-    pub(super) fn run(&mut self, until: Time, mut answer: impl FnMut(u32, Time, Ack)) {
-        while let Some((now, slot)) = self.calendar.pop(until) {
-            if let Some(flow) = slot.checked_sub(self.queues.len() as u32) {
-                if let Some(ack) = self.sink.deadline(flow, now) {
-                    answer(flow, now, ack);
-                }
-            } else {
-                self.interrupt(slot, now, &mut answer);
-            }
+    /// Handles what happens until `until`. Returns every acknowledgement, with its flow and when it is sent.
+    pub(super) fn run(&mut self, until: Time) -> Result<Drain<'_, (u32, Time, Ack)>, SimulationError> {
+        engine::run(self, until)?;
+        Ok(self.answers.drain(..))
+    }
+
+    /// Plans a receive queue's interrupt for a packet that arrives at `at`.
+    fn expect(&mut self, number: u32, at: Time) {
+        let event = Event::Interrupt(number);
+        if let Some(at) = self.sink.due(number, self.engine.planned(event), || at) {
+            self.engine.plan_no_later(event, at);
         }
     }
 
-    fn interrupt(&mut self, number: u32, now: Time, answer: &mut impl FnMut(u32, Time, Ack)) {
+    fn interrupt(&mut self, number: u32) {
+        let now = self.engine.now;
         let queue = &mut self.queues[number as usize];
         while let Some(packet) = queue.arriving.front().filter(|packet| packet.at <= now) {
             self.sink.arrived(packet.flow, packet.sequence, packet.payload.into(), 1, packet.at);
@@ -106,19 +118,18 @@ impl Reception {
             self.payload += u64::from(packet.payload);
             queue.arriving.pop_front();
         }
-        let deadlines = &mut self.deadlines;
+        let (deadlines, answers) = (&mut self.deadlines, &mut self.answers);
         self.sink.interrupt(number, now, |flow, reaction| match reaction {
-            Reaction::Acknowledge(ack) => answer(flow, now, ack),
+            Reaction::Acknowledge(ack) => answers.push((flow, now, ack)),
             Reaction::Wait(deadline) => deadlines.push((flow, deadline)),
         });
-        let first_deadline = self.queues.len() as u32;
         for (flow, deadline) in self.deadlines.drain(..) {
-            self.calendar.plan(first_deadline + flow, deadline);
+            self.engine.plan(Event::DelayedAck(flow), deadline);
+        }
+        if let Some(at) = self.queues[number as usize].arriving.front().map(|packet| packet.at) {
+            self.expect(number, at);
         }
         let queue = &mut self.queues[number as usize];
-        if let Some(packet) = queue.arriving.front() {
-            self.sink.expects(number, &mut self.calendar, || packet.at);
-        }
         if queue.ending {
             let (sink, readers) = (&self.sink, &self.readers);
             let is_complete =
@@ -135,7 +146,7 @@ impl Reception {
 
     /// When the next interrupt or deadline is.
     pub(super) fn next_time(&mut self) -> Time {
-        self.calendar.next_time().unwrap_or(Time::NEVER)
+        self.engine.next_time()
     }
 
     /// Flows that have not received everything.
@@ -171,5 +182,31 @@ impl Reception {
     /// Payload of these, bytes, also what had been received before.
     pub(super) fn payload(&self) -> u64 {
         self.payload
+    }
+}
+
+impl Handler for Reception {
+    type Event = Event;
+
+    #[inline]
+    fn engine(&mut self) -> &mut Engine<Event> {
+        &mut self.engine
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Interrupt(queue) => self.interrupt(queue),
+            Event::DelayedAck(flow) => {
+                let now = self.engine.now;
+                if let Some(ack) = self.sink.deadline(flow, now) {
+                    self.answers.push((flow, now, ack));
+                }
+            }
+        }
+    }
+
+    fn sent(&mut self) -> u64 {
+        self.packets + self.answers.len() as u64
     }
 }

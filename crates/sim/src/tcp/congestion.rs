@@ -39,15 +39,6 @@ impl Window {
         }
     }
 
-    /// Looks at what an acknowledgement needs.
-    #[inline]
-    pub fn look(&self) -> u32 {
-        match &self.algorithm {
-            Algorithm::Cubic(cubic) => self.packets ^ cubic.look(),
-            Algorithm::Reno => self.packets,
-        }
-    }
-
     /// Whether the window is below the threshold.
     pub fn in_slow_start(&self) -> bool {
         self.packets < self.threshold

@@ -130,12 +130,6 @@ impl Cubic {
         }
     }
 
-    /// Looks at what an acknowledgement needs.
-    #[inline]
-    pub fn look(&self) -> u32 {
-        self.delay_least as u32
-    }
-
     fn units(&self) -> Units {
         match self.profile {
             Profile::Linux4_4 => Units::LINUX_4_4,

@@ -194,12 +194,6 @@ impl Scoreboard {
         self.outstanding - self.sacked - self.lost + self.retransmitted
     }
 
-    /// Looks at what an acknowledgement needs: the front and itself.
-    #[inline]
-    pub fn look(&self) -> u64 {
-        self.marked_to ^ self.entries.front().map_or(0, |entry| entry.sequence)
-    }
-
     /// Whether there is anything that recovery has to look at.
     pub fn is_clean(&self) -> bool {
         self.sacked | self.lost | self.retransmitted == 0

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// The top-level modules, from the lowest to the highest. Within a folder, files may use each other.
 const LAYERS: &[&str] = &[
+    "prefetch",
     "time",
     "random",
     "event",

@@ -459,18 +459,6 @@ impl Sender {
         self.state
     }
 
-    /// Looks at each line of the cache that an acknowledgement or a segment needs.
-    #[inline]
-    pub(crate) fn look(&self) -> u64 {
-        self.unacknowledged
-            ^ self.deadline.0
-            ^ self.board.look()
-            ^ self.round_trip.smoothed()
-            ^ u64::from(self.window.look())
-            ^ self.usage_end
-            ^ self.counters.packets
-    }
-
     /// What has been counted.
     #[must_use]
     pub fn counters(&self) -> Counters {

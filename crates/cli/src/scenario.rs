@@ -97,7 +97,7 @@ pub fn parse_loaded(
         let wrong = |error: &dyn std::fmt::Display| {
             Failure::new(Exit::Usage, format!("{origin}: variant.{}: {error}", variant.name))
         };
-        let Some(knobs) = &variant.receive else { continue };
+        let Some(knobs) = variant.receive() else { continue };
         if let Some((own, text)) = knobs.nic.own().and_then(|own| Some((own, own.text.as_ref()?))) {
             NicModel::parse(text, &own.origin).map_err(|error| wrong(&error))?;
         }
@@ -208,7 +208,7 @@ fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
     }
     page.heading("Qdisc setups:");
     let mut shown: Vec<&str> = Vec::new();
-    for point in scenario.all_variants().filter_map(|variant| variant.tenants.as_ref()) {
+    for point in scenario.all_variants().filter_map(|variant| variant.tenants()) {
         if shown.contains(&point.qdisc.name.as_str()) {
             continue;
         }

@@ -252,7 +252,7 @@ fn thread_cpu_seconds() -> f64 {
 #[must_use]
 pub fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate, variant: &Variant) -> RepeatRecord {
     RepeatRecord {
-        metrics: evaluate::metrics(raw, timing, rate, variant.tenants.as_ref()),
+        metrics: evaluate::metrics(raw, timing, rate, variant.tenants()),
         queues: raw.queues.clone(),
         flows: raw
             .flows

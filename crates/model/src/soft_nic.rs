@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn knobs(variant: &str) -> Knobs {
-        scenario().select(&[variant.to_owned()]).unwrap()[0].knobs.clone()
+        scenario().select(&[variant.to_owned()]).unwrap()[0].knobs().clone()
     }
 
     #[test]

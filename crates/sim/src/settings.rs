@@ -105,7 +105,7 @@ impl Settings {
     /// The settings of a scenario's variant at a rate.
     #[must_use]
     pub fn new(scenario: &Scenario, variant: &Variant, rate: BitRate, parameters: &Parameters) -> Self {
-        let knobs = &variant.knobs;
+        let knobs = variant.knobs();
         let bytes = |size: evenkeel_model::units::ByteSize| u32::try_from(size.bytes()).unwrap_or(u32::MAX);
         Self {
             rate: rate.bits_per_second(),

@@ -51,7 +51,7 @@ pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
     const FLOW: u64 = 3_000;
     let workload = &scenario.workload;
     let hosts = u64::from(scenario.hosts.count);
-    let (flows, bytes, bins) = match &variant.tenants {
+    let (flows, bytes, bins) = match variant.tenants() {
         Some(point) => (u64::from(point.bulk_flows() + point.probe_count()), FLOW, bins),
         None if workload.shuffled_bytes().is_some() => (hosts * (hosts - 1), SHUFFLED_FLOW, 0),
         // Their results are latencies: no flow has bins.
@@ -113,7 +113,7 @@ impl SimWorld {
         if let Some(requests) = job.scenario.workload.requests() {
             return crate::receive::run(job, requests, observer);
         }
-        if let Some(point) = &job.variant.tenants {
+        if let Some(point) = job.variant.tenants() {
             return tenants::run(job, point, self.parameters.profile, &self.machine(), observer);
         }
         let settings = self.settings(job.scenario, job.variant, job.rate);
@@ -249,7 +249,7 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
             "a soft NIC has no priorities with queues of their own; run it without --nic soft".to_owned()
         );
     }
-    let knobs = &variant.knobs;
+    let knobs = variant.knobs();
     if knobs.queue_weights || knobs.segment_size.is_some() {
         return Err(
             "a simulated soft NIC has no queue weights and no segment sizing yet; run it on the real one \
@@ -296,14 +296,14 @@ impl World for SimWorld {
     }
 
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
-        if variant.knobs.service_balancing {
+        if variant.knobs().service_balancing {
             return Err(
                 "service balancing works by what a kernel's sockets say, which is not simulated; run it \
                         with --on netns --topology mq"
                     .to_owned(),
             );
         }
-        if let Some(point) = &variant.tenants {
+        if let Some(point) = variant.tenants() {
             return tenants::assess(scenario, variant, point, self.parameters.profile, &self.machine());
         }
         let notes = match self.test_bed {

@@ -53,7 +53,7 @@ pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planne
             let further = if extent.quick { &[][..] } else { &scenario.further_variants };
             let repeats = extent.repeats.unwrap_or(scenario.measure.repeats);
             scenario.variants.iter().chain(further).filter_map(move |variant| {
-                let point = variant.tenants.as_ref().filter(|point| wanted(point))?;
+                let point = variant.tenants().filter(|point| wanted(point))?;
                 Some(Planned { scenario: number, variant, point, repeats })
             })
         })

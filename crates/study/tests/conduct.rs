@@ -108,7 +108,7 @@ impl World for Known {
     }
 
     fn assess(&self, _: &Scenario, variant: &Variant) -> Result<Assessment, String> {
-        if variant.tenants.as_ref().unwrap().qdisc.name == "cake" {
+        if variant.tenants().unwrap().qdisc.name == "cake" {
             return Err("this kernel lacks the qdisc cake".to_owned());
         }
         Ok(Assessment { notes: vec!["all is known".to_owned()], ..Assessment::default() })

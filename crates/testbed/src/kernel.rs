@@ -56,8 +56,8 @@ pub(crate) fn assess(
     queues: u32,
 ) -> Result<Assessment, String> {
     let Knobs { queue_choice, queues: own_queues, xps_pool, qdisc, tcp_small_queues, gso_size, tso, .. } =
-        &variant.knobs;
-    let Knobs { queue_weights, segment_size, service_balancing, .. } = &variant.knobs;
+        variant.knobs();
+    let Knobs { queue_weights, segment_size, service_balancing, .. } = variant.knobs();
     if *queue_weights && topology == Topology::Mq {
         return Err("the queues of the topology mq take no weights; the soft NIC's do".to_owned());
     }
@@ -126,7 +126,7 @@ pub(crate) fn assess(
             pools.len()
         ));
     }
-    if let Some(lacking) = soft_nic::lacking(&variant.knobs, sfq) {
+    if let Some(lacking) = soft_nic::lacking(variant.knobs(), sfq) {
         assessment.notes.insert(0, lacking);
     }
     if topology == Topology::Mq {
@@ -139,8 +139,8 @@ pub(crate) fn assess(
 
 /// The pools of an `xps:` variant: two halves of the queues.
 fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
-    let queues = variant.knobs.queues.unwrap_or(queues);
-    if variant.knobs.xps_pool.is_none() || queues < XPS_POOLS {
+    let queues = variant.knobs().queues.unwrap_or(queues);
+    if variant.knobs().xps_pool.is_none() || queues < XPS_POOLS {
         return Vec::new();
     }
     let count = queues / XPS_POOLS;
@@ -166,7 +166,7 @@ pub(crate) fn bed_options(
     queues: u32,
     topology: Topology,
 ) -> BedOptions {
-    let knobs = &variant.knobs;
+    let knobs = variant.knobs();
     let mut sysctls = features.steady_tcp();
     match knobs.tcp_small_queues {
         Some(limit) => {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use evenkeel_datapath::{QueueSelect, SelectOptions};
 use evenkeel_host::{Capability, Host, tool_version};
-use evenkeel_model::scenario::{Scenario, TenantPoint, Tenants, Topology, Variant, WorkloadKind};
+use evenkeel_model::scenario::{
+    Knobs, Scenario, Sets, TenantPoint, Tenants, Topology, Variant, WorkloadKind,
+};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
 
@@ -75,7 +77,7 @@ impl NetnsWorld {
 
 /// A scenario's tenants, and a variant's point.
 fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a Tenants, &'a TenantPoint)> {
-    Some((scenario.workload.tenants()?, variant.tenants.as_ref()?))
+    Some((scenario.workload.tenants()?, variant.tenants()?))
 }
 
 /// Why a scenario cannot run on a single kernel, if so.
@@ -166,7 +168,7 @@ impl World for NetnsWorld {
         };
         // The cheapest configuration shows the processors' limit: one plain variant.
         let mut plain = variant.clone();
-        plain.knobs.tso = true;
+        plain.sets = Sets::Transmit(Knobs { tso: true, ..variant.knobs().clone() });
         observer.progress(0.0, "checking what the processors can carry");
         let capacity = capacity::measure(scenario, &plain, self.features, observer)?;
         let rate = capacity::settle(&LADDER_BPS, AUTO_HEADROOM, capacity, scenario.link.rate, wanted)?;

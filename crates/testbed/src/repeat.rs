@@ -163,7 +163,7 @@ pub(crate) fn run(
         ]
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );
-    if job.variant.knobs.service_balancing {
+    if job.variant.knobs().service_balancing {
         repeat.counters.extend(
             [
                 ("moves_wanted", control.moves_wanted as f64),

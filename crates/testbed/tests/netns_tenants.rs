@@ -4,6 +4,7 @@
 mod support;
 
 use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules};
+use evenkeel_model::scenario::Sets;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{RawRepeat, World};
 use evenkeel_testbed::{NetnsWorld, TestbedError};
@@ -169,7 +170,8 @@ fn very_many_probes_alone() {
 fn very_many_bulk_clients_behind_idle_rules() {
     let mut scenario = scenario(true, &format!("{BOTH}{}", bulk("4KiB")), &["htb"], 48);
     let rules = FilterRules { classifier: Classifier::U32, rules: 50 };
-    scenario.variants[0].tenants.as_mut().unwrap().filter_rules = Some(rules);
+    let Sets::Tenants(point) = &mut scenario.variants[0].sets else { panic!("a point of a sweep") };
+    point.filter_rules = Some(rules);
     let raw = &run(&scenario, 1000)[0];
     assert_sane(raw, 1000);
     assert_eq!(raw.flows.len(), 48);
@@ -184,7 +186,7 @@ fn what_this_kernel_lacks_is_named() {
     let scenario = scenario_of(&catalogue, true, &format!("{BOTH}{}", bulk("4KiB")), &names, 2);
     let world = NetnsWorld::new(None).unwrap();
     for variant in &scenario.variants {
-        let name = &variant.tenants.as_ref().unwrap().qdisc.name;
+        let name = &variant.tenants().unwrap().qdisc.name;
         match world.assess(&scenario, variant) {
             Ok(assessment) => {
                 assert_ne!(name, "mine");

@@ -122,7 +122,7 @@ impl Wanted {
         }
         let known = || {
             let variants = scenarios.iter().flat_map(|loaded| loaded.scenario.all_variants());
-            variants.filter_map(|variant| Some(variant.tenants.as_ref()?.qdisc.name.as_str()))
+            variants.filter_map(|variant| Some(variant.tenants()?.qdisc.name.as_str()))
         };
         if let Some(name) = extent.setups.iter().find(|name| known().all(|setup| setup != *name)) {
             let names: BTreeSet<&str> = known().collect();

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 
 use super::cursor::{Field, Located, Table};
 use super::value::Spelling;
-use super::{ByteQueueLimit, Knobs, Link, MAX_QUEUES, Qdisc, QueueChoice};
+use super::{ByteQueueLimit, Link, MAX_QUEUES, Qdisc, QueueChoice};
 use crate::units::{ByteSize, Nanoseconds};
 
 const QUEUE_CHOICES: [Spelling<QueueChoice>; 2] = [("hash", QueueChoice::Hash), ("dqa", QueueChoice::Dqa)];
@@ -52,149 +52,143 @@ pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'st
     spellings.iter().find(|(_, spelt)| *spelt == value).map_or("", |(word, _)| word)
 }
 
-/// Reads one knob of a variant, which is required if `complete`.
+/// Declares the knobs of a kind of variant, each once: its documentation, name and type, its key in the file, its value in
+/// files without it (if it is newer than the schema), how to read it, and how to write it.
+///
+/// Makes the struct of the values, and the struct of what one variant sets, which its base completes.
+macro_rules! knobs {
+    (
+        $(#[$meta:meta])* struct $knobs:ident, $settings:ident;
+        $($(#[$about:meta])* $name:ident: $type:ty, $key:literal $(or $default:expr)?, $read:expr, $write:expr;)*
+    ) => {
+        $(#[$meta])*
+        pub struct $knobs { $($(#[$about])* pub $name: $type,)* }
+
+        impl $knobs {
+            /// Every knob with its value, in the file's spelling and the reference's order.
+            #[must_use]
+            pub fn settings(&self) -> Vec<(&'static str, String)> {
+                fn written<T>(write: impl Fn(&T) -> String, value: &T) -> String {
+                    write(value)
+                }
+                vec![$(($key, written($write, &self.$name)),)*]
+            }
+        }
+
+        /// A variant's own knobs; the others come from its base.
+        #[derive(Clone, Debug, Default)]
+        pub(super) struct $settings { $($name: Option<Located<$type>>,)* }
+
+        impl $settings {
+            /// Reads the knobs of `table`. All that have no default are required if `complete`.
+            pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
+                Self { $($name: {
+                    let default: Option<$type> = None $(.or(Some($default)))?;
+                    knob(table, complete && default.is_none(), $key, $read)
+                },)* }
+            }
+
+            /// These settings, completed by `base`'s.
+            pub(super) fn over(&self, base: Self) -> Self {
+                let own = self.clone();
+                Self { $($name: own.$name.or(base.$name),)* }
+            }
+
+            /// The knobs; none if one is missing, which has been reported.
+            pub(super) fn knobs(&self) -> Option<$knobs> {
+                Some($knobs { $($name: {
+                    let own = self.$name.as_ref().map(|setting| setting.value.clone());
+                    own $(.or(Some($default)))?
+                }?,)* })
+            }
+
+            /// Span and path of a setting in its file, by its key.
+            pub(super) fn place_of(&self, key: &str) -> Option<(Range<usize>, String)> {
+                match key {
+                    $($key => self.$name.as_ref().map(|setting| (setting.span.clone(), setting.path.clone())),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(super) use knobs;
+
+/// Reads one knob of a variant, which is required if `required`.
 pub(super) fn knob<'t, T>(
     table: &mut Table<'t>,
-    complete: bool,
+    required: bool,
     key: &'static str,
     read: impl Fn(&Field<'t>) -> Option<T>,
 ) -> Option<Located<T>> {
     const ADVICE: &str = "a variant without a 'base' sets every knob";
-    let field = if complete { table.require(key, ADVICE) } else { table.take(key) }?;
+    let field = if required { table.require(key, ADVICE) } else { table.take(key) }?;
     read(&field).map(|value| field.located(value))
 }
 
+/// An optional value, which has a word if there is none.
+fn or<T: fmt::Display>(word: &'static str) -> impl Fn(&Option<T>) -> String {
+    move |value| value.as_ref().map_or_else(|| word.to_owned(), T::to_string)
+}
+
+const QUEUE_COUNTS: RangeInclusive<u32> = 1..=MAX_QUEUES;
+
+knobs! {
+    /// The knobs of the transmit side.
+    #[derive(Clone, Debug, PartialEq)]
+    struct Knobs, KnobSettings;
+
+    /// How a flow gets its transmit queue.
+    queue_choice: QueueChoice, "queue-choice", |field| field.one_of(&QUEUE_CHOICES), ToString::to_string;
+    /// Number of queues in use; none: all of the link's.
+    queues: Option<u32>, "queues", |field| field.word_or_integer(ALL_QUEUES, QUEUE_COUNTS), or(ALL_QUEUES);
+    /// Queues per XPS pool; none when every core may use every queue.
+    xps_pool: Option<u32>, "xps-pool", |field| field.word_or_integer(OFF, QUEUE_COUNTS), or(OFF);
+    /// Dynamic queue weights (DQWA).
+    queue_weights: bool, "queue-weights", Field::boolean, ToString::to_string;
+    /// Service balancing: flows alternate on shared queues.
+    service_balancing: bool, "service-balancing" or false, Field::boolean, ToString::to_string;
+    /// Dynamic segment sizing (DSOS): the size used on shared queues.
+    segment_size: Option<ByteSize>, "segment-size",
+        |field| field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some), or(OFF);
+    /// TCP transmit batching. The simulator then also uses the small queues of Titan's kernel.
+    transmit_batching: bool, "transmit-batching", Field::boolean, ToString::to_string;
+    /// The qdisc of each queue.
+    qdisc: Qdisc, "qdisc", |field| field.one_of(&QDISCS), ToString::to_string;
+    /// TCP small queues limit per socket; none is off.
+    tcp_small_queues: Option<ByteSize>, "tcp-small-queues",
+        |field| field.word_or_quantity(&[(OFF, None)], QUEUE_LIMITS, "256KiB", Some), or(OFF);
+    /// Byte queue limits of each hardware queue.
+    byte_queue_limit: ByteQueueLimit, "byte-queue-limit", byte_queue_limit, ToString::to_string;
+    /// Shortest time between two interrupts; none: the driver's default.
+    interrupt_interval: Option<Nanoseconds>, "interrupt-interval",
+        |field| field.word_or_quantity(&[(DEFAULT, None)], INTERRUPT_INTERVALS, "50us", Some), or(DEFAULT);
+    /// Largest segment of the device.
+    gso_size: ByteSize, "gso-size", |field| field.quantity(SEGMENT_SIZES, "64KiB"), ToString::to_string;
+    /// Segmentation offload (TSO and GSO).
+    tso: bool, "tso", Field::boolean, ToString::to_string;
+    /// The NIC sends one MTU per queue in turn, even within a segment.
+    tso_interleaving: bool, "tso-interleaving", Field::boolean, ToString::to_string;
+}
+
 impl Knobs {
-    /// Every knob with its value, in the file's spelling and the reference's order.
-    #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 14] {
-        fn or<T: fmt::Display>(value: Option<T>, word: &str) -> String {
-            value.map_or_else(|| word.to_owned(), |value| value.to_string())
-        }
-        [
-            ("queue-choice", self.queue_choice.to_string()),
-            ("queues", or(self.queues, ALL_QUEUES)),
-            ("xps-pool", or(self.xps_pool, OFF)),
-            ("queue-weights", self.queue_weights.to_string()),
-            ("service-balancing", self.service_balancing.to_string()),
-            ("segment-size", or(self.segment_size, OFF)),
-            ("transmit-batching", self.transmit_batching.to_string()),
-            ("qdisc", self.qdisc.to_string()),
-            ("tcp-small-queues", or(self.tcp_small_queues, OFF)),
-            ("byte-queue-limit", self.byte_queue_limit.to_string()),
-            ("interrupt-interval", or(self.interrupt_interval, DEFAULT)),
-            ("gso-size", self.gso_size.to_string()),
-            ("tso", self.tso.to_string()),
-            ("tso-interleaving", self.tso_interleaving.to_string()),
-        ]
-    }
-}
-
-/// A variant's own knobs; the others come from its base.
-#[derive(Clone, Debug, Default)]
-pub(super) struct KnobSettings {
-    queue_choice: Option<Located<QueueChoice>>,
-    queues: Option<Located<Option<u32>>>,
-    xps_pool: Option<Located<Option<u32>>>,
-    queue_weights: Option<Located<bool>>,
-    service_balancing: Option<Located<bool>>,
-    segment_size: Option<Located<Option<ByteSize>>>,
-    transmit_batching: Option<Located<bool>>,
-    qdisc: Option<Located<Qdisc>>,
-    tcp_small_queues: Option<Located<Option<ByteSize>>>,
-    byte_queue_limit: Option<Located<ByteQueueLimit>>,
-    interrupt_interval: Option<Located<Option<Nanoseconds>>>,
-    gso_size: Option<Located<ByteSize>>,
-    tso: Option<Located<bool>>,
-    tso_interleaving: Option<Located<bool>>,
-}
-
-impl KnobSettings {
-    /// Reads the knobs of `table`, all of which are required if `complete`.
-    pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
-        let queue_counts = 1..=MAX_QUEUES;
-        Self {
-            queue_choice: knob(table, complete, "queue-choice", |field| field.one_of(&QUEUE_CHOICES)),
-            queues: knob(table, complete, "queues", |field| {
-                field.word_or_integer(ALL_QUEUES, queue_counts.clone())
-            }),
-            xps_pool: knob(table, complete, "xps-pool", |field| {
-                field.word_or_integer(OFF, queue_counts.clone())
-            }),
-            queue_weights: knob(table, complete, "queue-weights", Field::boolean),
-            // Newer than the schema: off in files without it.
-            service_balancing: knob(table, false, "service-balancing", Field::boolean),
-            segment_size: knob(table, complete, "segment-size", |field| {
-                field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some)
-            }),
-            transmit_batching: knob(table, complete, "transmit-batching", Field::boolean),
-            qdisc: knob(table, complete, "qdisc", |field| field.one_of(&QDISCS)),
-            tcp_small_queues: knob(table, complete, "tcp-small-queues", |field| {
-                field.word_or_quantity(&[(OFF, None)], QUEUE_LIMITS, "256KiB", Some)
-            }),
-            byte_queue_limit: knob(table, complete, "byte-queue-limit", byte_queue_limit),
-            interrupt_interval: knob(table, complete, "interrupt-interval", |field| {
-                field.word_or_quantity(&[(DEFAULT, None)], INTERRUPT_INTERVALS, "50us", Some)
-            }),
-            gso_size: knob(table, complete, "gso-size", |field| field.quantity(SEGMENT_SIZES, "64KiB")),
-            tso: knob(table, complete, "tso", Field::boolean),
-            tso_interleaving: knob(table, complete, "tso-interleaving", Field::boolean),
-        }
-    }
-
-    /// These settings, completed by `base`'s.
-    pub(super) fn over(&self, base: Self) -> Self {
-        let own = self.clone();
-        Self {
-            queue_choice: own.queue_choice.or(base.queue_choice),
-            queues: own.queues.or(base.queues),
-            xps_pool: own.xps_pool.or(base.xps_pool),
-            queue_weights: own.queue_weights.or(base.queue_weights),
-            service_balancing: own.service_balancing.or(base.service_balancing),
-            segment_size: own.segment_size.or(base.segment_size),
-            transmit_batching: own.transmit_batching.or(base.transmit_batching),
-            qdisc: own.qdisc.or(base.qdisc),
-            tcp_small_queues: own.tcp_small_queues.or(base.tcp_small_queues),
-            byte_queue_limit: own.byte_queue_limit.or(base.byte_queue_limit),
-            interrupt_interval: own.interrupt_interval.or(base.interrupt_interval),
-            gso_size: own.gso_size.or(base.gso_size),
-            tso: own.tso.or(base.tso),
-            tso_interleaving: own.tso_interleaving.or(base.tso_interleaving),
-        }
-    }
-
-    /// The knobs, if all are set.
-    pub(super) fn knobs(&self) -> Option<Knobs> {
-        Some(Knobs {
-            queue_choice: self.queue_choice.as_ref()?.value,
-            queues: self.queues.as_ref()?.value,
-            xps_pool: self.xps_pool.as_ref()?.value,
-            queue_weights: self.queue_weights.as_ref()?.value,
-            service_balancing: self.service_balancing.as_ref().is_some_and(|setting| setting.value),
-            segment_size: self.segment_size.as_ref()?.value,
-            transmit_batching: self.transmit_batching.as_ref()?.value,
-            qdisc: self.qdisc.as_ref()?.value,
-            tcp_small_queues: self.tcp_small_queues.as_ref()?.value,
-            byte_queue_limit: self.byte_queue_limit.as_ref()?.value,
-            interrupt_interval: self.interrupt_interval.as_ref()?.value,
-            gso_size: self.gso_size.as_ref()?.value,
-            tso: self.tso.as_ref()?.value,
-            tso_interleaving: self.tso_interleaving.as_ref()?.value,
-        })
-    }
-
-    /// Span and path of the variant's own setting of a conflicting knob.
-    pub(super) fn place_of(&self, knob: ClashingKnob) -> Option<(Range<usize>, String)> {
-        fn place<T>(setting: &Option<Located<T>>) -> Option<(Range<usize>, String)> {
-            setting.as_ref().map(|setting| (setting.span.clone(), setting.path.clone()))
-        }
-        match knob {
-            ClashingKnob::Queues => place(&self.queues),
-            ClashingKnob::XpsPool => place(&self.xps_pool),
-            ClashingKnob::SegmentSize => place(&self.segment_size),
-            ClashingKnob::GsoSize => place(&self.gso_size),
-        }
-    }
+    /// The defaults of a Linux kernel.
+    pub const KERNEL: Self = Self {
+        queue_choice: QueueChoice::Hash,
+        queues: None,
+        xps_pool: None,
+        queue_weights: false,
+        service_balancing: false,
+        segment_size: None,
+        transmit_batching: false,
+        qdisc: Qdisc::PfifoFast,
+        tcp_small_queues: Some(ByteSize::from_kib(256)),
+        byte_queue_limit: ByteQueueLimit::Dynamic,
+        interrupt_interval: None,
+        gso_size: ByteSize::from_kib(64),
+        tso: true,
+        tso_interleaving: true,
+    };
 }
 
 fn byte_queue_limit(field: &Field<'_>) -> Option<ByteQueueLimit> {
@@ -203,18 +197,9 @@ fn byte_queue_limit(field: &Field<'_>) -> Option<ByteQueueLimit> {
     field.word_or_quantity(&WORDS, QUEUE_LIMITS, "256KiB", ByteQueueLimit::Fixed)
 }
 
-/// Knobs that can conflict with the link or each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClashingKnob {
-    Queues,
-    XpsPool,
-    SegmentSize,
-    GsoSize,
-}
-
-/// A conflict: its knobs, the likeliest culprit first, and the problem.
+/// A conflict: the keys of its knobs, the likeliest culprit first, and the problem.
 pub(super) struct Clash {
-    pub(super) knobs: Vec<ClashingKnob>,
+    pub(super) knobs: &'static [&'static str],
     pub(super) problem: String,
     pub(super) advice: String,
 }
@@ -224,21 +209,21 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     let queues = knobs.queues.unwrap_or(link.queues);
     if queues > link.queues {
         return Some(Clash {
-            knobs: vec![ClashingKnob::Queues],
+            knobs: &["queues"],
             problem: format!("{queues} queues, and the link has {}", link.queues),
             advice: format!("use at most {}", link.queues),
         });
     }
     if let Some(pool) = knobs.xps_pool.filter(|pool| !queues.is_multiple_of(*pool)) {
         return Some(Clash {
-            knobs: vec![ClashingKnob::XpsPool, ClashingKnob::Queues],
+            knobs: &["xps-pool", "queues"],
             problem: format!("{queues} queues cannot be divided into XPS pools of {pool}"),
             advice: "use a divisor of the number of queues".to_owned(),
         });
     }
     if !link.priorities.is_empty() && queues != link.queues {
         return Some(Clash {
-            knobs: vec![ClashingKnob::Queues],
+            knobs: &["queues"],
             problem: format!("{queues} queues, and the link's priorities have {}", link.queues),
             advice: "use all queues, or leave link.priorities out".to_owned(),
         });
@@ -248,7 +233,7 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
         .and_then(|pool| Some((pool, link.priorities.iter().find(|own| !own.is_multiple_of(pool))?)))
     {
         return Some(Clash {
-            knobs: vec![ClashingKnob::XpsPool],
+            knobs: &["xps-pool"],
             problem: format!("the {own} queues of a priority cannot be divided into XPS pools of {pool}"),
             advice: "use a divisor of the queues of every priority".to_owned(),
         });
@@ -256,7 +241,7 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     let mtu = link.mtu;
     if knobs.gso_size < mtu {
         return Some(Clash {
-            knobs: vec![ClashingKnob::GsoSize],
+            knobs: &["gso-size"],
             problem: format!("a GSO size of {} is below the link's MTU of {mtu}", knobs.gso_size),
             advice: format!("use at least {mtu}"),
         });
@@ -264,13 +249,13 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     let segment = knobs.segment_size?;
     if segment < mtu {
         return Some(Clash {
-            knobs: vec![ClashingKnob::SegmentSize],
+            knobs: &["segment-size"],
             problem: format!("a segment size of {segment} is below the link's MTU of {mtu}"),
             advice: format!("use at least {mtu}"),
         });
     }
     (segment > knobs.gso_size).then(|| Clash {
-        knobs: vec![ClashingKnob::SegmentSize, ClashingKnob::GsoSize],
+        knobs: &["segment-size", "gso-size"],
         problem: format!("a segment size of {segment} is above the GSO size of {}", knobs.gso_size),
         advice: format!("use at most {}", knobs.gso_size),
     })

@@ -40,7 +40,9 @@ mod variants;
 
 pub use error::{ScenarioError, ScenarioErrorKind};
 pub use flow_weights::{FlowRule, FlowWeights, MOST_RULES};
+pub use knobs::Knobs;
 pub use parse::{SCHEMA, parse, parse_with};
+pub use receive_knobs::ReceiveKnobs;
 pub use sections::LINE_RATES;
 pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
@@ -326,42 +328,49 @@ pub struct Variant {
     pub base: Option<String>,
     /// The difference, in a sentence.
     pub summary: String,
-    /// Its resolved settings. With requests the kernel's defaults ([`Knobs::default`]), because the transmit
-    /// side is not used.
-    pub knobs: Knobs,
-    /// The receive side, with requests.
-    pub receive: Option<ReceiveKnobs>,
-    /// The point of the sweep, with tenants.
-    pub tenants: Option<TenantPoint>,
+    /// What it sets.
+    pub sets: Sets,
+}
+
+/// What a variant sets, by the kind of its scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sets {
+    /// The transmit side.
+    Transmit(Knobs),
+    /// The receive side, in a scenario of requests.
+    Receive(ReceiveKnobs),
+    /// A point of the sweep, in a scenario of tenants.
+    Tenants(Box<TenantPoint>),
 }
 
 impl Variant {
+    /// The transmit side: the kernel's defaults where the variant does not set it.
+    #[must_use]
+    pub fn knobs(&self) -> &Knobs {
+        static KERNEL: Knobs = Knobs::KERNEL;
+        if let Sets::Transmit(knobs) = &self.sets { knobs } else { &KERNEL }
+    }
+
+    /// The receive side; none in other scenarios than those of requests.
+    #[must_use]
+    pub fn receive(&self) -> Option<&ReceiveKnobs> {
+        if let Sets::Receive(knobs) = &self.sets { Some(knobs) } else { None }
+    }
+
+    /// The point of the sweep; none in other scenarios than those of tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Option<&TenantPoint> {
+        if let Sets::Tenants(point) = &self.sets { Some(point) } else { None }
+    }
+
     /// Every knob with its value, in the file's spelling and the reference's order.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
-        match &self.receive {
-            Some(receive) => receive.settings().into(),
-            None => self.knobs.settings().into(),
+        match &self.sets {
+            Sets::Receive(receive) => receive.settings(),
+            Sets::Transmit(_) | Sets::Tenants(_) => self.knobs().settings(),
         }
     }
-}
-
-/// Knobs of a variant with requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceiveKnobs {
-    /// The NIC.
-    pub nic: ReceiveNic,
-    /// The policy for flows on queues.
-    pub policy: ReceivePolicy,
-    /// Exclusive queues for flows of high priority, with [`ReceivePolicy::Isolation`].
-    pub isolated_queues: u32,
-    /// Payload of an echo message, or a value of memcached.
-    pub message: ByteSize,
-    /// Capacity of a receive ring in packets.
-    pub ring: u32,
-    /// From the first packet of new flows until the NIC is configured for them; until then it places them by
-    /// itself.
-    pub reaction: Nanoseconds,
 }
 
 /// A NIC with a modelled receive side.
@@ -401,61 +410,6 @@ pub struct Supplied {
     pub origin: String,
     /// Its text; none for a path that was not read yet ([`Scenario::supplied`]).
     pub text: Option<String>,
-}
-
-/// Every setting that a variant can change.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Knobs {
-    /// How a flow gets its transmit queue.
-    pub queue_choice: QueueChoice,
-    /// Number of queues in use; none: all of the link's.
-    pub queues: Option<u32>,
-    /// Queues per XPS pool; none when every core may use every queue.
-    pub xps_pool: Option<u32>,
-    /// Dynamic queue weights (DQWA).
-    pub queue_weights: bool,
-    /// Service balancing: flows alternate on shared queues.
-    pub service_balancing: bool,
-    /// Dynamic segment sizing (DSOS): the size used on shared queues.
-    pub segment_size: Option<ByteSize>,
-    /// TCP transmit batching. The simulator then also uses the small queues of Titan's kernel.
-    pub transmit_batching: bool,
-    /// The qdisc of each queue.
-    pub qdisc: Qdisc,
-    /// TCP small queues limit per socket; none is off.
-    pub tcp_small_queues: Option<ByteSize>,
-    /// Byte queue limits of each hardware queue.
-    pub byte_queue_limit: ByteQueueLimit,
-    /// Shortest time between two interrupts; none: the driver's default.
-    pub interrupt_interval: Option<Nanoseconds>,
-    /// Largest segment of the device.
-    pub gso_size: ByteSize,
-    /// Segmentation offload (TSO and GSO).
-    pub tso: bool,
-    /// The NIC sends one MTU per queue in turn, even within a segment.
-    pub tso_interleaving: bool,
-}
-
-impl Default for Knobs {
-    /// The defaults of a Linux kernel.
-    fn default() -> Self {
-        Self {
-            queue_choice: QueueChoice::Hash,
-            queues: None,
-            xps_pool: None,
-            queue_weights: false,
-            service_balancing: false,
-            segment_size: None,
-            transmit_batching: false,
-            qdisc: Qdisc::PfifoFast,
-            tcp_small_queues: Some(ByteSize::from_kib(256)),
-            byte_queue_limit: ByteQueueLimit::Dynamic,
-            interrupt_interval: None,
-            gso_size: ByteSize::from_kib(64),
-            tso: true,
-            tso_interleaving: true,
-        }
-    }
 }
 
 /// How a flow gets its transmit queue.

@@ -1,12 +1,12 @@
 //! The knobs of a variant with requests: how flows get their receive queues.
 
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use super::cursor::{Field, Located, Table};
-use super::knobs::knob;
+use super::knobs::{Clash, knob, knobs};
 use super::value::Spelling;
-use super::{Link, MAX_QUEUES, ReceiveKnobs, ReceiveNic, ReceivePolicy, Scenario, Supplied};
+use super::{Link, MAX_QUEUES, ReceiveNic, ReceivePolicy, Scenario, Sets, Supplied};
 use crate::units::{ByteSize, Nanoseconds};
 
 const NICS: [Spelling<ReceiveNic>; 5] = [
@@ -76,7 +76,8 @@ impl Scenario {
     /// The files of its variants, each with the variant's name. The caller reads those that have only a path.
     pub fn supplied(&mut self) -> impl Iterator<Item = (&str, &mut Supplied)> {
         self.variants.iter_mut().chain(&mut self.further_variants).flat_map(|variant| {
-            let (name, knobs) = (variant.name.as_str(), variant.receive.as_mut());
+            let name = variant.name.as_str();
+            let knobs = if let Sets::Receive(knobs) = &mut variant.sets { Some(knobs) } else { None };
             knobs.into_iter().flat_map(ReceiveKnobs::supplied).map(move |supplied| (name, supplied))
         })
     }
@@ -101,95 +102,52 @@ impl ReceiveKnobs {
         let policy = if let ReceivePolicy::Own(own) = &mut self.policy { Some(own) } else { None };
         nic.into_iter().chain(policy)
     }
-
-    /// Every knob with its value, in the file's spelling and the reference's order.
-    #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 6] {
-        // Records have the complete text.
-        let with_text = |word: &dyn fmt::Display, own: Option<&Supplied>| {
-            let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
-            format!("{word}{}", text.unwrap_or_default())
-        };
-        [
-            ("nic", with_text(&self.nic, self.nic.own())),
-            ("policy", with_text(&self.policy, self.policy.own())),
-            ("isolated-queues", self.isolated_queues.to_string()),
-            ("message", self.message.to_string()),
-            ("ring", self.ring.to_string()),
-            ("reaction", self.reaction.to_string()),
-        ]
-    }
 }
 
-/// A variant's own knobs; the others come from its base.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ReceiveSettings {
-    nic: Option<Located<ReceiveNic>>,
-    policy: Option<Located<ReceivePolicy>>,
-    isolated_queues: Option<Located<u32>>,
-    message: Option<Located<ByteSize>>,
-    ring: Option<Located<u32>>,
-    reaction: Option<Located<Nanoseconds>>,
+/// A word, or the user's own, of which records have the complete text.
+fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
+    let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
+    format!("{word}{}", text.unwrap_or_default())
+}
+
+knobs! {
+    /// The knobs of a variant with requests: how flows get their receive queues.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct ReceiveKnobs, ReceiveSettings;
+
+    /// The NIC.
+    nic: ReceiveNic, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own), |nic| with_text(nic, nic.own());
+    /// The policy for flows on queues.
+    policy: ReceivePolicy, "policy", |field| word_or_own(field, &POLICIES, ReceivePolicy::Own),
+        |policy| with_text(policy, policy.own());
+    /// Exclusive queues for flows of high priority, with [`ReceivePolicy::Isolation`].
+    isolated_queues: u32, "isolated-queues", |field| field.integer(1..=MAX_QUEUES), ToString::to_string;
+    /// Payload of an echo message, or a value of memcached.
+    message: ByteSize, "message", |field| field.quantity(MESSAGES, "1024B"), ToString::to_string;
+    /// Capacity of a receive ring in packets.
+    ring: u32, "ring" or RING, |field| field.integer(RINGS), ToString::to_string;
+    /// From the first packet of new flows until the NIC is configured for them; until then it places them by
+    /// itself.
+    reaction: Nanoseconds, "reaction", |field| field.quantity(REACTIONS, "430ms"), ToString::to_string;
 }
 
 impl ReceiveSettings {
-    /// Reads the knobs of `table`, all of which are required if `complete`.
-    pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
-        Self {
-            nic: knob(table, complete, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own)),
-            policy: knob(table, complete, "policy", |field| {
-                word_or_own(field, &POLICIES, ReceivePolicy::Own)
-            }),
-            isolated_queues: knob(table, complete, "isolated-queues", |field| field.integer(1..=MAX_QUEUES)),
-            message: knob(table, complete, "message", |field| field.quantity(MESSAGES, "1024B")),
-            // Newer than the others, so it is optional.
-            ring: knob(table, false, "ring", |field| field.integer(RINGS)),
-            reaction: knob(table, complete, "reaction", |field| field.quantity(REACTIONS, "430ms")),
+    /// The first conflict within the knobs, or with `link`.
+    pub(super) fn clash(&self, link: &Link) -> Option<Clash> {
+        let knobs = self.knobs()?;
+        if knobs.policy == ReceivePolicy::Isolation && knobs.isolated_queues >= link.queues {
+            let queues = knobs.isolated_queues;
+            return Some(Clash {
+                knobs: &["isolated-queues"],
+                problem: format!("{queues} queues for high priority, and the link has {}", link.queues),
+                advice: "leave one for the others at least".to_owned(),
+            });
         }
-    }
-
-    /// These settings, completed by `base`'s.
-    pub(super) fn over(&self, base: Self) -> Self {
-        let own = self.clone();
-        Self {
-            nic: own.nic.or(base.nic),
-            policy: own.policy.or(base.policy),
-            isolated_queues: own.isolated_queues.or(base.isolated_queues),
-            message: own.message.or(base.message),
-            ring: own.ring.or(base.ring),
-            reaction: own.reaction.or(base.reaction),
-        }
-    }
-
-    /// The knobs; none if one is missing, which has been reported.
-    pub(super) fn knobs(&self) -> Option<ReceiveKnobs> {
-        Some(ReceiveKnobs {
-            nic: self.nic.as_ref()?.value.clone(),
-            policy: self.policy.as_ref()?.value.clone(),
-            isolated_queues: self.isolated_queues.as_ref()?.value,
-            message: self.message.as_ref()?.value,
-            ring: self.ring.as_ref().map_or(RING, |ring| ring.value),
-            reaction: self.reaction.as_ref()?.value,
-        })
-    }
-
-    /// A setting that conflicts with the link, if any: position, problem and advice.
-    pub(super) fn clash(&self, link: &Link) -> Option<(std::ops::Range<usize>, String, String, String)> {
-        if let (Some(policy), Some(queues)) = (&self.policy, &self.isolated_queues)
-            && policy.value == ReceivePolicy::Isolation
-            && queues.value >= link.queues
-        {
-            let problem =
-                format!("{} queues for high priority, and the link has {}", queues.value, link.queues);
-            let advice = "leave one for the others at least".to_owned();
-            return Some((queues.span.clone(), queues.path.clone(), problem, advice));
-        }
-        let message = self.message.as_ref()?;
         let room = link.mtu.bytes().saturating_sub(HEADERS);
-        (message.value.bytes() > room).then(|| {
-            let problem = format!("a message of {} does not fit into one packet", message.value);
-            let advice = format!("use at most {room}B, or raise link.mtu");
-            (message.span.clone(), message.path.clone(), problem, advice)
+        (knobs.message.bytes() > room).then(|| Clash {
+            knobs: &["message"],
+            problem: format!("a message of {} does not fit into one packet", knobs.message),
+            advice: format!("use at most {room}B, or raise link.mtu"),
         })
     }
 }

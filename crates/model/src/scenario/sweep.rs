@@ -15,7 +15,7 @@ use super::sections::{Kind, default_hosts, or_default, read_link, read_tenants_m
 use super::traffic::{GroupCount, LENGTHS, MESSAGES, PROCESSES, Traffic};
 use super::value::Spelling;
 use super::{
-    Axis, BulkTenants, Knobs, Plot, Probes, Scenario, TenantPoint, Tenants, Variant, Workload, WorkloadKind,
+    Axis, BulkTenants, Plot, Probes, Scenario, Sets, TenantPoint, Tenants, Variant, Workload, WorkloadKind,
 };
 use crate::qdisc::{Catalogue, Classifier, FilterRules, QdiscSetup};
 use crate::text::{excerpt, suggestion};
@@ -112,7 +112,7 @@ pub(super) fn read_scenario(
     let points = sweeps.as_deref().zip(traffic.as_ref()).map(|(sweeps, traffic)| points(sweeps, traffic));
     let names: Option<BTreeSet<&str>> =
         points.as_ref().map(|points| points.iter().map(|(variant, _)| variant.name.as_str()).collect());
-    let most_flows = points.iter().flatten().filter_map(|(variant, _)| variant.tenants.as_ref());
+    let most_flows = points.iter().flatten().filter_map(|(variant, _)| variant.tenants());
     let most_flows = most_flows.map(TenantPoint::bulk_flows).max().unwrap_or(0);
     let workload = |tenants: Tenants, traffic: &Traffic| Workload {
         kind: WorkloadKind::Tenants(tenants),
@@ -172,9 +172,7 @@ fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
     };
     for (variant, _) in points {
         add("full", variant);
-        if let Some(setup) =
-            variant.tenants.as_ref().map(|point| &point.qdisc.name).filter(|name| *name != "full")
-        {
+        if let Some(setup) = variant.tenants().map(|point| &point.qdisc.name).filter(|name| *name != "full") {
             add(setup, variant);
         }
     }
@@ -568,9 +566,7 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
         name,
         base: None,
         summary: setup.summary.clone(),
-        knobs: Knobs::default(),
-        receive: None,
-        tenants: Some(TenantPoint {
+        sets: Sets::Tenants(Box::new(TenantPoint {
             qdisc: Arc::clone(setup),
             coordinates,
             bulk: bulk.into_iter().filter(|tenants| tenants.count > 0).collect(),
@@ -578,7 +574,7 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
             filter_rules,
             offloads: traffic.offloads,
             pinned: traffic.pinned,
-        }),
+        })),
     }
 }
 

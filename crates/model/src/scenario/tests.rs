@@ -243,7 +243,7 @@ fn every_variant_of_the_titan_table_has_its_base_and_knobs() {
     let scenario = parse_bundled("titan-12-flows");
     for (name, base, knobs) in &expected {
         let variant = scenario.variant(name).unwrap_or_else(|| panic!("{name} is missing"));
-        assert_eq!((variant.base.as_deref(), &variant.knobs), (*base, knobs), "{name}");
+        assert_eq!((variant.base.as_deref(), variant.knobs()), (*base, knobs), "{name}");
         assert!(variant.summary.ends_with('.'), "{name}: {}", variant.summary);
     }
     assert_eq!(scenario.all_variants().count(), expected.len());
@@ -254,13 +254,13 @@ fn the_settings_of_a_variant_are_written_as_the_file_spells_them() {
     let scenario = parse_bundled("titan-12-flows");
     for variant in scenario.all_variants() {
         let mut text = String::from("summary = 's'\n");
-        for (key, value) in variant.knobs.settings() {
+        for (key, value) in variant.knobs().settings() {
             let bare = value == "true" || value == "false" || value.parse::<u32>().is_ok();
             text += &if bare { format!("{key} = {value}\n") } else { format!("{key} = \"{value}\"\n") };
         }
         let minimal = VALID.replace("variants = [", "variants = [\"copy\", ");
         let copied = parse_text(&format!("{minimal}\n[variant.copy]\n{text}")).unwrap();
-        assert_eq!(copied.variants[0].knobs, variant.knobs, "{}:\n{text}", variant.name);
+        assert_eq!(copied.variants[0].knobs(), variant.knobs(), "{}:\n{text}", variant.name);
     }
 }
 
@@ -271,9 +271,9 @@ fn a_user_s_scenario_inherits_from_the_bundled_table_and_from_itself() {
     assert_eq!(names, ["small", "dqa", "smaller"]);
     let smaller = scenario.variant("smaller").unwrap();
     assert_eq!(smaller.base.as_deref(), Some("small"));
-    assert_eq!(smaller.knobs.gso_size, ByteSize::from_kib(8));
-    assert_eq!(smaller.knobs.queues, Some(2), "from its own base");
-    assert_eq!(smaller.knobs.queue_choice, QueueChoice::Dqa, "from the table");
+    assert_eq!(smaller.knobs().gso_size, ByteSize::from_kib(8));
+    assert_eq!(smaller.knobs().queues, Some(2), "from its own base");
+    assert_eq!(smaller.knobs().queue_choice, QueueChoice::Dqa, "from the table");
     assert_eq!(scenario.hosts.sending_cores, 4, "as many as queues");
     assert_eq!(scenario.link.mtu, ByteSize::from_bytes(1500), "the default");
     assert_eq!(scenario.workload.congestion_control, "cubic", "the default");
@@ -332,7 +332,7 @@ fn the_examples_of_the_reference_are_what_the_program_says() {
     let (example, rest) = example.split_once("```").unwrap();
     let scenario = parse(example, "office-uplink.toml", variant_tables()).unwrap();
     assert_eq!(scenario.select(&["segments"]).unwrap().len(), 2);
-    assert_eq!(scenario.variant("smaller-segments").unwrap().knobs.qdisc, Qdisc::SfqPrio, "from cmax");
+    assert_eq!(scenario.variant("smaller-segments").unwrap().knobs().qdisc, Qdisc::SfqPrio, "from cmax");
     let messages = rest.split_once("```text\n").unwrap().1.lines();
     let breakages = [("queues = 4", "queuess = 4"), ("\"2.5gbit\"", "10")];
     for (message, (from, to)) in messages.zip(breakages) {

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cursor::{Complaints, Field, Located, Table};
 use super::error::ScenarioError;
 use super::error::ScenarioErrorKind::{BadValue, Cycle, Duplicate, UnknownName};
-use super::knobs::{KnobSettings, clash};
+use super::knobs::{Clash, KnobSettings, clash};
 use super::parse::{LONGEST_DESCRIPTION, document, read_schema};
 use super::receive_knobs::ReceiveSettings;
 use super::sections::Kind;
-use super::{Knobs, Link, Variant};
+use super::{Link, Sets, Variant};
 use crate::text::{excerpt, list, suggestion};
 
 /// Longest summary: one line of a wide terminal.
@@ -104,33 +104,39 @@ impl Resolved {
 
     /// The finished variant, if it is valid.
     fn variant(&self) -> Option<Variant> {
-        let (knobs, receive) = match self.settings.as_ref()? {
-            Settings::Transmit(settings) => (settings.knobs()?, None),
-            Settings::Receive(settings) => (Knobs::default(), Some(settings.knobs()?)),
+        let sets = match self.settings.as_ref()? {
+            Settings::Transmit(settings) => Sets::Transmit(settings.knobs()?),
+            Settings::Receive(settings) => Sets::Receive(settings.knobs()?),
         };
         Some(Variant {
             name: self.draft.name.value.clone(),
             base: self.draft.base.as_ref().map(|base| base.value.clone()),
             summary: self.draft.summary.clone(),
-            knobs,
-            receive,
-            tenants: None,
+            sets,
         })
+    }
+
+    /// A conflict of the finished variant, within its knobs or with `link`.
+    fn clash(&self, link: &Link) -> Option<Clash> {
+        match self.settings.as_ref()? {
+            Settings::Transmit(settings) => clash(&settings.knobs()?, link),
+            Settings::Receive(settings) => settings.clash(link),
+        }
     }
 
     /// Reports a variant of the scenario's file that cannot run on `link`: at the knob that it sets, or at its
     /// base if the conflict is inherited.
     fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
-        if let Some(Settings::Receive(settings)) = &self.settings {
-            // The position is that of the setting, which may be a base's: report it once.
-            if let Some((span, path, problem, advice)) = settings.clash(link) {
-                complaints.push(BadValue, &span, &path, problem, advice);
-            }
-            return;
-        }
-        let Some(found) = self.variant().and_then(|variant| clash(&variant.knobs, link)) else { return };
-        let Settings::Transmit(settings) = &self.draft.settings else { return };
-        let knob = found.knobs.iter().find_map(|knob| settings.place_of(*knob));
+        let Some(found) = self.clash(link) else { return };
+        // A table's variant is in another file. The receive side has no tables: its settings may be a base's.
+        let own = match &self.settings {
+            Some(settings @ Settings::Receive(_)) => settings,
+            _ => &self.draft.settings,
+        };
+        let knob = found.knobs.iter().find_map(|knob| match own {
+            Settings::Transmit(settings) => settings.place_of(knob),
+            Settings::Receive(settings) => settings.place_of(knob),
+        });
         let base = self.draft.base.as_ref().map(|base| (base.span.clone(), base.path.clone()));
         let name = &self.draft.name;
         let (span, path) = knob.or(base).unwrap_or_else(|| (name.span.clone(), name.path.clone()));
@@ -139,17 +145,14 @@ impl Resolved {
 
     /// Reports a variant of the table that cannot run on `link`, at its use in the scenario.
     fn check_used(&self, link: &Link, used: &Located<String>, complaints: &Complaints<'_>) {
-        let Some(found) = self.variant().and_then(|variant| clash(&variant.knobs, link)) else { return };
+        let Some(found) = self.clash(link) else { return };
         let problem = format!("variant '{}' does not fit the link: {}", excerpt(self.name()), found.problem);
         complaints.push(BadValue, &used.span, &used.path, problem, "leave it out, or change the link");
     }
 
     /// Whether the variant is complete and can run on `link`.
     fn fits(&self, link: &Link) -> bool {
-        match &self.settings {
-            Some(Settings::Receive(settings)) => settings.clash(link).is_none(),
-            _ => self.variant().is_some_and(|variant| clash(&variant.knobs, link).is_none()),
-        }
+        self.variant().is_some() && self.clash(link).is_none()
     }
 }
 

@@ -56,7 +56,7 @@ fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec
 
 /// What a variant comes to, for the record; the reason where it cannot be simulated.
 pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests) -> Result<String, String> {
-    let knobs = variant.receive.as_ref().ok_or("it does not say how flows get their receive queues")?;
+    let knobs = variant.receive().ok_or("it does not say how flows get their receive queues")?;
     if requests.clients_with(&variant.name).next().is_none() {
         return Err("no clients are there with it; see 'variants' of workload.clients".to_owned());
     }
@@ -73,7 +73,7 @@ pub(crate) fn run(
     observer: &dyn Observer,
 ) -> Result<RawRepeat, SimError> {
     let unable = |why: String| SimError::Unable(format!("{}: {why}", job.variant.name));
-    let knobs = job.variant.receive.as_ref();
+    let knobs = job.variant.receive();
     let knobs =
         knobs.ok_or_else(|| unable("it does not say how flows get their receive queues".to_owned()))?;
     let begin = Time(span_of(job.warmup));

@@ -4,7 +4,9 @@
 
 use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules};
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
-use evenkeel_model::scenario::{BulkTenants, Offloads, OnOff, Probes, Scenario, TenantPoint, Variant, parse};
+use evenkeel_model::scenario::{
+    BulkTenants, Offloads, OnOff, Probes, Scenario, Sets, TenantPoint, Variant, parse,
+};
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, RawTenants, World};
 
@@ -58,7 +60,7 @@ fn repeat(point: &TenantPoint, line: Option<u64>, seed: u64) -> RawRepeat {
 /// The same, of so many milliseconds.
 fn repeat_for(point: &TenantPoint, line: Option<u64>, seed: u64, milliseconds: u64) -> RawRepeat {
     let scenario = scenario(if line.is_some() { "tc-priority" } else { "tc-clients" });
-    let variant = Variant { tenants: Some(point.clone()), ..scenario.variants[0].clone() };
+    let variant = Variant { sets: Sets::Tenants(Box::new(point.clone())), ..scenario.variants[0].clone() };
     let mut world = SimWorld::new(Profile::Linux6_18);
     world.assess(&scenario, &variant).unwrap();
     let job = Job {
@@ -248,7 +250,7 @@ fn what_the_simulator_lacks_is_refused_with_its_name() {
     let catalogue = Catalogue::parse(text, "mine.toml").unwrap();
     let scenario = scenario("tc-priority");
     let mine = TenantPoint { qdisc: catalogue.get("mine").unwrap(), ..point("pfifo", &[bulk(1, 4096)]) };
-    let variant = Variant { tenants: Some(mine), ..scenario.variants[0].clone() };
+    let variant = Variant { sets: Sets::Tenants(Box::new(mine)), ..scenario.variants[0].clone() };
     let refusal = SimWorld::new(Profile::Linux6_18).assess(&scenario, &variant).unwrap_err();
     assert!(refusal.contains("codel"), "{refusal}");
 }

@@ -177,7 +177,7 @@ pub(crate) fn settle(
         .variants
         .iter()
         .chain(&scenario.further_variants)
-        .filter_map(|variant| Some((variant, variant.tenants.as_ref()?)))
+        .filter_map(|variant| Some((variant, variant.tenants()?)))
         .filter(|(_, point)| point.bulk_flows() > 0)
         .min_by_key(|(_, point)| (mean_length(point), std::cmp::Reverse(point.bulk_flows())));
     let Some((variant, point)) = hardest.filter(|_| tenants.line) else {

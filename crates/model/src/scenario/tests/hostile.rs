@@ -82,7 +82,7 @@ fn a_long_chain_of_bases_is_resolved() {
         text += &format!("[variant.v{number}]\nbase = \"v{}\"\nsummary = \"s\"\n", number - 1);
     }
     let scenario = parse_text(&text).unwrap();
-    assert_eq!(scenario.variants[0].knobs.gso_size, ByteSize::from_kib(4));
+    assert_eq!(scenario.variants[0].knobs().gso_size, ByteSize::from_kib(4));
 }
 
 #[test]

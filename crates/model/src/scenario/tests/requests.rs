@@ -105,7 +105,7 @@ fn every_broken_scenario_of_requests_is_refused_at_its_place() {
     assert_eq!(requests.clients[1].stay, Some(Nanoseconds::from_secs(2)));
     let names = |variant| requests.clients_with(variant).map(|group| group.name.as_str()).collect::<Vec<_>>();
     assert_eq!((names("balance"), names("isolation")), (vec!["high"], vec!["high", "added"]));
-    let knobs = scenario.variant("isolation").unwrap().receive.as_ref().unwrap();
+    let knobs = scenario.variant("isolation").unwrap().receive().unwrap();
     assert_eq!((&knobs.policy, knobs.message), (&ReceivePolicy::Isolation, ByteSize::from_bytes(1024)));
     assert_eq!(scenario.variant("isolation").unwrap().settings()[1], ("policy", "isolation".to_owned()));
     assert_eq!((requests.timeout, knobs.ring), (Some(Nanoseconds::from_secs(30)), 512));
@@ -120,7 +120,7 @@ fn a_variant_may_have_a_nic_and_a_policy_of_its_own() {
         .replace("client-hosts = 4", "client-hosts = 4\ntimeout = \"never\"");
     let mut scenario = parse_text(&text).unwrap();
     assert_eq!(scenario.workload.requests().unwrap().timeout, None);
-    let knobs = scenario.variant("isolation").unwrap().receive.clone().unwrap();
+    let knobs = scenario.variant("isolation").unwrap().receive().cloned().unwrap();
     assert_eq!((knobs.nic.to_string().as_str(), knobs.ring), ("models/own.toml", 64));
     assert_eq!(knobs.policy.own().unwrap().text.as_deref(), Some("policy = \"locality\"\n"));
     let supplied: Vec<_> = scenario
@@ -148,7 +148,7 @@ fn a_variant_may_have_a_nic_and_a_policy_of_its_own() {
 #[test]
 fn transmit_scenarios_have_no_receive_knobs() {
     let scenario = parse_bundled("titan-12-flows");
-    assert!(scenario.all_variants().all(|variant| variant.receive.is_none()));
+    assert!(scenario.all_variants().all(|variant| variant.receive().is_none()));
     assert!(scenario.workload.requests().is_none());
 }
 

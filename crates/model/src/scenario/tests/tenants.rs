@@ -141,7 +141,7 @@ fn points_are_every_combination_of_every_sweep() {
     assert_eq!((scenario.measure.duration(), scenario.measure.repeats), (seconds(4), 7));
     assert_eq!(tenants.plots[0].panels.as_deref(), Some("length"));
 
-    let point = scenario.variant("htb clients=5 probes=2 length=4KiB").unwrap().tenants.as_ref().unwrap();
+    let point = scenario.variant("htb clients=5 probes=2 length=4KiB").unwrap().tenants().unwrap();
     let kib = ByteSize::from_kib;
     let on_off = OnOff { on: Nanoseconds::from_millis(50), off: Nanoseconds::from_millis(20) };
     // Half of five is rounded once: the sum is exact.
@@ -162,7 +162,7 @@ fn points_are_every_combination_of_every_sweep() {
     assert_eq!(places(1), [(0, 0); 4]);
     assert_eq!(places(2), [(0, 1), (1, 0), (0, 1), (1, 0)]);
     assert_eq!(places(4), [(0, 2), (1, 3), (2, 0), (3, 1)]);
-    let none = scenario.variant("htb clients=0 probes=1 length=4KiB").unwrap().tenants.as_ref().unwrap();
+    let none = scenario.variant("htb clients=0 probes=1 length=4KiB").unwrap().tenants().unwrap();
     assert!(none.bulk.is_empty() && none.bulk_flows() == 0);
 }
 
@@ -182,7 +182,7 @@ fn setups_of_a_users_take_part_in_every_sweep() {
 #[test]
 fn filter_rules_are_part_of_a_point() {
     let scenario = parse_bundled("tc-filter-cost");
-    let point = scenario.variant("htb classifier=u32 rules=1000").unwrap().tenants.as_ref().unwrap();
+    let point = scenario.variant("htb classifier=u32 rules=1000").unwrap().tenants().unwrap();
     assert_eq!(point.filter_rules, Some(FilterRules { classifier: Classifier::U32, rules: 1000 }));
 }
 
@@ -213,7 +213,7 @@ fn the_bundled_scenarios_are_those_of_the_study() {
     }
     // Half of the flows 4 KB, a quarter 1 KB, a quarter 8 KB (section 6.3).
     let mixed = parse_bundled("tc-fairness-mixed");
-    let point = mixed.variant("pfifo clients=48").unwrap().tenants.as_ref().unwrap();
+    let point = mixed.variant("pfifo clients=48").unwrap().tenants().unwrap();
     let counts: Vec<(u32, u64)> =
         point.bulk.iter().map(|tenants| (tenants.count, tenants.length.bytes())).collect();
     assert_eq!(counts, [(24, 4096), (12, 1024), (12, 8192)]);

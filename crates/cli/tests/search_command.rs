@@ -385,3 +385,33 @@ fn a_table_that_is_too_small_is_raised_and_that_is_told() {
     assert!(object["raised"]["capacity"].as_u64().unwrap() >= 3000);
     assert!(object.get("basic_full_ms").is_none(), "what was not measured is absent");
 }
+
+/// What a NIC cannot do is neither a violation nor a policy that is met.
+#[test]
+fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
+    let generated = ["--generate", "5000", "--policy", "balance"];
+    let solve = |more: &[&str]| {
+        let all = [&["search", "solve", "--nic", "rss-only", "--queues", "8"], &generated[..], more].concat();
+        run(&all)
+    };
+    let table = solve(&[]).stdout.replace('\n', " ");
+    assert!(table.contains("policy balance met in part: no flow is where it must not be, "), "{table}");
+    assert!(!table.contains("balance met;") && !table.contains("not met"), "{table}");
+    let json: Value = serde_json::from_str(&solve(&["--format", "json"]).stdout).unwrap();
+    assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));
+    assert_eq!(json["unmet"][0]["violation"], false);
+
+    let plan = [&["steer", "--plan", "--model", "rss-only", "--queues", "8"], &generated[..]].concat();
+    let shown = run(&plan).stdout.replace('\n', " ");
+    assert!(shown.contains("policy balance met in part: no flow is where it must not be, "), "{shown}");
+    let json = run(&[&plan[..], &["--format", "json"]].concat()).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));
+
+    let bench = ["search", "bench", "--flows", "100", "--repeat", "1", "--nic", "rss-only", "--no-rss"];
+    let shown = run(&bench).stdout;
+    assert!(shown.contains("policy met in part: no flow is where it must not be, 100 of 100"), "{shown}");
+    let json: Value =
+        serde_json::from_str(&run(&[&bench[..], &["--format", "json"]].concat()).stdout).unwrap();
+    assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));
+}

@@ -141,7 +141,8 @@ pub fn counted(number: usize, noun: &str) -> String {
 }
 
 /// A number with thousands separators.
-fn thousands(number: usize) -> String {
+#[must_use]
+pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::{PolicyFile, Queues};
-use evenkeel_receive::search::{Progress, Search, SearchError};
+use evenkeel_receive::search::{Progress, Search, SearchError, Verdict};
 use evenkeel_receive::{FilterMatch, FlowIndex, FlowTuple, QueueId};
 use serde::Serialize;
 
@@ -79,8 +79,12 @@ pub struct Status {
     pub backend: &'static str,
     pub model: String,
     pub policy: String,
-    /// Whether the policy accepts the placement; none if unknown.
+    /// Whether the policy accepts the placement: no flow is on a forbidden queue; none if unknown.
     pub accepted: Option<bool>,
+    /// Whether, besides, no flow would be better on another queue; none if unknown.
+    pub met: Option<bool>,
+    #[serde(skip)]
+    pub verdict: Option<Verdict>,
     /// Cost of the placement under the policy; none if unknown.
     pub cost: Option<f64>,
     pub searches: u64,
@@ -308,6 +312,7 @@ impl Session {
         let (search, policy) = (&self.search, self.search.policy());
         let known = self.backend.knows_queues();
         let cost = Some(search.cost()).filter(|_| known);
+        let (verdict, unmet) = known.then(|| search.verdict()).unzip();
         let mut flows: Vec<FlowView> =
             self.known.iter().filter_map(|(index, flow)| self.view(*index, flow)).collect();
         flows.sort_by(|one, other| {
@@ -330,13 +335,15 @@ impl Session {
             backend: self.backend.name(),
             model: search.nic().model().name().to_owned(),
             policy: policy.name().to_owned(),
-            accepted: cost.map(|cost| cost.is_accepted()),
+            accepted: verdict.map(Verdict::is_accepted),
+            met: verdict.map(Verdict::is_met),
+            verdict,
             cost: cost.map(|cost| cost.value()),
             searches: self.searches,
             longest_search_us: self.longest_us,
             filters: search.nic().filters().count(),
             filter_changes: self.changes,
-            unmet: if known { search.unmet().iter().map(ToString::to_string).collect() } else { Vec::new() },
+            unmet: unmet.iter().flatten().map(ToString::to_string).collect(),
             remarks: self.backend.remarks(),
             queues: queues.collect(),
             flows,

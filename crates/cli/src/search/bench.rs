@@ -7,7 +7,7 @@ use evenkeel_metrics::Summary;
 use evenkeel_model::text::counted;
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::PolicyFile;
-use evenkeel_receive::search::{Search, SearchError};
+use evenkeel_receive::search::{Search, SearchError, Verdict};
 use evenkeel_receive::{ConfiguredNic, FlowIndex, NicModel, QueueId};
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Map, Value, json};
@@ -98,7 +98,7 @@ struct Row {
     /// In the order of [`COLUMNS`]; none if not measured.
     figures: [Option<Summary>; 6],
     cost: f64,
-    accepted: bool,
+    verdict: Verdict,
     filters: usize,
     /// Minimum and maximum of flows per queue.
     spread: (usize, usize),
@@ -155,7 +155,7 @@ impl Bench<'_> {
             flows: count,
             figures: summaries,
             cost: solved.cost().value(),
-            accepted: solved.cost().is_accepted(),
+            verdict: solved.verdict().0,
             filters,
             spread: (loads().min().unwrap_or(0), loads().max().unwrap_or(0)),
             raised,
@@ -217,7 +217,8 @@ impl Bench<'_> {
             }
         }
         object.insert("rss".to_owned(), (!self.options.no_rss).into());
-        object.insert("accepted".to_owned(), row.accepted.into());
+        object.insert("accepted".to_owned(), row.verdict.is_accepted().into());
+        object.insert("met".to_owned(), row.verdict.is_met().into());
         object.insert("cost".to_owned(), row.cost.into());
         object.insert("filters".to_owned(), row.filters.into());
         object.insert("flows_per_queue".to_owned(), json!({"min": row.spread.0, "max": row.spread.1}));
@@ -263,7 +264,6 @@ impl Bench<'_> {
         page.table(&columns, &shown);
         page.gap();
         for row in rows {
-            let verdict = if row.accepted { "policy met" } else { "policy not met" };
             let (least, most) = row.spread;
             let spread = if least == most {
                 counted(most, "flow")
@@ -271,8 +271,9 @@ impl Bench<'_> {
                 format!("{least} to {}", counted(most, "flow"))
             };
             page.line(&format!(
-                "{}: {verdict}, cost {:.3}, {spread} on each queue, {}",
+                "{}: policy {}; cost {:.3}, {spread} on each queue, {}",
                 counted(row.flows as usize, "flow"),
+                row.verdict,
                 row.cost,
                 counted(row.filters, "filter")
             ));

@@ -74,9 +74,8 @@ impl Solved {
         let cost = self.search.cost();
         let filters: Vec<Value> = nic.filters().map(|(_, filter)| self.filter_json(filter)).collect();
         let map: Vec<u16> = self.indices.iter().map(|index| self.queue(*index).0).collect();
-        let unmet: Vec<Value> = self
-            .search
-            .unmet()
+        let (verdict, unmet) = self.search.verdict();
+        let unmet: Vec<Value> = unmet
             .into_iter()
             .map(|unmet| {
                 json!({
@@ -97,7 +96,8 @@ impl Solved {
             })
         });
         let mut json = json!({
-            "accepted": cost.is_accepted(),
+            "accepted": verdict.is_accepted(),
+            "met": verdict.is_met(),
             "cost": cost.value(),
             "violations": cost.violations,
             "search_us": self.search_us,
@@ -164,13 +164,13 @@ impl Solved {
     fn page(&self) -> Page {
         let mut page = page();
         let (nic, cost) = (self.search.nic(), self.search.cost());
+        let (verdict, unmet) = self.search.verdict();
         page.answer(&format!(
-            "{} on {} of {}: policy {} {}, cost {:.3}, found in {}.",
+            "{} on {} of {}: policy {} {verdict}; cost {:.3}, found in {}.",
             counted(self.indices.len(), "flow"),
             counted(usize::from(nic.queues()), "queue"),
             nic.model().name(),
             self.search.policy().name(),
-            if cost.is_accepted() { "met" } else { "not met" },
             cost.value(),
             duration(self.search_us)
         ));
@@ -182,8 +182,8 @@ impl Solved {
             };
             page.line(&format!("{what} {:.3}.", best.cost.value()));
         }
-        for unmet in self.search.unmet() {
-            page.line(&format!("not met: {unmet}"));
+        for unmet in unmet {
+            page.line(&unmet.to_string());
         }
         page.gap();
         let queues: Vec<Vec<String>> = (0..nic.queues())

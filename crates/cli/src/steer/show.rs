@@ -53,9 +53,8 @@ pub fn status(status: &Status) -> String {
 }
 
 fn show_status(page: &mut Page, status: &Status) {
-    let verdict = match (status.accepted, status.cost) {
-        (Some(true), Some(cost)) => format!("met, cost {cost:.3}"),
-        (Some(false), Some(cost)) => format!("not met, cost {cost:.3}"),
+    let verdict = match (status.verdict, status.cost) {
+        (Some(verdict), Some(cost)) => format!("{verdict}; cost {cost:.3}"),
         _ => "not judged".to_owned(),
     };
     let count = |number: u64, noun: &str| counted(usize::try_from(number).unwrap_or(usize::MAX), noun);
@@ -67,7 +66,7 @@ fn show_status(page: &mut Page, status: &Status) {
         count(status.filters as u64, "filter")
     ));
     for unmet in &status.unmet {
-        page.line(&format!("not met: {unmet}"));
+        page.line(unmet);
     }
     page.line(&format!(
         "back end {} (model {}), {}, the longest {:.0} µs",

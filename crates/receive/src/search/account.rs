@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use evenkeel_model::text::{counted, thousands};
+
 use super::Search;
+use crate::policy::Cost;
 use crate::{FilterMatch, QueueId, TableId};
 
 /// Flows of a class that are not placed as the policy requires, and why.
@@ -21,13 +24,71 @@ pub struct Unmet {
 
 impl fmt::Display for Unmet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flows = if self.flows == 1 { "1 flow".to_owned() } else { format!("{} flows", self.flows) };
-        let what = if self.is_violation { "on queues of others" } else { "on busier queues than could be" };
+        let flows = counted(self.flows, "flow");
+        let what =
+            if self.is_violation { "must not be on their queues" } else { "would be better on other queues" };
         write!(formatter, "{flows} of class {} {what}: {}", self.class, self.reason)
     }
 }
 
+/// How far a placement meets the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// All flows.
+    pub flows: usize,
+    /// Flows on forbidden queues.
+    pub violations: usize,
+    /// Flows on allowed queues that another queue would suit better, but the NIC cannot bring them there.
+    pub improvable: usize,
+}
+
+impl Verdict {
+    /// From the placement's cost and its unmet requirements.
+    #[must_use]
+    pub fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
+        let improvable = unmet.iter().filter(|unmet| !unmet.is_violation).map(|unmet| unmet.flows).sum();
+        Self { flows, violations: usize::try_from(cost.violations).unwrap_or(0), improvable }
+    }
+
+    /// Whether no flow is where it must not be.
+    #[must_use]
+    pub const fn is_accepted(self) -> bool {
+        self.violations == 0
+    }
+
+    /// Whether every flow is where the policy wants it.
+    #[must_use]
+    pub const fn is_met(self) -> bool {
+        self.violations == 0 && self.improvable == 0
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [flows, violations, improvable] = [self.flows, self.violations, self.improvable].map(thousands);
+        match (self.violations, self.improvable) {
+            (0, 0) => formatter.write_str("met"),
+            (0, _) => write!(
+                formatter,
+                "met in part: no flow is where it must not be, {improvable} of {flows} would be better on other queues"
+            ),
+            (_, 0) => write!(formatter, "not met: {violations} of {flows} flows are where they must not be"),
+            _ => write!(
+                formatter,
+                "not met: {violations} of {flows} flows are where they must not be, {improvable} would be better on other queues"
+            ),
+        }
+    }
+}
+
 impl Search {
+    /// How far the placement meets the policy, and its unmet requirements.
+    #[must_use]
+    pub fn verdict(&self) -> (Verdict, Vec<Unmet>) {
+        let unmet = self.unmet();
+        (Verdict::new(self.indices().len(), self.cost(), &unmet), unmet)
+    }
+
     /// Unmet requirements by class, with reasons; empty if all are met.
     #[must_use]
     pub fn unmet(&self) -> Vec<Unmet> {

@@ -27,7 +27,7 @@ mod progress;
 #[cfg(test)]
 mod tests;
 
-pub use account::Unmet;
+pub use account::{Unmet, Verdict};
 pub use optimum::{Optimum, optimum};
 pub use progress::Progress;
 

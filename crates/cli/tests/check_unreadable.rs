@@ -144,6 +144,35 @@ fn a_tree_without_facts_is_refused() {
     assert!(ended.stderr.contains("this tree has no evenkeel/qdiscs.json"), "{ended:?}");
 }
 
+/// An empty plan counts the rules that could not judge, as check does.
+#[test]
+fn a_plan_without_facts_is_no_all_clear() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let from = directory.path().to_str().unwrap();
+    let tune = |more: &[&str]| run(&[&["tune", "ens2f0", "--from", from], more].concat());
+    let softnet = directory.path().join("proc/net/softnet_stat");
+    for fault in ["missing", "garbage"] {
+        match fault {
+            "missing" => std::fs::remove_file(&softnet).unwrap(),
+            _ => std::fs::write(&softnet, "no figures\n").unwrap(),
+        }
+        let check = run(&["check", "--from", from, "--format", "json"]).stdout;
+        let check: serde_json::Value = serde_json::from_str(&check).unwrap();
+        let missed = check["rules"]["not_judged"].as_array().unwrap().len();
+        assert!(missed > 0, "{fault}");
+        let shown = tune(&[]).stdout;
+        let first = shown.lines().next().unwrap();
+        assert!(
+            first.contains(&format!("; {missed} of ")) && first.contains("could not be judged"),
+            "{shown}"
+        );
+        assert!(shown.contains("/proc/net/softnet_stat"), "{shown}");
+        let plan: serde_json::Value = serde_json::from_str(&tune(&["--format", "json"]).stdout).unwrap();
+        assert_eq!(plan["rules"], check["rules"], "{fault}");
+    }
+}
+
 /// A link that reports no speed, as those of clouds.
 #[test]
 fn rules_that_need_a_speed_say_so() {

@@ -1,7 +1,7 @@
 //! `evenkeel check`.
 
 mod explain;
-mod show;
+pub mod show;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -36,10 +36,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     state_speeds(&mut facts, &options.speeds)?;
     require_interface(&facts, options.interface.as_deref())?;
     let mut judgement = judge(&facts);
-    // Without findings from a minority of the rules there is no result.
-    if judgement.findings.is_empty() && judgement.judged < judgement.not_judged.len() {
-        return Err(unjudged(options, &judgement));
-    }
+    require_judged(&judgement, options.from.is_some())?;
     judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {
         let mut page = page();
@@ -81,10 +78,13 @@ pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(),
     Ok(())
 }
 
-/// Most rules lack their facts.
-fn unjudged(options: &CheckOptions, judgement: &Judgement) -> Failure {
-    let exit = if options.from.is_some() { Exit::Usage } else { Exit::Failed };
-    Failure::new(exit, show::not_judged(judgement).unwrap_or_default().trim_end())
+/// Without findings from a minority of the rules there is no result.
+pub fn require_judged(judgement: &Judgement, is_recorded: bool) -> Result<(), Failure> {
+    if !judgement.findings.is_empty() || judgement.judged >= judgement.not_judged.len() {
+        return Ok(());
+    }
+    let exit = if is_recorded { Exit::Usage } else { Exit::Failed };
+    Err(Failure::new(exit, show::not_judged(judgement).unwrap_or_default().trim_end()))
 }
 
 fn failure(error: &HostError) -> Failure {

@@ -65,11 +65,8 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
 /// The answer in one or two sentences: number and severity of the findings, the first one, and rules that could
 /// not judge.
 fn answer(judgement: &Judgement) -> String {
-    let Judgement { findings, judged, not_judged } = judgement;
-    let missed = match not_judged.len() {
-        0 => String::new(),
-        missed => format!(" {missed} of {} rules could not be judged.", missed + judged),
-    };
+    let Judgement { findings, judged, .. } = judgement;
+    let missed = missed(judgement).map(|missed| format!(" {missed}.")).unwrap_or_default();
     let Some(first) = findings.first() else { return format!("Nothing found by {judged} rules.{missed}") };
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let by_severity: Vec<String> = [Severity::High, Severity::Medium, Severity::Low]
@@ -86,16 +83,17 @@ fn answer(judgement: &Judgement) -> String {
     )
 }
 
+/// The number of rules that could not judge, in words; none if all could.
+pub fn missed(judgement: &Judgement) -> Option<String> {
+    let missed = judgement.not_judged.len();
+    (missed > 0).then(|| format!("{missed} of {} rules could not be judged", missed + judgement.judged))
+}
+
 /// Rules that could not judge, by reason.
 pub fn not_judged(judgement: &Judgement) -> Option<String> {
-    let missed = &judgement.not_judged;
-    if missed.is_empty() {
-        return None;
-    }
-    let mut text =
-        format!("{} of {} rules could not be judged:\n", missed.len(), missed.len() + judgement.judged);
+    let mut text = format!("{}:\n", missed(judgement)?);
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for rule in missed {
+    for rule in &judgement.not_judged {
         reasons.entry(&rule.why).or_default().push(rule.rule);
     }
     for (why, rules) in reasons {
@@ -247,8 +245,12 @@ pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
             })
         })
         .collect();
-    let rules = json!({ "judged": judgement.judged, "not_judged": judgement.not_judged });
-    json!({ "host": host(facts), "rules": rules, "findings": list })
+    json!({ "host": host(facts), "rules": rules(judgement), "findings": list })
+}
+
+/// The number of rules that judged, and those that could not.
+pub fn rules(judgement: &Judgement) -> Value {
+    json!({ "judged": judgement.judged, "not_judged": judgement.not_judged })
 }
 
 /// A host's description.

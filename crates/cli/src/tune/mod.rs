@@ -15,9 +15,11 @@ use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
+use evenkeel_placement::{Judgement, NotJudged, judge};
 
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print, print_page};
+use crate::live::say;
 use crate::progress::page;
 use crate::signals::Signals;
 
@@ -36,6 +38,8 @@ pub struct Ready {
 /// The prepared plan.
 pub struct Prepared {
     pub facts: HostFacts,
+    /// What the rules found, and the rules that could not judge.
+    pub judgement: Judgement,
     pub plan: TuningPlan,
     /// The plan's steps that change something.
     pub ready: Vec<Ready>,
@@ -59,6 +63,8 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let only = options.apply.clone().unwrap_or_default();
     let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
+    crate::check::require_judged(&prepared.judgement, options.from.is_some())?;
+    keep.remarks(&prepared.facts).iter().for_each(|remark| say(remark));
     if options.apply.is_some() {
         return apply::apply(options, &keep, prepared, &signals);
     }
@@ -88,9 +94,18 @@ pub fn prepare(
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         return Err(Failure::unknown("interface", name, known, ""));
     };
-    let plan =
-        TuningPlan::settle(&facts, name, keep, only).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let judgement = judge(&facts);
+    let plan = TuningPlan::settle(&facts, name, keep, only).map_err(|error| {
+        // Not found is not the same as not looked for.
+        match judgement.not_judged.iter().find(|rule| rule.rule == error.item) {
+            Some(NotJudged { rule, why }) => {
+                Failure::new(Exit::Usage, format!("{rule} could not be judged: {why}"))
+            }
+            None => Failure::new(Exit::Usage, error),
+        }
+    })?;
     let mut prepared = Prepared {
+        judgement,
         plan,
         ready: Vec::new(),
         unable: Vec::new(),

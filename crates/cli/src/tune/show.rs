@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 
 use super::apply::Outcome;
 use super::{Prepared, Ready};
+use crate::check::show::{missed, not_judged, rules};
 
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
@@ -52,7 +53,8 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
             )
         }
     };
-    comment(&mut text, "", &format!("{}: {answer}", printable(interface)));
+    let missed = missed(&prepared.judgement).map(|missed| format!("; {missed}")).unwrap_or_default();
+    comment(&mut text, "", &format!("{}: {answer}{missed}", printable(interface)));
     if let Some(process) = prepared.stops_balancer() {
         text.push('\n');
         comment(
@@ -78,6 +80,10 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
     }
     by_hand(&mut text, prepared);
     left(&mut text, interface, prepared);
+    if let Some(reasons) = not_judged(&prepared.judgement) {
+        text.push('\n');
+        comment(&mut text, "", &reasons);
+    }
     written(&mut text, files, "would be written with --apply");
     if let Some(first) = shown.first() {
         let command = |more: &'static str| Line::new("evenkeel tune {}", &[&interface]).with(more, &[]);
@@ -191,6 +197,7 @@ pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
         "stop": stop,
         "items": items_json(interface, prepared),
         "left": left_json(interface, prepared),
+        "rules": rules(&prepared.judgement),
         "files": files_json(files),
         "not_kept": files.not_kept,
     })
@@ -269,6 +276,9 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
     for line in &files.not_kept {
         let _ = writeln!(text, "  will not be there after a restart: {line}");
     }
+    if let Some(reasons) = not_judged(&prepared.judgement) {
+        text.push_str(&reasons);
+    }
     if let Some(watched) = &outcome.watched {
         text.push_str(&watched_text(interface, watched));
     }
@@ -336,6 +346,7 @@ pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, fil
         "undo_of_queues": outcome.undo_of_queues,
         "refused": refused,
         "left": left_json(interface, prepared),
+        "rules": rules(&prepared.judgement),
         "files": files_json(files),
         "not_kept": files.not_kept,
         "watched": outcome.watched,

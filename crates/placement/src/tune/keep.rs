@@ -14,7 +14,8 @@ use std::fmt;
 use std::ops::Range;
 
 use evenkeel_model::change::Knob;
-use evenkeel_model::text::suggestion;
+use evenkeel_model::host::{HostFacts, IdleState, Interface};
+use evenkeel_model::text::{nearest, suggestion};
 use serde::Deserialize;
 
 use crate::rules::rules;
@@ -95,12 +96,13 @@ impl Keep {
             interfaces: document.interface,
         };
         let all = std::iter::once(&keep.everywhere).chain(keep.interfaces.values());
-        if let Some(entry) = all.clone().flat_map(|kept| &kept.keep).find(|entry| !names_a_kind(entry)) {
-            let at = text.find(entry.as_str()).map(|start| start..start);
+        for entry in all.clone().flat_map(|kept| &kept.keep) {
+            let Err(reason) = check_name(entry) else { continue };
+            let at = text.find(&format!("\"{entry}\"")).or_else(|| text.find(entry.as_str()));
             return Err(KeepError {
                 file: file.to_owned(),
-                line: line_of(at),
-                reason: format!("'{entry}' names no kind of setting: there is {}", KINDS.join(", ")),
+                line: line_of(at.map(|start| start..start)),
+                reason,
             });
         }
         let is_known = |name: &String| rules().any(|rule| rule.name == name);
@@ -115,6 +117,39 @@ impl Keep {
             });
         }
         Ok(keep)
+    }
+
+    /// Entries and interfaces that a host does not have, each a sentence: likely misspelled.
+    #[must_use]
+    pub fn remarks(&self, facts: &HostFacts) -> Vec<String> {
+        let of_host = host_names(facts);
+        let of_interface = |interface: &Interface| -> Vec<String> {
+            interface_names(interface).into_iter().chain(of_host.iter().cloned()).collect()
+        };
+        let mut remarks =
+            self.unmatched(&self.everywhere, facts.interfaces.iter().flat_map(of_interface).collect());
+        for (name, kept) in &self.interfaces {
+            match facts.interface(name) {
+                Some(interface) => remarks.extend(self.unmatched(kept, of_interface(interface))),
+                None => {
+                    let hint =
+                        suggestion(name, facts.interfaces.iter().map(|interface| interface.name.as_str()));
+                    remarks.push(format!("{}: this host has no interface '{name}'; {hint}", self.name));
+                }
+            }
+        }
+        remarks
+    }
+
+    /// A sentence for each entry that matches none of these names.
+    fn unmatched(&self, kept: &Kept, names: Vec<String>) -> Vec<String> {
+        let is_unmatched = |entry: &&String| !names.iter().any(|name| matches(entry, name));
+        let sentence = |entry: &String| {
+            let nearest = nearest(entry, names.iter().map(String::as_str));
+            let hint = nearest.map(|nearest| format!("; did you mean '{nearest}'?")).unwrap_or_default();
+            format!("{}: '{entry}' matches no setting that tune can change here{hint}", self.name)
+        };
+        kept.keep.iter().filter(is_unmatched).map(sentence).collect()
     }
 
     /// The file's name.
@@ -147,31 +182,113 @@ impl Keep {
     }
 }
 
-/// The first words of the names of knobs ([`Knob::name`]).
-const KINDS: [&str; 18] = [
-    "sysctl",
-    "gso-max-size",
-    "gro-max-size",
-    "file",
-    "htb-quantum",
-    "queue-weight",
-    "qdisc",
-    "ntuple",
-    "rss",
-    "irq",
-    "ring",
-    "channels",
-    "coalescing",
-    "feature",
-    "hash",
-    "mtu",
-    "txqueuelen",
-    "cpu",
+/// What follows the first word of a knob's name.
+#[derive(Clone, Copy)]
+enum Rest {
+    Nothing,
+    Number,
+    Text,
+    OneOf(&'static [&'static str]),
+}
+
+/// The first words of the names of knobs ([`Knob::name`]), and what follows them.
+const KINDS: [(&str, Rest); 19] = [
+    ("sysctl", Rest::Text),
+    ("gso-max-size", Rest::Nothing),
+    ("gro-max-size", Rest::Nothing),
+    ("file", Rest::Text),
+    ("htb-quantum", Rest::Text),
+    ("queue-weight", Rest::Number),
+    ("qdisc", Rest::Nothing),
+    ("ntuple", Rest::Number),
+    ("rss", Rest::Nothing),
+    ("rss-context", Rest::Number),
+    ("irq", Rest::Number),
+    ("ring", Rest::OneOf(&["rx", "rx-mini", "rx-jumbo", "tx"])),
+    ("channels", Rest::OneOf(&["rx", "tx", "other", "combined"])),
+    (
+        "coalescing",
+        Rest::OneOf(&["rx-usecs", "rx-frames", "tx-usecs", "tx-frames", "adaptive-rx", "adaptive-tx"]),
+    ),
+    ("feature", Rest::Text),
+    ("hash", Rest::Text),
+    ("mtu", Rest::Nothing),
+    ("txqueuelen", Rest::Nothing),
+    ("cpu", Rest::Text),
 ];
 
-fn names_a_kind(entry: &str) -> bool {
-    let word = entry.split_ascii_whitespace().next().unwrap_or_default();
-    word.contains('*') || KINDS.contains(&word)
+/// Checks that an entry can be the name of a knob.
+fn check_name(entry: &str) -> Result<(), String> {
+    let mut words = entry.split_ascii_whitespace();
+    let kind = words.next().unwrap_or_default();
+    if kind.contains('*') {
+        return Ok(());
+    }
+    let Some((_, rest)) = KINDS.iter().find(|(name, _)| *name == kind) else {
+        let hint = suggestion(kind, KINDS.iter().map(|(name, _)| *name));
+        return Err(format!("'{entry}' names no kind of setting; {hint}"));
+    };
+    let more = words.collect::<Vec<_>>().join(" ");
+    match rest {
+        Rest::Nothing if !more.is_empty() => {
+            Err(format!("'{entry}': '{kind}' is a whole name; leave out '{more}'"))
+        }
+        Rest::Nothing => Ok(()),
+        _ if more.is_empty() => Err(format!("'{entry}' names no setting; '{kind} *' names all of its kind")),
+        Rest::Number if !more.bytes().all(|byte| byte.is_ascii_digit() || byte == b'*') => {
+            Err(format!("'{entry}': '{more}' is no number, as in '{kind} 45' or '{kind} *'"))
+        }
+        Rest::OneOf(known) if !known.iter().any(|word| matches(&more, word)) => Err(format!(
+            "'{entry}': there is no {kind} '{more}'; {}",
+            suggestion(&more, known.iter().copied())
+        )),
+        Rest::Number | Rest::OneOf(_) | Rest::Text => Ok(()),
+    }
+}
+
+/// Names of the knobs of a host that rules can change.
+fn host_names(facts: &HostFacts) -> Vec<String> {
+    let sysctls = facts.sysctls.keys().map(|path| Knob::Sysctl(path.clone()).name());
+    let interrupts =
+        facts.interrupts.iter().map(|interrupt| Knob::InterruptAffinity(interrupt.number).name());
+    let processors = facts.processors.iter().flat_map(|processor| {
+        let number = processor.number;
+        let disable = move |state: &IdleState| format!("cpu{number}/cpuidle/state{}/disable", state.number);
+        let governor = std::iter::once(format!("cpu{number}/cpufreq/scaling_governor"));
+        governor.chain(processor.idle_states.iter().map(disable)).map(|file| Knob::ProcessorFile(file).name())
+    });
+    sysctls.chain(interrupts).chain(processors).collect()
+}
+
+/// Names of the knobs of an interface that rules can change.
+fn interface_names(interface: &Interface) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (kind, rest) in KINDS {
+        match rest {
+            Rest::Nothing => names.push(kind.to_owned()),
+            Rest::OneOf(words) => names.extend(words.iter().map(|word| format!("{kind} {word}"))),
+            Rest::Number | Rest::Text => {}
+        }
+    }
+    names.extend(interface.features.keys().map(|name| Knob::Feature(name.clone()).name()));
+    let hashed = interface.rss.iter().flat_map(|rss| rss.hash_fields.keys());
+    names.extend(hashed.map(|flow| Knob::FlowHash(flow.clone()).name()));
+    let queue_files = |direction: &str, queues: usize, files: &[&str]| -> Vec<String> {
+        let of_queue = |queue| files.iter().map(move |file| format!("queues/{direction}-{queue}/{file}"));
+        (0..queues).flat_map(of_queue).collect()
+    };
+    let of_device = ["napi_defer_hard_irqs", "gro_flush_timeout", "bonding/xmit_hash_policy"];
+    let files = of_device
+        .map(str::to_owned)
+        .into_iter()
+        .chain(queue_files("rx", interface.receive_queues.len(), &["rps_cpus", "rps_flow_cnt"]))
+        .chain(queue_files(
+            "tx",
+            interface.transmit_queues.len(),
+            &["xps_cpus", "xps_rxqs", "tx_maxrate", "byte_queue_limits/limit_max"],
+        ));
+    names.extend(files.map(|file| Knob::InterfaceFile(file).name()));
+    names
 }
 
 /// Whether a name is one of a pattern, in which `*` is anything.
@@ -220,7 +337,18 @@ mod tests {
         for (text, words) in [
             ("keep = [\"mtu\"]\nkept = 1\n", "f:2: unknown field 'kept'"),
             ("keep = 5\n", "f:1: 5 in place of a list"),
-            ("\nkeep = [\"rings rx\"]\n", "f:2: 'rings rx' names no kind of setting"),
+            ("\nkeep = [\"rings rx\"]\n", "f:2: 'rings rx' names no kind of setting; did you mean 'ring'?"),
+            (
+                "keep = [\n\"ring rx\",\n\"ring rx-min\"]",
+                "f:3: 'ring rx-min': there is no ring 'rx-min'; did you mean 'rx-mini'?",
+            ),
+            (
+                "keep = [\"ring zz\"]",
+                "f:1: 'ring zz': there is no ring 'zz'; known: rx, rx-mini, rx-jumbo, tx",
+            ),
+            ("keep = [\"ring\"]", "f:1: 'ring' names no setting; 'ring *'"),
+            ("keep = [\"mtu 9000\"]", "f:1: 'mtu 9000': 'mtu' is a whole name"),
+            ("keep = [\"irq eth0\"]", "f:1: 'irq eth0': 'eth0' is no number"),
             ("keep = [", "f:1: "),
             ("keep = []\nrules = [\"sack-off\", \"sack-of\"]\n", "f:2: there is no rule 'sack-of'"),
             ("[interface.eth0]\n\nrules = [\"no-such\"]\n", "f:3: there is no rule 'no-such'"),
@@ -229,6 +357,30 @@ mod tests {
             assert!(error.starts_with(words), "{text}: {error}");
         }
         assert_eq!(Keep::parse("", "").unwrap(), Keep::default());
+    }
+
+    #[test]
+    fn names_that_a_host_does_not_have_are_remarked() {
+        let mut facts = HostFacts::default();
+        facts.sysctls.insert("net/core/netdev_max_backlog".to_owned(), "1000".to_owned());
+        facts.interfaces.push(Interface { name: "eth0".to_owned(), ..Interface::default() });
+        let remarks = |text: &str| Keep::parse(text, "f").unwrap().remarks(&facts);
+        assert_eq!(
+            remarks(
+                "keep = [\"sysctl net.core.netdev_max_backlgo\", \"sysctl [\"]\n[interface.eth1]\nkeep = [\"mtu\"]"
+            ),
+            [
+                "f: 'sysctl net.core.netdev_max_backlgo' matches no setting that tune can change here; did you mean \
+                 'sysctl net.core.netdev_max_backlog'?",
+                "f: 'sysctl [' matches no setting that tune can change here",
+                "f: this host has no interface 'eth1'; did you mean 'eth0'? known: eth0",
+            ]
+        );
+        let none: [&str; 0] = [];
+        assert_eq!(
+            remarks("keep = [\"sysctl net.core.*\", \"mtu\"]\n[interface.eth0]\nkeep = [\"ring *\"]"),
+            none
+        );
     }
 
     /// Every kind of knob has a name that a file may list.
@@ -246,6 +398,7 @@ mod tests {
             Knob::RootQdisc,
             Knob::NtupleRule(1),
             Knob::RssTable,
+            Knob::RssContext(1),
             Knob::InterruptAffinity(1),
             Knob::Ring(Ring::Rx),
             Knob::Channels(Channels::Combined),
@@ -257,7 +410,7 @@ mod tests {
             Knob::ProcessorFile(text()),
         ] {
             let name = knob.name();
-            assert!(names_a_kind(&name), "{name}");
+            assert_eq!(check_name(&name), Ok(()), "{name}");
             let keep = Keep::parse(&format!("keep = [{name:?}]"), "f").unwrap();
             assert!(keep.reason("eth0", "", &knob).is_some(), "{name}");
         }

@@ -17,6 +17,8 @@
 //! Every back end writes through a [`Gate`], which on a live interface refuses a value that the journal lacks. At its end
 //! the controller makes every back end restore the original setting.
 
+#![forbid(unsafe_code)]
+
 mod backend;
 mod backlog;
 mod balance;

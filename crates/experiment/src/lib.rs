@@ -4,6 +4,8 @@
 //! machine then affect all variants alike, and repeat *i* of one can be paired with repeat *i* of another. The
 //! world only observes; this crate computes the metrics with the functions of the crate `metrics`.
 
+#![forbid(unsafe_code)]
+
 mod conduct;
 mod evaluate;
 mod expectations;

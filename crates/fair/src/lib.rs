@@ -13,6 +13,8 @@
 //! or has to exit. It leaves each setting as it was, or as the administrator last set it: the process owns the links of its
 //! programs, and every setting goes through the journal of the crate `apply`.
 
+#![forbid(unsafe_code)]
+
 mod balance;
 mod batching;
 mod device;

@@ -19,6 +19,7 @@
 //! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. A figure that its input does
 //! not determine (no window with two competing flows, no sample) is `None`, never 0. Invalid input is a typed error.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod change;

@@ -4,6 +4,7 @@
 //! results. Both are plain data: this crate reads no file, opens no socket and knows no kernel. Rates are bits
 //! per second, sizes are bytes, times are nanoseconds. Each has its own type, so that they cannot be confused.
 
+#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod byte_fields;

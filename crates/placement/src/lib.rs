@@ -9,6 +9,8 @@
 //! Source, where no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
 //! Tuning, Limitations, Congestion Control" (LCN 2019), "the paper" below.
 
+#![forbid(unsafe_code)]
+
 pub mod applied;
 pub mod current;
 pub mod finding;

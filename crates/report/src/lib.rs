@@ -12,6 +12,8 @@
 //!
 //! [`evenkeel_metrics`] computes the statistics; this crate displays them.
 
+#![forbid(unsafe_code)]
+
 pub mod chart;
 pub mod compare;
 pub mod json;

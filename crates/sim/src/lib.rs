@@ -17,6 +17,7 @@
 //! simulations run in one process. What saves time is that segments stay whole above the NIC, and that
 //! the NIC computes the departures of interleaved packets in closed form between changes of its state.
 
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod arrivals;
@@ -26,19 +27,16 @@ pub mod error;
 pub mod event;
 pub mod host;
 pub mod network;
-pub mod nic;
 pub mod observation;
 pub mod parameters;
 mod prefetch;
 pub mod processors;
 mod progress;
-pub mod qdisc;
 pub mod random;
 pub mod receive;
-pub mod segment;
 pub mod settings;
 pub mod sink;
-pub mod tcp;
 pub mod tenants;
-pub mod time;
 pub mod world;
+
+pub use evenkeel_stations::{nic, qdisc, segment, tcp, time};

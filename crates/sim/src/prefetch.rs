@@ -5,6 +5,7 @@ const LINE: usize = 64;
 
 /// Prefetches the cache lines of a value.
 #[inline]
+#[allow(unsafe_code)]
 pub(crate) fn prefetch<T>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<i8>();
     for offset in (0..size_of::<T>()).step_by(LINE) {

@@ -11,6 +11,8 @@
 //! fewest changes. Until then a new flow uses the NIC's default queue. The process owns the BPF links of a back end; its
 //! settings go through the journal of the crate `apply`.
 
+#![forbid(unsafe_code)]
+
 mod backend;
 mod error;
 mod interface;

@@ -12,6 +12,8 @@
 //!
 //! Source of the questions: the TC performance thesis (see [`findings`]).
 
+#![forbid(unsafe_code)]
+
 mod agreement;
 mod charts;
 mod conduct;

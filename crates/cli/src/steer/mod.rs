@@ -161,7 +161,7 @@ fn backend(
     if let Some(path) = nic::own_file(fixed, &options.source)? {
         let message = format!(
             "{}: this model has an effect only with --plan; unset EVENKEEL_NIC_DIR, or rename the file",
-            path.display()
+            path_text(&path)
         );
         return Err(Failure::new(Exit::Usage, message));
     }

@@ -1,21 +1,19 @@
-//! The modules of the simulator form layers: an import points to a lower module only.
+//! The modules of the simulator and of its stations form layers: an import points to a lower module only.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The top-level modules, from the lowest to the highest. Within a folder, files may use each other.
+/// The top-level modules of the stations, from the lowest to the highest. Within a folder, files may use each other.
+const STATIONS: &[&str] = &["time", "segment", "tcp", "qdisc", "nic"];
+
+/// Those of the simulator.
 const LAYERS: &[&str] = &[
     "prefetch",
-    "time",
     "random",
     "event",
     "progress",
-    "segment",
     "observation",
-    "tcp",
-    "qdisc",
-    "nic",
     "processors",
     "arrivals",
     "error",
@@ -32,8 +30,8 @@ const LAYERS: &[&str] = &[
 ];
 
 /// The layers that a source of `module` uses above its own. What follows `#[cfg(test)]` may use any.
-fn upward(module: &str, source: &str) -> BTreeSet<String> {
-    let own = LAYERS.iter().position(|layer| *layer == module);
+fn upward(layers: &[&str], module: &str, source: &str) -> BTreeSet<String> {
+    let own = layers.iter().position(|layer| *layer == module);
     let code = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     code.split("crate::")
@@ -49,7 +47,7 @@ fn upward(module: &str, source: &str) -> BTreeSet<String> {
                 .map(|name| name.split("::").next().unwrap_or_default().trim_matches([' ', '}']).to_owned())
                 .collect::<Vec<_>>()
         })
-        .filter(|name| LAYERS.iter().position(|layer| layer == name) > own)
+        .filter(|name| layers.iter().position(|layer| layer == name) > own)
         .collect()
 }
 
@@ -72,28 +70,30 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn imports_point_to_lower_layers() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut modules = BTreeSet::new();
-    for path in sources(&root) {
-        let inside = path.strip_prefix(&root).unwrap();
-        let module = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
-        if module == "lib" {
-            continue;
+    for (directory, layers) in [("../stations/src", STATIONS), ("src", LAYERS)] {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+        let mut modules = BTreeSet::new();
+        for path in sources(&root) {
+            let inside = path.strip_prefix(&root).unwrap();
+            let module = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+            if module == "lib" {
+                continue;
+            }
+            let found = upward(layers, &module, &fs::read_to_string(&path).unwrap());
+            assert!(found.is_empty(), "{} uses {found:?}, which are above it", inside.display());
+            modules.insert(module);
         }
-        let found = upward(&module, &fs::read_to_string(&path).unwrap());
-        assert!(found.is_empty(), "{} uses {found:?}, which are above it", inside.display());
-        modules.insert(module);
+        assert_eq!(modules, layers.iter().map(|layer| (*layer).to_owned()).collect());
     }
-    assert_eq!(modules, LAYERS.iter().map(|layer| (*layer).to_owned()).collect());
 }
 
 #[test]
 fn an_import_of_a_higher_layer_is_found() {
-    let found = |source: &str| upward("tcp", source).into_iter().collect::<Vec<_>>();
-    assert_eq!(found("use crate::time::Time;\nuse crate::segment::Segment;\n"), [""; 0]);
+    let found = |source: &str| upward(LAYERS, "engine", source).into_iter().collect::<Vec<_>>();
+    assert_eq!(found("use crate::random::Generator;\nuse crate::event::Slot;\n"), [""; 0]);
     assert_eq!(found("use crate::host::Simulation;\n"), ["host"]);
-    assert_eq!(found("use crate::{segment::Segment, nic::Nic, world};\n"), ["nic", "world"]);
-    assert_eq!(found("fn f() -> crate::qdisc::Qdisc {}\n"), ["qdisc"]);
+    assert_eq!(found("use crate::{event::Slot, network::Cluster, world};\n"), ["network", "world"]);
+    assert_eq!(found("fn f() -> crate::sink::Sink {}\n"), ["sink"]);
     assert_eq!(
         found("// crate::host\n\n#[cfg(test)]\nmod tests {\n    use crate::host::Simulation;\n}\n"),
         [""; 0]

@@ -126,8 +126,8 @@ enum Timer {
 /// A flow's sending end.
 ///
 /// ```
-/// use evenkeel_sim::tcp::{Ack, Blocked, Profile, Sender, SenderConfig};
-/// use evenkeel_sim::time::{MICROSECOND, Time};
+/// use evenkeel_stations::tcp::{Ack, Blocked, Profile, Sender, SenderConfig};
+/// use evenkeel_stations::time::{MICROSECOND, Time};
 ///
 /// let config = SenderConfig { handshake_rtt: 100 * MICROSECOND, ..SenderConfig::new(Profile::Linux6_18) };
 /// let mut sender = Sender::new(&config, 0, 0x1234);

@@ -17,7 +17,7 @@ mod train;
 mod wire;
 
 pub use bql::{ByteQueueLimit, Dql, DqlConfig};
-pub(crate) use descriptors::least_descriptors;
+pub use descriptors::least_descriptors;
 pub use descriptors::{RingSpace, descriptors_of};
 pub use finish::Finishes;
 pub use scheduler::{Nic, NicConfig, Service};

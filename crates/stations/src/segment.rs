@@ -91,7 +91,7 @@ pub const fn truesize(payload: u32) -> u32 {
 }
 
 /// Payload of a full packet of an MTU, which counts from the IP header on, bytes; 1 at least.
-pub(crate) fn mss_of(mtu: ByteSize) -> u32 {
+pub fn mss_of(mtu: ByteSize) -> u32 {
     u32::try_from(mtu.bytes()).unwrap_or(u32::MAX).saturating_sub(HEADER_BYTES - 14).max(1)
 }
 

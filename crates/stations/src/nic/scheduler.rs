@@ -196,7 +196,7 @@ impl Nic {
 
     /// Catches up with `now` if nothing has left since, and there is nothing to tell. Whether that is so.
     #[inline]
-    pub(crate) fn skip_to(&mut self, now: Time) -> bool {
+    pub fn skip_to(&mut self, now: Time) -> bool {
         let nothing_left = self.next_change > now;
         if nothing_left {
             self.caught_up = now;

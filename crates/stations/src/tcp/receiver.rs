@@ -37,8 +37,8 @@ pub enum Reply {
 /// A flow's receiving end (net/ipv4/tcp_input.c, `tcp_data_queue` and `__tcp_ack_snd_check`).
 ///
 /// ```
-/// use evenkeel_sim::tcp::{Receiver, ReceiverConfig, Reply};
-/// use evenkeel_sim::time::Time;
+/// use evenkeel_stations::tcp::{Receiver, ReceiverConfig, Reply};
+/// use evenkeel_stations::time::Time;
 ///
 /// let mut receiver = Receiver::new(&ReceiverConfig { quick_acks: 0, ..ReceiverConfig::default() });
 /// assert!(matches!(receiver.on_data(Time(0), 0, 1448, 1), Reply::Delayed(_)));

@@ -16,7 +16,7 @@ const fn worst_case(largest_segment: u32) -> u32 {
 
 /// Descriptors that a ring has at least for segments of up to so many bytes: with fewer, one that has been
 /// stopped would never be woken.
-pub(crate) const fn least_descriptors(largest_segment: u32) -> u32 {
+pub const fn least_descriptors(largest_segment: u32) -> u32 {
     2 * worst_case(largest_segment) + 1
 }
 

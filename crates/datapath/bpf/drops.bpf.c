@@ -110,7 +110,6 @@ static __always_inline void read_tuple(const struct sk_buff___dropped *skb, stru
 	tuple->destination_port = bpf_ntohs(ports[1]);
 }
 
-/* Arguments: the packet, where it is freed, the reason. */
 SEC("tp_btf/kfree_skb")
 int count_drop(__u64 *ctx)
 {

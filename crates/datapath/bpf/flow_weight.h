@@ -2,7 +2,6 @@
 /* The weight of a flow by the rules of its device: the first one that matches its segment. Part of
  * queue_select.bpf.c. */
 
-/* A segment whose flow needs its weight. */
 struct query {
 	struct __sk_buff *ctx;
 	const struct ek_tuple *tuple;

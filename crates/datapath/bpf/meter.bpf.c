@@ -37,7 +37,7 @@ static __always_inline struct ek_metered_flow *row_of(const struct ek_tuple *tup
 		return 0;
 	created.first_ns = now;
 	created.index = __sync_fetch_and_add(&meter.next_index, 1);
-	/* Two cores at once: the second row stays empty; both count in the first. */
+	/* Two cores insert concurrently: the second row stays empty; both count in the first. */
 	bpf_map_update_elem(&metered, tuple, &created, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&metered, tuple);
 }

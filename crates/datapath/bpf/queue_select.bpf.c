@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Chooses a transmit queue for every segment and keeps each queue's weight true.
+ * Chooses a transmit queue for every segment and keeps the queue weights exact.
  *
  *   select_*          tcx egress of the managed device: the choice itself
- *   look              looks at the sockets of all charged flows now
- *   complete_exact    fentry tcp_wfree: a TCP segment has left (where the kernel loads fentry)
- *   complete_at_peer  tcx ingress of a veth peer: the same moment in a test bed, without loss
- *   start_timers      starts the timers of looking and of ageing
- *   hold_back         in service.h, tcx ingress of the managed device: brings a flow to where it may move
- *   read_service      in service.h: what each charged flow has been served
+ *   look              scans the sockets of all charged flows
+ *   complete_exact    fentry tcp_wfree: completion of a TCP segment (where the kernel loads fentry)
+ *   complete_at_peer  tcx ingress of a veth peer: completion in a test bed without loss
+ *   start_timers      starts the timers for scanning and ageing
+ *   hold_back         in service.h, tcx ingress of the managed device: holds a flow back until it may move
+ *   read_service      in service.h: the service of each charged flow
  *   count_busy        in service.h: the weights of flows with data outstanding
  *
- * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing
- * outstanding" is read from the socket itself (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never
- * counted: a segment dropped in a qdisc corrects the figure by being freed, and nothing can leak.
+ * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). "Nothing outstanding" is
+ * read from the socket itself (sk_wmem_alloc, on which the kernel's ooo_okay is based). The programs do not count it:
+ * freeing a segment that a qdisc dropped also reduces sk_wmem_alloc, so no charge leaks.
  *
  * So no program has to run when a segment leaves: weights have to be right only at a pick. Charged flows are
  * on a list, and before each pick the program scans the sockets of charged flows (see "Looking" below).
@@ -25,7 +25,7 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define CLOCK_MONOTONIC 1
-/* Ethernet with two VLAN tags, IPv6, TCP with all options: what is longer carries data. */
+/* Ethernet with two VLAN tags, IPv6, TCP with all options: a longer segment carries data. */
 #define LONGEST_HEADERS (14 + 8 + 40 + 60)
 
 const volatile struct ek_config config = {};
@@ -48,8 +48,8 @@ struct {
 	__type(value, struct ek_flow_detail);
 } details SEC(".maps");
 
-/* The charged flows, as slot numbers plus 1: a ring as long as the table, in which a flow stands at
- * most once, so that it cannot overflow. 0: not yet written. */
+/* Ring of the charged flows (slot number plus 1; 0: not yet written). It is as long as the table and has each flow
+ * at most once, so it cannot overflow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EK_SLOTS);
@@ -72,8 +72,8 @@ struct {
 
 #define COUNT(field) __sync_fetch_and_add(&device.counters.field, 1)
 
-/* Where the probes for a cookie begin. Cookies come in runs, as sockets come to send: sixteen in a row
- * are neighbours, so that few flows share few cache lines and pages; runs spread by Fibonacci hashing. */
+/* First slot of the probe sequence for a cookie. Sockets get consecutive cookies: sixteen in a row are neighbours,
+ * so few flows share few cache lines and pages. Fibonacci hashing spreads the runs. */
 static __always_inline __u32 home_of(__u64 cookie)
 {
 	__u64 run = (cookie >> 4) * 0x9e3779b97f4a7c15ULL;
@@ -86,7 +86,7 @@ static __always_inline __u32 probe(__u32 home, __u32 step)
 	return (home + step) & (EK_SLOTS - 1);
 }
 
-/* The flow's slot if it is the first one that it may be in. */
+/* Returns the flow's slot if it is the first of its probe sequence. */
 static __always_inline struct ek_flow *home_slot(__u64 cookie)
 {
 	__u32 key = home_of(cookie);
@@ -128,11 +128,10 @@ static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *fl
 	return detail->weight;
 }
 
-/* Looking: releases the charged flows whose sockets have nothing outstanding.
+/* Scan: releases the charged flows whose sockets have nothing outstanding.
  *
- * One walker at a time holds `look_lock`: a pick, the timer or user space. A flow is on the list exactly
- * while its detail says `listed`. The walker takes a flow off the list and puts it back while it stays
- * charged. */
+ * A pick, the timer or user space holds `look_lock` during a scan. A flow is on the list exactly while its detail
+ * has `listed` set. The scan takes a flow off the list and puts it back while the flow stays charged. */
 
 static __always_inline void list_charged(__u32 slot)
 {
@@ -147,9 +146,9 @@ static __always_inline void list_charged(__u32 slot)
 		*(volatile __u32 *)entry = slot + 1;
 }
 
-/* Whether a flow without a socket has been silent for so long that nothing of it waits any more. In µs, 32
- * bits, and signed: another core may have written a later time meanwhile. A silence of 35 minutes would look
- * like none, but ageing has forgotten the flow by then. */
+/* Returns whether a flow without a socket has been silent for so long that none of its segments is still queued. In
+ * µs, 32 bits, signed: another core may have written a later time. A silence of 35 minutes would overflow, but
+ * ageing has removed the flow by then. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
 	__u32 last_us = *(volatile __u32 *)&detail->last_us;
@@ -157,9 +156,9 @@ static __always_inline int is_silent(const struct ek_flow_detail *detail)
 	return (__s32)((__u32)(bpf_ktime_get_ns() / 1000) - last_us) > (__s32)config.gap_us;
 }
 
-/* Whether the flow's socket has nothing below it. A socket that is gone has not: the last segment
- * holds it. Its memory may be another socket's by now, or unmapped; the cookie, unique since boot and
- * read last, tells. */
+/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing: its last segment holds a
+ * reference. Its memory may be unmapped or reused by another socket; the cookie, unique since boot and read last,
+ * detects this. */
 static __always_inline int socket_is_idle(const struct ek_flow *flow)
 {
 	const struct sock *sk = (const struct sock *)flow->socket;
@@ -175,7 +174,7 @@ static __always_inline int socket_is_idle(const struct ek_flow *flow)
 /* Releases the flow if it has nothing outstanding. */
 static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_detail *detail)
 {
-	/* The word first: a segment sent after this line makes the release fail. */
+	/* Read the word first: a segment sent after this line makes the release fail. */
 	__u64 seen = *(volatile __u64 *)&flow->word;
 
 	if (seen & EK_WORD_CHARGED && (flow->socket ? socket_is_idle(flow) : is_silent(detail)) &&
@@ -183,9 +182,9 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 		COUNT(completed);
 }
 
-/* Frees the slot of a short flow that has nothing outstanding. It loses nothing: it would pick anew with its
- * next segment anyway. A flow of many picks keeps its slot until it is silent for long, so that a flood of
- * flows of one segment does not push it out. */
+/* Frees the slot of a short flow that has nothing outstanding. This has no effect on the flow, which picks again
+ * with its next segment. A flow with many picks keeps its slot until it has been silent for long, so a flood of
+ * single-segment flows does not evict it. */
 static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
 {
 	__u64 seen;
@@ -220,7 +219,7 @@ static long evict_at(__u32 index, struct eviction *eviction)
 	return 1;
 }
 
-/* Evicts a short flow somewhere: of the next block of slots, so that all blocks have their turn. */
+/* Evicts a short flow from the next block of slots, round robin over all blocks. */
 static __always_inline int make_room(void)
 {
 	__u32 block = __sync_fetch_and_add(&device.evict_hand, 1) & (EK_MAX_BLOCKS - 1);
@@ -230,8 +229,8 @@ static __always_inline int make_room(void)
 	return eviction.done;
 }
 
-/* A new flow's word. A socket that already uses a queue prefers it to other queues of the same weight: each
- * flow that changes queue when a session starts may overtake itself. */
+/* Returns a new flow's word. A socket that already uses a queue prefers it to other queues of the same weight: a
+ * flow that changes its queue when a session starts may be reordered. */
 static __always_inline __u64 first_word(const struct sock *sk)
 {
 	__u32 queue = sk ? sk->__sk_common.skc_tx_queue_mapping : NO_QUEUE_MAPPING;
@@ -272,7 +271,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		flow->may_follow = tuple->protocol == IPPROTO_TCP && sk;
 		flow->socket = (__u64)sk;
 		detail->weight = 1;
-		/* No generation of rules: they are asked with the segment at hand. */
+		/* No generation of rules: the rules are applied to the segment at hand. */
 		detail->rule_generation = *(volatile __u32 *)&device.rule_generation - 1;
 		detail->last_us = bpf_ktime_get_ns() / 1000;
 		detail->outstanding = 0;
@@ -280,7 +279,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		detail->walked_word = 0;
 		detail->quiet_since_ns = bpf_ktime_get_ns();
 		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
-		/* Last: until now the word was EK_WORD_FORGOTTEN. */
+		/* Written last: until now the word was EK_WORD_FORGOTTEN. */
 		*(volatile __u64 *)&flow->word = first_word(sk);
 		return flow;
 	}
@@ -306,15 +305,15 @@ static long look_at_next(__u32 index, void *context)
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
 	look_at(flow, detail);
-	/* Off the list before the last look at the word, with a full barrier between: a processor
-	 * that charges the flow after that look finds it unlisted. */
+	/* Take the flow off the list before the last read of the word, with a full barrier between: a CPU that
+	 * charges the flow after that read finds it unlisted. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
 	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
 		list_charged(slot);
 	return 0;
 }
 
-/* Looks at up to this many of the charged flows, the longest unseen first. */
+/* Scans up to this many of the charged flows, least recently scanned first. */
 static __always_inline void look_at_charged(__u32 limit)
 {
 	__u32 count;
@@ -326,13 +325,13 @@ static __always_inline void look_at_charged(__u32 limit)
 	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
 }
 
-/* A pick looks at no more flows than this, and not more often than this, so that what it costs is
- * bounded whatever the number of flows. */
+/* Limit of flows per scan before a pick, and minimum interval between scans: they bound the cost for any number of
+ * flows. */
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 
-/* Looks before a pick if that may find a better queue: the one that the flow would take without
- * looking holds somebody else. */
+/* Scans before a pick if that may find a better queue: the queue that the flow would otherwise take has another
+ * flow's weight. */
 static __always_inline void look_before_pick(__u64 word, const struct ek_segment *segment)
 {
 	__u32 preferred = ek_preferred_queue(word, segment), own, now;
@@ -340,7 +339,7 @@ static __always_inline void look_before_pick(__u64 word, const struct ek_segment
 	own = word & EK_WORD_CHARGED && EK_WORD_QUEUE(word) == preferred ? EK_WORD_WEIGHT(word) : 0;
 	if (*(volatile __u32 *)&device.weight[preferred] <= own)
 		return;
-	/* In µs, 32 bits: it wraps every 71 minutes, which costs one look at most. */
+	/* In µs, 32 bits: it wraps every 71 minutes, which costs at most one scan. */
 	now = bpf_ktime_get_ns() / 1000;
 	if (now - device.looked_us < LOOK_INTERVAL_NS / 1000)
 		return;
@@ -374,14 +373,14 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	/* Without a socket nothing but this choice holds the flow. */
+	/* Without a socket only this program keeps the flow on its queue. */
 	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
 	held = sk->__sk_common.skc_tx_queue_mapping;
 	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 1;
-	/* The kernel lets go of a flow, too, when its route is looked up anew, whatever it has outstanding:
-	 * then it takes any choice, and the one that keeps the order is the queue before. */
+	/* The kernel also releases a flow from its queue when it looks its route up again, with data outstanding. It
+	 * then accepts any queue; the previous one keeps the order. */
 	if (held == NO_QUEUE_MAPPING)
 		return besides < WMEM_IDLE;
 	*held_on = held;
@@ -390,8 +389,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 
 #include "service.h"
 
-/* A cookie for a flow without a socket, as from a container, whose socket stays behind at the border of its
- * network namespace. Its own numbers are counted up from 1; these have the highest bit. */
+/* Returns a cookie for a flow without a socket, as from a container, whose skb loses its socket at the border of the
+ * network namespace. Kernel cookies count up from 1; these have the highest bit set. */
 static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 {
 	const __u64 *words = (const __u64 *)tuple;
@@ -427,7 +426,7 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	if (!sk || !is_full_socket(sk))
 		COUNT(no_socket);
 	if (sk ? !is_full_socket(sk) : !packet.header_length) {
-		/* Answered for a connection that is gone, or no flow at all: the kernel's own choice. */
+		/* The segment belongs to a closed connection or to no flow: keep the kernel's choice. */
 		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
@@ -488,8 +487,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	return NEXT_PROGRAM;
 }
 
-/* The common case: a data segment of a flow in its first slot that stays on its queue; 1 if it was. Caches
- * are cold, so the number of cache lines counts: the flow's slot, this code, and what TCP has just touched.
+/* The common case: a data segment of a flow in its first slot that stays on its queue. Returns 1 in this case. Caches
+ * are cold, so the number of cache lines counts: the flow's slot, this code, and the lines that TCP has just touched.
  * It reads no settings and writes only the packet: a release races only with the next segment, which picks.
  */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
@@ -500,14 +499,14 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	__u64 seen;
 	__u32 held_on = EK_NO_QUEUE;
 
-	/* A pure ACK carries no more than headers; what is longer is a segment with data. */
+	/* A pure ACK has only headers; a longer segment has data. */
 	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
 		return 0;
 	/* A socket without a cookie matches a free slot, whose word is not charged. */
 	flow = home_slot(sk->__sk_common.skc_cookie.counter);
-	/* TCP has just said whether something was outstanding (__tcp_transmit_skb), in a cache line
-	 * that, unlike sk_wmem_alloc, the core that frees segments does not take away. It says so of
-	 * everything that has not been acknowledged, which is more: choose() looks closer. */
+	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb), in a cache line that, unlike
+	 * sk_wmem_alloc, the core that frees segments does not write. This includes all unacknowledged data;
+	 * choose() checks exactly. */
 	if (!flow || !flow->may_follow || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
@@ -521,7 +520,7 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	return 1;
 }
 
-/* Functions of their own keep the common case's code together. */
+/* noinline: keeps the code of the common case together. */
 static __noinline int choose_class(struct __sk_buff *ctx)
 {
 	return choose(ctx, EK_STEER_CLASS);
@@ -545,7 +544,7 @@ int select_queue(struct __sk_buff *ctx)
 	return follow(ctx, EK_STEER_QUEUE) ? NEXT_PROGRAM : choose_queue(ctx);
 }
 
-/* Where they are not, each segment counts: ageing goes by the time of the last one. */
+/* If sockets are not read, each segment counts: ageing uses the time of the last one. */
 SEC("?tcx/egress")
 int select_class_aged(struct __sk_buff *ctx)
 {
@@ -558,8 +557,8 @@ int select_queue_aged(struct __sk_buff *ctx)
 	return choose_queue(ctx);
 }
 
-/* A segment of the flow has left: if it was the last one, the flow's weight leaves its queue. The
- * caller has seen nothing else outstanding, which only saves the look-up for most segments. */
+/* A segment of the flow has completed: if it was the last one, releases the flow's weight. The caller has checked
+ * that nothing else is outstanding, which saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
 	__u32 slot;
@@ -568,7 +567,7 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 
 	if (!flow)
 		return;
-	/* The word first: a segment sent after this line makes the release fail. */
+	/* Read the word first: a segment sent after this line makes the release fail. */
 	seen = *(volatile __u64 *)&flow->word;
 	if (!(seen & EK_WORD_CHARGED) || outstanding_besides(skb, sk) >= WMEM_IDLE)
 		return;
@@ -634,11 +633,11 @@ static long age_slot(__u32 index, struct walk *walk)
 	if (seen & EK_WORD_FORGOTTEN) /* being taken right now */
 		return 0;
 	if (config.read_sockets) {
-		/* The list's own net, and the reason why nothing has to be released by age. */
+		/* Covers flows that the list missed, so no flow needs a release by age. */
 		look_at(flow, detail);
 		seen = *(volatile __u64 *)&flow->word;
 	}
-	/* Silence counts from the first walk that saw the word as it is: never too long. */
+	/* Silence counts from the first walk that read this word: it is never overestimated. */
 	if (seen != detail->walked_word) {
 		detail->walked_word = seen;
 		detail->quiet_since_ns = walk->now;
@@ -669,7 +668,7 @@ static long age_block(__u32 block, struct walk *walk)
 
 #define AGEING_SHORTEST_WALK_NS (1000 * 1000ULL)
 #define AGEING_LONGEST_WALK_NS (100 * 1000 * 1000ULL)
-/* Where sockets are read, this walk only forgets flows, and waits for nothing. */
+/* Where sockets are read, this walk only removes silent flows, and is not urgent. */
 #define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
 /* A flow is released by age after twice the time that the fullest queue needs to drain when all
@@ -679,14 +678,14 @@ static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 	__u64 rate = config.rate_bps, limit;
 	__u32 active = walk->active;
 
-	/* The device's own queues may be shaped each by itself: then an idle one's share is lost. */
+	/* The device's queues may be shaped individually: then an idle queue's share is lost. */
 	if (config.steering == EK_STEER_QUEUE)
 		active = config.queue_count;
 	/* In KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
 	limit = rate ? 2 * active * ((walk->largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
 	if (limit < config.ageing_floor_ns)
 		limit = config.ageing_floor_ns;
-	/* Never shrink at once: what was queued a moment ago is still draining. */
+	/* Never shrink in one step: earlier segments are still draining. */
 	if (limit < walk->limit)
 		limit = walk->limit - (walk->limit - limit) / 8;
 	return limit;
@@ -718,7 +717,7 @@ static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
-/* How long a weight may stay out of date without a pick, and how many flows one tick looks at. */
+/* Interval for releasing weights without a pick, and limit of flows per timer tick. */
 #define LOOK_TIMER_NS (250 * 1000 * 1000ULL)
 #define LOOK_AT_TICK 4096
 

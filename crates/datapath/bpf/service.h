@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * Service balancing: what each flow has been served, and how a backlogged one is brought to a point at which
- * it may change its queue. Part of queue_select.bpf.c, whose tables it uses.
+ * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may change its queue.
+ * Part of queue_select.bpf.c, whose tables it uses.
  *
- * The kernel lets a socket change its queue when nothing of it waits below (ooo_okay). A backlogged TCP flow
- * never comes to that by itself: it sends whenever something has left. So it is held back for as long as it
- * takes what waits to leave. What holds it is the window that its peer advertises, made smaller in the
- * acknowledgements as they arrive, down to what is in flight: the flow may send nothing more, and nothing
- * that it has sent lies outside of the window. Acknowledgements that leave nothing in flight, or find nothing
- * below the socket, pass untouched, so a window that was made smaller always has another acknowledgement to
- * open it. If this program goes, or user space, the next acknowledgement does so.
+ * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged TCP flow never
+ * reaches this state: it sends at each completion. So this program holds the flow back until its queued segments have
+ * left. It reduces the advertised window in arriving acknowledgements to the data in flight: the flow may send no more,
+ * and all sent data stays inside the window. It does not change an acknowledgement that leaves nothing in flight, or
+ * that finds nothing outstanding. So another acknowledgement always follows and opens the window. The same happens if
+ * this program or user space exits.
  */
 #ifndef EVENKEEL_SERVICE_H
 #define EVENKEEL_SERVICE_H
@@ -22,14 +21,14 @@ struct {
 	__type(value, struct ek_service);
 } services SEC(".maps");
 
-/* What holding back needs to know of a socket. */
+/* Fields of a socket that holding back needs. */
 struct tcp_state {
 	__u32 next_sequence;
 	__u32 window_scale;
 	int below; /* bytes below the socket */
 };
 
-/* Whether the socket could be read, and still is the one with this cookie. */
+/* Returns whether the socket could be read and still has this cookie. */
 static __always_inline int read_tcp_state(__u64 address, __u64 cookie, struct tcp_state *state)
 {
 	const struct tcp_sock *tcp = (const struct tcp_sock *)address;
@@ -88,7 +87,7 @@ int hold_back(struct __sk_buff *ctx)
 	if (!read_tcp_state(device.flow_move.socket, device.flow_move.cookie, &state))
 		return NEXT_PROGRAM;
 	in_flight = state.next_sequence - bpf_ntohl(tcp.ack_seq);
-	/* It may move now: what it sends next is the first segment on its new queue. */
+	/* The flow may move now: its next segment is the first on the new queue. */
 	if ((__s32)in_flight <= 0 || state.below - WMEM_BIAS < WMEM_IDLE)
 		return NEXT_PROGRAM;
 	window = in_flight >> (state.window_scale & 15);
@@ -109,7 +108,8 @@ int hold_back(struct __sk_buff *ctx)
 	return NEXT_PROGRAM;
 }
 
-/* Whether nothing signs the segments of the connection (RFC 2385, RFC 5925): a changed window would break it.
+/* Returns whether the connection's segments are unsigned: a changed window would invalidate a signature (RFC 2385, RFC
+ * 5925).
  */
 static __always_inline int is_unsigned(const struct tcp_sock *tcp)
 {
@@ -122,7 +122,7 @@ static __always_inline int is_unsigned(const struct tcp_sock *tcp)
 	return !signs;
 }
 
-/* What a TCP flow's socket says; nothing if it is gone. */
+/* Reads the state of a TCP flow's socket; does nothing if the socket is gone. */
 static __always_inline void read_socket(struct ek_service *service)
 {
 	const struct tcp_sock *tcp = (const struct tcp_sock *)service->socket;
@@ -162,7 +162,7 @@ static __always_inline struct ek_flow *charged_flow(__u32 index, struct ek_flow_
 	return *detail ? flow : 0;
 }
 
-/* Whether a charged flow has data outstanding, by its word. */
+/* Returns whether a charged flow has data outstanding, by its word. */
 static __always_inline int is_outstanding(const struct ek_flow *flow, const struct ek_flow_detail *detail, __u64 word)
 {
 	return word & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail));
@@ -199,8 +199,7 @@ static long read_service_of(__u32 index, void *context)
 	return 0;
 }
 
-/* Reads what the charged flows have been served, up to EK_MAX_SERVICES of them. 1 if somebody is looking at
- * this moment. */
+/* Reads the service of the charged flows, up to EK_MAX_SERVICES of them. Returns 1 if another scan holds the lock. */
 SEC("?syscall")
 int read_service(void *ctx)
 {

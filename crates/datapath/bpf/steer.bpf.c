@@ -2,9 +2,9 @@
 /*
  * Receive steering in software: chooses the CPU that processes a packet.
  *
- * A packet's target is, in this order: its flow's own, in a slot; that of the first matching class;
- * that of the indirection table at its Toeplitz hash, as with RSS. It is sent to the target's ring (a CPU
- * map), which a thread on that CPU reads.
+ * A packet's target is the first of: its flow's own target, in a slot; that of the first matching class; the entry of
+ * the indirection table at its Toeplitz hash, as with RSS. The packet goes to the target's ring (a CPU map), which a
+ * thread on that CPU reads.
  *
  * A moving flow keeps its CPU until the old ring has none of its packets, so that they stay in order;
  * after `hold_ns` it moves anyway, which is counted. Sequence numbers count packets into and out of a ring,
@@ -204,7 +204,7 @@ static __always_inline int finish_checksum(struct xdp_md *ctx, const struct fram
 		if (offset >= end)
 			break;
 		length = end - offset;
-		/* So that the verifier sees what the compiler knows. */
+		/* Tells the verifier the bound that the compiler has already used. */
 		asm volatile("" : "+r"(length));
 		if (!length)
 			break;
@@ -262,7 +262,7 @@ static __always_inline int matches(const struct ek_steer_class *rule, const stru
 	return !differs;
 }
 
-/* The target of flows without their own. */
+/* Returns the target of flows without their own. */
 static __always_inline __u32 by_rules(const struct ek_tuple *tuple, __u32 hash)
 {
 	struct ek_steer_rules *rules = &steer.rules[steer.active & 1];
@@ -287,7 +287,7 @@ static __always_inline struct ek_steer_cpu *cpu_of(__u32 number)
 	return bpf_map_lookup_elem(&cpus, &number);
 }
 
-/* Whether the flow has no packet in transit to its CPU. */
+/* Returns whether the flow has no packet in transit to its CPU. */
 static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 now)
 {
 	struct ek_steer_cpu *cpu;
@@ -299,15 +299,14 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	if (!cpu)
 		return 1;
 	ahead = (__s64)(cpu->dequeued + cpu->lost - slot->sequence);
-	/* A batch that was taken from the ring may still be in the stack; it is done when the next one is
-	 * taken. */
+	/* A batch taken from the ring may still be in the stack; it is done when the thread takes the next one. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
 	/* Two CPUs that receive the flow may have read the clock in either order. */
 	return ahead >= 0 && (__s64)(now - slot->last_ns) >= (__s64)config.settle_ns;
 }
 
-/* The target of this packet, of a flow whose target should be `wanted`. */
+/* Returns the target of this packet, of a flow whose target should be `wanted`. */
 static __always_inline __u32 move(struct ek_steer_slot *slot, __u32 wanted, __u64 now,
 				  struct ek_steer_cpu *here)
 {

@@ -23,9 +23,9 @@ const NAME_LENGTH: usize = 16;
 pub struct BatchOptions {
     /// Name of the qdisc: at most 15 ASCII letters, digits, `_` and `.`, unique on the machine.
     pub name: String,
-    /// How long a segment in an empty queue waits for others, ns; 0: not at all.
+    /// Maximum hold time of a segment in an empty queue, ns; 0: no hold.
     pub hold_ns: u64,
-    /// With this many segments a queue is no longer held.
+    /// A queue with this many segments is not held.
     pub batch_packets: u32,
     /// Capacity of each queue in segments, 1 to 65,536.
     pub limit_packets: u32,

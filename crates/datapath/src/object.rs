@@ -144,7 +144,7 @@ pub(crate) fn run_on_packet(
     Ok(options.retval.cast_signed())
 }
 
-/// Run time of a program (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
+/// Returns the run time of a program (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
 pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime, DatapathError> {
     let Ok(descriptor) = program_fd(object, program) else { return Ok(RunTime::default()) };
     let info = program_info(descriptor)?;

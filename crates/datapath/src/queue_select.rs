@@ -39,7 +39,7 @@ pub enum Steering {
 /// How the programs learn that a flow's last segment has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// From the flows' sockets, read before a pick and four times a second: costs nothing per segment.
+    /// The flows' sockets are read before a pick and four times a second: no cost per segment.
     Sockets,
     /// fentry on `tcp_wfree`: immediately.
     Exact,
@@ -206,7 +206,7 @@ pub struct QueueSelect {
 }
 
 impl QueueSelect {
-    /// Loads the programs with their settings; attaches nothing yet. If the kernel refuses the wanted
+    /// Loads the programs with their settings without attaching them. If the kernel refuses the wanted
     /// completion (no fentry, or lockdown), it loads the next best: sockets, then ageing.
     ///
     /// # Errors
@@ -305,7 +305,7 @@ impl QueueSelect {
         self.completion
     }
 
-    /// The kernel's reason why the wanted completion is not in use, if so.
+    /// Returns the kernel's reason if the wanted completion is not in use.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
@@ -522,8 +522,8 @@ impl QueueView {
         weights(&self.device, self.queues)
     }
 
-    /// Sum of the weights of flows with data outstanding now, by queue. An ended flow stays charged until the
-    /// next walk; here it does not count, and nothing is released.
+    /// Sum of the weights of flows with data outstanding now, by queue. Excludes ended flows that are charged
+    /// until the next walk; releases no flow.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.

@@ -138,7 +138,7 @@ impl FlowMover {
         }
     }
 
-    /// Releases the flow, whatever the progress.
+    /// Releases the flow in any phase of its move.
     pub fn end(&self) {
         self.set_state(raw::ek_move_state::EK_MOVE_NONE);
     }

@@ -158,8 +158,8 @@ pub struct SeenFlow {
     pub bytes: u64,
 }
 
-/// Counters of one CPU since the program was loaded. Packets are frames as the program sees them: before GRO,
-/// or whole GSO packets where they were never split.
+/// Counters of one CPU since the program was loaded. Packets are frames before GRO, or whole GSO packets if
+/// no device split them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounters {
     /// Packets sent to its ring.
@@ -176,7 +176,7 @@ pub struct CpuCounters {
     pub other: u64,
     /// Arrived packets from a sender on this host with a partial checksum, which the program completed.
     pub partial: u64,
-    /// Arrived packets of flows without their own target.
+    /// Packets of flows without their own target.
     pub without_slot: u64,
     /// Arrived packets that could not be sent to their target: they stayed.
     pub refused: u64,

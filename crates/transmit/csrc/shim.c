@@ -8,7 +8,7 @@ int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged);
 ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 ek_u32 ek_shim_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 
-/* With many queues, the look for the lightest takes the time: eight at once, where the CPU can. */
+/* With many queues, the search for the lightest dominates: compares eight at once if the CPU can. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
 #define EK_WIDE __attribute__((target_clones("avx2", "default")))

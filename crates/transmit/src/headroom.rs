@@ -106,8 +106,8 @@ mod tests {
     const FOLLOW_NS: u64 = 1_500_000_000;
     const STEP_NS: u64 = 500_000_000;
 
-    /// Simulates a host on which the work per segment takes `per_segment` of the processors' time with 16 KiB
-    /// segments, and everything else `fixed`. Returns the final size, and the number of changes in the second
+    /// Simulates a host where the work per segment takes `per_segment` of the CPU time with 16 KiB segments,
+    /// and all other work takes `fixed`. Returns the final size, and the number of changes in the second
     /// half.
     fn settle(fixed: f64, per_segment: f64, wanted: u32, steps: u64) -> (u32, usize) {
         let mut headroom = Headroom::default();

@@ -93,8 +93,8 @@ pub struct Segment {
     pub weight: u32,
     /// The flow had nothing outstanding before this segment.
     pub idle: bool,
-    /// Queue on which the kernel keeps the flow unless it is idle; none if only this choice decides, and the
-    /// flow keeps its queue.
+    /// Queue on which the kernel keeps a flow that is not idle; none if only this choice decides and the flow
+    /// keeps its queue.
     pub held_on: Option<u32>,
     /// Queue to take if the flow may move, for any policy; ignored if outside the pool.
     pub wanted: Option<u32>,
@@ -124,7 +124,7 @@ pub enum Outcome {
     Kept,
     /// Picked a queue and was charged to it.
     Picked,
-    /// Had been released, but the kernel still keeps it on its queue: charged again.
+    /// Had been released, but the kernel keeps it on its queue: charged again.
     Recharged,
     /// The segment has no payload.
     Uncharged,
@@ -146,7 +146,7 @@ pub struct Choice {
 pub struct FlowWord(AtomicU64);
 
 impl FlowWord {
-    /// A flow that has sent nothing.
+    /// Creates a flow that has sent no segment.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
@@ -182,7 +182,7 @@ impl SeenWord {
         self.0 >> raw::EK_WORD_SEQUENCE_SHIFT
     }
 
-    /// The weight charged to the queue; 0 if the flow has nothing outstanding.
+    /// Returns the weight charged to the queue; 0 if the flow has nothing outstanding.
     #[must_use]
     pub fn charged_weight(self) -> u32 {
         if self.0 & raw::EK_WORD_CHARGED != 0 { ((self.0 >> 16) & 0xffff) as u32 } else { 0 }

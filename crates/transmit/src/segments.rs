@@ -70,7 +70,7 @@ pub struct SegmentSizer {
     headroom: Headroom,
     /// The last size that fairness required, bytes.
     preferred: u32,
-    /// Another wanted size, and since when.
+    /// Another wanted size, and since when (ns).
     pending: Option<(u32, u64)>,
 }
 
@@ -97,7 +97,7 @@ impl SegmentSizer {
             return None;
         }
         let since = match self.pending {
-            // The wait continues in the same direction, whatever the exact size.
+            // The wait continues if the direction is the same, for any size.
             Some((before, since)) if (before < self.size) == (wanted < self.size) => since,
             _ => now_ns,
         };

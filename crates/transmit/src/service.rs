@@ -70,9 +70,10 @@ impl Default for ServiceOptions {
     }
 }
 
-/// How long a flow counts as backlogged after it was seen to be: a sample may catch it between two writes.
+/// A flow counts as backlogged for this long after a sample found it so: a sample may fall between two
+/// writes.
 const BACKLOGGED_FOR_NS: u64 = 100_000_000;
-/// How long a flow is remembered without being seen; afterwards it starts anew.
+/// A flow is removed after this time without a sample, and starts anew if it returns.
 const FORGOTTEN_AFTER_NS: u64 = 1_000_000_000;
 
 /// State of a flow.
@@ -141,7 +142,7 @@ pub struct ServiceBalancer {
 }
 
 impl ServiceBalancer {
-    /// Knows no flow yet.
+    /// Creates a balancer without flows.
     #[must_use]
     pub fn new(queues: u32, options: ServiceOptions) -> Self {
         Self { options, queues, accounts: HashMap::new(), sampled_ns: None, moved_ns: None }

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use evenkeel_transmit::{FlowWord, MAX_QUEUES, Outcome, Policy, Pool, QueueWeights, Segment, raw};
 use proptest::prelude::*;
 
-/// A flow as a host sees it: its outstanding segments, and its state in the choice.
+/// A flow from the host's view: its outstanding segments, and its state in the choice.
 #[derive(Default)]
 struct Flow {
     word: FlowWord,
@@ -249,7 +249,7 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
     let wanted = (own + 3) % 8;
-    // The wanted queue is taken although it has another flow and others are empty.
+    // The flow takes the wanted queue although it has another flow and others are empty.
     assert_eq!(queues.choose(&other, &Segment { hash: wanted << 29, ..segment }).queue, wanted);
     let asking = Segment { wanted: Some(wanted), ..segment };
     let choice = queues.choose(&flow, &Segment { idle: false, ..asking });
@@ -257,7 +257,7 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let choice = queues.choose(&flow, &asking);
     assert_eq!((choice.queue, choice.outcome), (wanted, Outcome::Picked));
     assert_eq!((queues.weight(own), queues.weight(wanted)), (0, 2));
-    // A wanted queue outside the pool is ignored: the lightest of the pool is taken.
+    // A wanted queue outside the pool is ignored: the flow takes the lightest of the pool.
     let pool = Pool { first: 0, count: wanted.max(1) };
     assert!(
         queues.choose(&flow, &Segment { pool, wanted: Some(wanted.max(1)), ..asking }).queue < pool.count

@@ -6,7 +6,7 @@
 
 #include "evenkeel/queue_choice.h"
 
-/* CPUs with an XPS pool of their own; higher ones use the last entry. A power of two. */
+/* CPUs with their own XPS pool; higher ones use the last entry. A power of two. */
 #define EK_MAX_CPUS 1024
 
 /* Flows are in a table of slots: at a few thousand segments a second the caches are cold, and a hash
@@ -46,8 +46,8 @@ enum ek_steering {
 	EK_STEER_QUEUE = 1, /* skb->queue_mapping, where the kernel re-picks (ooo_okay) */
 };
 
-/* Set by user space before the programs are loaded: the verifier then knows every value and removes
- * the branches that it rules out. */
+/* Set by user space before it loads the programs: the verifier then treats every value as constant and removes dead
+ * branches. */
 struct ek_config {
 	ek_u32 policy;     /* enum ek_policy */
 	ek_u32 steering;   /* enum ek_steering */
@@ -77,7 +77,7 @@ struct ek_counters {
 	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
 };
 
-/* Data that one core writes and all cores read gets its own cache lines. */
+/* For data that one core writes and all cores read. */
 #define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
 
 /* Rules that give flows their weight: the first one that matches. */
@@ -112,7 +112,7 @@ struct ek_rule {
 /* Whether a flow is being moved. */
 enum ek_move_state {
 	EK_MOVE_NONE = 0,
-	EK_MOVE_WANTED = 1, /* user space asks for it: the flow is held back until it may move */
+	EK_MOVE_WANTED = 1, /* requested by user space: the flow is held back until it may move */
 	EK_MOVE_DONE = 2,   /* a segment took the wanted queue */
 };
 
@@ -126,7 +126,7 @@ struct ek_move {
 	ek_u64 first_ns;       /* when its first window was reduced; 0: not yet */
 	ek_u64 done_ns;        /* when it moved */
 	struct ek_tuple reply; /* its addresses and ports in received packets */
-	ek_u32 queue;          /* the wanted one */
+	ek_u32 queue;          /* target queue */
 	ek_u32 state;          /* enum ek_move_state; written last by user space */
 	ek_u32 windows;        /* reduced ones */
 	ek_u32 unused;
@@ -149,7 +149,7 @@ struct ek_service {
 enum ek_service_flag {
 	EK_SERVICE_KNOWN = 1,      /* TCP: acknowledged_bytes is valid */
 	EK_SERVICE_BACKLOGGED = 2, /* its socket holds unsent data */
-	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: nothing signs them */
+	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: its segments are not signed */
 };
 
 /* The state of one device. */
@@ -236,7 +236,7 @@ struct ek_meter {
 
 /* Settings of transmit batching, before its programs are loaded. */
 struct ek_batch_config {
-	ek_u64 hold_ns;       /* a segment in an empty queue waits this long for others; 0: not at all */
+	ek_u64 hold_ns;       /* maximum hold time of a segment in an empty queue; 0: no hold */
 	ek_u32 batch_packets; /* with this many a queue is not held */
 	ek_u32 limit_packets; /* of each queue */
 };

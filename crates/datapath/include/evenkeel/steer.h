@@ -22,14 +22,14 @@
 /* Segments that a CPU map's thread takes from its ring at once (CPUMAP_BATCH, kernel/bpf/cpumap.c). */
 #define EK_STEER_BATCH 8
 
-/* Targets that are no CPU. */
+/* Targets other than a CPU. */
 enum ek_steer_target {
 	EK_STEER_STAY = 0xffff,       /* the packet stays on its CPU (XDP_PASS) */
 	EK_STEER_BY_DEFAULT = 0xfffe, /* by classes and indirection */
 	EK_STEER_NEW = 0xfffd,        /* `current` of a slot that no packet has used yet */
 };
 
-/* Set before the program is loaded: the verifier then knows every value. */
+/* Set before the program is loaded, so that the verifier treats every value as constant. */
 struct ek_steer_config {
 	ek_u32 pass; /* decide, but leave every packet on its CPU */
 	ek_u32 unused;
@@ -41,9 +41,9 @@ struct ek_steer_config {
 struct ek_steer_slot {
 	ek_u32 wanted;     /* CPU or enum ek_steer_target; user space sets it */
 	ek_u32 current;    /* present target; the program sets it */
-	ek_u64 sequence;   /* of its last packet, among all that went to `current` */
+	ek_u64 sequence;   /* sequence number of its last packet, among all sent to `current` */
 	ek_u64 packets;    /* since the slot was given to it */
-	ek_u64 bytes;      /* frames without their check sequence, as the program sees them */
+	ek_u64 bytes;      /* frames without FCS, as the program sees them */
 	ek_u64 last_ns;    /* CLOCK_MONOTONIC */
 	ek_u64 waiting_ns; /* start of the wait to move; 0: none */
 	ek_u32 moves;      /* changes of CPU */

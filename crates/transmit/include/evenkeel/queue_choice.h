@@ -55,7 +55,7 @@ enum ek_policy {
 #define EK_WORD_ASSIGNED (1ULL << 32)  /* the queue field is valid */
 #define EK_WORD_CHARGED (1ULL << 33)   /* the weight is part of the queue's sum */
 #define EK_WORD_AGED (1ULL << 34)      /* the last release was by age, not by completion */
-#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word belongs to no flow any more */
+#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word belongs to no flow */
 #define EK_WORD_SEQUENCE (1ULL << 36)  /* one more segment; wraps harmlessly */
 #define EK_WORD_SEQUENCE_SHIFT 36
 #define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
@@ -72,7 +72,7 @@ struct ek_segment {
 	enum ek_policy policy;
 	ek_u32 hash;   /* the flow's hash */
 	ek_u32 weight; /* the flow's weight, 1 to 65535 */
-	/* The flow had nothing outstanding before this segment: it may change queue. */
+	/* The flow had nothing outstanding before this segment, so it may change queue. */
 	ek_u32 idle;
 	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE if only this
 	 * code decides (then the flow keeps its queue). */
@@ -243,7 +243,7 @@ EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
 	__sync_fetch_and_sub(&weight[EK_WORD_QUEUE(word) & (EK_MAX_QUEUES - 1)], EK_WORD_WEIGHT(word));
 }
 
-/* The queue that a flow takes if no other one is lighter: its previous one, else the hash's. */
+/* Returns the queue that a flow takes if no other is lighter: its previous one, else the hash's. */
 EK_INLINE ek_u32 ek_preferred_queue(ek_u64 word, const struct ek_segment *segment)
 {
 	ek_u32 queue = EK_WORD_QUEUE(word);
@@ -316,16 +316,16 @@ EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
 	}
 }
 
-/* Marks the word as forgotten if it is still `seen` and uncharged; returns 1 if it did. A program that
- * still holds a pointer to it sees the mark. */
+/* Marks the word as forgotten if it is still `seen` and uncharged; returns 1 if it did. Programs that still hold a
+ * pointer to the word see the mark. */
 EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 {
 	return !(seen & EK_WORD_CHARGED) &&
 	       __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
 }
 
-/* The common case of a backlogged flow: charged, with something outstanding, and held on its queue
- * (`held_on` as in struct ek_segment). The segment simply follows, on EK_WORD_QUEUE(seen). */
+/* Returns whether the flow is in the common case of a backlogged flow: charged, with data outstanding, and held on
+ * its queue (`held_on` as in struct ek_segment). The segment then follows on EK_WORD_QUEUE(seen). */
 EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 {
 	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));

@@ -15,8 +15,8 @@ struct Arrival {
     has_sack: bool,
 }
 
-/// Acknowledgements in the order in which they arrive. Nearly all say no more than how much has been
-/// received in order, so SACK ranges have a separate queue, and an entry is small.
+/// Acknowledgements in order of arrival. Nearly all only acknowledge data cumulatively, so SACK ranges have a
+/// separate queue, and an entry is small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
     arrivals: VecDeque<Arrival>,
@@ -37,7 +37,7 @@ impl Arrivals {
         self.arrivals.iter().take(most).map(|arrival| arrival.flow)
     }
 
-    /// Takes out the first one, if it has arrived `by` then, with its flow.
+    /// Removes and returns the first one with its flow, if it arrives at `by` or earlier.
     #[inline]
     pub(crate) fn take(&mut self, by: Time) -> Option<(u32, Ack)> {
         let arrival = *self.arrivals.front().filter(|arrival| arrival.at <= by)?;
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a list that is sorted by the time, and keeps the order of equals.
+        /// Compares with a list that is sorted stably by time.
         #[test]
         fn they_come_in_the_order_of_time(steps in prop::collection::vec((0_u64..20, 0_u64..3), 1..60)) {
             let mut arrivals = Arrivals::default();

@@ -74,8 +74,8 @@ pub mod processes {
     pub struct Machine {
         /// Processors.
         pub processors: u32,
-        /// A process runs for so long before the scheduler picks again. Sourced: the scheduler asks at a tick, of
-        /// which this kernel has 250 a second (`CONFIG_HZ`), and its slice is shorter.
+        /// Time slice of a process. Sourced: the scheduler checks at a tick, 250 per second (`CONFIG_HZ`),
+        /// and its slice is shorter.
         pub slice: Span,
         /// From a timer's time until its soft interrupt runs. Measured: `./dev bench qdisc-costs`.
         pub timer_latency: Span,
@@ -88,7 +88,7 @@ pub mod processes {
         pub qdiscs: QdiscCosts,
     }
 
-    /// Processor time of work, with what a scenario leaves alone.
+    /// Processor time per operation. A scenario does not change it.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Costs {
         /// A write of a bulk client in user space, the select before it included.
@@ -105,15 +105,15 @@ pub mod processes {
         pub message_user: Span,
         /// The same in the kernel, without its bytes: a write or a read.
         pub message_system: Span,
-        /// A bulk program that finds nothing to do: a call of select that blocks.
+        /// A bulk program without work: a call of select that blocks.
         pub wait: Span,
         /// A segment from TCP to the device, its qdisc apart.
         pub segment: Span,
         /// A segment from the device to TCP, its packets apart.
         pub receive: Span,
-        /// Each packet of it where nothing merges packets, with its share of the acknowledgements.
+        /// A packet of a segment where packets are not merged, with its share of the acknowledgements.
         pub packet: Span,
-        /// A packet that GRO merges with the one before it.
+        /// A packet that GRO merges with the previous one.
         pub merge: Span,
         /// An acknowledgement, at both ends.
         pub acknowledgement: Span,
@@ -187,7 +187,7 @@ pub mod qdiscs {
     pub struct QdiscCosts {
         /// By the kernel's name of the kind.
         pub kinds: BTreeMap<&'static str, QdiscCost>,
-        /// A classifier that is asked at all, and each of its rules that is looked at.
+        /// A classifier call, and each rule that it checks.
         pub classifiers: BTreeMap<Classifier, (Span, Span)>,
     }
 
@@ -267,12 +267,12 @@ pub mod qdiscs {
     }
 }
 
-/// A server whose threads poll a queue pair each, and its clients.
+/// A server with one polling thread per queue pair, and its clients.
 pub mod queue_pairs {
     use super::COPIED_BYTE;
     use crate::time::{MICROSECOND, NANOSECOND, Span};
 
-    /// Payload of the echo whose throughput gives the work of a queue pair, bytes either way.
+    /// Payload of the echo from whose throughput the costs of a queue pair derive, bytes per direction.
     const ECHO: u64 = 1024;
     /// Payload of a transaction of memcached with values of 1024 B and 10 % sets, both ways together, bytes: the
     /// mean, as a test of the messages' lengths checks.
@@ -280,8 +280,8 @@ pub mod queue_pairs {
 
     /// Work, and time on the wire. `docs/explanation/receive-simulation.md` has the reasons at length.
     ///
-    /// Work on a message is a fixed part and one for its bytes. Where an experiment gives the sum of both, the
-    /// fixed part is the rest of it.
+    /// The work per message has a fixed part and a part per byte. Where an experiment gives the sum of both,
+    /// the fixed part is the remainder.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ReceiveCosts {
         /// Work of the thread that serves a queue pair on a request, without its bytes: from the ring to the
@@ -302,11 +302,12 @@ pub mod queue_pairs {
         /// Work of a client's thread on a transaction, without its bytes: it reads a response, and makes and sends
         /// the next request.
         ///
-        /// Calibrated on Dragonet, section 4.3: the largest throughput of any client is 65.6 k transactions/s,
-        /// and its latency says that the time is not spent in the server. This is 15.24 µs with values of 1024 B.
+        /// Calibrated on Dragonet, section 4.3: the largest throughput of any client is 65.6 k
+        /// transactions/s, and its latency shows that the server does not spend this time. This is 15.24 µs
+        /// with values of 1024 B.
         pub client: Span,
-        /// Work of any thread that handles a message, for each byte of its payload: one copy, as at the sender.
-        /// Checksums cost nothing: both NICs compute them.
+        /// Work of any thread that handles a message, per byte of payload: one copy, as at the sender. Both
+        /// NICs compute checksums.
         pub byte: Span,
         /// From a NIC to the other host's NIC and into its memory, without the time on the wire: that of the
         /// transmit side's simulation ([`crate::parameters::Parameters::line_latency`]).

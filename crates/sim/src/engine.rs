@@ -95,7 +95,7 @@ pub(crate) struct Engine<E: Event> {
 }
 
 impl<E: Event> Engine<E> {
-    /// Nothing is planned. The first `frequent` slots are planned all the time.
+    /// Creates an engine without events. The first `frequent` slots have an event nearly always.
     pub(crate) fn new(slots: E::Slots, frequent: u32) -> Self {
         let count = E::count(&slots);
         Self {
@@ -106,7 +106,7 @@ impl<E: Event> Engine<E> {
         }
     }
 
-    /// Plans an event, in place of the one that its source may have; [`Time::NEVER`] cancels it.
+    /// Schedules a source's event and replaces its pending one; [`Time::NEVER`] cancels it.
     #[inline]
     pub(crate) fn plan(&mut self, event: E, at: Time) {
         self.calendar.plan(event.slot(&self.slots), at);
@@ -130,7 +130,7 @@ impl<E: Event> Engine<E> {
     }
 }
 
-/// A world as the engine sees it: what handles its events.
+/// Handles the events of a world.
 pub(crate) trait Handler {
     /// Its events.
     type Event: Event;
@@ -201,7 +201,8 @@ impl Part {
     }
 }
 
-/// Runs a part of a repeat in steps. Before each, the observer is told of the progress and may interrupt.
+/// Runs a part of a repeat in steps. Before each step it reports progress to the observer, which may
+/// interrupt.
 pub(crate) fn run_part(
     part: Part,
     time: Range<Time>,
@@ -219,7 +220,7 @@ pub(crate) fn run_part(
     run(end)
 }
 
-/// Tells the observer of a step before the simulation, which may take seconds with many flows, and may interrupt.
+/// Reports the set-up step to the observer, which may interrupt: the step takes seconds with many flows.
 pub(crate) fn set_up(observer: &dyn Observer) -> Result<(), SimError> {
     observer.progress(0.0, "setting up");
     stop_if_interrupted(observer)
@@ -229,7 +230,7 @@ fn stop_if_interrupted(observer: &dyn Observer) -> Result<(), SimError> {
     if observer.interrupted() { Err(SimError::Interrupted) } else { Ok(()) }
 }
 
-/// An error if nothing has been sent since the last time.
+/// Returns an error if no packet has been sent since the last call.
 #[cold]
 fn check_progress<H: Handler>(handler: &mut H) -> Result<(), SimulationError> {
     let sent = handler.sent();

@@ -1,8 +1,8 @@
-//! What can go wrong: in a topology, in a simulation, in a repeat of a scenario.
+//! Errors of a topology, of a simulation, and of a repeat of a scenario.
 
 use crate::qdisc::KindError;
 
-/// Why a topology is no network.
+/// An invalid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// A host has no link or several.
@@ -13,13 +13,12 @@ pub enum TopologyError {
         /// How many.
         links: usize,
     },
-    /// A link has an end that there is not.
+    /// A link ends at a missing host or switch.
     #[error("link {link} ends at a host or switch that there is not, or at the switch that it comes from")]
     LooseEnd {
         /// Its number.
         link: usize,
     },
-    /// There is no path.
     #[error("no path leads from host {from} to host {to}")]
     Unreachable {
         /// Source.
@@ -27,7 +26,7 @@ pub enum TopologyError {
         /// Destination.
         to: u32,
     },
-    /// A host sends to itself, or a host is meant that there is not.
+    /// A host sends to itself, or does not exist.
     #[error("there is no transfer from host {from} to host {to}")]
     Transfer {
         /// Source.
@@ -37,26 +36,26 @@ pub enum TopologyError {
     },
 }
 
-/// What goes wrong in a simulation.
+/// An error of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     /// The settings do not fit.
     #[error(transparent)]
     Qdisc(#[from] KindError),
-    /// A number is beyond what is simulated.
+    /// A number is outside the simulated range.
     #[error("{what} has to be {range}, not {value}")]
     Range {
-        /// What number.
+        /// The number's name.
         what: &'static str,
-        /// What it may be.
+        /// The allowed range.
         range: &'static str,
-        /// What it is.
+        /// The number.
         value: u64,
     },
     /// The network is none.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// Nothing is planned, and yet not everything is done.
+    /// The calendar is empty, but transfers are unfinished.
     #[error(
         "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
     )]
@@ -66,7 +65,7 @@ pub enum SimulationError {
         /// Flows with something outstanding.
         unfinished: usize,
     },
-    /// Event follows event, and nothing is sent.
+    /// Events continue, but no packet is sent.
     #[error(
         "the simulation makes no progress at {at_us} µs: {events} events without a packet that left; this is a \
          mistake in the simulator, please report it with the scenario and the seed"
@@ -77,7 +76,7 @@ pub enum SimulationError {
         /// Events without a packet.
         events: u64,
     },
-    /// Time goes on, and nothing new arrives.
+    /// Simulated time advances, but no new data arrives.
     #[error(
         "the transfers make no progress: at {at_us} µs nothing new has arrived anywhere for {wait_s} s, and \
          {unfinished} flows are incomplete"
@@ -92,10 +91,10 @@ pub enum SimulationError {
     },
 }
 
-/// Why a simulation has no result.
+/// Reasons why a simulation has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
-    /// The scenario is beyond what is simulated.
+    /// The simulator does not support the scenario.
     #[error("{0}")]
     Unable(String),
     /// It failed while it ran.
@@ -105,10 +104,9 @@ pub enum SimError {
         variant: String,
         /// Seed of the repeat.
         seed: u64,
-        /// What happened.
         source: SimulationError,
     },
-    /// The user wanted to stop.
+    /// The user interrupted the run.
     #[error("interrupted; nothing was changed on this machine")]
     Interrupted,
 }

@@ -1,15 +1,15 @@
-//! The calendar: what happens next.
+//! The calendar of pending events.
 //!
-//! Every source of events (an interrupt line, a flow's timer) has a slot of its own and at most one event
-//! pending, so the calendar is a tournament: four slots play a match, four winners the next one, and so on.
-//! Planning again replays the matches on the way up, and nothing stale is ever popped. Events at
-//! the same time come in the order in which they were planned.
+//! Every source of events (an interrupt line, a flow's timer) has its own slot and at most one pending event,
+//! so the calendar is a tournament tree: each match has four entries, and its winner enters the next match.
+//! Rescheduling replays the matches up to the root, so no stale event is popped. Events at the same time fire
+//! in the order in which they were scheduled.
 
 use std::hint::select_unpredictable;
 
 use crate::time::Time;
 
-/// With more frequent slots than this, most of them lose their first match, and it pays to look at that.
+/// With more frequent slots than this, most of them lose their first match, so an early exit pays off.
 const FEW_SLOTS: usize = 64;
 
 /// A source of events; the owner of the calendar numbers the slots.
@@ -24,15 +24,14 @@ const SLOT_BITS: u32 = 24;
 struct Entry(u128);
 
 impl Entry {
-    /// Nothing is planned.
+    /// No event.
     const NONE: Self = Self(u128::MAX);
 
     const fn new(time: Time, sequence: u64, slot: Slot) -> Self {
         Self(((time.0 as u128) << 64) | ((sequence << SLOT_BITS) | slot as u64) as u128)
     }
 
-    /// The earlier of two. Which one is chance, so that a branch would be guessed wrong every other time:
-    /// there is none.
+    /// Returns the earlier of two. The result is unpredictable, so this avoids a branch.
     #[inline]
     fn earlier(self, other: Self) -> Self {
         Self(select_unpredictable(self.0 < other.0, self.0, other.0))
@@ -50,7 +49,7 @@ impl Entry {
 /// Events that play against each other in one match.
 const PLAYERS: usize = 4;
 
-/// A match: its events lie in one line of the cache, and the earliest goes on.
+/// A match: its events share a cache line, and the earliest advances.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Match([Entry; PLAYERS]);
@@ -67,7 +66,7 @@ impl Match {
 /// A tournament of events.
 #[derive(Clone, Debug)]
 struct Tournament {
-    /// The final is number 0; what comes out of number n plays in number (n - 1) / 4, at the place (n - 1) % 4.
+    /// Match 0 is the root; the winner of match n enters match (n - 1) / 4 at place (n - 1) % 4.
     matches: Vec<Match>,
     /// The first of the matches that slots play in.
     opening: usize,
@@ -92,9 +91,9 @@ impl Tournament {
         self.matches[self.opening + slot / PLAYERS].0[slot % PLAYERS]
     }
 
-    /// Plays the matches on the way up: all of them, or up to the first that ends as it did before, as the next one
-    /// knows. For a frequent slot every match costs less than a guess which is the last that matters. Where most events
-    /// are far away (`RARE`), it is nearly always the first.
+    /// Replays the matches up to the root: all of them, or up to the first whose winner does not change. For
+    /// a frequent slot every match costs less than a mispredicted exit. Where most events are far away
+    /// (`RARE`), the first match is nearly always the last.
     #[inline]
     fn set<const RARE: bool>(&mut self, slot: usize, entry: Entry) {
         let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
@@ -122,11 +121,11 @@ pub struct Calendar {
     frequent: Tournament,
     /// Of the others.
     rare: Tournament,
-    /// Number of frequent slots, which come first.
+    /// Number of frequent slots; they precede the others.
     split: usize,
     next_sequence: u64,
-    /// The slot whose event was taken off last and whose entry still stands: it is planned again more
-    /// often than not, and then its matches are played once and not twice.
+    /// Slot of the last popped event, whose entry is still in the tree. It is usually rescheduled next, so
+    /// its matches are replayed once instead of twice.
     taken: Option<Slot>,
 }
 
@@ -157,7 +156,7 @@ impl Calendar {
         self.frequent.first.earlier(self.rare.first)
     }
 
-    /// Plans the slot's event for `time`, in place of the one it may have; [`Time::NEVER`] cancels it.
+    /// Schedules the slot's event for `time` and replaces a pending one; [`Time::NEVER`] cancels it.
     #[inline]
     pub fn plan(&mut self, slot: Slot, time: Time) {
         if time == Time::NEVER {
@@ -180,7 +179,7 @@ impl Calendar {
         }
     }
 
-    /// Takes the slot's event back, if it has one.
+    /// Cancels the slot's event, if any.
     pub fn cancel(&mut self, slot: Slot) {
         if self.taken == Some(slot) {
             self.taken = None;
@@ -217,7 +216,7 @@ impl Calendar {
         (first != Entry::NONE).then_some(first.time())
     }
 
-    /// Takes the next event off, if it is not after `limit`.
+    /// Pops the next event, if it is not after `limit`.
     #[inline]
     pub fn pop(&mut self, limit: Time) -> Option<(Time, Slot)> {
         self.settle();

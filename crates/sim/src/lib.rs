@@ -9,13 +9,13 @@
 //!        └── processors: every station's work takes their time
 //! ```
 //!
-//! The other direction, from clients' requests through receive queues, is a model of its own: [`receive`].
-//! So are tenants that share a device behind qdiscs and the processors of one machine: [`tenants`].
+//! [`receive`] models the other direction: clients' requests that arrive through receive queues. [`tenants`]
+//! models tenants that share a device behind qdiscs and the processors of one machine.
 //!
-//! Time is integer picoseconds. Everything random comes from generators that are seeded per
-//! component, and nothing is global: the same seed gives the same record on any machine, and many
-//! simulations run in one process. What saves time is that segments stay whole above the NIC, and that
-//! the NIC computes the departures of interleaved packets in closed form between changes of its state.
+//! Time is integer picoseconds. Random numbers come from generators that are seeded per component, without
+//! global state: the same seed gives the same record on any machine, and many simulations can run in one
+//! process. Two design choices save time. Segments stay whole above the NIC, and the NIC computes the
+//! departures of interleaved packets in closed form between changes of its state.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

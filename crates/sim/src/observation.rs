@@ -1,4 +1,4 @@
-//! What is measured on the wire: bytes and packets per flow in bins of time.
+//! Measurements on the wire: bytes and packets per flow in bins of time.
 
 use crate::time::{Span, Time};
 
@@ -22,7 +22,7 @@ impl Bins {
         Self { bytes: vec![0; bins], packets: vec![0; bins] }
     }
 
-    /// Adds to a bin of so many, of which the first use makes room.
+    /// Adds to one of `bins` bins; the first use allocates them.
     fn add(&mut self, number: usize, bins: usize, cell: Cell) {
         if number >= bins || cell.packets == 0 {
             return;
@@ -52,15 +52,16 @@ impl Cell {
 
 /// Counts packets by flow and bin.
 ///
-/// Nearly everything belongs to the newest bin. What is in that of every flow lies together, and goes to the
-/// flow's other bins when a newer one begins: so counting touches little memory, however many bins there are.
+/// Nearly all packets belong to the newest bin. The newest bins of all flows are adjacent in memory; each
+/// moves to the flow's other bins when a newer one begins. So counting touches little memory for any number
+/// of bins.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     begin: Time,
     bin: Span,
     /// Number of bins.
     bins: usize,
-    /// The bins of each flow; none before its first packet has gone to one.
+    /// The bins of each flow; none before its first packet is counted there.
     flows: Vec<Bins>,
     /// The newest bin of each flow.
     newest: Vec<Cell>,
@@ -86,9 +87,9 @@ impl Observation {
         }
     }
 
-    /// `packets` packets of `bytes` bytes in all have left; the last bit of the first one at
-    /// `first`, of the last one at `last`. Where they do not all belong to one bin, `each` is asked
-    /// when a packet, by its index, had left, and how many bytes it has.
+    /// Counts a departure of `packets` packets with `bytes` bytes in total; the last bit of the first one
+    /// leaves at `first`, of the last one at `last`. If they span several bins, `each` returns the departure
+    /// and the bytes of a packet by its index.
     #[inline]
     pub fn count(
         &mut self,
@@ -107,7 +108,7 @@ impl Observation {
         }
     }
 
-    /// Counts what is not, or not as a whole, in the newest bin.
+    /// Counts packets that are not, or not all, in the newest bin.
     #[cold]
     fn count_elsewhere(
         &mut self,
@@ -134,7 +135,7 @@ impl Observation {
         at.since(self.begin) / self.bin
     }
 
-    /// Adds to a flow's bin of a time, not before the first bin. What lies behind the last bin goes to none.
+    /// Adds to a flow's bin at a time, not before the first bin. Ignores times behind the last bin.
     fn add(&mut self, flow: usize, at: Time, cell: Cell) {
         if at >= self.present.2 {
             self.turn_to(at);
@@ -153,7 +154,7 @@ impl Observation {
     fn turn_to(&mut self, at: Time) {
         let number = self.present.0;
         for (bins, newest) in self.flows.iter_mut().zip(&mut self.newest) {
-            // Late packets of it come by themselves.
+            // Later packets of that bin are added individually.
             bins.add(number, self.bins, std::mem::take(newest));
         }
         let number = self.number_of(at);
@@ -161,7 +162,7 @@ impl Observation {
         self.present = (number as usize, begin, begin + self.bin);
     }
 
-    /// The bins of a flow, of which these are without the newest.
+    /// Returns the bins of a flow; adds the newest to `bins`.
     fn whole(&self, flow: usize, mut bins: Bins) -> Bins {
         bins.add(self.present.0, self.bins, self.newest[flow]);
         if bins.bytes.is_empty() { Bins::of(self.bins) } else { bins }
@@ -202,7 +203,7 @@ mod tests {
     #[test]
     fn a_run_across_a_boundary_is_split_by_its_packets() {
         let mut observation = Observation::new(1, Time(100), 10, 3);
-        // Ends at 98, 102, 106, 110, and, as it is short, 111.
+        // Ends at 98, 102, 106, 110, and 111 for the short last packet.
         let each =
             |packet| if packet == 4 { (Time(111), 20) } else { (Time(98 + 4 * u64::from(packet)), 100) };
         observation.count(0, 5, 420, (Time(98), Time(111)), each);

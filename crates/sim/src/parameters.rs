@@ -1,20 +1,19 @@
-//! What a scenario does not say: the numbers of the simulated hosts, each with its source.
+//! Parameters of the simulated hosts that a scenario does not set, each with its source.
 //!
-//! Three kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on
-//! its method. *Calibrated* ones have no source that states them and were set by Titan's Table 3;
-//! `docs/explanation/fidelity.md` says by which rows. *Estimated* ones have neither: the usual order of such a
-//! thing. All are the same for every scenario, variant and row.
+//! Three kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on its
+//! method. *Calibrated* ones have no such source and were fitted to Titan's Table 3;
+//! `docs/explanation/fidelity.md` lists the rows. *Estimated* ones have neither and give an order of
+//! magnitude. All are the same for every scenario, variant and row.
 
 use crate::costs::sender::Costs;
 use crate::tcp::Profile;
 use crate::time::{MICROSECOND, Span};
 
-/// So many flows do not fit into the nearer caches of a core: from here on, the next flows are prefetched, so that
-/// they come from memory side by side. It changes no result.
+/// This many flows exceed the nearer caches of a core: from here on, the next flows are prefetched, so that
+/// their cache misses overlap. It changes no result.
 pub(crate) const MANY_FLOWS: usize = 1000;
 
-/// What an application keeps written ahead of the acknowledgements, bytes. Sourced: the default limit of
-/// `tcp_wmem`.
+/// Bytes that an application keeps in the send buffer. Sourced: the default limit of `tcp_wmem`.
 pub(crate) const SEND_BUFFER_BYTES: u64 = 4 << 20;
 
 /// From a class to the peer's IP input: a softirq on the processor that receive packet steering names.
@@ -31,8 +30,8 @@ const NO_MODERATION: Span = MICROSECOND;
 pub struct Parameters {
     /// The sender's kernel.
     pub profile: Profile,
-    /// Receive queues over which a host spreads what it receives. Sourced: 4, the RSS queues of the
-    /// Intel 82599 in VMDq mode, which Titan used (section 4).
+    /// Receive queues over which a host spreads arrivals. Sourced: 4, the RSS queues of the Intel 82599 in
+    /// VMDq mode, which Titan used (section 4).
     pub receive_queues: u32,
     /// One way from NIC to NIC: cables and one switch. Sourced: store and forward of a full frame at
     /// 10 Gbit/s (1.2 µs) and about a microsecond in the switch.
@@ -47,7 +46,7 @@ pub struct Parameters {
     pub default_interrupt_interval: Span,
     /// Descriptors in a transmit ring. Sourced: ixgbe's default (`IXGBE_DEFAULT_TXD`).
     pub ring_descriptors: u32,
-    /// Flows that SFQ keeps apart, and packets that it holds. Sourced: Titan raised it from 127 to 250.
+    /// SFQ's number of flows, and its packet limit. Sourced: Titan raised it from 127 to 250.
     pub sfq_depth: u32,
     /// A queue's credits are changed this long after its weight. Sourced: order of a posted PCIe write.
     pub weight_latency: Span,

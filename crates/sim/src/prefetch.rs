@@ -1,4 +1,4 @@
-//! Prefetching: with many flows their state is not in the cache, and several cache lines load at once.
+//! Prefetching: the state of many flows exceeds the cache, and several cache lines load in parallel.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -10,7 +10,7 @@ pub(crate) fn prefetch<T>(value: &T) {
     let begin = std::ptr::from_ref(value).cast::<i8>();
     for offset in (0..size_of::<T>()).step_by(LINE) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the address is inside the value, and a prefetch reads nothing.
+        // SAFETY: the address is inside the value, and a prefetch does not access memory architecturally.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(begin.add(offset));

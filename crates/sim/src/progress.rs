@@ -1,6 +1,6 @@
 //! Progress of a simulation: limits that end one that would run for ever.
 //!
-//! Three things can keep a run from its end, and each ends with an error of its own:
+//! Three conditions can prevent a run from ending, and each ends with its own error:
 //!
 //! | what | found by |
 //! |---|---|
@@ -8,27 +8,26 @@
 //! | event follows event, and time stands still or creeps | [`EventLimit`]: too many events between two packets |
 //! | time goes on, and nothing new arrives where transfers are to complete | [`Patience`]: too long without a new byte |
 //!
-//! Each bound is far beyond what timers do in a run that makes progress: a retransmission timer doubles up to
-//! two minutes. A run with progress costs one decrement for each event, and a comparison for each
-//! slice of a cluster's time.
+//! Each bound is far above the timers of a run that makes progress: a retransmission timer doubles up to two
+//! minutes. The checks cost a run one decrement per event, and one comparison per slice of a cluster's time.
 
 use crate::time::{Span, Time};
 
 /// Events of one source (a timer, an interrupt line) without a packet on the wire. A retransmission timer
-/// that backs off to two minutes (`TCP_RTO_MAX`) takes more than a day for as many.
+/// that backs off to two minutes (`TCP_RTO_MAX`) needs more than a day for this many.
 const EVENTS_PER_SOURCE: u64 = 1_000;
 /// And in all, at least: less than a second of work.
 const LEAST_EVENTS: u64 = 1_000_000;
 
-/// Ends a simulation in which event follows event, and nothing leaves any more.
+/// Ends a simulation in which events continue without departures.
 ///
-/// It counts events, and looks at what has left only after a whole limit of them. So an endless loop is
-/// found after two limits at most, and one limit without a packet is not yet an error.
+/// Counts events, and checks departures only after each full limit. So it detects an endless loop after two
+/// limits at most, and one limit without a packet is not yet an error.
 #[derive(Clone, Debug)]
 pub(crate) struct EventLimit {
     limit: u64,
     left: u64,
-    /// What had left when it was last looked at.
+    /// Departures at the last check.
     sent: Option<u64>,
 }
 
@@ -44,15 +43,15 @@ impl EventLimit {
         Self { limit, left: limit, sent: None }
     }
 
-    /// Counts an event. Whether it is time to look at what has left ([`Self::is_stuck`]).
+    /// Counts an event. Returns whether to check departures ([`Self::is_stuck`]).
     #[inline]
     pub(crate) fn count(&mut self) -> bool {
         self.left -= 1;
         self.left == 0
     }
 
-    /// Whether nothing has left since this was last asked; `sent` is a count that grows with whatever
-    /// leaves.
+    /// Returns whether no packet has left since the last call; `sent` is a count that grows with every
+    /// departure.
     #[cold]
     pub(crate) fn is_stuck(&mut self, sent: u64) -> bool {
         self.left = self.limit;
@@ -68,32 +67,32 @@ impl EventLimit {
 /// Longest time without a new byte that arrives anywhere: twice the longest retransmission timeout
 /// (`TCP_RTO_MAX`).
 const LONGEST_WAIT: Span = 240 * crate::time::SECOND;
-/// And the time that so many full packets take on the line: where one of them takes minutes, timeouts
-/// come before acknowledgements.
+/// Additional wait, in transmission times of a full packet: if one takes minutes, timeouts precede
+/// acknowledgements.
 const PACKETS_OF_WAIT: u64 = 1_000;
 
-/// Ends transfers that make no progress: nothing that had not arrived before has done so for a long time.
+/// Ends transfers that make no progress: no new data has arrived for a long time.
 ///
-/// What arrives for the second time does not count: a flow whose next byte never gets through may send
-/// others again and again. As a transfer has an end, one that always makes progress comes to it.
+/// Duplicates do not count: a flow whose next byte is always lost may retransmit others forever. A transfer
+/// is finite, so one that always makes progress ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     wait: Span,
     /// When to look next.
     look_at: Time,
-    /// Bytes that had arrived when it was last looked at.
+    /// Bytes that had arrived at the last check.
     arrived: u64,
 }
 
 impl Patience {
-    /// The patience with a network in which a full packet takes `packet` on the slowest line.
+    /// Creates the limit for a network in which a full packet takes `packet` on the slowest line.
     pub(crate) fn new(packet: Span) -> Self {
         let wait = LONGEST_WAIT.saturating_add(packet.saturating_mul(PACKETS_OF_WAIT));
         Self { wait, look_at: Time::ZERO + wait, arrived: 0 }
     }
 
-    /// Whether it has run out at `now`; `arrived` tells how many different bytes have arrived. It is asked
-    /// rarely, since it has to look at every flow.
+    /// Returns whether the limit has expired at `now`; `arrived` returns the number of distinct bytes that
+    /// have arrived. It visits every flow, so it is called rarely.
     #[inline]
     pub(crate) fn has_run_out(&mut self, now: Time, arrived: impl FnOnce() -> u64) -> bool {
         if now < self.look_at {
@@ -128,7 +127,7 @@ mod tests {
         let mut limit = EventLimit::of_events(3);
         let due: Vec<bool> = (0..3).map(|_| limit.count()).collect();
         assert_eq!(due, [false, false, true]);
-        // The first look has nothing to compare with; then a packet has left, then none.
+        // The first check has no baseline; then a packet has left, then none.
         assert!(!limit.is_stuck(0));
         assert_eq!((0..3).filter(|_| limit.count()).count(), 1);
         assert!(!limit.is_stuck(1));
@@ -155,8 +154,8 @@ mod tests {
         assert!(patience.has_run_out(at(3_720), || 2));
     }
 
-    /// Of three flows on a line of one bit per second, whose first packet takes hours: only their timers
-    /// do anything.
+    /// Runs three flows on a line of one bit per second, whose first packet takes hours: only their timers
+    /// fire.
     fn creeping(limit: EventLimit) -> Result<(), SimulationError> {
         let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-3-flows").unwrap();
         let scenario = parse(text, "test", variant_tables()).unwrap();

@@ -3,14 +3,14 @@
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// What a generator is for. The numbers are part of what a seed means: never change one.
+/// Purpose of a generator. The numbers determine the streams of a seed: never change one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
     /// Hashes of sockets (`sk_txhash`), and with them ports.
     SocketHashes = 1,
     /// Perturbation of hashing qdiscs.
     QdiscHashes = 2,
-    /// Moments at which flows start.
+    /// Start times of flows.
     Starts = 3,
     /// Receive-side scaling: which receive queue a flow's packets go to.
     ReceiveHashes = 4,

@@ -27,25 +27,26 @@ pub enum NicModel {
 }
 
 impl NicModel {
-    /// Whether it is the soft one.
+    /// Returns whether this is the soft NIC.
     #[must_use]
     #[inline]
     pub const fn is_soft(self) -> bool {
         matches!(self, Self::Soft { .. })
     }
 
-    /// Whose qdisc takes a segment for this hardware queue, and the segment as it is marked for that.
+    /// Returns the queue whose qdisc receives a segment for this hardware queue, and the segment marked for
+    /// it.
     #[inline]
     pub(crate) fn qdisc_for(self, queue: u32, segment: Segment) -> (u32, Segment) {
         match self {
             Self::Hardware => (queue, segment),
-            // There are no bands: `skb->priority` names the class. At most 256 queues are simulated.
+            // No bands are in use: `skb->priority` names the class. At most 256 queues are simulated.
             Self::Soft { .. } => (DEVICE_QUEUE, Segment { band: queue as u8, ..segment }),
         }
     }
 }
 
-/// What two hosts and the traffic between them are like.
+/// Settings of two hosts and the traffic between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Line rate, bit/s.
@@ -60,7 +61,7 @@ pub struct Settings {
     pub mss: u32,
     /// TCP congestion control of the bulk flows.
     pub congestion: CongestionControl,
-    /// How a flow gets its queue.
+    /// Queue selection policy.
     pub policy: Policy,
     /// Queues per pool of XPS; none when every processor may use every queue.
     pub xps_pool: Option<u32>,
@@ -77,7 +78,7 @@ pub struct Settings {
     pub queue_weights: bool,
     /// Largest piece of a segment on a shared queue, payload bytes (DSOS).
     pub shared_segment: Option<u32>,
-    /// All flows that a tasklet lets send enqueue before the qdisc runs.
+    /// All flows that a tasklet runs enqueue before the qdisc runs.
     pub transmit_batching: bool,
     /// In front of each queue: SFQ under a priority band, and not `pfifo_fast`.
     pub fair_queueing: bool,
@@ -91,7 +92,7 @@ pub struct Settings {
     pub gso_bytes: u32,
     /// Segmentation offload.
     pub offload: bool,
-    /// The NIC sends a packet of each queue in turn, and not a segment.
+    /// The NIC sends one packet of each queue per turn, instead of one segment.
     pub interleaving: bool,
     /// Payload of the latency probe's messages, if it runs.
     pub probe_bytes: Option<u32>,
@@ -141,13 +142,13 @@ impl Settings {
         }
     }
 
-    /// What the test bed makes of these settings, on a machine with so many processors.
+    /// Returns the test bed's equivalent of these settings, on a machine with this many processors.
     #[must_use]
     pub fn on_test_bed(self, processors: u32) -> Self {
         Self {
             nic: NicModel::Soft { sending_cores: self.processors },
             processors: processors.max(1),
-            // Two pools, whatever the variant's size is.
+            // Two pools for every size of the variant.
             xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
             transmit_batching: false,
             fair_queueing: false,
@@ -177,14 +178,14 @@ impl Settings {
                     }
                 };
                 let pool = processor % pools;
-                // The last pool takes what does not divide.
+                // The last pool takes the remainder.
                 let count = if pool + 1 == pools { own.count - pool * size } else { size };
                 Pool { first: own.first + pool * size, count }
             }
         }
     }
 
-    /// The queues of a priority: all, where there are no priorities.
+    /// Returns the queues of a priority: all, if priorities are off.
     fn priority_pool(&self, priority: u32) -> Pool {
         match self.priorities.get(priority as usize) {
             Some(&count) => Pool { first: self.priorities[..priority as usize].iter().sum(), count },
@@ -221,14 +222,14 @@ impl Settings {
         Ok(())
     }
 
-    /// The processor of each flow's application. Of bulk flows, half of the processors carry twice as many as
-    /// the others (Titan, section 5); a server of clients hands its connections to its threads in turn, as
-    /// memcached does (`dispatch_conn_new` in its thread.c).
+    /// Returns the processor of each flow's application. For bulk flows, half of the processors have twice as
+    /// many as the others (Titan, section 5). A server of clients assigns its connections to its threads
+    /// round robin, as memcached does (`dispatch_conn_new` in its thread.c).
     #[must_use]
     pub fn placement(&self) -> Vec<u32> {
         let processors = self.processors.max(1);
         if let NicModel::Soft { sending_cores } = self.nic {
-            // The test bed's: on fewer cores, if the rule comes out exactly there.
+            // As in the test bed: on fewer cores, if the rule is exact there.
             return place(self.flows, sending_cores, processors)
                 .into_iter()
                 .flat_map(|core| (0..core.flows).map(move |_| core.processor))
@@ -237,7 +238,7 @@ impl Settings {
         if !self.clients.is_empty() {
             return (0..self.flows).map(|flow| flow % processors).collect();
         }
-        // In turns of three: two flows on each crowded processor, one on each of the others.
+        // In rounds of three: two flows on each crowded processor, one on each of the others.
         let crowded = processors.div_ceil(2);
         let turn = (0..crowded).chain(0..processors);
         (0..self.flows)

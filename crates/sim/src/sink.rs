@@ -1,14 +1,14 @@
 //! The receiving host: interrupts, GRO, acknowledgements.
 //!
-//! The receiver takes part only through what arrives at it and what it answers, both a constant line
-//! latency away. So its clock runs behind the sender's by that latency: what has left the sender's NIC
-//! by now has arrived by the receiver's now, and an answer reaches the sender after both ways.
+//! The receiver interacts with the sender only by arrivals and responses, both with a constant line latency.
+//! So its clock is behind the sender's by that latency: packets that have left the sender's NIC have arrived
+//! at the receiver's present, and a response reaches the sender after both latencies.
 //!
-//! Packets go to one of a few receive queues by the flow's hash. A queue's interrupt comes when
-//! something has arrived and the last one is long enough ago: it is planned for when the next packet
-//! will have arrived, as far as that is known, and is none if that has changed meanwhile. Its poll
-//! hands TCP each flow's new data in runs, as GRO merges them, and TCP answers a run that has two full
-//! packets at once. The receiver is never short of processor time here.
+//! The flow's hash selects one of a few receive queues. A queue's interrupt fires when a packet has arrived
+//! and the moderation interval since the last interrupt is over. It is scheduled for the next known arrival;
+//! if that has changed when the event fires, there is no interrupt. Its poll passes each flow's new data to
+//! TCP in runs, as merged by GRO, and TCP acknowledges a run with two full packets immediately. The receiver
+//! is never short of processor time.
 
 use crate::parameters::MANY_FLOWS;
 use crate::prefetch::prefetch;
@@ -28,9 +28,9 @@ struct Run {
 // In this order: data in sequence touch the first cache line alone.
 #[repr(C, align(64))]
 pub struct Peer {
-    /// The latest run, to which most of what arrives belongs; without packets if there is none.
+    /// The latest run, to which most arrivals belong; without packets if there is none.
     latest: Run,
-    /// There are runs before the latest.
+    /// More runs precede the latest.
     has_earlier: bool,
     /// TCP.
     pub receiver: Receiver,
@@ -51,12 +51,12 @@ struct ReceiveQueue {
 #[derive(Clone, Debug)]
 pub struct Sink {
     peers: Vec<Peer>,
-    /// The receive queue of each: asked for much more often than the rest.
+    /// Receive queue of each; read much more often than the rest.
     queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
     /// Rings of the sender.
     rings: usize,
-    /// For each receive queue, and in it for each ring, how many of the segments in the ring are for it.
+    /// Segments per receive queue and ring: how many in the ring are for that queue.
     under_way: Vec<u32>,
     interval: Span,
     /// Flows that the last interrupt has handed over, with when the first packet of each had arrived.
@@ -81,7 +81,7 @@ impl Sink {
         Self { peers, queue_of, queues, rings: 0, under_way: Vec::new(), interval, taken: Vec::new() }
     }
 
-    /// The same, where what arrives comes from so many rings, each of which tells of its segments.
+    /// Returns the same for arrivals from this many rings, each of which reports its segments.
     #[must_use]
     pub fn of_rings(self, rings: u32) -> Self {
         let rings = rings as usize;
@@ -100,7 +100,7 @@ impl Sink {
         self.under_way[number as usize * self.rings + ring as usize] -= 1;
     }
 
-    /// How many segments in each ring are for a receive queue.
+    /// Returns the number of segments in each ring for a receive queue.
     #[must_use]
     pub fn under_way(&self, number: u32) -> &[u32] {
         &self.under_way[number as usize * self.rings..][..self.rings]
@@ -131,8 +131,8 @@ impl Sink {
         self.queue_of[flow as usize]
     }
 
-    /// When a receive queue's interrupt is due, at the latest, if a packet arrives at the time that `at` returns or
-    /// later. `None` if the interrupt that is `planned` comes early enough.
+    /// Returns the latest time at which a receive queue's interrupt is due, if a packet arrives at the time
+    /// that `at` returns or later. `None` if the `planned` interrupt is early enough.
     #[inline]
     pub fn due(&self, number: u32, planned: Time, at: impl FnOnce() -> Time) -> Option<Time> {
         let allowed = self.interrupt_allowed(number);
@@ -145,8 +145,7 @@ impl Sink {
         self.queues[number as usize].last_interrupt + self.interval
     }
 
-    /// Something of no flow has arrived at a receive queue that expects it: it will be seen at the next
-    /// interrupt.
+    /// Records an arrival without a flow at a receive queue that expects it: the next interrupt handles it.
     pub fn poke(&mut self, number: u32) {
         self.queues[number as usize].poked = true;
     }
@@ -169,9 +168,9 @@ impl Sink {
         }
     }
 
-    /// The interrupt of a receive queue: hands everything over to TCP; `answer` gets every
-    /// acknowledgement, and every deadline of a delayed one. False if nothing has arrived: then there is no
-    /// interrupt. The caller asks [`Self::due`] for what may arrive next.
+    /// Handles the interrupt of a receive queue: passes all data to TCP; `answer` receives every
+    /// acknowledgement, and every deadline of a delayed one. Returns false if no packet has arrived: then
+    /// there is no interrupt. The caller uses [`Self::due`] for the next arrival.
     pub fn interrupt(&mut self, number: u32, now: Time, mut answer: impl FnMut(u32, Reaction)) -> bool {
         self.taken.clear();
         let queue = &mut self.queues[number as usize];
@@ -196,7 +195,7 @@ impl Sink {
                     Reply::Unchanged => {}
                 }
             };
-            // Only what is lost or overtaken leaves several.
+            // Only loss or reordering leaves several.
             if std::mem::take(has_earlier) {
                 earlier.drain(..).for_each(&mut hand_over);
             }
@@ -205,7 +204,7 @@ impl Sink {
         true
     }
 
-    /// A flow whose data the last interrupt has handed over: the one of this index, from 0.
+    /// Returns a flow whose data the last interrupt delivered, by index from 0.
     #[must_use]
     pub fn taken(&self, index: usize) -> Option<u32> {
         self.taken.get(index).map(|&(_, flow)| flow)
@@ -216,14 +215,14 @@ impl Sink {
         self.peers[flow as usize].receiver.acknowledgement()
     }
 
-    /// A delayed acknowledgement's deadline has come: the acknowledgement, if it is still due.
+    /// Handles the deadline of a delayed acknowledgement; returns the acknowledgement, if it is still due.
     pub fn deadline(&mut self, flow: u32, now: Time) -> Option<Ack> {
         let receiver = &mut self.peers[flow as usize].receiver;
         receiver.on_deadline(now).then(|| receiver.acknowledgement())
     }
 }
 
-/// What a flow's receiving end does about data.
+/// The receiver's reaction to data.
 #[derive(Clone, Copy, Debug)]
 pub enum Reaction {
     /// It sends an acknowledgement.

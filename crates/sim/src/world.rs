@@ -21,20 +21,20 @@ use crate::tcp::{CongestionControl, Profile};
 use crate::tenants;
 use crate::time::{MILLISECOND, SECOND, Time, span_of};
 
-/// Flows start within this time, before the first has filled a queue: one that starts later takes the
-/// others' queueing for its own delay, and its segments stay small (the test bed starts them so, too).
+/// Flows start within this time, before the first has filled a queue. A later flow would include the queueing
+/// delay of others in its minimum RTT, and its segments would stay small. The test bed does the same.
 const STARTS_WITHIN: u64 = MILLISECOND / 50;
 
 /// The simulator.
 #[derive(Clone, Debug, Default)]
 pub struct SimWorld {
     parameters: Parameters,
-    /// Processors of the test bed that is simulated, if it is one.
+    /// Processors of the simulated test bed, if it is one.
     test_bed: Option<u32>,
     exact: bool,
 }
 
-/// Memory that a repeat takes.
+/// Memory of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// While it runs.
@@ -80,14 +80,14 @@ impl SimWorld {
         Self { parameters: parameters.on_test_bed(processors), test_bed: Some(processors), exact: false }
     }
 
-    /// The same, whose NIC takes one step for each packet if `exact`: slower, and the same result. It is
-    /// there to check the closed form.
+    /// Returns the same; with `exact`, the NIC computes each packet in a separate step. This is slower with
+    /// the same result, and checks the closed form.
     #[must_use]
     pub fn exact(self, exact: bool) -> Self {
         Self { exact, ..self }
     }
 
-    /// The machine of tenants: the test bed's, of two processors unless something else was said.
+    /// Returns the machine of tenants: the test bed's, with two processors by default.
     fn machine(&self) -> Machine {
         Machine::epyc_vm(self.test_bed.unwrap_or(2))
     }
@@ -123,7 +123,7 @@ impl SimWorld {
         }
         let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
         let end = begin + span_of(job.duration);
-        // Where clients fetch, no flow is always backlogged, and there are no windows to count in.
+        // Fetching clients have no backlogged flows, so there are no windows for counting.
         let fetching = !settings.clients.is_empty();
         let (count_from, bins) = if fetching {
             (Time::NEVER, 0)
@@ -144,12 +144,12 @@ impl SimWorld {
         let warm_up = Time::ZERO..begin;
         engine::run_part(Part::WarmUp, warm_up, observer, |until| run(&mut simulation, until))?;
         let before = simulation.snapshot();
-        // What was complete before does not count.
+        // Discards values that were complete before.
         drop(simulation.take_fetched());
         engine::run_part(Part::Measurement, begin..end, observer, |until| run(&mut simulation, until))?;
         let after = simulation.snapshot();
-        // The probe's own work and its place in a queue are not in the other figures (Titan, section 5:
-        // latency is measured in separate experiments).
+        // The other figures exclude the probe's work and queueing (Titan, section 5: latency is measured in
+        // separate experiments).
         let mut stop = end;
         if let Some(probe) = &job.scenario.workload.latency {
             simulation.start_probe();
@@ -227,7 +227,8 @@ impl SimWorld {
     }
 }
 
-/// What a reader of a simulated test bed's figures must know; the reason where the test bed cannot do it.
+/// Returns the notes for a reader of a simulated test bed's figures, or the reason why the test bed does not
+/// support the variant.
 fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
     if scenario.workload.shuffled_bytes().is_some() {
         return Err(format!(

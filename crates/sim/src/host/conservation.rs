@@ -1,4 +1,4 @@
-//! Where every byte of a flow is: nothing is lost on the way, and nothing made up.
+//! Accounts for every byte of a flow: none is lost or duplicated.
 
 use super::Simulation;
 use crate::nic::{Departures, Train};
@@ -7,7 +7,7 @@ use crate::qdisc::Dequeued;
 use crate::segment::{PROBE, Segment, truesize};
 use crate::time::Time;
 
-/// The payload that a flow has sent, by where it is now, bytes. What is sent again counts again.
+/// The payload that a flow has sent, by its present location, bytes. A retransmission counts again.
 ///
 /// At any time, [`Account::sent`] is the sum of [`Account::received`], [`Account::dropped`],
 /// [`Account::in_qdisc`], [`Account::in_ring`] and [`Account::at_sink`].
@@ -17,7 +17,7 @@ pub struct Account {
     pub sent: u64,
     /// Received by TCP: in order, above a gap, or a second time.
     pub received: u64,
-    /// Received by TCP in order: what the application can read.
+    /// Received by TCP in order, so readable by the application.
     pub delivered: u64,
     /// Refused or dropped by the qdisc.
     pub dropped: u64,
@@ -31,17 +31,17 @@ pub struct Account {
     pub memory_below: u64,
     /// The same as TCP counts it (`sk_wmem_alloc`).
     pub memory_counted: u64,
-    /// Not acknowledged, of what the application has written and will write.
+    /// Unacknowledged bytes of the application's past and future writes.
     pub unfinished: u64,
     /// Data packets that arrived after a later one.
     pub out_of_order_packets: u64,
     /// Queue of the last segment.
     pub queue: u32,
-    /// Weight of the flow on that queue: 0 while it has nothing below TCP.
+    /// Weight of the flow on that queue: 0 while it has no data below TCP.
     pub weight: u32,
 }
 
-/// Sums up what is left in a ring.
+/// Sums up the content of a ring.
 struct RingContent<'a>(&'a mut [Account]);
 
 impl RingContent<'_> {
@@ -66,7 +66,7 @@ impl Departures for RingContent<'_> {
 }
 
 impl Simulation {
-    /// The account of each flow. It is found by emptying copies of all queues: meant for checks.
+    /// Returns the account of each flow. It empties copies of all queues, so it is for checks only.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
         let mut accounts: Vec<Account> = (0..self.flows.len()).map(|flow| self.ends_of(flow)).collect();
@@ -76,7 +76,7 @@ impl Simulation {
             loop {
                 let segment = match qdisc.dequeue(now) {
                     Dequeued::Segment(segment) => segment,
-                    // A shaper lets go of everything in time.
+                    // A shaper releases every segment in time.
                     Dequeued::Wait(until) => {
                         now = until;
                         continue;
@@ -98,7 +98,7 @@ impl Simulation {
         accounts
     }
 
-    /// A flow's account as far as its two ends know it.
+    /// Returns a flow's account, as far as its sender and receiver have it.
     fn ends_of(&self, number: usize) -> Account {
         let flow = &self.flows[number];
         let receiver = &self.sink.peer(number as u32).receiver;
@@ -123,7 +123,7 @@ impl Simulation {
         self.weights.weight(queue)
     }
 
-    /// What has been counted on the wire.
+    /// Returns the counts on the wire.
     #[must_use]
     pub fn observation(&self) -> &Observation {
         &self.observation

@@ -1,7 +1,7 @@
 //! Clients that fetch values: requests and responses over connections that stay open.
 //!
 //! The sending host is the server, as memcached in Titan's experiment (USENIX ATC 2018, section 6.1). A
-//! client sends a request, waits for all of the value, and sends the next request at once:
+//! client sends a request, waits for the whole value, and sends the next request immediately:
 //!
 //! | when | what |
 //! |---|---|
@@ -45,11 +45,11 @@ struct Connection {
     bytes: u64,
     /// The response is complete when so much of the stream is there.
     complete_at: u64,
-    /// The copy of the value has been charged to the processor, and waits for its turn there.
+    /// The processor has been charged for the copy of the value, but has not done it.
     copying: bool,
 }
 
-/// The clients and what they have fetched.
+/// The clients and the values that they have fetched.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetches {
     connections: Vec<Connection>,
@@ -57,7 +57,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// Clients that have fetched nothing; none where there are no groups.
+    /// Creates idle clients; none without groups.
     pub(crate) fn new(groups: &[ClientGroup]) -> Option<Self> {
         let connections: Vec<Connection> = (0_u32..)
             .zip(groups)
@@ -76,7 +76,7 @@ impl Fetches {
 }
 
 impl Simulation {
-    /// Lets every client send its first request, each at its own moment `within` this time.
+    /// Starts every client with its first request, at a random time `within` this span.
     pub fn start_fetches(&mut self, seed: u64, within: Span) {
         let Some(fetches) = &mut self.fetches else { return };
         for connection in &mut fetches.connections {
@@ -90,12 +90,12 @@ impl Simulation {
         }
     }
 
-    /// Takes out what timed clients have fetched since the last time.
+    /// Returns and clears the values that timed clients have fetched.
     pub fn take_fetched(&mut self) -> Vec<Fetched> {
         self.fetches.as_mut().map(|fetches| std::mem::take(&mut fetches.fetched)).unwrap_or_default()
     }
 
-    /// A client sends its next request, with an acknowledgement of all that has come.
+    /// Sends a client's next request, with an acknowledgement of all data received.
     fn request(&mut self, client: u32, sent: Time, ack: Ack) {
         let Some(fetches) = &mut self.fetches else { return };
         let connection = &mut fetches.connections[client as usize];
@@ -104,7 +104,7 @@ impl Simulation {
         connection.turn = if connection.turn as usize + 1 < sizes.len() { connection.turn + 1 } else { 0 };
         connection.complete_at += connection.bytes;
         connection.sent = sent;
-        // The receiver's clock is behind by the latency, and the request takes it, too.
+        // The receiver's clock is behind by the latency, and the request takes the same latency.
         let arrival = sent + 2 * self.parameters.line_latency;
         let vector = self.flows[client as usize].vector;
         let requests = &mut self.vectors[vector as usize].requests;
@@ -114,7 +114,8 @@ impl Simulation {
         self.acknowledge_at(client, arrival, ack);
     }
 
-    /// The receiver's interrupt has handed over data: whose response is complete asks for the next value.
+    /// Handles data that the receiver's interrupt has delivered: a client with a complete response sends its
+    /// next request.
     pub(crate) fn take_responses(&mut self) {
         let mut index = 0;
         while let Some(client) = self.sink.taken(index) {
@@ -138,7 +139,7 @@ impl Simulation {
         }
     }
 
-    /// Takes in the requests that have arrived at a vector.
+    /// Handles the requests that have arrived at a vector.
     pub(crate) fn take_requests(&mut self, vector: u32) {
         while let Some(&(_, client)) =
             self.vectors[vector as usize].requests.front().filter(|request| request.0 <= self.engine.now)
@@ -148,14 +149,14 @@ impl Simulation {
         }
     }
 
-    /// The server's program has read a request, or its processor comes to the copy of the value.
+    /// Runs the server's program: it has read a request, or its processor starts the copy of the value.
     pub(crate) fn respond(&mut self, client: u32) {
         let Some(fetches) = &mut self.fetches else { return };
         let connection = &mut fetches.connections[client as usize];
         let flow = &mut self.flows[client as usize];
         let bytes = connection.bytes;
         if !connection.copying {
-            // The copy begins when the processor is through with what came before.
+            // The copy begins when the processor has finished its earlier work.
             let begin = self.processors.application(flow.processor, self.engine.now, 0);
             self.processors.application(flow.processor, self.engine.now, bytes * self.parameters.costs.byte);
             if begin > self.engine.now {
@@ -165,7 +166,7 @@ impl Simulation {
             }
         }
         connection.copying = false;
-        // What the send buffer has no room for follows with the acknowledgements.
+        // Data beyond the send buffer follows with the acknowledgements.
         let first = bytes.min(SEND_BUFFER_BYTES);
         flow.acknowledged = flow.sender.delivered();
         flow.sender.write(first);

@@ -1,9 +1,8 @@
-//! When interrupts are expected: the sender's of what a ring has sent, the receiver's of what arrives.
+//! Schedules interrupts: the sender's for completions of a ring, the receiver's for arrivals.
 //!
-//! An interrupt is planned for when the segment or packet that causes it leaves if nothing more is
-//! enqueued. What is enqueued makes it later, never earlier; then nothing has left yet when the
-//! interrupt's event comes, and it is planned again. A weight that changes may make it earlier: then it is
-//! planned again at once.
+//! An interrupt is scheduled for the time at which its segment or packet leaves if the stack enqueues nothing
+//! else. Later enqueues only delay that time. If the packet has not left when the event fires, the interrupt
+//! is rescheduled. A changed weight may make it earlier: then it is rescheduled immediately.
 
 use super::{Event, Simulation};
 use crate::nic::Nic;
@@ -50,12 +49,12 @@ impl Simulation {
         self.plan_completion(queue, |nic| nic.next_finish(queue));
     }
 
-    /// Plans the interrupt of a ring whose next segment will have left at the time that `finish` tells at
-    /// the earliest, if that matters.
+    /// Schedules the interrupt of a ring whose next segment leaves at `finish` at the earliest, if that
+    /// changes it.
     #[inline]
     fn plan_completion(&mut self, queue: u32, finish: impl FnOnce(&Nic) -> Time) {
         let allowed = self.interrupt_allowed(queue);
-        // If that turns out to be too early, it is known better then.
+        // If that is too early, the event reschedules itself.
         let at = if allowed > self.engine.now && self.nic.may_finish_by(queue, allowed) {
             allowed
         } else {
@@ -69,8 +68,8 @@ impl Simulation {
         self.vectors[queue as usize].last_interrupt + self.settings.interrupt_interval
     }
 
-    /// Plans the interrupt of a receive queue for when the next packet for it arrives at the earliest, if
-    /// there is one in a ring.
+    /// Schedules the interrupt of a receive queue for the earliest arrival of a packet that is in a ring, if
+    /// any.
     pub(crate) fn expect_arrival(&mut self, receive_queue: u32) {
         let under_way = self.sink.under_way(receive_queue);
         let at = self.nic.earliest_packet(
@@ -91,15 +90,15 @@ impl Simulation {
         }
     }
 
-    /// The weight of a queue has changed from `before`: what was planned by the NIC's weights, and may come
-    /// earlier now, is planned anew.
+    /// Reschedules interrupts after a queue's weight changed from `before`: those that depend on the NIC's
+    /// weights and may become earlier.
     pub(crate) fn expect_anew(&mut self, queue: u32, before: u32) {
         let weight = self.nic.weight(queue);
         if weight == before || self.nic.head(queue).is_none() {
             return;
         }
         let mut finishes = std::mem::take(&mut self.scratch_finishes);
-        // What waits for its interval is no matter of weights.
+        // A queue that waits for its moderation interval does not depend on weights.
         let waits = |queue| self.engine.planned(Event::Interrupt(queue)) <= self.interrupt_allowed(queue);
         let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
         if weight < before {
@@ -108,7 +107,7 @@ impl Simulation {
                 self.plan_completion(queue, |_| at);
             }
         } else if wanted(queue) {
-            // Nothing of any other queue leaves earlier.
+            // The segments of other queues do not leave earlier.
             self.expect_completion(queue);
         }
         self.scratch_finishes = finishes;

@@ -1,6 +1,6 @@
 //! Two hosts and the line between them: their events, and the station that handles each.
 //!
-//! The sender's stations are in `transmit.rs`, the receiver is [`crate::sink`]. What happens:
+//! The sender's stations are in `transmit.rs`, the receiver is [`crate::sink`]. Events:
 //!
 //! | event | what it does |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
 //!
-//! There is no event for what leaves the NIC: that follows in closed form. When the interrupts that it
-//! causes are expected is in `interrupts.rs`.
+//! Departures from the NIC have no events: the NIC computes them in closed form. `interrupts.rs` schedules
+//! the interrupts that they cause.
 
 mod conservation;
 mod fetch;
@@ -51,10 +51,10 @@ use crate::time::{MICROSECOND, Span, Time};
 
 /// A bulk flow's sending end.
 #[derive(Debug)]
-// Its own cache lines, in this order: fields that every acknowledgement needs come first.
+// Aligned to cache lines, in this order: fields that every acknowledgement needs come first.
 #[repr(C, align(64))]
 pub(crate) struct Flow {
-    /// Acknowledged so far, for what the application may write.
+    /// Acknowledged bytes, which limit the application's writes.
     pub(crate) acknowledged: u64,
     /// Bytes that the application is writing.
     pub(crate) writing: u64,
@@ -92,8 +92,7 @@ pub(crate) struct TransmitQueue {
     pub(crate) drops: u64,
 }
 
-/// An interrupt vector of the sender's NIC: a transmit queue's completions and a share of what
-/// arrives.
+/// An interrupt vector of the sender's NIC: the completions of a transmit queue and a share of the arrivals.
 #[derive(Debug, Default)]
 pub(crate) struct Vector {
     pub(crate) last_interrupt: Time,
@@ -106,7 +105,7 @@ pub(crate) struct Vector {
 }
 
 events! {
-    /// What happens on two hosts; the module's table has the details.
+    /// Events of two hosts; the module's table has the details.
     enum Event in Slots {
         Interrupt: interrupts,
         ReceiverInterrupt: receiver_interrupts,
@@ -152,7 +151,7 @@ pub struct Simulation {
     pub(crate) outbox: Option<Vec<Packet>>,
 }
 
-/// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
+/// Receives the NIC's departures for the receiver, the completions and the bins.
 pub(crate) struct Outlet<'a> {
     pub(crate) queues: &'a mut [TransmitQueue],
     pub(crate) sink: &'a mut Sink,
@@ -207,7 +206,7 @@ impl Simulation {
     /// Two idle hosts; bins of length `bin` are counted from `begin` on.
     ///
     /// # Errors
-    /// When the settings do not fit a qdisc, or a number is beyond what is simulated.
+    /// Returns an error if the settings do not fit a qdisc, or a number is outside the simulated range.
     pub fn new(
         settings: Settings,
         parameters: Parameters,
@@ -275,8 +274,7 @@ impl Simulation {
                     qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
                     limit: match settings.byte_queue_limit {
                         scenario::ByteQueueLimit::Off => ByteQueueLimit::Off,
-                        // What sysfs offers is a largest limit (`limit_max`); the kernel goes on
-                        // adapting below it.
+                        // sysfs sets an upper bound (`limit_max`); the kernel still adapts below it.
                         scenario::ByteQueueLimit::Fixed(size) => ByteQueueLimit::dynamic(DqlConfig {
                             largest_limit: size.bytes(),
                             ..DqlConfig::default()
@@ -331,12 +329,12 @@ impl Simulation {
         })
     }
 
-    /// Lets the flows start, each at its own moment `within` this time. They never end.
+    /// Starts the flows, each at a random time `within` this span. They never end.
     pub fn start(&mut self, seed: u64, within: Span) {
         self.start_transfers(seed, within, u64::MAX);
     }
 
-    /// Lets the flows start, each at its own moment `within` this time, and transfer so many bytes.
+    /// Starts the flows, each at a random time `within` this span, to transfer this many bytes.
     pub fn start_transfers(&mut self, seed: u64, within: Span, bytes: u64) {
         for flow in &mut self.flows {
             flow.remaining = bytes;
@@ -344,7 +342,7 @@ impl Simulation {
         self.start_flows(seed, within);
     }
 
-    /// The same, where each flow knows what it transfers.
+    /// Starts the flows with their own transfer sizes.
     pub(crate) fn start_flows(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
@@ -357,7 +355,7 @@ impl Simulation {
         }
     }
 
-    /// Lets the latency probe start.
+    /// Starts the latency probe.
     pub fn start_probe(&mut self) {
         if let Some(probe) = &self.probe {
             self.engine.plan(Event::Probe(0), self.engine.now + probe.first_wait());
@@ -367,8 +365,8 @@ impl Simulation {
     /// Runs until `until`, which becomes the present.
     ///
     /// # Errors
-    /// When nothing is planned any more, and yet not everything is done; or when event follows event, and
-    /// nothing is sent.
+    /// Returns an error if no event is pending before all transfers are done, or if events continue without a
+    /// packet sent.
     pub fn run(&mut self, until: Time) -> Result<(), SimulationError> {
         engine::run(self, until)?;
         if self.engine.calendar.next_time().is_none() {
@@ -393,17 +391,17 @@ impl Simulation {
         Ok(())
     }
 
-    /// When the host does something by itself again.
+    /// Returns the time of the host's next own event.
     pub(crate) fn next_activity(&mut self) -> Time {
         self.engine.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }
 
-    /// The NIC catches up with the present, and tells of everything that has left.
+    /// Advances the NIC to the present and reports all departures.
     pub(crate) fn advance(&mut self) {
         self.with_nic(|nic, now, outlet| nic.advance(now, outlet));
     }
 
-    /// The NIC catches up with the present, and tells which segments have left.
+    /// Advances the NIC to the present and reports the segments that have left.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
         if !self.nic.skip_to(self.engine.now) {
@@ -411,7 +409,7 @@ impl Simulation {
         }
     }
 
-    /// The NIC tells of the packets that have arrived at a receive queue.
+    /// Reports the packets that have arrived at a receive queue.
     fn take_arrivals(&mut self, receive_queue: u32) {
         let wanted = |outlet: &Outlet<'_>, segment: &Segment| {
             segment.flow != PROBE && outlet.sink.queue_of(segment.flow) == receive_queue
@@ -459,7 +457,7 @@ impl Simulation {
             self.take_responses();
         }
         if has_arrived {
-            // Mostly more will have arrived when the next one may come; if nothing has, it is known then what is next.
+            // Usually more packets have arrived by then; if not, the event reschedules itself.
             self.expect_arrival_at(queue, self.engine.now);
         } else {
             self.expect_arrival(queue);
@@ -528,7 +526,7 @@ impl Handler for Simulation {
     }
 }
 
-/// An error if a number is beyond what is simulated.
+/// Returns an error if a number is outside the simulated range.
 fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationError> {
     let most = MAX_QUEUES as u64;
     let ranges = [
@@ -591,7 +589,7 @@ impl Simulation {
         }
     }
 
-    /// Takes out the latencies that the probe has measured: half round trips, µs.
+    /// Returns and clears the latencies that the probe has measured: half round trips, µs.
     pub fn take_latencies(&mut self) -> Vec<f64> {
         self.probe.as_mut().map(|probe| std::mem::take(&mut probe.samples)).unwrap_or_default()
     }

@@ -35,7 +35,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe that has sent nothing.
+    /// Creates a probe that has not sent.
     #[must_use]
     pub fn new(bytes: u32, settings: &Settings, parameters: &Parameters, seed: u64) -> Self {
         let mut generator = Generator::new(seed, Component::Probe);

@@ -1,7 +1,7 @@
 //! The test bed, simulated: its soft NIC, the veth pair below it, and where its programs run.
 //!
 //! The classes are those that the test bed builds ([`evenkeel_model::soft_nic`]), in the same `htb`
-//! ([`crate::qdisc`]). What differs from the NIC of [`crate::nic`]:
+//! ([`crate::qdisc`]). Differences from the NIC of [`crate::nic`]:
 //!
 //! | | here |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | arrival | the segment as a whole, a moment after its class has let it go, without interrupt moderation |
 //! | completion | there, at the peer's IP input, which lets go of the sender's memory (`skb_orphan` in `ip_rcv_core`) |
 //!
-//! Timers are exact here, and no other program takes the processors.
+//! Timers are exact here, and other programs do not use the processors.
 
 use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS};
 use evenkeel_model::units::BitRate;
@@ -21,7 +21,7 @@ use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::{DEVICE_QUEUE, Settings};
 
-/// The qdisc of a transmit queue of the device: the soft NIC, or nothing where the veth has no queue.
+/// Returns the qdisc of a transmit queue of the device: the soft NIC, or none where the veth has no queue.
 pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
     if queue != DEVICE_QUEUE {
         return Kind::Pfifo { limit: 0 };
@@ -46,7 +46,7 @@ pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
 }
 
 impl Simulation {
-    /// Lets the soft NIC send what its tokens allow.
+    /// Sends the segments for which the soft NIC has tokens.
     pub(crate) fn run_soft_nic(&mut self) {
         loop {
             match self.queues[DEVICE_QUEUE as usize].qdisc.dequeue(self.engine.now) {
@@ -60,8 +60,8 @@ impl Simulation {
         }
     }
 
-    /// A segment goes to the peer, all of it at once. The receiver's clock runs behind by the hand-over,
-    /// so that the segment arrives there now; the sender's memory is free a hand-over later.
+    /// Delivers a whole segment to the peer. The receiver's clock is behind by the hand-over latency, so that
+    /// the segment arrives there now; the sender's memory is freed one latency later.
     fn hand_over(&mut self, segment: Segment) {
         let now = self.engine.now;
         let queue = u32::from(segment.band);
@@ -172,15 +172,15 @@ mod tests {
                 Dequeued::Empty => break,
             }
         }
-        // A class with tokens of its own does not borrow: each sends what its full bucket of 137,144 bytes
-        // begins, 3 frames of 68,130 bytes or 7 of 22,710. From then on they borrow from the line.
+        // A class with tokens does not borrow: each first uses its full bucket of 137,144 bytes, which starts
+        // 3 frames of 68,130 bytes or 7 of 22,710. After that, all borrow from the line.
         assert_eq!(sent_at_begin, 3 + 7 + 3);
         let total: u64 = bytes.iter().sum();
         // Half a second at 2 Gbit/s, and the bucket of the line's class; to a segment.
         let expected = 125_000_000 + 137_144;
         assert!(total.abs_diff(expected) <= 68_130, "{total}, the last {last}");
         for found in bytes {
-            // What the queues own, 250 kbit/s each, and their buckets; to two segments.
+            // Tolerance: the queues' own rates, 250 kbit/s each, and their buckets, two segments.
             assert!(found.abs_diff(total / 3) < 3 * 68_572, "{bytes:?}");
         }
     }

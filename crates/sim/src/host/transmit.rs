@@ -1,14 +1,15 @@
 //! The sender's way down: TCP, the queue choice, the qdisc, the byte queue limit, the ring; and the
 //! interrupt that brings completions and acknowledgements back up.
 //!
-//! A transmit queue's interrupt completes what was sent; then the tasklet of TCP small queues lets the flows
-//! send that had run into their limit (`tcp_tasklet_func`); then the qdisc that had run into a full ring is
-//! restarted (`net_tx_action`). On the processor that polls, the kernel has these two the other way round,
-//! after the poll; but meanwhile the others take in acknowledgements, which let the same flows send. Here a
-//! poll takes no time before it has its effects, so that this assumption stands for it. A receive queue's
-//! interrupt takes in acknowledgements, each of which lets its flow send at once. ixgbe pairs a transmit and a
-//! receive queue on one vector where processors are few, and then handles both in one poll; here each queue has
-//! a vector of its own (`docs/explanation/simulator.md`, "Assumptions").
+//! A transmit queue's interrupt completes sent segments. Then the tasklet of TCP small queues runs the flows
+//! that had reached their limit (`tcp_tasklet_func`). Then the qdisc that had found the ring full is
+//! restarted (`net_tx_action`). On the polling processor the kernel runs these two in reverse order, after
+//! the poll; but meanwhile other processors handle acknowledgements, after which the same flows send. Here a
+//! poll takes effect immediately, and this order models that.
+//!
+//! A receive queue's interrupt handles acknowledgements, each of which lets its flow send immediately. With
+//! few processors, ixgbe pairs a transmit and a receive queue on one vector and handles both in one poll.
+//! Here each queue has its own vector (`docs/explanation/simulator.md`, "Assumptions").
 
 use evenkeel_transmit::{Outcome, Pool};
 
@@ -30,7 +31,7 @@ const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
 /// covers it.
 const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
 
-/// So many flows at a time are prefetched, where there are many.
+/// Number of flows to prefetch at a time, if there are many.
 const LOOK_AHEAD: usize = 8;
 
 /// Segments that a device's FIFO holds by default (`tx_queue_len`).
@@ -51,7 +52,7 @@ pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters, queue: u32)
     }
 }
 
-/// Whether a qdisc has taken what it was given.
+/// The result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Yes,
@@ -66,7 +67,7 @@ impl Simulation {
         if transmits {
             self.catch_up();
             if self.queues[vector as usize].sent.is_empty() {
-                // What was enqueued elsewhere has delayed the segment.
+                // Segments enqueued to other rings have delayed this one.
                 self.expect_completion(vector);
                 return;
             }
@@ -90,7 +91,7 @@ impl Simulation {
             return;
         }
         self.take_acknowledgements(vector, processor);
-        // What arrives later has an interrupt of its own.
+        // Later arrivals have their own interrupt.
         let line = &self.vectors[vector as usize];
         let arrival = line.acknowledgements.next();
         let answer = line.answers.front().copied();
@@ -105,7 +106,7 @@ impl Simulation {
         self.processors.softirq(processor, self.engine.now, work);
     }
 
-    /// Completes what the ring has sent.
+    /// Completes the segments that the ring has sent.
     fn complete(&mut self, queue: u32, processor: u32) {
         let mut sent = std::mem::take(&mut self.scratch_segments);
         std::mem::swap(&mut sent, &mut self.queues[queue as usize].sent);
@@ -144,13 +145,13 @@ impl Simulation {
         self.charge(processor, work);
     }
 
-    /// Prefetches the flows whose acknowledgements are next.
+    /// Prefetches the flows of the next acknowledgements.
     fn prefetch_next(&self, vector: u32) {
         let flows = self.vectors[vector as usize].acknowledgements.flows(LOOK_AHEAD);
         flows.for_each(|flow| prefetch(&self.flows[flow as usize]));
     }
 
-    /// Takes in the acknowledgements that have arrived; their flows may send at once.
+    /// Handles the acknowledgements that have arrived; their flows may send immediately.
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.engine.now;
         let are_many = self.flows.len() >= MANY_FLOWS;
@@ -203,7 +204,7 @@ impl Simulation {
         let batching = self.settings.transmit_batching;
         // `tcp_wfree` puts a flow at the head of the list.
         self.tasklet.reverse();
-        // What a flow sends may drop another's segment, which then may send too: the list grows.
+        // An enqueue may drop another flow's segment, which may then send: the list grows.
         let mut next = 0;
         while let Some(&flow) = self.tasklet.get(next) {
             next += 1;
@@ -217,7 +218,7 @@ impl Simulation {
         self.touched = touched;
     }
 
-    /// A flow sends what it may. With `batch`, its qdisc is only noted, and runs later.
+    /// Sends all segments that the flow may send. With `batch`, it only marks the qdisc, which runs later.
     pub(crate) fn send(&mut self, number: u32, processor: u32, batch: bool) {
         loop {
             let sender = &mut self.flows[number as usize].sender;
@@ -251,17 +252,17 @@ impl Simulation {
         }
     }
 
-    /// A flow that may send nothing now waits for its timer.
+    /// A blocked flow waits for its timer.
     #[inline]
     fn plan_wait(&mut self, number: u32, blocked: Blocked) {
         if let Blocked::Pacing(until) = blocked {
             self.plan_timer(number, until);
         }
-        // The timer that is planned looks at the deadline of that moment when it fires.
+        // A pending timer checks the current deadline when it fires.
         self.plan_timer(number, self.flows[number as usize].sender.deadline());
     }
 
-    /// Plans a flow's timer, unless it is planned for that time or an earlier one.
+    /// Schedules a flow's timer, unless it is already scheduled for that time or earlier.
     #[inline]
     pub(crate) fn plan_timer(&mut self, number: u32, at: Time) {
         let flow = &mut self.flows[number as usize];
@@ -303,7 +304,7 @@ impl Simulation {
         self.weight_changed(queue, processor);
     }
 
-    /// A flow that has nothing below TCP no longer weighs on its queue.
+    /// Releases the weight of a flow that has no data below TCP.
     fn release_if_idle(&mut self, number: u32, processor: u32) {
         let flow = &self.flows[number as usize];
         if flow.sender.bytes_below() == 0 && self.weights.release(&flow.word, flow.word.read(), false) {
@@ -323,7 +324,7 @@ impl Simulation {
         }
     }
 
-    /// The NIC takes over a queue's weight.
+    /// Writes a queue's weight to the NIC.
     pub(crate) fn write_weight(&mut self, queue: u32) {
         let weight = self.weights.weight(queue).max(1);
         let before = self.nic.weight(queue);
@@ -332,8 +333,8 @@ impl Simulation {
         self.expect_anew(queue, before);
     }
 
-    /// Hands a segment to the queue's qdisc, in pieces where the queue is shared (DSOS). False if the
-    /// qdisc refuses it as a whole.
+    /// Enqueues a segment to the queue's qdisc, in pieces if the queue is shared (DSOS). Returns false if the
+    /// qdisc refuses the whole segment.
     fn enqueue(&mut self, queue: u32, segment: Segment, processor: u32) -> bool {
         let costs = &self.parameters.costs;
         let mut work = costs.segment;
@@ -367,7 +368,7 @@ impl Simulation {
         taken
     }
 
-    /// Hands a segment or a piece to the qdisc, which may drop it or another one for it.
+    /// Enqueues a segment or a piece to the qdisc, which may drop it or another one.
     fn enqueue_piece(&mut self, queue: u32, segment: Segment) -> Taken {
         let mut taken = Taken::Yes;
         let (place, segment) = self.settings.nic.qdisc_for(queue, segment);

@@ -1,10 +1,10 @@
 //! A cluster's run: hosts, switches and receiving ends, in slices of time.
 //!
-//! A host acts on others only through the network, and an acknowledgement takes both ways through it.
-//! So all hosts run for a slice of time that is as long as that takes at least, each by itself; then
-//! the switches forward what has left the hosts; then the receiving ends take in what has arrived, and
-//! their acknowledgements reach the hosts in the next slice or later (conservative parallel simulation;
-//! Fujimoto, "Parallel discrete event simulation", CACM 33(10), 1990, with one lookahead for all).
+//! Hosts affect each other only through the network, and an acknowledgement crosses it in both directions. So
+//! all hosts run independently for a time slice of at most that minimum latency. Then the switches forward
+//! the packets that have left the hosts. Then the receivers handle the arrivals, and their acknowledgements
+//! reach the hosts in the next slice or later. This is conservative parallel simulation (Fujimoto, "Parallel
+//! discrete event simulation", CACM 33(10), 1990) with one lookahead for all.
 
 use super::Topology;
 use super::fabric::Fabric;
@@ -37,7 +37,7 @@ struct Route {
     host: u32,
     /// Number within that host.
     local: u32,
-    /// What an acknowledgement takes back.
+    /// Latency of an acknowledgement.
     return_latency: Span,
     /// When it starts.
     start: Time,
@@ -61,11 +61,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Idle hosts, all with the same settings (of which the number of flows is not used), and what
-    /// they are to transfer: flow `i` is the `i`-th transfer in the order of sending hosts.
+    /// Creates idle hosts with the same settings (the number of flows is ignored) and their transfers. Flow
+    /// `i` is the `i`-th transfer in the order of sending hosts.
     ///
     /// # Errors
-    /// When the settings do not fit a qdisc, or the topology has no path for a transfer.
+    /// Returns an error if the settings do not fit a qdisc, or the topology has no path for a transfer.
     pub fn new(
         topology: &Topology,
         settings: &Settings,
@@ -93,7 +93,7 @@ impl Cluster {
             let (own, others) = rest.split_at(rest.partition_point(|transfer| transfer.from <= host));
             rest = others;
             let settings = Settings { flows: own.len() as u32, probe_bytes: None, ..settings.clone() };
-            // No bins: what counts is when flows complete.
+            // No bins: the result is the completion times of flows.
             let mut simulation =
                 Simulation::new(settings, parameters.clone(), seeds.long_bits(), Time::NEVER, 1, 0)?;
             simulation.outbox = Some(Vec::new());
@@ -123,8 +123,8 @@ impl Cluster {
             return Err(TopologyError::Transfer { from: transfer.from, to: transfer.to }.into());
         }
 
-        // What has left the hosts by now has reached every first switch by now and the shortest access
-        // latency, and what is between switches then every host by that and the shortest last link.
+        // Packets that have left a host reach the first switch no earlier than now plus the shortest access
+        // latency. Packets between switches reach a host no earlier than that plus the shortest last link.
         let least = |of: fn(&(Span, Span)) -> Span| edges.iter().map(of).min().unwrap_or(MICROSECOND);
         let switches_ahead = least(|(access, _)| *access);
         let reception_ahead = switches_ahead + least(|(_, delivery)| *delivery);
@@ -150,7 +150,7 @@ impl Cluster {
         })
     }
 
-    /// Lets the flows start, at random within a time.
+    /// Starts the flows at random times within a span.
     pub fn start(&mut self, seed: u64, within: Span) {
         let mut seeds = Generator::new(seed, Component::Starts);
         for host in &mut self.hosts {
@@ -165,11 +165,11 @@ impl Cluster {
     /// Runs until all transfers are complete, or until `until`. Whether they are.
     ///
     /// # Errors
-    /// When nothing is planned any more, or nothing new has arrived anywhere for minutes.
+    /// Returns an error if no event is pending, or no new data has arrived at any host for minutes.
     pub fn run(&mut self, until: Time) -> Result<bool, SimulationError> {
         let mut earliest = self.now;
         while self.reception.unfinished() > 0 && self.now < until {
-            // Where nothing happens within a slice, the next one reaches to where something does.
+            // A slice without events extends to the next event.
             let end = (self.now + self.slice).max(earliest).min(until);
             earliest = self.run_slice(end)?;
             let (at_us, unfinished) = (self.now.0 / MICROSECOND, self.reception.unfinished());
@@ -236,7 +236,7 @@ impl Cluster {
         self.reception.packets()
     }
 
-    /// TCP payload of these, bytes; what came twice counts twice.
+    /// Returns the TCP payload of these packets, bytes, duplicates included.
     #[must_use]
     pub fn payload(&self) -> u64 {
         self.reception.payload()
@@ -248,13 +248,13 @@ impl Cluster {
         self.fabric.drops()
     }
 
-    /// Shortens the slices: that they are short enough is what tests prove with it.
+    /// Shortens the slices: tests use it to check that results do not depend on them.
     #[cfg(test)]
     pub(super) fn divide_slice(&mut self, parts: u64) {
         self.slice = (self.slice / parts).max(1);
     }
 
-    /// Payload that hosts have received, bytes, what came twice counted once.
+    /// Returns the payload that hosts have received, bytes, without duplicates.
     #[cfg(test)]
     pub(super) fn distinct_bytes(&self) -> u64 {
         self.reception.distinct_bytes()
@@ -270,7 +270,8 @@ impl Cluster {
         (route.host, route.local)
     }
 
-    /// Payload that a flow has received in order, bytes, and its packets that came after a later one.
+    /// Returns the payload that a flow has received in order, bytes, and its number of packets that arrived
+    /// after a later one.
     pub(crate) fn received(&self, flow: u32) -> (u64, u64) {
         let receiver = self.reception.receiver(flow);
         (receiver.delivered(), receiver.out_of_order_packets())

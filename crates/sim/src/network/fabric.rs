@@ -9,7 +9,7 @@ use crate::segment::{Packet, wire_bytes};
 use crate::time::Time;
 
 events! {
-    /// What happens between switches.
+    /// Events between switches.
     enum Event in Slots {
         /// The first packet of a link, in one direction, is at its end.
         Line: lines,
@@ -33,8 +33,8 @@ pub(super) struct Fabric {
     lines: Vec<VecDeque<(Packet, u32)>>,
     /// Packets in flight to a first switch.
     entering: Vec<Packet>,
-    /// When each of them arrives there, its flow, and its index: in the order of arrival. Where two arrive at
-    /// once, their flows decide, for the index follows from how long the slices are.
+    /// Arrival time of each, its flow, and its index, sorted by arrival. The flow breaks ties, because the
+    /// index depends on the length of the slices.
     order: Vec<(Time, u32, u32)>,
     /// Scratch: those that are left for the next slice.
     left_over: Vec<Packet>,
@@ -72,8 +72,8 @@ impl Fabric {
         self.entering.extend(packets);
     }
 
-    /// Forwards what reaches a switch until `limit`. Returns the packets that go to their hosts: those of a host in the order of
-    /// arrival.
+    /// Forwards the packets that reach a switch until `limit`. Returns the packets for the hosts; those of
+    /// one host are in order of arrival.
     pub(super) fn run(&mut self, limit: Time) -> Result<std::vec::Drain<'_, Packet>, SimulationError> {
         self.order.clear();
         self.order.extend((0..).zip(&self.entering).map(|(index, packet)| (packet.at, packet.flow, index)));

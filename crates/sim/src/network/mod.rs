@@ -11,12 +11,12 @@
 //!
 //! # What is modelled, and what is not
 //!
-//! - Every packet of data goes through the queue of every port on its way, in the order of time.
+//! - Every data packet passes the queue of every port on its path, in order of time.
 //! - Acknowledgements take the latencies of the same links back and meet no queue, as if switches served
 //!   them first: they are about 0.3 % of the bytes.
-//! - A host sends as in a [`Simulation`](crate::host::Simulation) of two hosts. What it receives
-//!   goes to its receive queues, as in [`crate::sink`]; their interrupts are moderated like those of
-//!   its transmit queues, and take no time of its processors.
+//! - A host sends as in a [`Simulation`](crate::host::Simulation) of two hosts. Arriving packets go to its
+//!   receive queues, as in [`crate::sink`]. Their interrupts are moderated like those of its transmit queues,
+//!   and take no processor time.
 
 mod cluster;
 mod fabric;

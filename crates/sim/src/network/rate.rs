@@ -1,4 +1,4 @@
-//! A port's rate: from bytes to time and back, without division where a byte takes whole picoseconds.
+//! A port's rate: converts bytes to time and back, without division if a byte takes whole picoseconds.
 
 use crate::time::{SECOND, Span};
 
@@ -29,7 +29,7 @@ impl Rate {
     #[inline]
     pub(super) fn time_of(&self, bytes: u32) -> Span {
         match self.byte {
-            // 2^32 bytes of 8 ps times 10^12 fit into 128 bits, and so does the quotient into 64.
+            // 2^32 bytes of 8 ps times 10^12 fit into 128 bits, and the quotient fits into 64.
             0 => (u128::from(bytes) * u128::from(8 * SECOND) / u128::from(self.bits_per_second)) as Span,
             byte => u64::from(bytes) * byte,
         }

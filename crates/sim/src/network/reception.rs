@@ -1,4 +1,4 @@
-//! What the hosts of a cluster receive: the receive queues of all of them, with one engine.
+//! The receive queues of all hosts of a cluster, with one engine.
 
 use std::collections::VecDeque;
 use std::vec::Drain;
@@ -15,7 +15,7 @@ use crate::time::{Span, Time};
 pub(super) struct Reader {
     /// Its receive queue, counted over all hosts.
     pub(super) queue: u32,
-    /// Bytes that it is to receive.
+    /// Bytes to receive.
     pub(super) bytes: u64,
 }
 
@@ -31,7 +31,7 @@ struct ReceiveQueue {
 }
 
 events! {
-    /// What happens at receiving ends.
+    /// Events of receivers.
     enum Event in Slots {
         Interrupt: interrupts,
         DelayedAck: delayed_acks,
@@ -42,7 +42,7 @@ events! {
 pub(super) struct Reception {
     sink: Sink,
     engine: Engine<Event>,
-    /// Acknowledgements, each with its flow and when it is sent.
+    /// Acknowledgements, each with its flow and time of sending.
     answers: Vec<(u32, Time, Ack)>,
     readers: Vec<Reader>,
     queues: Vec<ReceiveQueue>,
@@ -82,7 +82,7 @@ impl Reception {
         }
     }
 
-    /// A packet will arrive at its host at `packet.at`; for one host, calls come in that order.
+    /// Adds a packet that arrives at its host at `packet.at`; calls for one host come in that order.
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         let number = self.readers[packet.flow as usize].queue;
@@ -93,7 +93,7 @@ impl Reception {
         self.queues[number as usize].arriving.push_back(packet);
     }
 
-    /// Handles what happens until `until`. Returns every acknowledgement, with its flow and when it is sent.
+    /// Handles the events until `until`. Returns every acknowledgement with its flow and time of sending.
     pub(super) fn run(&mut self, until: Time) -> Result<Drain<'_, (u32, Time, Ack)>, SimulationError> {
         engine::run(self, until)?;
         Ok(self.answers.drain(..))
@@ -139,7 +139,7 @@ impl Reception {
                 self.unfinished -= 1;
             }
             queue.unfinished.retain(|flow| !is_complete(*flow));
-            // One whose last packet came before others stays unfinished: it is looked at every time.
+            // A flow whose last packet overtook others stays unfinished and is checked each time.
             queue.ending = !queue.unfinished.is_empty();
         }
     }
@@ -169,8 +169,7 @@ impl Reception {
         self.packets
     }
 
-    /// Payload that has been received, bytes, without what had been received before. It is found by looking
-    /// at every flow.
+    /// Returns the received payload without duplicates, bytes. Visits every flow.
     pub(super) fn distinct_bytes(&self) -> u64 {
         let of = |flow: u32| {
             let receiver = self.receiver(flow);
@@ -179,7 +178,7 @@ impl Reception {
         (0..self.readers.len() as u32).map(of).sum()
     }
 
-    /// Payload of these, bytes, also what had been received before.
+    /// Returns the payload of these packets, duplicates included, bytes.
     pub(super) fn payload(&self) -> u64 {
         self.payload
     }

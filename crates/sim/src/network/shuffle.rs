@@ -14,15 +14,14 @@ use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 
-/// Flows start within this time: the hosts' programs start at once, and each opens its connections
-/// one after the other.
+/// Flows start within this time: the programs start together, and each opens its connections in sequence.
 const STARTS_WITHIN: Span = MILLISECOND;
 /// The step after which one host reports progress and checks for an interruption; more hosts do as much in less time.
 const STEP: Span = 120 * MILLISECOND;
 /// Alpha of the switch's dynamic thresholds is 1. The switch's own setting is not published.
 const ALPHA_EXPONENT: i8 = 0;
 
-/// Runs a job whose workload is a shuffle.
+/// Runs a job with a shuffle workload.
 pub(crate) fn run(
     job: &Job<'_>,
     bytes_per_flow: ByteSize,
@@ -37,7 +36,7 @@ pub(crate) fn run(
         buffer_bytes: scenario.switch.as_ref().map_or(0, |switch| switch.buffer.bytes()),
         alpha_exponent: ALPHA_EXPONENT,
     };
-    // Half of the line's latency on either side of the switch, which takes in a whole packet besides.
+    // Each side of the switch has half of the line's latency. The switch also stores a whole packet.
     let topology = Topology::star(hosts, switch, settings.rate, parameters.line_latency / 2);
     engine::set_up(observer)?;
     let mut cluster =
@@ -55,7 +54,7 @@ pub(crate) fn run(
     Ok(outcome(&cluster, hosts))
 }
 
-/// Every host to every other, each beginning with the one after it.
+/// Returns transfers from every host to every other; each host begins with its successor.
 fn all_to_all(hosts: u32, bytes: u64) -> Vec<Transfer> {
     (0..hosts)
         .flat_map(|from| {

@@ -3,15 +3,14 @@
 use super::rate::Rate;
 use crate::time::{Span, Time};
 
-/// What a switch is.
+/// The configuration of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Buffer that all output queues share, bytes.
     pub buffer_bytes: u64,
-    /// A queue takes a packet while it holds less than alpha times what is free of the buffer (dynamic
-    /// thresholds; Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-    /// switches", IEEE/ACM Transactions on Networking 6(2), 1998). Alpha is this power of two, as
-    /// switching chips have it.
+    /// A queue accepts a packet while it holds less than alpha times the free buffer (dynamic thresholds;
+    /// Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM
+    /// Transactions on Networking 6(2), 1998). Alpha is this power of two, as in switching chips.
     pub alpha_exponent: i8,
 }
 
@@ -20,21 +19,21 @@ struct Port {
     rate: Rate,
     /// From the last bit's departure to its arrival at the other end.
     latency: Span,
-    /// When the last bit of all that is queued will have left.
+    /// Departure of the last queued bit.
     free_at: Time,
     drops: u64,
 }
 
 /// A switch with FIFO output queues.
 ///
-/// A queue's departures are known when a packet is taken: each begins where the one before it ends. So
-/// a queue is the time at which it runs empty, and what it holds follows from that time and its rate.
-/// Sizes are wire bytes, framing included; a packet's part that has left counts as free.
+/// A queue's departures are known when it accepts a packet: each begins at the end of the previous one. So a
+/// queue is stored as the time at which it becomes empty; its length follows from that time and its rate.
+/// Sizes are wire bytes, framing included; the sent part of a packet counts as free.
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,
     ports: Vec<Port>,
-    /// At least what all queues hold: exact when it was last computed, and what was taken since.
+    /// Upper bound of the bytes in all queues: the last exact sum plus the bytes accepted since.
     most_held: u64,
 }
 
@@ -51,9 +50,9 @@ impl Switch {
         self.ports.len() as u32 - 1
     }
 
-    /// A packet of `bytes` wire bytes has come in whole at `now`, for an output port. When its last bit
-    /// arrives at the other end of that port's link; none if it was dropped. Calls come in the order
-    /// of time.
+    /// Handles a packet of `bytes` wire bytes that is complete at `now`, for an output port. Returns the
+    /// arrival of its last bit at the other end of the port's link; none if it was dropped. Calls come in
+    /// order of time.
     #[inline]
     pub fn forward(&mut self, port: u32, now: Time, bytes: u32) -> Option<Time> {
         let output = &self.ports[port as usize];
@@ -72,7 +71,7 @@ impl Switch {
         Some(output.free_at + output.latency)
     }
 
-    /// Whether a queue that holds `queued` takes another packet, if all queues hold `held`.
+    /// Returns whether a queue that holds `queued` accepts another packet, if all queues hold `held`.
     #[inline]
     fn takes(&self, held: u64, queued: u64, bytes: u32) -> bool {
         let free = self.config.buffer_bytes.saturating_sub(held);
@@ -85,7 +84,7 @@ impl Switch {
         queued < threshold && u64::from(bytes) <= free
     }
 
-    /// What all queues hold at `now`, bytes.
+    /// Returns the bytes in all queues at `now`.
     #[must_use]
     pub fn held(&self, now: Time) -> u64 {
         self.ports.iter().map(|port| port.rate.bytes_in(port.free_at.since(now))).sum()
@@ -148,7 +147,7 @@ mod tests {
         }
         // q = B - 2 q for each of two.
         assert_eq!(taken, [30, 30]);
-        // The bound forgets what has left: after 16 µs, 20,000 bytes of each queue.
+        // The bound excludes sent bytes: after 16 µs, 20,000 bytes of each queue.
         let later = Time(16 * MICROSECOND);
         let again = (0..100).filter(|_| switch.forward(ports[0], later, 1000).is_some()).count();
         // q = 90 - 10 - q at 40: 30 more than the 10 left.
@@ -156,7 +155,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against queues of packets, each of which leaves the buffer bit by bit.
+        /// Compares with queues of packets, each of which leaves the buffer bit by bit.
         #[test]
         fn it_is_what_lists_of_packets_say(
             alpha_exponent in -3_i8..4,
@@ -170,7 +169,7 @@ mod tests {
             }
             let mut now = 0;
             for (port, pause, bytes) in steps {
-                // Whole bytes at 800 ps, so that nothing is rounded.
+                // Whole bytes at 800 ps avoid rounding.
                 now += pause * 800;
                 let left = |queue: &[(u64, u64)]| -> u64 {
                     queue.iter().map(|&(begin, bytes)| {

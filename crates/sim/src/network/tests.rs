@@ -46,7 +46,7 @@ fn shuffle(hosts: u32, bytes: u64) -> Vec<Transfer> {
     (0..hosts).flat_map(|from| others(from).map(move |to| transfer(from, to, bytes))).collect()
 }
 
-/// What can be seen of a run's end.
+/// Returns the observable outcome of a run.
 fn outcome(cluster: &Cluster) -> Vec<(Time, Time, u64)> {
     (0..cluster.flows())
         .map(|flow| {
@@ -60,7 +60,7 @@ fn outcome(cluster: &Cluster) -> Vec<(Time, Time, u64)> {
 #[test]
 fn a_packet_takes_every_transmission_and_every_latency() {
     let topology = star(2, SWITCH);
-    // A later start than the interval between interrupts, so that the first comes at once.
+    // A start after the interrupt interval, so that the first interrupt is immediate.
     let seed = (1..100)
         .find(|seed| {
             cluster(&topology, "cmax", &[transfer(0, 1, 1448)], *seed).times(0).0.0 > 100 * MICROSECOND
@@ -106,7 +106,7 @@ fn a_flow_that_is_alone_is_as_fast_as_between_two_hosts() {
 #[test]
 fn the_length_of_a_slice_changes_nothing() {
     for variant in ["cvanilla", "cmax", "dqa+dqwa"] {
-        // A buffer that overflows, so that every part of TCP has its turn.
+        // The buffer overflows, so that the test covers loss recovery.
         let switch = SwitchConfig { buffer_bytes: 300_000, ..SWITCH };
         let run = |parts: u64| {
             let mut cluster = cluster(&star(4, switch), variant, &shuffle(4, 700_000), 5);
@@ -155,7 +155,7 @@ fn what_never_arrives_is_an_error() {
     );
 }
 
-/// That a flow's last, short packet gets through is the last progress, however often it is sent again.
+/// Retransmissions after a flow's last, short packet has arrived count as no progress.
 #[test]
 fn what_arrives_again_and_again_is_no_progress() {
     let only_short_ones_fit = SwitchConfig { buffer_bytes: 1000, ..SWITCH };
@@ -165,7 +165,7 @@ fn what_arrives_again_and_again_is_no_progress() {
     assert_eq!((cluster.received(0).0, cluster.distinct_bytes()), (0, 300));
 }
 
-/// A packet takes minutes, and timeouts come long before acknowledgements: it goes on all the same.
+/// A packet takes minutes, so timeouts precede acknowledgements; the run still makes progress.
 #[test]
 fn a_slow_line_is_no_standstill() {
     let settings = Settings { rate: 100, ..settings("cmax") };
@@ -210,8 +210,8 @@ fn leaf_spine(leaves: u32, spine_rate: u64, buffer_bytes: u64) -> Topology {
     }
 }
 
-/// What comes of transfers `(from, distance, bytes)` between four hosts on two leaves, in slices that are cut into
-/// so many parts. All arrive.
+/// Runs transfers `(from, distance, bytes)` between four hosts on two leaves, in slices that are divided into
+/// this many parts. Checks that all arrive and returns the outcome.
 fn through_spines(
     pairs: &[(u32, u32, u64)],
     buffer_bytes: u64,
@@ -228,8 +228,8 @@ fn through_spines(
     outcome(&cluster)
 }
 
-/// Packets of two hosts reach a full switch in the same picosecond: whose is dropped does not follow from the
-/// slices.
+/// Packets of two hosts reach a full switch in the same picosecond: which one is dropped does not depend on
+/// the slices.
 #[test]
 fn packets_that_arrive_at_once_have_an_order() {
     let pairs = [
@@ -249,8 +249,8 @@ fn packets_that_arrive_at_once_have_an_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Every transfer gets through any network, however often its packets are dropped, and the slices'
-    /// length changes nothing where links differ.
+    /// Every transfer completes in any network, for any number of drops, and the slice length changes no
+    /// result where links differ.
     #[test]
     fn everything_arrives(
         pairs in prop::collection::vec((0_u32..4, 1_u32..4, 1_u64..150_000), 1..12),

@@ -20,7 +20,7 @@ pub struct Link {
     pub from: Node,
     /// The other end, a switch.
     pub to: u32,
-    /// Bits per second of the switches' ports; a host's NIC has its own.
+    /// Bits per second of the switch ports; a host's NIC has its own rate.
     pub rate_bps: u64,
     /// From the departure of a bit at one end to where the other end has it: cable, PHYs, and the
     /// pipelines of NIC and switch.
@@ -45,8 +45,8 @@ pub struct Hop {
     pub switch: u32,
     /// Its output port.
     pub port: u32,
-    /// The link behind that port and its direction: twice the link's number, and 1 more where it is
-    /// taken from its end `to`.
+    /// The link behind that port and its direction: twice the link's number, plus 1 if it is entered from its
+    /// end `to`.
     pub line: u32,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Routes<'a> {
     host_ports: Vec<usize>,
     /// Output ports of each switch: the link, and the node behind it.
     ports: Vec<Vec<(u32, Node)>>,
-    /// Links from switch to switch (row, column); `u32::MAX` is no way.
+    /// Links from switch to switch (row, column); `u32::MAX`: no path.
     distances: Vec<Vec<u32>>,
 }
 
@@ -138,8 +138,8 @@ fn distances(ports: &[Vec<(u32, Node)>], to: usize) -> Vec<u32> {
     found
 }
 
-/// A flow's hash as a switch sees it: each mixes it in its own way, so that what one has separated is not
-/// separated in the same way by the next (the finaliser of SplitMix64).
+/// Returns a flow's hash at a switch. Each switch mixes it differently, so that successive choices are
+/// independent (the finaliser of SplitMix64).
 fn mixed(hash: u32, switch: u32) -> u64 {
     let mut bits = (u64::from(switch) << 32 | u64::from(hash)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -148,7 +148,7 @@ fn mixed(hash: u32, switch: u32) -> u64 {
 }
 
 impl Routes<'_> {
-    /// The switches, their ports in the order in which [`Hop::port`] counts them.
+    /// Returns the switches, with ports in the order of [`Hop::port`].
     pub(super) fn switches(&self) -> Vec<Switch> {
         let configs = self.topology.switches.iter();
         configs
@@ -164,7 +164,7 @@ impl Routes<'_> {
             .collect()
     }
 
-    /// A shortest path. Where there are several, the flow's hash decides at each switch (equal-cost
+    /// Returns a shortest path. If there are several, the flow's hash decides at each switch (equal-cost
     /// multipath, RFC 2992, by modulo).
     pub(super) fn path(&self, from: u32, to: u32, hash: u32) -> Result<Path, TopologyError> {
         let unreachable = TopologyError::Unreachable { from, to };

@@ -1,10 +1,10 @@
-//! The processors of a host: every piece of work takes time on one of them.
+//! The processors of a host: each operation takes time on one of them.
 //!
-//! [`Processors`] knows two contexts, and when work will be done is known when it is raised. Work in softirq
-//! context comes first and delays interrupts on a saturated processor; an application's work waits behind it, so
-//! that on a saturated processor its flows run out of data. A thread with a core of its own (a poll-mode thread, a
-//! client) is an application that meets no softirq. Where processes share processors by time slices, wake each
-//! other and block, [`process_scheduler`] has them.
+//! [`Processors`] has two contexts, and computes the completion of work when it is raised. Softirq work has
+//! priority and delays interrupts on a saturated processor. An application's work waits behind it, so that on
+//! a saturated processor its flows run out of data. A thread with a dedicated core (a poll-mode thread, a
+//! client) is an application without softirqs. [`process_scheduler`] models processes that share processors
+//! by time slices, wake each other and block.
 
 pub(crate) mod process_scheduler;
 
@@ -20,7 +20,7 @@ struct Processor {
     busy: Span,
 }
 
-/// Processors whose work is done in the order in which it is raised.
+/// Processors that run work in the order in which it is raised.
 #[derive(Clone, Debug)]
 pub struct Processors {
     all: Vec<Processor>,
@@ -39,13 +39,13 @@ impl Processors {
         vector % self.all.len() as u32
     }
 
-    /// When the processor can begin softirq work that comes up `now`.
+    /// Returns the time at which the processor can begin softirq work raised `now`.
     #[must_use]
     pub fn softirq_begin(&self, processor: u32, now: Time) -> Time {
         self.all[processor as usize].softirq_until.max(now)
     }
 
-    /// Does softirq work that takes so long.
+    /// Runs softirq work of this duration.
     pub fn softirq(&mut self, processor: u32, now: Time, work: Span) {
         let processor = &mut self.all[processor as usize];
         processor.softirq_until = processor.softirq_until.max(now) + work;
@@ -53,7 +53,7 @@ impl Processors {
         processor.busy += work;
     }
 
-    /// Does an application's work that takes so long; when it is done.
+    /// Runs an application's work of this duration; returns its completion.
     pub fn application(&mut self, processor: u32, now: Time, work: Span) -> Time {
         let processor = &mut self.all[processor as usize];
         processor.all_until = processor.all_until.max(now) + work;

@@ -1,18 +1,20 @@
-//! Processes in turn on the processors of one machine, below work in soft interrupts.
+//! Schedules processes on the processors of one machine, below softirq work.
 //!
-//! Ready processes wait in one queue, ordered by the time that they have had: an ideal balance. The process with
-//! the least time runs next, and keeps its processor until it blocks or its slice is over (`kernel/sched/fair.c`).
-//! A process that a processor wakes runs there, in place of the running process, which resumes when the other
-//! blocks (`wake_affine` of a synchronous wake-up, as those of sockets are; the test bed's processes share a
-//! processor this way). Only one process at a time is displaced, and for a slice at most if others wait. Work that
-//! is raised on a processor, such as a soft interrupt, delays the process there and runs in order of arrival.
+//! Ready processes wait in one queue, ordered by their run time: ideal load balancing. The process with the
+//! least run time runs next, until it blocks or its slice ends (`kernel/sched/fair.c`). A woken process runs
+//! on the waking processor and preempts the process there, which resumes when the woken one blocks. This is
+//! `wake_affine` of a synchronous wake-up, as sockets use it; the test bed's processes share a processor this
+//! way.
+//!
+//! Only one process at a time is preempted so, and for one slice at most if others wait. Work that is raised
+//! on a processor, such as a softirq, delays the process there and runs in order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::event::{Calendar, Slot};
 use crate::time::{Span, Time};
 
-/// What a span of processor time counts as.
+/// Accounting category of a span of processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
     /// A soft interrupt.
@@ -23,7 +25,7 @@ pub(crate) enum Account {
     Idle,
 }
 
-/// Something to do on a processor, and what comes of it.
+/// Work on a processor, and its effect on completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<T> {
     pub(crate) cost: Span,
@@ -48,10 +50,10 @@ enum Running<T> {
 struct Processor<T> {
     queue: VecDeque<Work<T>>,
     running: Option<Running<T>>,
-    /// When what runs began, and when it ends.
+    /// Begin and end of the running work.
     began: Time,
     ends: Time,
-    /// The process that is here, and what is left of its piece if work has interrupted it.
+    /// The process on this processor, and the rest of its piece if work has interrupted it.
     process: Option<u32>,
     interrupted: Option<Piece>,
     /// When the process got the processor.
@@ -59,7 +61,7 @@ struct Processor<T> {
     /// A process that was woken here and is next, and one that it has displaced.
     woken: Option<u32>,
     displaced: Option<u32>,
-    /// When a process came here from the queue.
+    /// Time at which a process arrived from the queue.
     slice_began: Time,
     times: Times,
 }
@@ -95,7 +97,7 @@ struct Process {
     had: Span,
     user: Span,
     system: Span,
-    /// The processor on which it stays, if it does.
+    /// The processor to which it is pinned, if any.
     home: Option<Slot>,
 }
 
@@ -105,14 +107,14 @@ impl Process {
     }
 }
 
-/// What a processor has done.
+/// Completed work of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done<T> {
     /// A piece of work.
     Work(T),
     /// A piece of this process.
     Piece(u32),
-    /// Nothing: it has just come to another process.
+    /// Only a context switch.
     Switched,
 }
 
@@ -154,7 +156,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Lets a process run on one processor only.
+    /// Pins a process to one processor.
     pub(crate) fn pin(&mut self, process: u32, number: Slot) {
         self.processes[process as usize].home = Some(number);
     }
@@ -169,14 +171,14 @@ impl<T: Copy> ProcessScheduler<T> {
         (process.user, process.system)
     }
 
-    /// Work comes up on a processor.
+    /// Raises work on a processor.
     pub(crate) fn raise(&mut self, now: Time, number: Slot, work: Work<T>, calendar: &mut Calendar) {
         let processor = &mut self.processors[number as usize];
         processor.queue.push_back(work);
         match processor.running {
             Some(Running::Work(_)) => {}
             Some(Running::Piece(piece)) => {
-                // What is left of the piece comes later; of each part the same share.
+                // The rest of the piece runs later, with the same share of each part.
                 let (left, whole) = (processor.ends.since(now), processor.ends.since(processor.began));
                 let part = |span: Span| match whole {
                     0 => 0,
@@ -194,8 +196,8 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// A process has something to do. It runs next on the processor that woke it, unless another process does;
-    /// otherwise it goes to the queue, where an idle processor takes it after `latency`, in which it wakes up.
+    /// Wakes a process. It runs next on the waking processor, unless another process already waits there;
+    /// otherwise it is queued, and an idle processor takes it after `latency`, its wake-up time.
     pub(crate) fn wake(
         &mut self,
         now: Time,
@@ -224,7 +226,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.queue(now, process, Some(latency), calendar);
     }
 
-    /// A process waits for any processor; one that is idle takes it.
+    /// Queues a process for any processor; an idle one takes it.
     fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
@@ -239,7 +241,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// What ran on a processor is done. What comes next is begun by [`Self::go_on`].
+    /// Completes the work that ran on a processor. [`Self::go_on`] starts the next.
     pub(crate) fn finished(&mut self, now: Time, number: Slot) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         match processor.running.take()? {
@@ -254,8 +256,8 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// A processor goes on: with work, or with what is left of a piece. If a process is to say what it does
-    /// next, it is answered: [`Self::run`] or [`Self::block`] follows.
+    /// Starts the next work on a processor: raised work, or the rest of a piece. If it returns a process that
+    /// needs its next piece, [`Self::run`] or [`Self::block`] must follow.
     pub(crate) fn go_on(&mut self, now: Time, number: Slot, calendar: &mut Calendar) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         if processor.running.is_some() {
@@ -316,18 +318,18 @@ impl<T: Copy> ProcessScheduler<T> {
         Done::Switched
     }
 
-    /// Whether a processor has nothing to do.
+    /// Returns whether a processor is idle.
     pub(crate) fn is_idle(&self, number: Slot) -> bool {
         let processor = &self.processors[number as usize];
         processor.rests() && processor.woken.is_none() && processor.displaced.is_none()
     }
 
-    /// What waits on a processor and has not begun.
+    /// Returns the work on a processor that has not begun.
     pub(crate) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()
     }
 
-    /// A processor that has nothing to do, where processes wait that may run there.
+    /// Returns an idle processor although processes wait that may run there.
     pub(crate) fn idle_while_waited(&self) -> Option<Slot> {
         let takes = |(number, processor): (usize, &Processor<T>)| {
             (processor.rests() && self.next_ready(number as Slot).is_some()).then_some(number as Slot)
@@ -371,7 +373,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// The part of a time that ends now and lies in the measured time.
+    /// Returns the part of a span ending now that is inside the measured time.
     fn counted(&self, now: Time, span: Span) -> Span {
         let (begin, end) = self.window;
         let from = Time(now.0.saturating_sub(span)).max(begin);
@@ -394,7 +396,7 @@ impl<T: Copy> ProcessScheduler<T> {
     }
 
     fn account_piece(&mut self, number: Slot, now: Time, piece: Piece) {
-        // User space comes first.
+        // User time comes first.
         let system = self.counted(now, piece.system);
         let user = self.counted(Time(now.0.saturating_sub(piece.system)), piece.user);
         let processor = &mut self.processors[number as usize];
@@ -418,7 +420,7 @@ mod tests {
     const END: Time = Time(100 * MILLISECOND);
     const IDLE: Work<()> = Work { cost: 10 * MICROSECOND, account: Account::Idle, then: () };
 
-    /// Processors whose processes do pieces of a millisecond for as long as they like.
+    /// Processors whose processes run pieces of a millisecond without end.
     struct Host {
         processors: ProcessScheduler<()>,
         calendar: Calendar,
@@ -480,7 +482,7 @@ mod tests {
         host.run(END);
         let total: u64 =
             (0..3).map(|process| host.processors.times_of(process)).map(|(user, system)| user + system).sum();
-        // Two processors, but for their waking up and what is under way.
+        // Two processors, minus wake-ups and unfinished pieces.
         assert!((197 * MILLISECOND..=200 * MILLISECOND).contains(&total), "{total}");
         for process in 0..3 {
             let (user, system) = host.processors.times_of(process);
@@ -533,7 +535,7 @@ mod tests {
         let home = |host: &Host, process| host.processors.processes[process as usize].home;
         assert_eq!([0, 1, 2].map(|process| home(&host, process)), [None, Some(0), Some(0)]);
         host.run(END);
-        // The one without a home has gone to the idle processor; the two others share theirs to the end.
+        // The unpinned process has moved to the idle processor; the two others share theirs to the end.
         let last_of = |process| host.done.iter().rfind(|(_, done)| *done == process).unwrap().0;
         assert!((20_000..30_000).contains(&last_of(0)), "{:?}", host.done);
         assert!(last_of(1).max(last_of(2)) >= 40_000, "{:?}", host.done);

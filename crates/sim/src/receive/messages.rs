@@ -51,7 +51,7 @@ const SET: u64 = UDP_FRAME + KEY + 17;
 /// `STORED\r\n`.
 const STORED: u64 = UDP_FRAME + 8;
 
-/// What a request or a response takes up.
+/// Costs of a request or a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     /// Bytes of UDP payload.
@@ -70,7 +70,7 @@ impl Message {
     }
 }
 
-/// What a transaction takes up.
+/// Costs of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transaction {
     pub request: Message,
@@ -78,7 +78,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// That which asks: an echo, or a get.
+    /// Returns the costs of the request: an echo, or a get.
     pub(super) fn of(server: ServerKind, message: ByteSize, rate: BitRate) -> Self {
         let (request, response) = match server {
             ServerKind::Echo => (message.bytes(), message.bytes()),
@@ -108,7 +108,7 @@ mod tests {
             costs.receiving(&echo.request) + costs.transmitting(&echo.response)
         };
         assert_eq!(work(1024), 10_800 * NANOSECOND);
-        // What 960 bytes less save, both ways.
+        // 960 bytes fewer, both ways.
         assert_eq!(work(1024) - work(64), 384 * NANOSECOND);
     }
 

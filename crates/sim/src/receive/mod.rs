@@ -8,11 +8,12 @@
 //!                                                                  └◀───────────────────────────────────┘
 //! ```
 //!
-//! As in Dragonet (TRIOS 2015, sections 3.2.5 and 4.1), a thread on a core of its own serves each queue pair:
-//! it takes requests from the receive ring and responses from the application, in the order in which they came.
-//! An application thread on a core of its own answers the requests of one queue. Clients are threads that keep so
-//! many requests of each flow under way. All four are first come, first served, and all work takes the same time
-//! each time ([`ReceiveCosts`](crate::costs::queue_pairs::ReceiveCosts)): what varies is where flows lie, who shares a queue, and which requests are sets.
+//! As in Dragonet (TRIOS 2015, sections 3.2.5 and 4.1), a thread on its own core serves each queue pair: it
+//! takes requests from the receive ring and responses from the application, first come, first served. An
+//! application thread on its own core answers the requests of one queue. Clients are threads that keep a
+//! number of requests of each flow in flight. All service is first come, first served, and each operation
+//! takes constant time ([`ReceiveCosts`](crate::costs::queue_pairs::ReceiveCosts)). Results vary with the
+//! placement of flows, the sharing of queues, and the share of sets.
 
 mod messages;
 mod simulation;

@@ -16,17 +16,17 @@ use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
 
-/// Clients start within this time of the moment at which they come.
+/// Clients start within this time after they arrive.
 const STARTS_WITHIN: Span = MILLISECOND;
-/// Times from request to response are told apart up to here, ns: one hour.
+/// Upper bound of the latency histogram, ns: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Significant digits to which they are.
+/// Significant digits of the latency histogram.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// A client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSpec {
-    /// Group that its figures are told with.
+    /// Group for reporting.
     pub group: usize,
     /// Host that it runs on.
     pub host: u32,
@@ -38,7 +38,7 @@ pub struct ClientSpec {
     pub high_priority: bool,
     /// When it comes.
     pub from: Time,
-    /// When it goes; [`Time::NEVER`] if it stays.
+    /// Time at which it leaves; [`Time::NEVER`] if it stays.
     pub until: Time,
 }
 
@@ -50,11 +50,11 @@ struct Request {
     is_set: bool,
     /// When the client began to make it.
     made: Time,
-    /// When it is where it waits now.
+    /// Time at which it reached its present queue.
     ready: Time,
 }
 
-/// A request that was lost, when its client gives it up: that time, the flow, the client.
+/// A lost request: the time at which its client gives up, the flow, the client.
 type Lost = Reverse<(Time, u32, u32)>;
 
 /// A client's thread.
@@ -70,7 +70,7 @@ struct Client {
     payload: u64,
 }
 
-/// What the thread of a queue pair does.
+/// The current work of a queue pair's thread.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Receive(Request),
@@ -80,14 +80,14 @@ enum Work {
 /// A queue pair: the thread that serves it, and the application's thread behind it.
 #[derive(Default)]
 struct QueuePair {
-    /// In flight to the ring, in the order in which they arrive.
+    /// In flight to the ring, in order of arrival.
     arriving: VecDeque<Request>,
     /// The receive ring.
     received: VecDeque<Request>,
     responses: VecDeque<Request>,
     at_work: Option<Work>,
     bytes: u64,
-    /// Requests for which the ring had no room.
+    /// Requests dropped because the ring was full.
     dropped: u64,
 }
 
@@ -105,7 +105,7 @@ impl Wire {
     }
 }
 
-/// What happens to all clients that come or go at a time.
+/// A change that applies to all clients that arrive or leave at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Leave(usize),
@@ -129,7 +129,7 @@ pub struct Account {
 }
 
 events! {
-    /// What happens at a server and its clients.
+    /// Events of a server and its clients.
     enum Event in Slots {
         /// A client sends the request that it has made.
         Client: clients,
@@ -171,7 +171,7 @@ pub struct ReceiveSimulation {
     failure: Option<String>,
 }
 
-/// What is simulated.
+/// Configuration of the simulation.
 #[derive(Clone, Debug)]
 pub struct Setting<'s> {
     /// The NIC and the policy.
@@ -180,11 +180,10 @@ pub struct Setting<'s> {
     pub queues: u32,
     /// Rate of the server's line.
     pub rate: BitRate,
-    /// What answers.
     pub server: ServerKind,
     /// Requests that set a value, per cent.
     pub set_percent: u32,
-    /// After this time a client gives a request up for which no response came; none: never.
+    /// A client gives up a request without a response after this time; none: never.
     pub timeout: Option<Span>,
     /// Groups of clients.
     pub groups: usize,
@@ -193,10 +192,10 @@ pub struct Setting<'s> {
 }
 
 impl ReceiveSimulation {
-    /// A server with these clients, none of which has begun.
+    /// Creates a server with these clients, before their first requests.
     ///
     /// # Errors
-    /// What the NIC or the policy cannot do.
+    /// Returns an error if the NIC or the policy does not support the configuration.
     pub fn new(
         setting: &Setting<'_>,
         clients: Vec<ClientSpec>,
@@ -272,7 +271,7 @@ impl ReceiveSimulation {
         Ok(simulation)
     }
 
-    /// Clients of one moment do not begin at once.
+    /// Clients that arrive together start at different times.
     fn draw_starts(&mut self, seed: u64) {
         let mut starts = Generator::new(seed, Component::Starts);
         for (number, client) in (0..).zip(&self.clients) {
@@ -296,7 +295,7 @@ impl ReceiveSimulation {
         Ok(())
     }
 
-    /// Handles what is planned until `until`, which becomes the present.
+    /// Handles the events until `until`, which becomes the present.
     fn handle_events(&mut self, until: Time) -> Result<(), String> {
         engine::run(self, until).map_err(|error| error.to_string())?;
         if let Some(failure) = self.failure.take() {
@@ -356,7 +355,7 @@ impl ReceiveSimulation {
         if request.is_set { &self.set } else { &self.ask }
     }
 
-    /// A client's request goes onto the wire, and from there to its queue.
+    /// Sends a client's request on the wire to its queue.
     fn send(&mut self, number: usize) {
         let client = &mut self.clients[number];
         let Some(request) = client.sends.pop_front() else { return };
@@ -391,9 +390,9 @@ impl ReceiveSimulation {
 
     // ---- The server --------------------------------------------------------------------------------------
 
-    /// What has arrived by now is in the ring of its queue, or lost where that was full.
+    /// Moves the requests that have arrived into the ring of their queue, or drops them if it is full.
     ///
-    /// Nothing leaves the ring between two calls, so each finds it as full as it was when it arrived.
+    /// No request leaves the ring between two calls, so each finds the ring as full as on its arrival.
     fn admit(&mut self, number: usize) {
         let queue = &mut self.queues[number];
         while let Some(request) =
@@ -414,7 +413,7 @@ impl ReceiveSimulation {
         }
     }
 
-    /// The thread of a queue pair is done with what it was at, and takes what has waited longest.
+    /// Completes the current work of a queue pair's thread, and starts the oldest waiting one.
     fn serve(&mut self, number: usize) {
         let now = self.engine.now;
         self.admit(number);
@@ -452,10 +451,10 @@ impl ReceiveSimulation {
         self.engine.plan(event, done);
     }
 
-    /// A response goes onto the wire; the client reads it when its thread is free, and makes the next request.
+    /// Sends a response on the wire; the client reads it when its thread is free, and makes the next request.
     ///
-    /// What arrives at a client comes in the order in which it is sent here, so that its thread's work can be
-    /// known ahead.
+    /// Responses arrive at a client in the order in which they are sent, so the completion of its thread's
+    /// work is known now.
     fn respond(&mut self, request: &Request) {
         let message = self.transaction(request).response;
         let arrived = self.egress.carry(self.engine.now, message.wire, self.costs.line_latency);
@@ -495,8 +494,8 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Processors that were busy in the measured time, on average: the threads of the queue pairs and of the
-    /// application, each on one of its own. A thread that waits counts as idle, also if it polls.
+    /// Returns the average number of busy processors in the measured time: the threads of the queue pairs and
+    /// of the application, each on its own processor. A waiting thread counts as idle, also if it polls.
     #[must_use]
     pub fn busy_cores(&self) -> f64 {
         self.server_cores.busy(self.end) as f64 / self.end.since(self.begin).max(1) as f64
@@ -514,7 +513,7 @@ impl ReceiveSimulation {
         })
     }
 
-    /// Filters in the NIC, and flows that lie where the policy forbids it.
+    /// Returns the filters in the NIC, and the flows that violate the policy.
     #[must_use]
     pub fn configuration(&self) -> (usize, u64) {
         (self.steering.filters(), self.steering.misplaced())
@@ -563,8 +562,8 @@ impl Handler for ReceiveSimulation {
     }
 }
 
-/// When clients come and go, and when the NIC is configured for those that came. At one moment, leaving comes first;
-/// those that are there from the beginning find the NIC configured.
+/// Returns the times of client arrivals and departures, and of the NIC configuration after arrivals.
+/// Simultaneous departures precede arrivals. Clients present from the beginning find the NIC configured.
 fn changes_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Change)> {
     let mut changes = Vec::new();
     for (number, client) in clients.iter().enumerate() {

@@ -8,7 +8,7 @@ use evenkeel_receive::policy::{PolicyFile, QueueShare, Queues};
 use evenkeel_receive::search::Search;
 use evenkeel_receive::{ConfiguredNic, FlowIndex, FlowTuple, NicModel};
 
-/// The label by which the policy knows flows of high priority.
+/// The policy's label for flows of high priority.
 const HIGH_PRIORITY: &str = "high";
 /// The clients' first address: 10.0.0.1. Host follows host.
 const FIRST_CLIENT: u32 = 0x0a00_0001;
@@ -29,15 +29,15 @@ fn text_of(supplied: &Supplied) -> Result<&str, String> {
 #[derive(Clone, Debug)]
 struct Flow {
     observed: ObservedFlow,
-    /// Its place in the search, while it is there and known to it.
+    /// Its index in the search, while the flow is active and the search has it.
     index: Option<FlowIndex>,
-    /// Whether it is there and the search does not know it yet.
+    /// Whether the flow is active but not yet in the search.
     is_new: bool,
     queue: u16,
 }
 
-/// A five-tuple of its own for each flow: `host` from 0 and the number of the flow on that host, as packets to the
-/// server have it.
+/// Returns a unique five-tuple for each flow, as in packets to the server: `host` from 0 and the number of
+/// the flow on that host.
 pub(super) fn tuple_of(host: u32, flow: u32) -> FlowTuple {
     // Hosts are at most 250, and one with more flows than ports has another address.
     let source = FIRST_CLIENT + host + 256 * (flow / PORTS);
@@ -59,7 +59,8 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// A NIC with so many queues, and no flow. `Err` says what it cannot do.
+    /// Creates a NIC with this many queues and without flows. Returns an error if it does not support the
+    /// settings.
     pub(super) fn new(knobs: &ReceiveKnobs, queues: u32) -> Result<Self, String> {
         let name = knobs.nic.to_string();
         let model = match knobs.nic.own() {
@@ -101,7 +102,7 @@ impl Steering {
         self.flows.push(Flow { observed, index: None, is_new: false, queue: 0 });
     }
 
-    /// A flow comes: it lies where the NIC puts it by itself.
+    /// Adds a flow on the queue that the NIC's default steering selects.
     pub(super) fn arrive(&mut self, flow: u32) {
         let flow = &mut self.flows[flow as usize];
         flow.is_new = true;
@@ -112,7 +113,7 @@ impl Steering {
         flow.queue = nic.queue_of(&flow.observed.tuple).0;
     }
 
-    /// The NIC is configured for all flows that came.
+    /// Configures the NIC for all flows that have arrived.
     pub(super) fn configure(&mut self) -> Result<(), String> {
         let Configured::Searched(search) = &mut self.nic else { return Ok(()) };
         let new: Vec<usize> = (0..self.flows.len()).filter(|flow| self.flows[*flow].is_new).collect();
@@ -131,7 +132,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Flows are gone. What of theirs is still under way goes where it went before.
+    /// Removes flows. Their packets in flight keep their queues.
     pub(super) fn leave(&mut self, flows: std::ops::Range<u32>) {
         for flow in flows {
             let flow = &mut self.flows[flow as usize];
@@ -156,7 +157,7 @@ impl Steering {
         }
     }
 
-    /// Flows that lie where the policy forbids it.
+    /// Returns the number of flows that violate the policy.
     pub(super) fn misplaced(&self) -> u64 {
         match &self.nic {
             Configured::Alone(_) => 0,

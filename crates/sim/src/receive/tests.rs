@@ -1,4 +1,4 @@
-//! The receive path against closed forms, and what must hold whatever the workload.
+//! Tests the receive path against closed forms, and its invariants for any workload.
 #![allow(clippy::unwrap_used)]
 
 use evenkeel_model::scenario::{ReceiveKnobs, ReceiveNic, ReceivePolicy, ServerKind, Supplied};
@@ -77,7 +77,7 @@ fn echo() -> Transaction {
     Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE)
 }
 
-/// Work of a client on a transaction, without what it sets.
+/// Returns a client's work on a transaction, without the value that it sets.
 fn client_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
     costs.handling(&transaction.request) + costs.handling(&transaction.response)
 }
@@ -95,7 +95,7 @@ fn memcached_queue_work(costs: &ReceiveCosts) -> f64 {
     0.9 * ask as f64 + 0.1 * set as f64
 }
 
-/// All that a lone request meets.
+/// Returns the latency of a lone request.
 fn unloaded(costs: &ReceiveCosts) -> Span {
     let echo = echo();
     let wires = echo.request.wire + echo.response.wire + 2 * costs.line_latency;
@@ -142,7 +142,7 @@ fn a_queue_cannot_do_more_than_its_thread() {
 #[test]
 fn the_line_is_a_limit_too() {
     let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE);
-    // Twenty queues could do twice what fits on the line.
+    // Twenty queues could serve twice the line rate.
     let simulation = run_echo(20, (0..100).map(|_| client(0, 1, 16)).collect());
     close(figures(&simulation, 0).0, SECOND as f64 / echo.request.wire as f64, 1e-3);
 }
@@ -257,7 +257,7 @@ fn new_flows_lie_where_the_hash_puts_them_until_the_nic_is_configured() {
         loads
     };
     (0..40).for_each(|flow| steering.arrive(flow));
-    // Of UDP the NIC hashes addresses only, and there are four.
+    // For UDP the NIC hashes only addresses, and there are four.
     assert!(loads(&steering, 0..40).iter().filter(|load| **load > 0).count() <= 4);
     steering.configure().unwrap();
     assert_eq!(loads(&steering, 0..40), [4; 10]);
@@ -272,7 +272,7 @@ fn new_flows_lie_where_the_hash_puts_them_until_the_nic_is_configured() {
     assert_eq!((steering.filters(), steering.misplaced()), (filters, 0));
 }
 
-/// Rings that are too short for what waits.
+/// Returns a simulation whose rings are too short for the backlog.
 fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
     let knobs = ReceiveKnobs { ring: 8, ..knobs(ReceivePolicy::Balance) };
     let setting = Setting { timeout, ..setting(&knobs, 1, ServerKind::Echo) };
@@ -284,7 +284,8 @@ fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
 
 #[test]
 fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
-    // Without a timeout no client asks again: what is left is what the ring, the thread and the others hold.
+    // Without a timeout clients do not retry: only the requests in the ring, the thread and the other stages
+    // remain.
     let never = overflowing(None);
     let account = never.account();
     assert_eq!((account.lost > 20, account.given_up), (true, 0), "{account:?}");
@@ -403,7 +404,7 @@ proptest! {
             let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
             prop_assert!(account.under_way <= most);
         }
-        // What was lost was made once, like everything else.
+        // A lost request also was created once.
         let lost = simulation.account().lost;
         prop_assert!(lost == 0 || most_waiting > u64::from(ring));
         let costs = ReceiveCosts::DRAGONET;
@@ -415,12 +416,12 @@ proptest! {
         let all: u64 = simulation.clients().map(|(_, counts, ..)| counts.iter().sum::<u64>()).sum();
         let work = costs.receive + costs.transmit;
         let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
-        // What waited for its client when the measurement began is read after that.
+        // Responses queued at their client when the measurement began are read afterwards.
         prop_assert!(all <= u64::from(queues) * (END.since(BEGIN) / work + 1) + most);
-        // Each queue has a thread of its own, and so has the application for it.
+        // Each queue has its own thread, and its own application thread.
         prop_assert!(simulation.busy_cores() <= 2.0 * f64::from(queues));
         simulation.run(END).unwrap();
-        // All have gone.
+        // All clients have left.
         prop_assert_eq!(simulation.account().under_way, 0);
         prop_assert_eq!(simulation.configuration().1, 0);
     }

@@ -12,12 +12,12 @@ use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Time, span_of};
 
-/// What a client observes in a second takes so much memory.
+/// Memory per client and second of observation, bytes.
 const SECOND_BYTES: u64 = 24;
 /// Most that all clients' seconds may take: repeats run several at a time, and are kept until the record is written.
 const MOST_SECONDS_BYTES: u64 = 1_000_000_000;
 
-/// An error if what the clients observe would take more memory than is sensible.
+/// Returns an error if the observations of the clients would use too much memory.
 fn check_seconds(clients: usize, measured: Nanoseconds) -> Result<(), String> {
     let seconds = measured.as_u64().div_ceil(1_000_000_000);
     let bytes = (clients as u64).saturating_mul(seconds).saturating_mul(SECOND_BYTES);
@@ -54,7 +54,7 @@ fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec
     clients
 }
 
-/// What a variant comes to, for the record; the reason where it cannot be simulated.
+/// Runs a variant and returns its record, or the reason why it cannot be simulated.
 pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests) -> Result<String, String> {
     let knobs = variant.receive().ok_or("it does not say how flows get their receive queues")?;
     if requests.clients_with(&variant.name).next().is_none() {

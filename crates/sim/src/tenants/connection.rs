@@ -1,5 +1,5 @@
-//! A TCP connection between two programs of the test bed: the send buffer with Nagle's algorithm and automatic
-//! corking, the congestion-controlled sender, and the receiver with what its program has not read yet.
+//! A TCP connection between two programs of the test bed: the send buffer with Nagle's algorithm and
+//! automatic corking, the congestion-controlled sender, and the receiver with its unread data.
 
 use crate::segment::{Segment, truesize};
 use crate::tcp::{Blocked, Receiver, ReceiverConfig, Sender, SenderConfig};
@@ -12,7 +12,7 @@ const LARGEST_SEND_BUFFER: u64 = 4 << 20;
 const SEND_BUFFER_PER_PACKET: u64 = 2 * (2048 + 256);
 /// Packets that it has room for at first (`TCP_INIT_CWND`).
 const INITIAL_PACKETS: u64 = 10;
-/// What a receiver takes in ahead of its program, bytes: half of the largest buffer (`tcp_rmem`).
+/// Unread bytes that a receiver accepts: half of the largest buffer (`tcp_rmem`).
 const RECEIVE_WINDOW: u64 = 3 << 20;
 
 /// One direction of a connection.
@@ -23,14 +23,14 @@ pub(super) struct Connection {
     mss: u64,
     /// Bytes of a segment that corking waits for (`size_goal`).
     goal: u64,
-    /// Small packets are sent at once (`TCP_NODELAY`).
+    /// Small packets are sent immediately (`TCP_NODELAY`).
     no_delay: bool,
     /// Written by the program, and given to the sender; the rest waits for a full packet or for room.
     written: u64,
     given: u64,
     /// End of the last small packet (`snd_sml`).
     small_end: u64,
-    /// It waits for a segment of its own to leave the host (`TSQ_THROTTLED` by `tcp_should_autocork`).
+    /// It waits for one of its segments to leave the host (`TSQ_THROTTLED` by `tcp_should_autocork`).
     corked: bool,
     /// Largest send buffer so far.
     buffer: u64,
@@ -42,13 +42,13 @@ pub(super) struct Connection {
     /// Program that writes, and program that reads.
     pub(super) writer: u32,
     pub(super) reader: u32,
-    /// The other direction, if there is data in it.
+    /// The opposite direction, if it carries data.
     pub(super) reverse: Option<u32>,
 }
 
 impl Connection {
     pub(super) fn new(config: &SenderConfig, flow: u32, hash: u32, no_delay: bool) -> Self {
-        // A program that answers at once has its acknowledgements sent with the answers.
+        // A program that responds immediately sends its acknowledgements with the responses.
         let quick_acks = if no_delay { 0 } else { ReceiverConfig::default().quick_acks };
         let receiver = ReceiverConfig { mss: config.mss, quick_acks, ..ReceiverConfig::default() };
         let goal = if config.tso {
@@ -86,7 +86,7 @@ impl Connection {
         self.reverse.is_some()
     }
 
-    /// The program takes no more than so many unsent bytes ahead (`TCP_NOTSENT_LOWAT`).
+    /// Limits the unsent bytes that the program writes (`TCP_NOTSENT_LOWAT`).
     pub(super) fn with_low_water(self, bytes: u64) -> Self {
         Self { low_water: bytes, ..self }
     }
@@ -119,7 +119,7 @@ impl Connection {
         self.receiver.delivered() - self.read
     }
 
-    /// Whether the receiver tells the sender that it has room again: half of the window is free that was full.
+    /// Returns whether the receiver sends a window update: the window was full, and half of it is free.
     pub(super) fn opens_window(&mut self) -> bool {
         let opens = self.window_full && self.readable() <= RECEIVE_WINDOW / 2;
         self.window_full &= !opens;
@@ -131,8 +131,8 @@ impl Connection {
         self.sender.set_buffer_full(waiting);
     }
 
-    /// What may be sent goes to the sender: whole packets, and a small one only if it may (Nagle's algorithm
-    /// in Minshall's form, `tcp_minshall_check`: one small packet unacknowledged at a time).
+    /// Passes data to the sender: whole packets, and a small one only if Nagle's algorithm in Minshall's form
+    /// allows it (`tcp_minshall_check`: one unacknowledged small packet at a time).
     fn give(&mut self) {
         let room = (self.read + RECEIVE_WINDOW).saturating_sub(self.given);
         let wanted = self.written - self.given;
@@ -183,7 +183,7 @@ impl Connection {
         std::mem::take(&mut self.corked) || throttled
     }
 
-    /// When a timer of the sender is due; `until` is what pacing said.
+    /// Returns the next deadline of the sender's timers; `until` is the deadline of pacing.
     pub(super) fn deadline(&self, until: Option<Time>) -> Time {
         self.sender.deadline().min(until.unwrap_or(Time::NEVER))
     }
@@ -203,7 +203,7 @@ mod tests {
         Connection::new(&config, 0, 1, no_delay)
     }
 
-    /// Payloads of what may be sent now.
+    /// Returns the payloads of the segments that may be sent now.
     fn sent(connection: &mut Connection) -> Vec<u32> {
         std::iter::from_fn(|| connection.next_segment(Time::ZERO).ok())
             .map(|segment| segment.payload)

@@ -1,4 +1,4 @@
-//! The sender's device: its qdiscs, and what is behind them; every count that is taken there.
+//! The sender's device: its qdiscs, the line behind them, and all counters.
 
 use evenkeel_model::qdisc::FilterRules;
 use evenkeel_model::units::Nanoseconds;
@@ -46,12 +46,12 @@ struct Count {
     backlog: u64,
 }
 
-/// What the device hands over.
+/// The result of a dequeue from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// A segment, from this queue.
     Segment(u32, Segment),
-    /// Nothing before this time, for this queue.
+    /// No segment of this queue before this time.
     Wait(u32, Time),
 }
 
@@ -60,12 +60,12 @@ pub(super) enum Offer {
 pub(super) struct Device {
     tree: Disciplines,
     qdiscs: Vec<Qdisc>,
-    /// What a segment of each flow costs, by queue: to enqueue, to dequeue.
+    /// Costs of a segment of each flow, by queue: enqueue, dequeue.
     costs: Vec<Vec<(Span, Span)>>,
     counts: Vec<Count>,
     before: (Vec<Count>, Vec<u64>),
     line: Option<Line>,
-    /// Queue whose turn it is at the line.
+    /// The line's next queue, round robin.
     turn: usize,
     bins: Bins,
     backlog: u64,
@@ -112,12 +112,12 @@ impl Device {
         self.qdiscs.len()
     }
 
-    /// What a segment of a flow costs to enqueue and to dequeue.
+    /// Returns the costs of a segment of a flow: enqueue and dequeue.
     pub(super) fn cost(&self, queue: u32, flow: u32) -> (Span, Span) {
         self.costs[queue as usize][flow as usize]
     }
 
-    /// Enqueues a segment; `dropped` gets what is dropped for it. How many pieces it was cut into.
+    /// Enqueues a segment; `dropped` receives the segments dropped for it. Returns the number of pieces.
     pub(super) fn enqueue(
         &mut self,
         now: Time,
@@ -157,7 +157,7 @@ impl Device {
         }
     }
 
-    /// What the device hands over now. Where there is a line, that is one segment at a time: see
+    /// Returns the next segments of the device. With a line, this is one segment at a time: see
     /// [`Self::line_free_at`].
     pub(super) fn next(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Option<Offer> {
         if self.line.as_ref().is_some_and(|line| line.sending.is_some()) {
@@ -222,7 +222,7 @@ impl Device {
         Time(end.0.saturating_sub(span))
     }
 
-    /// When the line has sent what it has, if there is one and it sends.
+    /// Returns when the line has sent its segment, if there is a line and it is busy.
     pub(super) fn line_free_at(&self) -> Option<Time> {
         self.line.as_ref().filter(|line| line.sending.is_some()).map(|line| line.free_at)
     }
@@ -239,7 +239,7 @@ impl Device {
         let number = now.since(self.bins.begin) / self.bins.length.max(1);
         let bin = if now < self.bins.begin { 0 } else { (number as usize).min(self.bins.count) };
         if now >= self.bins.begin {
-            // Nothing has changed since the last time: that was the backlog throughout.
+            // No change since the last sample: that was the backlog in all these bins.
             for least in line.least.iter_mut().take(bin + 1).skip(self.backlog_bin) {
                 *least = (*least).min(self.backlog);
             }
@@ -265,7 +265,7 @@ impl Device {
         self.tree.qdiscs.iter().map(of).collect()
     }
 
-    /// Every qdisc with what it did since the count began.
+    /// Returns every qdisc with its counters since counting began.
     pub(super) fn qdiscs(&self) -> Vec<RawQdisc> {
         let overlimits = self.overlimits();
         let rows = self.tree.qdiscs.iter().enumerate().map(|(index, qdisc)| {

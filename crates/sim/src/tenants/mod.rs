@@ -6,9 +6,9 @@
 //!        └───────────┴───────────┴────── processors of one machine ──────┴──────────────┴────────┘
 //! ```
 //!
-//! Both ends run on the same processors, as in the test bed's two namespaces: without a line they are what
-//! bounds the bandwidth. [`crate::costs`] has the processor time of their work.
-//! `docs/explanation/tenant-simulation.md` says what is modelled and what is not.
+//! Both ends run on the same processors, as in the test bed's two namespaces: without a line they limit the
+//! throughput. [`crate::costs`] has the costs of their work. `docs/explanation/tenant-simulation.md` lists
+//! what the model covers and omits.
 
 mod connection;
 mod device;
@@ -43,7 +43,7 @@ use crate::time::{MICROSECOND, SECOND, Span, Time, span_of};
 const STARTS_WITHIN: Span = 1000 * MICROSECOND;
 /// Round trip that TCP's handshake measures on a veth without load: the usual order.
 const HANDSHAKE_RTT: Span = 50 * MICROSECOND;
-/// Largest segment, bytes: the test bed's, where no qdisc counts one as more than `qfq` takes.
+/// Largest segment, bytes: the test bed's, so that no qdisc's segment length exceeds the limit of `qfq`.
 const LARGEST_SEGMENT: u32 = 61_440;
 
 /// The disciplines of a point at a rate; the reason where the simulator lacks something.
@@ -54,7 +54,7 @@ fn disciplines(scenario: &Scenario, point: &TenantPoint, rate: BitRate) -> Resul
     tree::build(&tree, &flow_keys(point), scenario.link.queues, mtu).map_err(|error| error.to_string())
 }
 
-/// What the simulator makes of a point.
+/// Simulates a point and returns its record.
 pub(crate) fn assess(
     scenario: &Scenario,
     variant: &Variant,
@@ -228,7 +228,7 @@ fn queue_bytes(simulation: &Simulation, series: &[observation::Bins]) -> Vec<Que
     queues
 }
 
-/// The bins in which a flow was never idle.
+/// Returns the bins in which a flow was never idle.
 fn busy_ranges(idle: &[bool]) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
     let mut first = None;

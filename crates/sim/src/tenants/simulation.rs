@@ -9,8 +9,8 @@
 //! | delayed acknowledgement | the receiver's timer of a connection |
 //! | start, on and off | a process begins to write, or stops |
 //!
-//! A processor that enqueues a segment runs the qdisc, too; a timer's soft interrupt runs on the processor that
-//! ran the qdisc last. What is handed over is taken in on the processor of the flow (receive packet steering).
+//! The processor that enqueues a segment also runs the qdisc; a timer's softirq runs on the last processor
+//! that ran the qdisc. The flow's processor receives the segment (receive packet steering).
 
 use evenkeel_model::scenario::OnOff;
 
@@ -31,7 +31,7 @@ use crate::time::{MICROSECOND, Span, Time};
 /// The effect of work on a processor when it is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
-    /// Nothing more.
+    /// No effect.
     Nothing,
     /// A segment has arrived, into which so many were merged.
     Receive(Segment, u32),
@@ -48,7 +48,7 @@ const PIECE_CALLS: u64 = 32;
 const GRO_BYTES: u32 = 65_536;
 
 events! {
-    /// What happens among tenants; the module's table has the details. A processor has the slot of its number.
+    /// Events of tenants; the module's table has the details. A processor's slot has its number.
     enum Event in Slots {
         Processor: processors,
         Watchdog: watchdogs,
@@ -66,7 +66,7 @@ pub(super) struct Simulation {
     processors: ProcessScheduler<Then>,
     pub(super) programs: Vec<Program>,
     pub(super) connections: Vec<Connection>,
-    /// Connections that go through the device; the others come back.
+    /// Connections through the device; the others are the reverse direction.
     forward: u32,
     pub(super) device: Device,
     /// Transmit queue of each connection.
@@ -80,7 +80,7 @@ pub(super) struct Simulation {
     scratch: Vec<Segment>,
 }
 
-/// The bins in which a connection had nothing to send for a while.
+/// The bins in which a connection was idle for some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Idleness {
     pub(super) bins: Vec<bool>,
@@ -127,7 +127,7 @@ impl Simulation {
         }
     }
 
-    /// Lets every program that begins by itself start, each at its own moment `within` this time.
+    /// Starts every program that is not started by data, each at a random time `within` this span.
     pub(super) fn start(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for number in 0..self.programs.len() {
@@ -164,7 +164,7 @@ impl Simulation {
         self.go_on(processor);
     }
 
-    /// A processor takes up what is next.
+    /// Starts the next work of a processor.
     fn go_on(&mut self, processor: Slot) {
         while let Some(done) = self.processors.go_on(self.engine.now, processor, &mut self.engine.calendar) {
             match done {
@@ -192,7 +192,7 @@ impl Simulation {
         }
     }
 
-    /// What an idle processor does before it runs a process.
+    /// Returns the work of an idle processor before it runs a process.
     fn wake_up(&self) -> Work<Then> {
         Work { cost: self.machine.wake_latency, account: Account::Idle, then: Then::Nothing }
     }
@@ -202,9 +202,9 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// Wakes a program, at the cost of a processor. Data wake their reader to run here; room in a buffer wakes
-    /// its writer to run anywhere (`sock_def_readable` says that it is synchronous, `sk_stream_write_space`
-    /// does not).
+    /// Wakes a program, at the cost of a processor. Data wakes its reader on this processor; free buffer
+    /// space wakes its writer on any processor (`sock_def_readable` is a synchronous wake-up,
+    /// `sk_stream_write_space` is not).
     fn wake(&mut self, processor: Slot, program: u32, by_data: bool) {
         if !std::mem::take(&mut self.programs[program as usize].waits) {
             return;
@@ -218,14 +218,15 @@ impl Simulation {
         self.processors.wake(self.engine.now, program, processor, latency, &mut self.engine.calendar);
     }
 
-    /// A processor for what has none of its own.
+    /// Returns a processor for work without a processor.
     fn processor_of(&self, connection: u32) -> Slot {
         self.runner[self.queues[connection as usize] as usize]
     }
 
     // ---- Programs -------------------------------------------------------------------------------
 
-    /// What a program does next; nothing if it waits. A bulk program first asks whether it has to.
+    /// Returns the next piece of a program; none if it waits. A bulk program first checks whether it must
+    /// wait.
     fn next_piece(&mut self, number: u32) -> Option<Piece> {
         let piece = self.work_of(number);
         let wait = self.machine.costs.wait;
@@ -239,7 +240,7 @@ impl Simulation {
         piece
     }
 
-    /// What a program has to do.
+    /// Returns the work of a program, if any.
     fn work_of(&mut self, number: u32) -> Option<Piece> {
         let costs = &self.machine.costs;
         let program = &mut self.programs[number as usize];
@@ -253,7 +254,7 @@ impl Simulation {
                     return None;
                 }
                 let room = connection.room();
-                // Short writes are taken together; a long one goes in pieces.
+                // Short writes are combined; a long one is split.
                 let (calls, bytes) = if program.left > 0 {
                     (0, program.left)
                 } else {
@@ -348,7 +349,7 @@ impl Simulation {
         }
     }
 
-    /// A program has written: what may go goes. The end of a write may be corked.
+    /// Handles a completed write: sends the allowed data. The end of a write may be corked.
     fn write(&mut self, processor: Slot, number: u32, bytes: u64, ended: bool) {
         self.note_busy(number);
         let connection = &mut self.connections[number as usize];
@@ -367,7 +368,7 @@ impl Simulation {
         }
     }
 
-    /// A program's own timer: it starts, or its time of sending begins or ends.
+    /// Handles a program's timer: its start, or the begin or end of a sending period.
     fn program_timer(&mut self, number: u32) {
         let event = Event::Program(number);
         let begin = self.bins.begin;
@@ -399,7 +400,7 @@ impl Simulation {
 
     // ---- The way of segments ----------------------------------------------------------------------
 
-    /// A connection sends what it may.
+    /// Sends all data that a connection may send.
     fn send(&mut self, processor: Slot, number: u32, account: Account) {
         let mut pacing = None;
         let mut sent = false;
@@ -431,7 +432,7 @@ impl Simulation {
     fn enqueue(&mut self, processor: Slot, number: u32, segment: Segment, account: Account) -> bool {
         let mut cost = self.machine.costs.segment;
         if number >= self.forward {
-            // The way back has no qdisc.
+            // The reverse direction has no qdisc.
             self.raise(processor, cost, account);
             self.arrive(segment);
             return true;
@@ -467,7 +468,7 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// What `skb->priority` makes of a connection: probes are interactive.
+    /// Returns the band of a connection's `skb->priority`: probes are interactive.
     fn band(&self, number: u32) -> u8 {
         let is_probe = self.connections[number as usize].is_probe();
         u8::from(!is_probe)
@@ -483,7 +484,7 @@ impl Simulation {
         }
     }
 
-    /// The device sends what it may.
+    /// Runs the device's qdiscs.
     fn run_device(&mut self, processor: Slot) {
         let mut dropped = std::mem::take(&mut self.scratch);
         loop {
@@ -517,7 +518,7 @@ impl Simulation {
         self.scratch = dropped;
     }
 
-    /// The line has sent a segment, and takes the next one.
+    /// Handles the end of a segment on the line, and sends the next one.
     fn line_done(&mut self) {
         let processor = self.runner.last().copied().unwrap_or(0);
         self.softirq(processor, self.machine.costs.timer, Then::Nothing);
@@ -537,8 +538,8 @@ impl Simulation {
         self.arrive(segment);
     }
 
-    /// A segment comes to the soft interrupt of its receiver, on the processor that receive packet steering gives
-    /// its flow. Where nothing merges packets, each of them comes by itself.
+    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering assigns to
+    /// its flow. Without GRO, each packet is raised individually.
     fn arrive(&mut self, segment: Segment) {
         let processor = self.receiver_of(segment.flow);
         if self.aggregation && self.merge(processor, &segment) {
@@ -560,7 +561,7 @@ impl Simulation {
         (flow + back) % self.machine.processors
     }
 
-    /// GRO: what waits for the same poll takes in the packets that follow it.
+    /// Merges a segment into one that waits for the same poll, if its packets follow it (GRO).
     fn merge(&mut self, processor: Slot, segment: &Segment) -> bool {
         let is_arrival = |work: &&mut Work<Then>| matches!(work.then, Then::Receive(..));
         let Some(work) = self.processors.waiting(processor).rev().find(is_arrival) else { return false };
@@ -621,7 +622,7 @@ impl Simulation {
             Reply::Unchanged => {}
         }
         if let Some(reverse) = self.connections[number as usize].reverse {
-            // What the other end has received is acknowledged along with this.
+            // The data also acknowledges the other direction.
             let receiver = &mut self.connections[reverse as usize].receiver;
             if receiver.deadline() != Time::NEVER {
                 let ack = receiver.acknowledgement();
@@ -662,7 +663,7 @@ impl Simulation {
         }
     }
 
-    /// Nothing is left to send, and the program writes nothing.
+    /// Marks a connection as idle if no data is left and the program does not write.
     fn note_if_idle(&mut self, number: u32) {
         let connection = &self.connections[number as usize];
         let writer = &self.programs[connection.writer as usize];
@@ -727,7 +728,7 @@ impl Handler for Simulation {
     }
 }
 
-/// Whether a segment goes on where the last one ended.
+/// Returns whether a segment continues the last one.
 fn follows(last: &Segment, segment: &Segment) -> bool {
     last.flow == segment.flow && last.sequence + u64::from(last.payload) == segment.sequence
 }

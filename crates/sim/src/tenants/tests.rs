@@ -113,7 +113,7 @@ fn the_same_seed_gives_the_same_and_another_one_not() {
     }
 }
 
-/// What flows sent, what the qdisc sent, and what left the line are the same bytes; and all fields are filled.
+/// The bytes of the flows, the qdisc and the line agree, and all fields are filled.
 #[test]
 fn bytes_are_conserved_in_every_setup() {
     for name in Catalogue::bundled().names() {
@@ -123,7 +123,7 @@ fn bytes_are_conserved_in_every_setup() {
         let of_line: u64 = line(&raw).bytes.iter().sum();
         let of_root = found.qdiscs[0].bytes;
         let of_flows: u64 = raw.flows.iter().flat_map(|flow| &flow.bytes).sum();
-        // The root counts what the line begins, and probes are no bulk flows.
+        // The root counts segments that the line has begun, and also probes.
         assert!(of_root.abs_diff(of_line) <= 65_000, "{name}: {of_root} {of_line}");
         let probes = of_line - of_flows;
         assert!(of_flows <= of_line && probes < of_line / 20, "{name}: {of_flows} of {of_line}");
@@ -231,7 +231,7 @@ fn the_processors_bound_what_no_line_does() {
     let (one, u32_rules) = (of_rules(Classifier::U32, 1), of_rules(Classifier::U32, 1000));
     let bpf_rules = of_rules(Classifier::Bpf, 1000);
     assert!(u32_rules < 0.97 * one && bpf_rules < 0.8 * u32_rules, "{one} {u32_rules} {bpf_rules}");
-    // Without offloads each packet is dear; what merges them helps the receiver.
+    // Without offloads each packet is expensive; aggregation reduces the receiver's work.
     let without = |aggregation| {
         let offloads = Offloads { segmentation: false, aggregation };
         rate(&TenantPoint { offloads, ..point("pfifo", &[bulk(1, 65_536)]) })
@@ -258,7 +258,7 @@ fn what_the_simulator_lacks_is_refused_with_its_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the point is: it ends, no client sends more than the line carries, and all that was received left.
+    /// For any point: the run ends, no client exceeds the line rate, and all received data was sent.
     #[test]
     fn any_point_ends_and_adds_up(
         setup in 0usize..20,

@@ -13,17 +13,17 @@ use crate::time::Time;
 /// `TC_PRIO_INTERACTIVE`, which the type of service `lowdelay` becomes.
 const INTERACTIVE: u8 = 6;
 
-/// Unsent bytes from which on a source that is silent at times takes no more, as on the test bed.
+/// Limit of unsent bytes for a source that pauses, as on the test bed.
 const LOW_WATER_BYTES: u64 = 128 << 10;
 
-/// What a program does.
+/// The behaviour of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// Writes so many bytes at a time.
     Client { connection: u32, length: u64, on_off: Option<OnOff> },
     /// Reads so many bytes at a time.
     Server { connection: u32, length: u64 },
-    /// Writes and reads messages in turn; the first one of the two begins, and measures.
+    /// Writes and reads messages in turn; the `first` of the two starts and measures.
     Probe { inward: u32, outward: u32, message: u64, first: bool },
 }
 
@@ -32,11 +32,11 @@ pub(super) enum Role {
 pub(super) struct Program {
     pub(super) name: String,
     pub(super) role: Role,
-    /// It has started, if it begins by itself.
+    /// It has started, if data does not start it.
     pub(super) started: bool,
     /// Its time of sending, where it has such.
     pub(super) is_on: bool,
-    /// It has asked whether it has to wait.
+    /// It has checked whether it must wait.
     pub(super) asked_to_wait: bool,
     /// It waits for data, room or its time.
     pub(super) waits: bool,
@@ -48,7 +48,7 @@ pub(super) struct Program {
     pub(super) asked: Time,
     /// Half round trips in the measured time, µs.
     pub(super) samples: Vec<f64>,
-    /// The processor on which it stays, if it does.
+    /// The processor to which it is pinned, if any.
     pub(super) home: Option<Slot>,
 }
 
@@ -64,7 +64,7 @@ impl Program {
             started: false,
             is_on: false,
             asked_to_wait: false,
-            // Nothing has happened yet that they could have missed.
+            // No event has happened that they could have missed.
             waits: true,
             piece: 0,
             left,
@@ -75,7 +75,7 @@ impl Program {
         }
     }
 
-    /// Whether it begins by itself.
+    /// Returns whether it starts without data.
     pub(super) fn starts(&self) -> bool {
         matches!(self.role, Role::Client { .. } | Role::Probe { first: true, .. })
     }

@@ -1,4 +1,4 @@
-//! Every byte that TCP sends is somewhere, and a queue weighs what its flows do.
+//! Every byte that TCP sends is accounted for, and a queue's weight is that of its flows.
 
 use evenkeel_sim::host::{Account, Simulation};
 use evenkeel_sim::parameters::Parameters;
@@ -13,7 +13,7 @@ use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios, simulat
 /// Headers of a packet as bins count them, bytes.
 const HEADERS: u64 = 66;
 
-/// Holds every flow's account, and the queues' weights, against what they have to add up to.
+/// Checks every flow's account and the queues' weights.
 pub fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Account>, TestCaseError> {
     let accounts = simulation.accounts();
     let no_drops = accounts.iter().all(|account| account.dropped == 0);
@@ -44,7 +44,7 @@ pub fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Accou
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whenever it is stopped.
+    /// Holds at any stopping time.
     #[test]
     fn bytes_are_conserved(
         settings in scenarios(),
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// Transfers end, whatever is dropped on the way, and leave nothing behind.
+    /// Transfers end after any drops, and all queues are empty.
     #[test]
     fn transfers_end(
         settings in scenarios(),
@@ -146,8 +146,8 @@ fn a_drop_lets_a_flow_go_on_that_small_queues_hold_back() {
     assert!(accounts.iter().all(|account| account.unfinished == 0));
 }
 
-/// Flows that change their queue still arrive in order. The line is so long that their windows do not
-/// fill it: they wait for acknowledgements with nothing below TCP, and then choose a queue again.
+/// Flows that change their queue still arrive in order. The line is so long that their windows do not fill
+/// it: they wait for acknowledgements without data below TCP, and then pick a queue again.
 #[test]
 fn queues_are_changed_without_reordering() {
     let settings = Settings {

@@ -7,7 +7,7 @@ use evenkeel_sim::time::{MILLISECOND, Time};
 
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, simulation};
 
-/// Everything that can be seen of a run: accounts, bins, latencies.
+/// The observable outcome of a run: accounts, bins, latencies.
 type Run = (Vec<Account>, Vec<Vec<u64>>, Vec<f64>);
 
 fn run(seed: u64) -> Run {

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use crate::random::{bulk, repeat, shuffle};
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios};
 
-/// Runs both and compares accounts, bins and latencies. Bins are so short that most runs of packets lie
-/// in several of them.
+/// Runs both and compares accounts, bins and latencies. Bins are so short that most trains of packets span
+/// several of them.
 fn compare(settings: &Settings, profile: Profile, seed: u64, end: Time) -> Result<(), TestCaseError> {
     let run = |exact| {
         let settings = Settings { exact, ..settings.clone() };
@@ -63,7 +63,7 @@ proptest! {
         compare(&settings, profile, seed, Time(end_us * MICROSECOND))?;
     }
 
-    /// Packets that divide a turn's credit are sent several at a time.
+    /// Several packets are sent at a time if their size divides a turn's credit.
     #[test]
     fn it_gives_the_same_result_with_several_packets_a_turn(
         seed in any::<u64>(),

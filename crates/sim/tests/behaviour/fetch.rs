@@ -18,7 +18,7 @@ fn group(count: u32, sizes: &[u64], timed: bool) -> ClientGroup {
     ClientGroup { count, sizes, timed, priority: 0 }
 }
 
-/// These clients on a host whose interrupts and programs do not share processors.
+/// Returns settings with these clients on a host whose interrupts and programs do not share processors.
 fn fetching(clients: Vec<ClientGroup>) -> Settings {
     let flows = clients.iter().map(|group| group.count).sum();
     Settings { processors: 8, flows, clients, ..base() }
@@ -41,12 +41,12 @@ fn fetched_by(settings: &Settings, parameters: Parameters, seed: u64, until: Tim
 fn a_value_of_one_packet_takes_what_its_stations_take() {
     let settings = fetching(vec![group(1, &[1448], true)]);
     let parameters = Parameters::default();
-    // The request's way, the server's program, a frame of 1538 bytes at 1 Gbit/s, and its way; the clients'
-    // clock is behind by one of the two ways. Nothing else is under way, so no interrupt is held back.
+    // The request's latency, the server's program, a frame of 1538 bytes at 1 Gbit/s, and its latency; the
+    // clients' clock is behind by one latency. No other packet is in flight, so no interrupt is moderated.
     let expected = 2 * parameters.line_latency + parameters.application_latency + 12_304 * NANOSECOND;
     let fetched = fetched_by(&settings, parameters, 1, Time(10 * MILLISECOND));
     assert_eq!(fetched.len() as u64, (10 * MILLISECOND - 70 * MICROSECOND) / expected);
-    // The first request comes within the interrupt interval that begins with the simulation.
+    // The first request arrives within the interrupt interval that begins with the simulation.
     for &value in &fetched[1..] {
         assert_eq!(value, Fetched { client: 0, bytes: 1448, took: expected });
     }
@@ -110,7 +110,7 @@ fn an_idle_connection_chooses_its_queue_anew() {
             simulation.run(Time(step * 50 * MICROSECOND)).unwrap();
             let accounts = simulation.accounts();
             for (used, account) in used.iter_mut().zip(&accounts) {
-                // What is below TCP weighs on the queue, and nothing else does.
+                // The queue's weight counts exactly the data below TCP.
                 assert_eq!(account.weight, u32::from(account.memory_counted > 0));
                 idle += 1 - account.weight;
                 if account.sent > 0 {
@@ -156,7 +156,7 @@ fn clients_and_flows_are_the_same_number() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// No value waits for a timer of TCP where nothing is lost, and every byte is accounted for.
+    /// Without loss, no value waits for a TCP timer, and every byte is accounted for.
     #[test]
     fn values_of_any_size_arrive(
         sizes in prop::collection::vec(1_u64..200_000, 1..6),

@@ -47,8 +47,7 @@ proptest! {
         prop_assert!((bytes + 24 * sent) as f64 <= most * 1.000_001, "{} + 24 * {} > {}", bytes, sent, most);
     }
 
-    /// A shuffle ends with everything delivered; or, where the switch is too small for packets to get
-    /// through, with an error that says so.
+    /// A shuffle delivers all data, or ends with an error if the switch is too small for any packet.
     #[test]
     fn shuffles_end(scenario in shuffle(), profile in profiles(), seed in any::<u64>()) {
         let bytes = scenario.workload.shuffled_bytes().unwrap().bytes();
@@ -58,7 +57,7 @@ proptest! {
                 let hosts = scenario.hosts.count as usize;
                 prop_assert_eq!(raw.flows.len(), hosts * (hosts - 1));
                 prop_assert!(raw.flows.iter().all(|flow| flow.payload_bytes == bytes));
-                // What a queue has sent is the flows' bytes with headers, and what was sent again.
+                // A queue's sent bytes are the flows' bytes with headers and retransmissions.
                 let sent: u64 = raw.queues.iter().map(|queue| queue.bytes).sum();
                 let least: u64 = raw.flows.iter().map(|flow| flow.payload_bytes + 66).sum();
                 prop_assert!(sent >= least, "{} < {}", sent, least);

@@ -1,4 +1,4 @@
-//! Runs whose figures are kept.
+//! Golden runs: compares their figures with stored ones.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -159,7 +159,7 @@ fn a_line_without_a_rate_carries_nothing() {
     assert_eq!(simulation.observation().packets, 0);
 }
 
-/// Standing still with everything done is no mistake.
+/// An idle simulation with all transfers done is no error.
 #[test]
 fn an_empty_simulation_runs_to_its_end() -> Result<(), SimulationError> {
     for flows in [0, 3] {

@@ -29,7 +29,7 @@ const LAYERS: &[&str] = &[
     "world",
 ];
 
-/// The layers that a source of `module` uses above its own. What follows `#[cfg(test)]` may use any.
+/// Returns the upper layers that a source of `module` uses. Code after `#[cfg(test)]` may use any.
 fn upward(layers: &[&str], module: &str, source: &str) -> BTreeSet<String> {
     let own = layers.iter().position(|layer| *layer == module);
     let code = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the whole simulation does, seen from outside.
+//! Black-box tests of the whole simulation.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Priorities of data-centre bridging: each has queues of its own, which its flows never leave.
+//! Priorities of data-centre bridging: each has its own queues, which its flows never leave.
 
 use evenkeel_model::scenario::ClientGroup;
 use evenkeel_model::units::ByteSize;
@@ -61,7 +61,7 @@ fn priorities_that_do_not_fit_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever chooses the queue; the simulation itself asserts it for every segment, too.
+    /// Holds for every queue policy; the simulation also asserts it for every segment.
     #[test]
     fn a_flow_never_leaves_its_pool(
         own in prop::collection::vec(1_u32..4, 1..4),

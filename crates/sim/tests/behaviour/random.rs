@@ -141,8 +141,8 @@ congestion-control = "{control}"
     }
 }
 
-/// Time in which a line carries about so many full packets, between 20 µs and 1000 s; nanoseconds. On the
-/// slowest lines, nothing happens for most of it but timeouts.
+/// Returns the time in which a line carries about this many full packets, between 20 µs and 1000 s;
+/// nanoseconds. On the slowest lines, most of this time has only timeouts.
 pub fn time_of_packets(scenario: &Scenario, packets: u64) -> u64 {
     let bits = packets * (scenario.link.mtu.bytes() + 38) * 8;
     let nanoseconds = u128::from(bits) * 1_000_000_000 / u128::from(scenario.link.rate.bits_per_second());
@@ -159,7 +159,7 @@ impl Observer for Unobserved {
     }
 }
 
-/// A repeat of the scenario's only variant, for about so many packets if it is a bulk one.
+/// Returns a repeat of the scenario's only variant, with about this many packets if it is a bulk one.
 pub fn repeat(
     scenario: &Scenario,
     profile: Profile,

@@ -56,8 +56,8 @@ fn two_flows_on_different_queues_share_evenly() {
     assert_near(flows[0].0, flows[1].0, 0.01);
 }
 
-/// A slow line, so that windows are soon larger than what the ring holds, and no small queues, so that
-/// every flow always has something in the qdisc: otherwise it would not be the qdisc that decides.
+/// Returns settings with a slow line, so that windows soon exceed the ring. Small queues are off, so that
+/// every flow always has data in the qdisc and the qdisc determines the shares.
 fn slow() -> Settings {
     Settings {
         rate: GIGABIT / 10,
@@ -69,7 +69,7 @@ fn slow() -> Settings {
     }
 }
 
-/// Three flows hashed to two queues, two of them to the same; the lone one comes first.
+/// Three flows hashed to two queues, two of them to the same one; the lone one is the first.
 fn two_against_one(settings: &Settings) -> [f64; 3] {
     let shared = (1..100).find_map(|seed| {
         let mut simulation = started(settings, seed);
@@ -103,9 +103,9 @@ fn with_queue_weights_two_flows_get_twice_as_much_as_one() {
     assert_near(first, second, 0.03);
 }
 
-/// A packet takes 12.304 µs at 1 Gbit/s, its acknowledgement comes after both ways of 2 µs, and at
-/// neither end has there been an interrupt within its interval: done at once. Before that, the
-/// receiver's first interrupt waits for its interval of 50 µs to end.
+/// A packet takes 12.304 µs at 1 Gbit/s, and its acknowledgement arrives after two latencies of 2 µs. At
+/// neither end was there an interrupt within the interval, so both interrupts are immediate. Before that, the
+/// receiver's first interrupt waits for the end of its 50 µs interval.
 #[test]
 fn a_packet_alone_is_acknowledged_without_delay() {
     let settings = Settings { flows: 1, ..base() };
@@ -128,8 +128,8 @@ fn a_packet_alone_is_acknowledged_without_delay() {
     }
 }
 
-/// 64 bytes of payload are 154 on the wire, 1.232 µs at 1 Gbit/s. Half a round trip is half of that,
-/// one way of 2 µs, and 40 µs in an application. It takes longer than the interval between interrupts.
+/// 64 bytes of payload are 154 on the wire, 1.232 µs at 1 Gbit/s. Half a round trip is half of that, one
+/// latency of 2 µs, and 40 µs in an application. It exceeds the interrupt interval.
 #[test]
 fn a_probe_alone_measures_the_latencies_of_line_and_applications() {
     let settings = Settings { flows: 0, probe_bytes: Some(64), ..base() };

@@ -50,7 +50,7 @@ fn share(raw: &RawRepeat) -> f64 {
     (RATE / 8 * SECONDS) as f64 / busy as f64
 }
 
-/// Busy queues are served alike, whatever flows they have; the line is full, and nothing is lost.
+/// Busy queues get equal service for any number of flows; the line is full, and no packet is lost.
 #[test]
 fn queues_share_the_line_evenly() {
     for (variant, seed) in [("dqa", 1), ("cmax", 1), ("cmax", 2), ("single-queue", 1)] {
@@ -58,7 +58,7 @@ fn queues_share_the_line_evenly() {
         assert_eq!(raw.queues.iter().map(|queue| queue.flows).sum::<u32>(), 12);
         for queue in raw.queues.iter().filter(|queue| queue.flows > 0) {
             let found = queue.bytes as f64 / share(&raw);
-            // A lone flow may have nothing ready now and then.
+            // A lone flow sometimes has no segment ready.
             assert!((0.97..1.03).contains(&found), "{variant}: {:?}", raw.queues);
         }
         // Tokens count frames without preamble and gap: 1448 bytes of payload in 1514.

@@ -19,6 +19,7 @@ pub enum TopologyError {
         /// Its number.
         link: usize,
     },
+    /// Two hosts are not connected.
     #[error("no path leads from host {from} to host {to}")]
     Unreachable {
         /// Source.
@@ -104,6 +105,7 @@ pub enum SimError {
         variant: String,
         /// Seed of the repeat.
         seed: u64,
+        /// The error of the simulation.
         source: SimulationError,
     },
     /// The user interrupted the run.

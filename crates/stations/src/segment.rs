@@ -1,4 +1,4 @@
-//! What TCP hands to the device: a GSO segment, which the NIC cuts into packets.
+//! A GSO segment that TCP passes to the device and the NIC splits into packets.
 
 use evenkeel_model::units::ByteSize;
 
@@ -6,8 +6,8 @@ use crate::time::Time;
 
 /// Headers of a TCP packet with timestamps over IPv4 and Ethernet, bytes (`skb->len` counts them).
 pub const HEADER_BYTES: u32 = 14 + 20 + 32;
-/// What a packet takes on the wire besides `skb->len`, bytes: preamble and start 8, frame check 4, gap
-/// between frames 12 (IEEE 802.3, clauses 3 and 4).
+/// Bytes of a packet on the wire besides `skb->len`: preamble and start 8, frame check 4, gap between frames
+/// 12 (IEEE 802.3, clauses 3 and 4).
 pub const FRAMING_BYTES: u32 = 24;
 /// Smallest frame without its check, bytes: shorter ones are padded.
 pub const SMALLEST_FRAME_BYTES: u32 = 60;
@@ -38,7 +38,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Packets that it is cut into; 1 at least.
+    /// Returns the number of its packets; at least 1.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         if self.payload <= self.mss { 1 } else { self.payload.div_ceil(self.mss) }
@@ -50,14 +50,14 @@ impl Segment {
         self.payload + HEADER_BYTES
     }
 
-    /// Frames of all packets, without framing: `skb->len` and the headers of the further packets. This
-    /// is what byte queue limits, qdisc statistics and the meter count.
+    /// Returns the frames of all packets, without framing: `skb->len` and the headers of the further packets.
+    /// BQL, qdisc statistics and the meter count these bytes.
     #[must_use]
     pub const fn frame_bytes(&self) -> u32 {
         self.payload + self.packets() * HEADER_BYTES
     }
 
-    /// Packet `index`, from 0, by itself.
+    /// Returns packet `index`, from 0.
     #[must_use]
     pub const fn packet(&self, index: u32) -> Self {
         let sequence = self.sequence + index as u64 * self.mss as u64;
@@ -95,7 +95,7 @@ pub fn mss_of(mtu: ByteSize) -> u32 {
     u32::try_from(mtu.bytes()).unwrap_or(u32::MAX).saturating_sub(HEADER_BYTES - 14).max(1)
 }
 
-/// What a packet with this much payload takes on the wire, framing included, bytes.
+/// Returns the wire bytes of a packet with this payload, framing included.
 #[must_use]
 pub const fn wire_bytes(payload: u32) -> u32 {
     let frame = payload + HEADER_BYTES;

@@ -1,5 +1,5 @@
-//! Simulated time: whole picoseconds, so that a byte's time on the wire is a whole number at every
-//! line rate in use (20 ps at 400 Gbit/s), and two runs never differ by rounding.
+//! Simulated time: whole picoseconds, so that a byte takes a whole number at every line rate in use (20 ps at
+//! 400 Gbit/s), and rounding never makes two runs differ.
 
 use evenkeel_model::units::Nanoseconds;
 

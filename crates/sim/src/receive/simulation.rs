@@ -180,6 +180,7 @@ pub struct Setting<'s> {
     pub queues: u32,
     /// Rate of the server's line.
     pub rate: BitRate,
+    /// Kind of the server.
     pub server: ServerKind,
     /// Requests that set a value, per cent.
     pub set_percent: u32,

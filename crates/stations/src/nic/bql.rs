@@ -1,8 +1,8 @@
-//! Byte queue limits: how many bytes the stack lets into a transmit ring.
+//! Byte queue limits: bound the bytes that the stack enqueues to a transmit ring.
 //!
 //! The stack reports what it enqueues (`netdev_tx_sent_queue`) and what the driver has completed
-//! (`netdev_tx_completed_queue`, both include/linux/netdevice.h). A queue is stopped only once it has
-//! gone over its limit, so that it may exceed it by one segment less a byte.
+//! (`netdev_tx_completed_queue`, both include/linux/netdevice.h). A queue is stopped only after it exceeds
+//! its limit, so the excess is less than one segment.
 
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
@@ -22,7 +22,7 @@ impl ByteQueueLimit {
         Self::Dynamic(Dql::new(config))
     }
 
-    /// The stack may hand over a segment: the queue has not gone over its limit.
+    /// Returns whether the stack may enqueue a segment: the queue does not exceed its limit.
     #[must_use]
     #[inline]
     pub const fn may_enqueue(&self) -> bool {
@@ -51,7 +51,7 @@ impl ByteQueueLimit {
     }
 }
 
-/// What can be set of a [`Dql`], in sysfs for the first three.
+/// Settings of a [`Dql`]; the first three are in sysfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DqlConfig {
     /// `limit_min`, bytes.
@@ -91,7 +91,7 @@ pub struct Dql {
     completed: u64,
     /// The queue is available while `queued` is not beyond this (`adj_limit`).
     available_to: u64,
-    /// What was queued last, bytes (`last_obj_cnt`).
+    /// Bytes of the last enqueue (`last_obj_cnt`).
     last_segment: u64,
     previous: Round,
     /// Least slack since `slack_since` (`lowest_slack`, `slack_start_time`).
@@ -99,7 +99,7 @@ pub struct Dql {
     slack_since_jiffies: u64,
 }
 
-/// What a completion round leaves to the next.
+/// State that one completion round passes to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// How far the queue was over the limit, bytes (`prev_ovlimit`).
@@ -139,7 +139,7 @@ impl Dql {
         self.queued - self.completed
     }
 
-    /// The queue has not gone over its limit (`dql_avail`).
+    /// Returns whether the queue is within its limit (`dql_avail`).
     #[must_use]
     #[inline]
     pub const fn may_enqueue(&self) -> bool {
@@ -153,8 +153,8 @@ impl Dql {
         self.queued += bytes;
     }
 
-    /// A completion round found that this many bytes have left (`dql_completed`). They have been queued
-    /// before; a round without any changes nothing, as in `netdev_tx_completed_queue`.
+    /// Handles a completion round that found this many bytes sent (`dql_completed`). They have been queued
+    /// before; an empty round has no effect, as in `netdev_tx_completed_queue`.
     pub fn completed(&mut self, bytes: u64, now: Time) {
         if bytes == 0 {
             return;
@@ -169,13 +169,13 @@ impl Dql {
         let over_limit = in_flight.saturating_sub(self.limit);
         let jiffies = now.0 / self.config.jiffy.max(1);
 
-        // All that had been queued at the previous round has left. Also where nothing queued later has: it may
-        // have been queued only after the ring had run empty (`AFTER_EQ`, since Linux 3.5).
+        // All bytes queued at the previous round have been sent. This is also true if no later byte has been
+        // sent: it may have been queued only after the ring became empty (`AFTER_EQ`, since Linux 3.5).
         let previous_left = completed >= self.previous.queued;
         // The limit held segments back, and the ring ran empty or may have done so for a while.
         let starved = (over_limit > 0 && left == 0) || (self.previous.over_limit > 0 && previous_left);
-        // Something was in the ring all the time: what completes had been there at the previous round, and
-        // more. (The kernel also asks whether that one left anything, which follows from it.)
+        // The ring was never empty: the completed bytes include all of the previous round's, and more. (The
+        // kernel also checks whether that round left bytes, which follows.)
         let busy = left > 0 && !previous_left;
         let mut limit = self.limit;
         if starved {
@@ -191,7 +191,7 @@ impl Dql {
         limit = limit.min(self.config.largest_limit).max(self.config.smallest_limit);
 
         self.previous = Round {
-            // Whether it was over the limit says nothing about the new one.
+            // An excess over the old limit does not apply to the new one.
             over_limit: if limit == self.limit { over_limit } else { 0 },
             queued: self.queued,
             last_segment: self.last_segment,
@@ -203,8 +203,9 @@ impl Dql {
 
     /// Bytes of the limit that this round, which completed `bytes`, would not have needed.
     ///
-    /// Twice what a round completes is enough. And where the limit was exceeded, that part of the last
-    /// segment which lay within it was not needed either: without it the segment had been let in too.
+    /// Returns the slack: the limit beyond twice the bytes that a round completes. If the last segment
+    /// exceeded the limit, its part within the limit is slack too: without that part, the queue would have
+    /// accepted the segment too.
     fn slack(&self, bytes: u64) -> u64 {
         let Round { over_limit, last_segment, .. } = self.previous;
         let beyond_twice = (self.limit + over_limit).saturating_sub(2 * bytes);
@@ -248,7 +249,7 @@ mod tests {
         assert!(queue.may_enqueue());
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
-        // Over the limit of 0, and empty: grows by what passed through, 1514.
+        // Over the limit of 0, and empty: grows by the completed bytes, 1514.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 1_514);
 
@@ -265,17 +266,17 @@ mod tests {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
         }
-        // Over the limit by 1514, but not empty, and not over it in the previous round: stays.
+        // Over the limit by 1514, but not empty, and not over it in the previous round: no change.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 4_542);
         assert!(queue.may_enqueue());
-        // Over the limit by 1514 in the previous round, and all that was queued then has left: the ring may have
-        // been empty before the next was queued. 4542 + 0 + 1514.
+        // Over the limit by 1514 in the previous round, and all bytes queued then have been sent: the ring
+        // may have been empty before the next enqueue. 4542 + 0 + 1514.
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
         queue.completed(4_542, START);
         assert_eq!(queue.limit(), 6_056);
-        // 1514 remain, which were queued since; of 6056 more 1514 lie beyond the limit.
+        // 1514 remain, which were queued since; of 6056 more, 1514 exceed the limit.
         for available in [true, true, true, false] {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
@@ -283,7 +284,7 @@ mod tests {
         // The limit has just changed: the previous round was not over it.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 6_056);
-        // One more, then all leave, of which that one was queued since: 6056 + 1514 + 1514.
+        // One more, then all complete; that one was queued since: 6056 + 1514 + 1514.
         queue.queued(1_514);
         queue.completed(7_570, START);
         assert_eq!(queue.limit(), 9_084);
@@ -300,7 +301,7 @@ mod tests {
             queue.queued(1_000);
         }
         assert!(!queue.may_enqueue());
-        // Nothing was left over by the previous round: no slack is measured.
+        // The previous round left no bytes, so there is no slack to measure.
         queue.completed(1_000, START);
         // Slack: 10 000 + 1000 over the limit - 2 * 1000 = 9000.
         queue.queued(1_000);
@@ -309,7 +310,7 @@ mod tests {
         queue.queued(1_000);
         queue.completed(3_000, Time(SECOND));
         assert_eq!(queue.limit(), 10_000);
-        // 10 000 + 1000 - 2 * 2000 = 7000 is not less; 5000 goes.
+        // 10 000 + 1000 - 2 * 2000 = 7000 is not less; the slack stays 5000.
         queue.queued(1_000);
         queue.queued(1_000);
         queue.completed(2_000, Time(SECOND + 4 * MILLISECOND));
@@ -328,7 +329,7 @@ mod tests {
         let mut queue = dql();
         queue.queued(10_000);
         queue.completed(10_000, START);
-        // 2000 of the second 8000 lie within the limit, 6000 beyond it.
+        // 2000 of the second 8000 are within the limit, 6000 exceed it.
         queue.queued(8_000);
         queue.queued(8_000);
         queue.completed(1_000, START);
@@ -360,7 +361,7 @@ mod tests {
         // 10 000 - 2 * 4000 = 2000 would be slack. But the ring was empty at the previous round,
         queue.completed(4_000, Time(2 * SECOND));
         assert_eq!(queue.limit(), 10_000);
-        // and here it is empty now.
+        // The queue is empty here.
         queue.completed(4_000, Time(4 * SECOND));
         assert_eq!(queue.limit(), 10_000);
     }

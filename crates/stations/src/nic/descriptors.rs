@@ -4,10 +4,11 @@ use crate::segment::Segment;
 
 /// Most data that one descriptor describes, bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
 const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
-/// What the worst segment needs (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, which is 17 by default, and 4.
+/// Descriptors of the worst segment (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, which is 17 by default, plus
+/// 4.
 const WORST_CASE_DESCRIPTORS: u32 = 17 + 4;
 
-/// What the worst segment of up to so many bytes needs: as ixgbe has it up to 64 KiB, which is its own
+/// Returns the descriptors of the worst segment of up to this many bytes: as in ixgbe up to 64 KiB, its
 /// limit, and more beyond.
 const fn worst_case(largest_segment: u32) -> u32 {
     let needed = 2 + largest_segment.div_ceil(DATA_PER_DESCRIPTOR_BYTES);
@@ -20,27 +21,27 @@ pub const fn least_descriptors(largest_segment: u32) -> u32 {
     2 * worst_case(largest_segment) + 1
 }
 
-/// Descriptors that a segment takes: the context (checksum, TSO), the headers, and the payload in pieces
+/// Returns the descriptors of a segment: the context (checksum, TSO), the headers, and the payload in pieces
 /// of 16 KiB.
 ///
-/// `ixgbe_tx_map` counts page fragments separately. A full segment of TCP is in two or three fragments
-/// of up to 32 KiB, so that this is one or two less than it takes at worst.
+/// `ixgbe_tx_map` counts page fragments separately. A full TCP segment has two or three fragments of up to 32
+/// KiB, so this count is one or two below the worst case.
 #[must_use]
 pub const fn descriptors_of(segment: &Segment) -> u32 {
     2 + segment.payload.div_ceil(DATA_PER_DESCRIPTOR_BYTES)
 }
 
-/// The free descriptors of one ring, and whether the driver has stopped the queue for want of them.
+/// The free descriptors of one ring, and whether the driver has stopped the queue because there were too few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpace {
     free: u32,
-    /// What the worst segment needs.
+    /// Descriptors of the worst segment.
     worst_case: u32,
     stopped: bool,
 }
 
 impl RingSpace {
-    /// An empty ring for segments of up to `largest_segment` bytes. One of its descriptors always stays
+    /// Creates an empty ring for segments of up to `largest_segment` bytes. One of its descriptors is always
     /// unused (`ixgbe_desc_unused`, ixgbe.h).
     #[must_use]
     pub const fn new(descriptors: u32, largest_segment: u32) -> Self {
@@ -124,7 +125,7 @@ mod tests {
             }
             takes
         });
-        // Fifteen leave one descriptor; with 67 it still sleeps, with 69 it is woken.
+        // Fifteen leave one descriptor; with 67 the queue is still stopped, with 69 it is woken.
         assert_eq!((taken.count(), space.free()), (15, 1));
         space.completed(66);
         assert!(!space.may_enqueue());

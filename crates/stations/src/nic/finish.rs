@@ -1,11 +1,11 @@
 //! When segments will have left, as far as that can be known now.
 //!
-//! Neither service depends on time, only on turns, and what a ring sends in its next n turns depends on
-//! that ring alone. So the finish of a head follows from the number of turns that it needs: all rings
-//! before it in line have as many, all behind it one less.
+//! Both services depend only on turns, not on time, and the bytes of a ring's next n turns depend on that
+//! ring alone. So the finish of a head follows from its number of turns: all rings before it in line have the
+//! same number, all behind it one less.
 //!
-//! Turns count from the NIC's position on. In steady rounds that is their begin, and what a ring has sent since
-//! counts, too.
+//! Turns count from the NIC's position. In steady rounds that is the begin of the rounds, and bytes sent
+//! since are included.
 
 use super::{Nic, Service, ring::Ring};
 use crate::{segment::Segment, time::Time};
@@ -15,19 +15,19 @@ use crate::{segment::Segment, time::Time};
 pub struct Finishes {
     /// Queues and times.
     found: Vec<(u32, Time)>,
-    /// Of those that were asked for: turns until then, and the ring's place in line; in the order of places.
+    /// Requested rings: turns to the finish and place in line, ordered by place.
     asked: Vec<(u64, usize)>,
 }
 
 impl Finishes {
-    /// The queues that were asked for and have a segment, and when the first segment of each will have left.
+    /// Returns the requested queues that have a segment, with the departure of the first segment of each.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Time)> {
         self.found.iter().copied()
     }
 }
 
 impl Nic {
-    /// When the first segment of `queue` will have left, if nothing more is enqueued and no weight
+    /// Returns the departure of the first segment of `queue`, if no segment is enqueued and no weight
     /// changes; [`Time::NEVER`] if there is none.
     ///
     /// Segments enqueued in the meantime make it later, never earlier.
@@ -42,13 +42,13 @@ impl Nic {
         }
     }
 
-    /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and replaces the content of
-    /// `finishes` with it. With a `reduced` queue, whose weight has become smaller, it leaves out the queues
-    /// that do not finish earlier for that: the reduced one, and those that finish before its turn.
+    /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and stores them in `finishes`.
+    /// With a `reduced` queue, whose weight has decreased, it skips the queues that do not finish earlier:
+    /// the reduced one, and those that finish before its turn.
     ///
-    /// Rings that need as many turns share one pass over all rings: up to each of them the sum of what
-    /// the rings before it send grows, and that of the rings behind it shrinks. So it takes as many passes
-    /// as there are different numbers of turns, which are few, and not one for each ring.
+    /// Rings with the same number of turns share one pass over all rings. From ring to ring, the sum of the
+    /// bytes before it grows, and the sum of those behind it shrinks. So there is one pass per distinct
+    /// number of turns instead of one per ring.
     pub fn finishes(&self, reduced: Option<u32>, wanted: impl Fn(u32) -> bool, finishes: &mut Finishes) {
         let Finishes { found, asked } = finishes;
         found.clear();
@@ -71,10 +71,10 @@ impl Nic {
         }
     }
 
-    /// The same for the rings that need so many turns.
+    /// Computes the finishes of the rings with this number of turns.
     fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
-        // Most need one turn; then no ring sends anything in the turns before it.
+        // Most need one turn; then no ring sends in an earlier turn.
         let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
         let mut behind: u64 =
             if turns == 1 { 0 } else { rings().map(|(place, (_, ring))| earlier(place, ring)).sum() };
@@ -95,7 +95,7 @@ impl Nic {
         }
     }
 
-    /// When the first packet of the newest segment of `queue` will have left, under the same conditions;
+    /// Returns the departure of the first packet of the newest segment of `queue`, under the same conditions;
     /// [`Time::NEVER`] if there is none.
     #[must_use]
     pub fn first_packet_of_newest(&self, queue: u32) -> Time {
@@ -109,8 +109,8 @@ impl Nic {
         }
     }
 
-    /// When the first packet of any segment for which `wanted` holds will have left, or the next one if
-    /// that has left; [`Time::NEVER`] if there is no such segment. Only rings for which `has_some` holds have one.
+    /// Returns the earliest departure of the first unsent packet of any segment for which `wanted` holds;
+    /// [`Time::NEVER`] if there is no such segment. Only rings for which `has_some` holds have one.
     #[must_use]
     pub fn earliest_packet(&self, has_some: impl Fn(u32) -> bool, wanted: impl Fn(&Segment) -> bool) -> Time {
         let reach = |(place, &queue): (usize, &u32)| {
@@ -127,8 +127,8 @@ impl Nic {
         }
     }
 
-    /// Turns of the ring at `place` until it has sent the next packet of its segment `index`, and wire
-    /// bytes that it sends until then.
+    /// Returns the turns of the ring at `place` until it has sent the next packet of its segment `index`, and
+    /// the wire bytes that it sends until then.
     fn reach(&self, place: usize, index: usize) -> (u64, u64) {
         let ring = self.ring_at(place);
         let (mut packets, mut bytes, mut segments_bytes) = (0, 0, 0);
@@ -150,8 +150,8 @@ impl Nic {
         (turns, bytes)
     }
 
-    /// Whether the first segment of `queue` will have left at `time`, as far as a rough estimate tells:
-    /// rings served round robin send the same in each.
+    /// Returns a rough estimate of whether the first segment of `queue` has left at `time`: it assumes that
+    /// rings under round robin send the same bytes per turn.
     #[must_use]
     pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
         let ring = &self.rings[queue as usize];
@@ -172,8 +172,8 @@ impl Nic {
         &self.rings[self.active[place] as usize]
     }
 
-    /// Turns of the ring at `place` in line until its head has left, the present one included if it is
-    /// the first.
+    /// Returns the turns of the ring at `place` in line until its head has left, including the present one if
+    /// it is the first.
     fn turns_to_finish(&self, place: usize) -> u64 {
         let ring = self.ring_at(place);
         self.turns_to_send(place, ring.head.packets - ring.sent, ring.left_bytes())
@@ -193,17 +193,18 @@ impl Nic {
         }
     }
 
-    /// The end of the head at `place` in its turn number `turns`, from 1.
+    /// Returns the end of the head at `place` in its turn number `turns`, from 1.
     fn finish_in(&self, place: usize, turns: u64) -> Time {
         self.end_in(place, turns, self.ring_at(place).left_bytes())
     }
 
-    /// When the ring at `place` has sent its next `bytes`, the last of them in its turn number `turns`.
+    /// Returns when the ring at `place` has sent its next `bytes`, the last of them in its turn number
+    /// `turns`.
     fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
-        // What depends on the NIC is decided once for all rings.
+        // Choose the NIC's service once for all rings.
         let others = match (self.config().service, self.config().interleave) {
             (Service::RoundRobin, true) => self.bytes_of_others(place, turns, bytes_in_rounds),
-            // No ring needs more than one turn to finish a head.
+            // Every ring finishes its head in one turn.
             (Service::RoundRobin, false) => self.bytes_of_others(place, turns, |ring, _| ring.left_bytes()),
             (Service::Deficit { .. }, true) => self.bytes_of_others(place, turns, bytes_of_fitting_packets),
             (Service::Deficit { .. }, false) => self.bytes_of_others(place, turns, bytes_of_fitting_segments),
@@ -211,8 +212,8 @@ impl Nic {
         self.wire.time_of(self.position + others + self.ring_at(place).turns.done_bytes() + bytes)
     }
 
-    /// Wire bytes that all other rings send until the ring at `place` has sent in its turn number `turns`,
-    /// where a ring sends `bytes_in` its next so many turns.
+    /// Returns the wire bytes of all other rings until the ring at `place` has sent in its turn number
+    /// `turns`. `bytes_in` returns the bytes of a ring's next turns.
     #[inline(always)]
     fn bytes_of_others(&self, place: usize, turns: u64, bytes_in: impl Fn(&Ring, u64) -> u64) -> u64 {
         let of = |queue: &u32, turns| bytes_in(&self.rings[*queue as usize], turns);
@@ -223,14 +224,14 @@ impl Nic {
                 first + self.active.range(1..place).map(|queue| of(queue, turns)).sum::<u64>()
             }
         };
-        // In one turn, the rings behind send nothing.
+        // In one turn, the rings behind send no bytes.
         if turns <= 1 {
             return before;
         }
         before + self.active.range(place + 1..).map(|queue| of(queue, turns - 1)).sum::<u64>()
     }
 
-    /// Wire bytes that `ring`, at `place` in line, sends in its next `turns`.
+    /// Returns the wire bytes of the next `turns` of `ring`, at `place` in line.
     #[inline(always)]
     fn bytes_in(&self, place: usize, ring: &Ring, turns: u64) -> u64 {
         if turns == 0 {
@@ -245,14 +246,14 @@ impl Nic {
         }
     }
 
-    /// Turns whose credit the ring at `place` in line already has.
+    /// Returns the turns whose credit the ring at `place` in line already has.
     #[inline]
     fn granted(&self, place: usize) -> u64 {
         u64::from(place == 0 && self.config().service != Service::RoundRobin)
     }
 }
 
-/// Wire bytes that the ring sends in its next turns of round robin with interleaving.
+/// Returns the wire bytes of the ring's next turns of round robin with interleaving.
 #[inline(always)]
 fn bytes_in_rounds(ring: &Ring, turns: u64) -> u64 {
     match turns.checked_sub(u64::from(ring.turns.done())) {
@@ -261,14 +262,14 @@ fn bytes_in_rounds(ring: &Ring, turns: u64) -> u64 {
     }
 }
 
-/// Turns that it takes to get so much credit.
+/// Returns the turns that add up to this credit.
 #[inline]
 fn turns_for(missing: u64, credit: u64) -> u64 {
     // One or none are frequent: no division.
     if missing <= credit { u64::from(missing > 0) } else { missing.div_ceil(credit) }
 }
 
-/// Wire bytes of the next `packets` of the ring, or of all if there are fewer.
+/// Returns the wire bytes of the ring's next `packets`, or of all if there are fewer.
 #[inline(always)]
 fn bytes_of_packets(ring: &Ring, packets: u64) -> u64 {
     match ring.uniform_bytes() {
@@ -290,14 +291,15 @@ fn bytes_of_unequal_packets(ring: &Ring, mut packets: u64) -> u64 {
     bytes
 }
 
-/// Wire bytes of the ring's next packets as far as its deficit and the credits of so many turns cover them.
+/// Returns the wire bytes of the ring's next packets that its deficit and the credits of this many turns
+/// cover.
 #[inline(always)]
 fn bytes_of_fitting_packets(ring: &Ring, turns: u64) -> u64 {
     let credits = turns * ring.credit;
     let deficit = ring.deficit + credits;
     let Some(each) = ring.uniform_bytes() else { return bytes_of_unequal_fitting_packets(ring, deficit) };
     let all = ring.backlog_packets * each;
-    // Many rings have less than their turns allow, and mostly a credit is whole packets: no division.
+    // Many rings have less data than their turns allow, and usually a credit is whole packets: no division.
     if deficit >= all {
         all
     } else if ring.burst > 0 && ring.deficit < each {
@@ -319,8 +321,8 @@ fn bytes_of_unequal_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
     bytes
 }
 
-/// Wire bytes still to be sent of the ring's next segments as far as its deficit and the credits of so many turns
-/// cover whole segments.
+/// Returns the unsent wire bytes of the ring's next segments that its deficit and the credits of this many
+/// turns cover as whole segments.
 fn bytes_of_fitting_segments(ring: &Ring, turns: u64) -> u64 {
     let mut deficit = ring.deficit + turns * ring.credit;
     let mut bytes = 0;

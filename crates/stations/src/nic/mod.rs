@@ -1,8 +1,8 @@
-//! The transmit side of a multiqueue NIC, and what a driver uses to bound its rings.
+//! The transmit side of a multiqueue NIC, and the driver's limits of its rings.
 //!
 //! - [`Nic`]: rings of segments that share one wire, served by round robin or by deficit round robin,
 //!   packet by packet (TSO interleaving) or segment by segment.
-//! - [`ByteQueueLimit`]: how many bytes the stack lets into a ring (BQL).
+//! - [`ByteQueueLimit`]: how many bytes the stack enqueues to a ring (BQL).
 //! - [`RingSpace`]: how many descriptors it holds.
 
 mod bql;

@@ -12,7 +12,7 @@ use crate::{
     time::Time,
 };
 
-/// The packets of a segment as the wire sees them: all have the same size but the last.
+/// The packets of a segment on the wire: all except the last have the same size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
     /// How many; 1 at least, but for the default.
@@ -77,21 +77,20 @@ struct Queued {
 pub(super) struct Ring {
     /// Wire bytes that the ring may still send (deficit round robin).
     pub(super) deficit: u64,
-    /// Wire bytes that a turn adds to that.
+    /// Wire bytes that a turn adds to the deficit.
     pub(super) credit: u64,
     /// Packets that have not left.
     pub(super) backlog_packets: u64,
-    /// Wire bytes of a packet, while all that are queued have as many.
+    /// Wire bytes of each packet, if all queued ones have the same size.
     uniform: u32,
     /// Segments with a packet of another size.
     odd: u32,
     pub(super) head: Shape,
     pub(super) sent: u32,
-    /// Full-sized packets that every turn sends; 0 if turns differ, as then they cannot be computed
-    /// together.
+    /// Full-sized packets of every turn; 0 if turns differ, so that they cannot be computed together.
     pub(super) burst: u32,
     pub(super) weight: u32,
-    /// Its turns while rounds are steady; without packets at other times.
+    /// Its turns in steady rounds; without packets at other times.
     pub(super) turns: Turns,
     segments: VecDeque<Queued>,
 }
@@ -192,21 +191,21 @@ impl Ring {
         self.head.bytes(0, self.head.packets)
     }
 
-    /// Wire bytes that the ring sends at once: what its deficit must cover.
+    /// Returns the wire bytes of the ring's next unit of transmission, which its deficit must cover.
     #[inline]
     pub(super) fn need(&self, interleave: bool) -> u64 {
         if interleave { u64::from(self.packet_bytes()) } else { self.head_bytes() }
     }
 
-    /// How many turns, all alike, the ring has before the one in which it may run empty, or in which a
-    /// packet of another size follows: no more than `enough`.
+    /// Returns the number of equal turns before the ring may become empty or a packet of another size
+    /// follows: at most `enough`.
     #[inline]
     pub(super) fn equal_turns(&self, enough: u32) -> u32 {
         if self.burst == 0 {
             return 0;
         }
-        // One packet stays: a turn in deficit round robin is like the one before only if the next packet
-        // is full-sized, as what is left of the deficit may cover a shorter one.
+        // One packet stays: a deficit round robin turn equals the previous one only if the next packet is
+        // full-sized, because the remaining deficit may cover a shorter one.
         let packets = self.alike(enough.saturating_mul(self.burst).saturating_add(1)).saturating_sub(1);
         let turns = if self.burst == 1 { packets } else { packets / self.burst };
         turns.min(enough)
@@ -236,14 +235,13 @@ impl Ring {
         packets
     }
 
-    /// Wire bytes of such a turn.
+    /// Returns the wire bytes of such a turn.
     #[inline]
     pub(super) fn turn_bytes(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.head.full)
     }
 
-    /// Sends the next packets, which may be of several segments, and tells so; as many are in the ring,
-    /// and more.
+    /// Sends and reports the next packets, which may be of several segments; the ring holds more than this.
     #[inline]
     pub(super) fn send_on<S: Departures>(
         &mut self,
@@ -265,8 +263,8 @@ impl Ring {
         }
     }
 
-    /// Sends the next packets of the head, and tells so; as many are left. Answers when the last of them
-    /// has left, if it is the head's last.
+    /// Sends and reports the next packets of the head, which has at least as many. Returns the departure of
+    /// the last one, if it is the head's last.
     #[inline]
     pub(super) fn send<S: Departures>(
         &mut self,
@@ -297,7 +295,7 @@ impl Ring {
         ends.then(|| train.end())
     }
 
-    /// Removes the head, whose last packet has left at `end`, and tells so.
+    /// Removes and reports the head, whose last packet has left at `end`.
     #[inline]
     pub(super) fn finish<S: Departures>(&mut self, queue: u32, end: Time, service: Service, sink: &mut S) {
         if let Some(Queued { segment, shape }) = self.segments.pop_front() {
@@ -317,9 +315,9 @@ impl Ring {
     #[inline]
     fn plan_turns(&mut self, service: Service) {
         match service {
-            // Any packet is a turn.
+            // Each packet is a turn.
             Service::RoundRobin => self.burst = 1,
-            // A turn sends the same packets as the one before if it leaves the same deficit, which is
+            // A turn sends the same packets as the previous one if it leaves the same deficit, which is
             // smaller than a packet: if the credit is a multiple of the packet.
             Service::Deficit { .. } => {
                 let full = u64::from(self.head.full.max(1));

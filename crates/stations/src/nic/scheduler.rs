@@ -1,7 +1,7 @@
 //! The transmit scheduler: which ring has the wire, and when each packet leaves it.
 //!
-//! A packet that has begun is never preempted. When its last bit leaves, the scheduler decides what is
-//! next, knowing everything that was enqueued before that moment.
+//! A packet on the wire is never preempted. When its last bit leaves, the scheduler picks the next one from
+//! all segments enqueued before that time.
 //!
 //! Positions count wire bytes since the wire was last idle; only [`Wire`] turns them into time.
 
@@ -20,8 +20,8 @@ const FRUITLESS_ROUNDS: usize = 4;
 
 /// How the NIC shares its wire between rings that have something to send.
 ///
-/// Rings are served in the order in which they became non-empty: a ring that receives its first segment
-/// goes to the end of the list, and one that runs empty leaves it.
+/// Rings are served in the order in which they became non-empty: a ring's first segment appends it to the
+/// list, and an empty ring leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// One packet per turn, or one segment without interleaving.
@@ -39,7 +39,7 @@ pub enum Service {
     },
 }
 
-/// What a NIC is.
+/// The configuration of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicConfig {
     /// Line rate, bits per second; 0 counts as 1.
@@ -51,40 +51,40 @@ pub struct NicConfig {
     pub interleave: bool,
     /// How rings share the wire.
     pub service: Service,
-    /// Computes packet by packet, never several at once. The departures are the same; this is the
-    /// yardstick for the closed form, and much slower.
+    /// Computes packet by packet, never several together. The departures are the same; this mode is much
+    /// slower and checks the closed form.
     pub exact: bool,
 }
 
 /// The transmit side of a NIC.
 ///
-/// Calls name times that never go back. What leaves is told to a [`Departures`]; a call with `now` first
-/// catches up with `now` ([`Nic::catch_up`]).
+/// Successive calls pass times that never decrease. Departures are reported to a [`Departures`]; a call with
+/// `now` first catches up with `now` ([`Nic::catch_up`]).
 #[derive(Clone, Debug)]
 pub struct Nic {
     config: NicConfig,
     pub(super) wire: Wire,
     pub(super) rings: Vec<Ring>,
-    /// The rings that have something to send. It is the first one's turn: its next packet is on the wire.
+    /// The non-empty rings. The first one has the turn: its next packet is on the wire.
     pub(super) active: VecDeque<u32>,
     /// Where the packet on the wire began.
     pub(super) position: u64,
     /// When it ends; in steady rounds, when a segment or they themselves do.
     next_change: Time,
-    /// Nothing of the present turn has been sent, and its credit is what the weight now says.
+    /// The present turn has not sent, and its credit matches the present weight.
     pub(super) turn_is_new: bool,
     /// In steady rounds, line and position are those of their begin, and rings are brought up to the present
     /// when that is needed.
     pub(super) steady: Option<Steady>,
-    /// The NIC has steady rounds at all: round robin with interleaving.
+    /// The NIC supports steady rounds: round robin with interleaving.
     pub(super) has_rounds: bool,
-    /// Position at which to look for steady rounds again.
+    /// Position of the next check for steady rounds.
     pub(super) look_at: u64,
     /// How often in a row there were none.
     pub(super) failures: u32,
-    /// What the NIC has caught up with.
+    /// Time up to which departures are computed.
     pub(super) caught_up: Time,
-    /// Scratch of [`Nic::tell`]: the rings that are asked for.
+    /// Scratch of [`Nic::tell`]: the requested rings.
     pub(super) asked: Vec<u32>,
 }
 
@@ -110,13 +110,13 @@ impl Nic {
         }
     }
 
-    /// What it was built from.
+    /// Returns its configuration.
     #[must_use]
     pub fn config(&self) -> &NicConfig {
         &self.config
     }
 
-    /// Nothing waits and nothing is on the wire.
+    /// Returns whether all rings are empty and the wire is idle.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.active.is_empty()
@@ -129,19 +129,19 @@ impl Nic {
         self.rings[queue as usize].backlog_bytes()
     }
 
-    /// Packets of `queue` that have not been reported; the one on the wire counts.
+    /// Returns the unreported packets of `queue`, including the one on the wire.
     #[must_use]
     pub fn backlog_packets(&self, queue: u32) -> u64 {
         self.rings[queue as usize].backlog_packets
     }
 
-    /// The segment at the head of `queue`, whose packets leave next.
+    /// Returns the segment at the head of `queue`, whose packets leave next.
     #[must_use]
     pub fn head(&self, queue: u32) -> Option<&Segment> {
         self.rings[queue as usize].segments().next()
     }
 
-    /// When the packet on the wire ends; [`Time::NEVER`] if there is none.
+    /// Returns the end of the packet on the wire; [`Time::NEVER`] if there is none.
     #[must_use]
     pub fn next_departure(&self) -> Time {
         match &self.steady {
@@ -156,7 +156,7 @@ impl Nic {
         self.rings[queue as usize].weight
     }
 
-    /// Changes the weight of `queue` from its next turn on. It is cut to between 1 and `largest_weight`;
+    /// Changes the weight of `queue` from its next turn on. It is limited to 1 to `largest_weight`;
     /// [`Service::RoundRobin`] has no weights and ignores it.
     pub fn set_weight<S: Departures>(&mut self, now: Time, queue: u32, weight: u32, sink: &mut S) {
         self.catch_up(now, sink);
@@ -169,8 +169,8 @@ impl Nic {
         }
     }
 
-    /// Appends a segment to the ring `queue`, which is less than the number of rings. What leaves at
-    /// `now` leaves before.
+    /// Appends a segment to the ring `queue`, which is less than the number of rings. Departures at `now`
+    /// come first.
     pub fn enqueue<S: Departures>(&mut self, now: Time, queue: u32, segment: Segment, sink: &mut S) {
         self.catch_up(now, sink);
         if self.rings[queue as usize].is_empty() {
@@ -188,13 +188,13 @@ impl Nic {
         }
     }
 
-    /// Catches up with `now`, and tells of everything that has left by then.
+    /// Catches up with `now`, and reports all departures until then.
     pub fn advance<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.catch_up(now, sink);
         self.interrupt_rounds(sink);
     }
 
-    /// Catches up with `now` if nothing has left since, and there is nothing to tell. Whether that is so.
+    /// Catches up with `now` if there is no departure to report until then. Returns whether this holds.
     #[inline]
     pub fn skip_to(&mut self, now: Time) -> bool {
         let nothing_left = self.next_change > now;
@@ -204,9 +204,9 @@ impl Nic {
         nothing_left
     }
 
-    /// Computes everything that leaves up to and including `now`, and reports the segments that have left.
-    /// Packets whose segment has not left as a whole may be reported later: when it has left, or when
-    /// [`Nic::tell`] asks. So there are few trains, of all packets that are not needed one by one.
+    /// Computes all departures up to and including `now`, and reports the segments that have left. Packets of
+    /// an unfinished segment may be reported later: when the segment has left, or on a call of [`Nic::tell`].
+    /// So packets that are not needed individually form few trains.
     #[inline]
     pub fn catch_up<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.caught_up = now;
@@ -241,8 +241,8 @@ impl Nic {
         };
     }
 
-    /// The ring whose turn it is sends what its turn allows of its head, up to the position `limit`; at
-    /// least the packet on the wire ends by then.
+    /// Sends from the ring with the turn: the packets of its head that the turn allows, up to the position
+    /// `limit`; at least the packet on the wire ends by then.
     fn send_run<S: Departures>(&mut self, limit: u64, sink: &mut S) {
         let NicConfig { interleave, service, exact, .. } = self.config;
         let alone = self.active.len() == 1;
@@ -252,7 +252,7 @@ impl Nic {
         let room = limit - self.position;
         let packets = match service {
             _ if exact => 1,
-            // Without another ring, turn follows turn.
+            // Without another ring, turns are contiguous.
             Service::RoundRobin if interleave && !alone => 1,
             Service::Deficit { .. } if interleave => ring.head.fitting(ring.sent, room.min(ring.deficit)),
             _ => ring.head.fitting(ring.sent, room),
@@ -290,8 +290,8 @@ impl Nic {
         }
     }
 
-    /// Several whole turns at once, up to the position `limit`: as many as are each like the ring's turn
-    /// before. Whether there were any.
+    /// Sends several whole turns together, up to the position `limit`: as many as equal the ring's previous
+    /// turn. Returns whether there were any.
     fn send_turns<S: Departures>(&mut self, limit: u64, sink: &mut S) -> bool {
         if !self.config.interleave || !self.turn_is_new {
             return false;
@@ -330,7 +330,7 @@ impl Nic {
         self.position += bytes;
 
         if extra > 0 {
-            // Turns leave deficits as they were; the credit of the present turn is with the first ring.
+            // Turns do not change deficits; the first ring has the credit of the present turn.
             let first = &mut self.rings[front as usize];
             first.deficit -= first.credit;
             self.active.rotate_left(extra);
@@ -339,14 +339,14 @@ impl Nic {
         true
     }
 
-    /// Where every ring has an equal turn and a round, of `round_bytes`, fits into `room`: how many whole
-    /// rounds there are, how many rings have one more turn, and the bytes of all that.
+    /// If every ring has an equal turn and a round of `round_bytes` fits into `room`: returns the number of
+    /// whole rounds, the number of rings with one more turn, and the total bytes.
     ///
     /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`, and the
     /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all rings together in
     /// one pass over them, and for all the segments whose packets are of one size.
     fn whole_rounds(&self, room: u64, round_bytes: u64) -> (u32, usize, u64) {
-        // Up to the turn of the ring that comes first to the end of its equal turns, in `holder`.
+        // Up to the turn of the ring that is the first to end its equal turns, in `holder`.
         let enough = u32::try_from(room / round_bytes + 1).unwrap_or(u32::MAX);
         let (mut rounds, mut holder) = (u32::MAX, 0);
         for (place, &queue) in self.active.iter().enumerate() {
@@ -355,7 +355,7 @@ impl Nic {
                 (rounds, holder) = (turns, place);
             }
         }
-        // What `room` cuts off: whole rounds, then turns of the round in which it ends.
+        // Limit by `room`: whole rounds, then turns of the round in which it ends.
         if u64::from(rounds) * round_bytes > room {
             rounds = u32::try_from(room / round_bytes).unwrap_or(rounds);
             holder = self.active.len();
@@ -379,7 +379,7 @@ impl Nic {
         }
     }
 
-    /// Grants the first ring its turn's credit. A ring that it does not suffice for has had its turn.
+    /// Grants the first ring its turn's credit. If the credit does not suffice, the turn ends.
     fn begin_turn(&mut self) {
         self.turn_is_new = true;
         if self.config.service == Service::RoundRobin {
@@ -401,7 +401,7 @@ impl Nic {
         }
     }
 
-    /// Grants all rings the credits of the rounds in which none of them can send yet.
+    /// Grants all rings the credits of the rounds in which none of them can send.
     fn skip_rounds(&mut self) {
         let interleave = self.config.interleave;
         let turns = |ring: &Ring| ring.need(interleave).saturating_sub(ring.deficit).div_ceil(ring.credit);

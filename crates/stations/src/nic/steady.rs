@@ -1,14 +1,14 @@
-//! Steady rounds: a time in which every ring sends a packet of its own size in each round, so that nothing has
-//! to be computed packet by packet, nor round by round.
+//! Steady rounds: a time in which every ring sends a packet of constant size in each round, so that
+//! departures need no computation per packet or per round.
 //!
 //! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`, and the n-th turn of ring i
 //! begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all the segments whose packets are of one size. So
-//! while rounds are steady, a ring is brought up to the present only where its head has left, or where
-//! its state is read. They end when a ring may run empty or come to a packet of another size, and when another
-//! ring gets something to send.
+//! while rounds are steady, a ring's state is updated only when its head has left, or when its state is read.
+//! Steady rounds end when a ring may become empty or reach a packet of another size, and when another ring
+//! becomes non-empty.
 //!
-//! Round robin with interleaving has them. In deficit round robin turns hold several packets, so that rings run
-//! short of whole turns soon, and weights change: there they ended too early to be worth their begin.
+//! Only round robin with interleaving has them. In deficit round robin turns hold several packets, so rings
+//! soon lack whole turns, and weights change: steady rounds would end before they pay off.
 
 use super::{
     Nic,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{segment::Segment, time::Time};
 
-/// Fewer rounds are not worth the look at all rings that they take at their begin and end.
+/// Fewer rounds do not pay for the pass over all rings at their begin and end.
 const LEAST_ROUNDS: u32 = 2;
 /// After so many looks in vain, the wait for the next, which doubles with each, is longest.
 const MOST_FAILURES: u32 = 4;
@@ -27,7 +27,7 @@ const MOST_FAILURES: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
     pub(super) round_bytes: u64,
-    /// Where the first turn begins that may be another.
+    /// Begin of the first turn that may differ.
     until: u64,
     /// Where the next segment ends, as far as that is before.
     next_end: u64,
@@ -82,7 +82,7 @@ impl Turns {
 }
 
 impl Ring {
-    /// Takes up its place in steady rounds.
+    /// Sets the ring's place in steady rounds.
     fn begin_turns(&mut self, begin: u64, round_bytes: u64) {
         self.turns = Turns { begin, round_bytes, packet_bytes: self.head.full, done: 0, head_end: 0 };
         self.find_head_end();
@@ -93,8 +93,8 @@ impl Ring {
         self.turns.head_end = last + u64::from(self.head.last);
     }
 
-    /// Sends the packets of its head that have left when the wire has reached `position`. Answers when the last
-    /// of them had left, if it is the head's last.
+    /// Sends the packets of the ring's head that have left when the wire has reached `position`. Returns the
+    /// departure of the last of them, if it is the head's last.
     #[inline]
     fn send_until<S: Departures>(
         &mut self,
@@ -115,7 +115,7 @@ impl Ring {
 }
 
 impl Nic {
-    /// Begins steady rounds, if there are some to come.
+    /// Begins steady rounds, if the next rounds are steady.
     pub(super) fn begin_rounds(&mut self) -> bool {
         if !self.has_rounds || self.position < self.look_at {
             return false;
@@ -125,7 +125,7 @@ impl Nic {
             let ring = &self.rings[queue as usize];
             let turns = ring.equal_turns(rounds);
             if turns < rounds {
-                // The first turn that may be another is that of the first ring with the fewest.
+                // The first turn that may differ is that of the first ring with the fewest.
                 (rounds, before) = (turns, round_bytes);
             }
             round_bytes += u64::from(ring.head.full);
@@ -146,7 +146,7 @@ impl Nic {
         true
     }
 
-    /// Looks for steady rounds later: the later, the more often in a row there was nothing to be gained.
+    /// Delays the next check for steady rounds; the delay grows with each consecutive failure.
     fn put_off(&mut self, round_bytes: u64) {
         self.look_at = self.position + (round_bytes << self.failures);
         self.failures = (self.failures + 1).min(MOST_FAILURES);
@@ -161,7 +161,7 @@ impl Nic {
         self.steady = Some(Steady { next_end, ..steady });
         if until <= limit {
             self.leave_rounds(until, sink);
-            // Those to come are others.
+            // The next rounds differ.
             (self.look_at, self.failures) = (self.position, 0);
             return true;
         }
@@ -198,7 +198,7 @@ impl Nic {
         self.wire.time_of(steady.next_end.min(steady.until))
     }
 
-    /// Whose packet is on the wire, by the place in line, and where it begins, when the wire has reached
+    /// Returns the packet on the wire, by the place in line, and its begin, when the wire has reached
     /// `position` in steady rounds.
     fn on_wire(&self, steady: &Steady, position: u64) -> (usize, u64) {
         let into_round = (position - self.position) % steady.round_bytes;
@@ -232,7 +232,7 @@ impl Nic {
         }
     }
 
-    /// Ends steady rounds, if there are any, now that the NIC has caught up.
+    /// Ends steady rounds, if any, after the NIC has caught up.
     pub(super) fn interrupt_rounds<S: Departures>(&mut self, sink: &mut S) {
         if let Some(steady) = &self.steady {
             let (round_bytes, begin) = (steady.round_bytes, self.position);
@@ -260,14 +260,14 @@ impl Nic {
         self.turn_is_new = true;
     }
 
-    /// Tells of the packets that had left when the NIC last caught up, of segments for which `wanted` holds.
+    /// Reports the packets that had left when the NIC last caught up, of segments for which `wanted` holds.
     pub fn tell<S: Departures>(&mut self, wanted: impl Fn(&S, &Segment) -> bool, sink: &mut S) {
-        // Otherwise everything has been told.
+        // Otherwise everything has been reported.
         if self.steady.is_none() {
             return;
         }
         let position = self.wire.position_at(self.caught_up);
-        // Whether a ring's head is wanted is chance: a branch for each would be guessed wrong.
+        // Whether a ring's head is wanted is unpredictable, so avoid a branch.
         let (mut asked, mut count) = (std::mem::take(&mut self.asked), 0);
         asked.resize(self.rings.len(), 0);
         for &queue in &self.active {

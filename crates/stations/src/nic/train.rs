@@ -1,4 +1,4 @@
-//! What leaves the NIC: trains of packets, and the trait that receives them.
+//! Departures from the NIC: trains of packets, and the trait that receives them.
 
 use super::wire::Wire;
 use crate::segment::{Packet, Segment};
@@ -6,8 +6,8 @@ use crate::time::Time;
 
 /// Consecutive packets of one segment that have left the wire, with the exact time of each.
 ///
-/// Their ring sends them in bursts (its turns): `packets` of them over rounds of equal length, as far as
-/// other rings have their turns in between. Times are computed when they are asked for.
+/// The ring sends them in bursts (its turns): `packets` of them over rounds of equal length, if other rings
+/// have turns in between. Times are computed on request.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
     /// The ring that they left.
@@ -23,7 +23,7 @@ pub struct Train<'a> {
     pub(super) pace: Pace,
     /// Wire bytes of every packet but the last.
     pub(super) packet_bytes: u32,
-    /// Wire bytes of the last: less where it is the short end of the segment.
+    /// Wire bytes of the last packet: fewer if it is the short end of the segment.
     pub(super) last_bytes: u32,
 }
 
@@ -31,13 +31,13 @@ pub struct Train<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) wire: Wire,
-    /// Where the first turn begins.
+    /// Begin of the first turn.
     pub(super) begin: u64,
-    /// Packets of that turn that went before the train.
+    /// Packets of that turn before the train.
     pub(super) place: u32,
     /// Packets back to back in one turn.
     pub(super) burst: u32,
-    /// Bytes from the beginning of one turn to that of the next.
+    /// Bytes from the begin of one turn to the next.
     pub(super) round_bytes: u64,
 }
 
@@ -93,10 +93,10 @@ impl Pace {
     }
 }
 
-/// Told what leaves a [`Nic`](super::Nic).
+/// Receives the departures of a [`Nic`](super::Nic).
 ///
-/// For one ring, calls come in the order of time: a segment's trains, its `finished`. Between
-/// rings they need not: trains of several rings that interleave are reported one after the other.
+/// Calls for one ring come in order of time: a segment's trains, its `finished`. Calls for different rings
+/// are not ordered: trains of interleaved rings are reported one after the other.
 pub trait Departures {
     /// Consecutive packets of a segment have left: perhaps some time ago, see
     /// [`Nic::catch_up`](super::Nic::catch_up).

@@ -4,9 +4,9 @@ use crate::time::{SECOND, Time};
 
 /// Maps positions, which are bytes on the wire since a busy period began, to time.
 ///
-/// Byte `p` has left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time is
-/// computed from the origin, so that the rounding of one packet never adds to that of the next, whether
-/// or not a byte takes a whole number of picoseconds.
+/// Byte `p` has left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time is computed
+/// from the origin, so rounding errors never accumulate, even if a byte does not take a whole number of
+/// picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wire {
     /// A byte takes `numerator / denominator` picoseconds, in lowest terms.
@@ -39,7 +39,7 @@ impl Wire {
         self.origin + u64::try_from(span).unwrap_or(u64::MAX)
     }
 
-    /// The largest position that has been reached at `now`: [`Wire::time_of`] of it is not after `now`.
+    /// Returns the largest position reached at `now`: [`Wire::time_of`] of it is not after `now`.
     #[inline]
     pub(super) fn position_at(&self, now: Time) -> u64 {
         let span = now.since(self.origin);

@@ -1,13 +1,13 @@
 //! `cake`: common applications kept enhanced (`net/sched/sch_cake.c`; Høiland-Jørgensen, Täht, Morton,
 //! *Piece of CAKE*, LANMAN 2018), without its shaper.
 //!
-//! Segments are split into their packets. A packet goes to the tin of its priority, and in it to a queue of its
-//! own that it finds by hash in a set of eight; queues are served by deficit round robin, new ones first, and
-//! each has CoDel. Tins share by their weights while each has something.
+//! Segments are split into packets. A packet's priority selects the tin, and its hash selects a queue in a
+//! set of eight. Queues are served by deficit round robin, new ones first, and each has CoDel. Backlogged
+//! tins share by their weights.
 //!
-//! Left out: the shaper and its overheads, isolation of hosts (all flows are of one pair), BLUE (which acts in
-//! an overload only), the list of decaying flows, filtering of acknowledgements, ECN, and the tins of other
-//! schemes than `diffserv3` and `besteffort`.
+//! Not modelled: the shaper and its overheads, isolation of hosts (all flows are of one pair), BLUE (which
+//! acts in an overload only), the list of decaying flows, ACK filtering, ECN, and the tins of other schemes
+//! than `diffserv3` and `besteffort`.
 
 use super::fq_codel::{FqCodel, FqCodelConfig};
 use super::queue::NONE;
@@ -15,10 +15,10 @@ use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Queues of a tin (`CAKE_QUEUES`), and of a set in which a flow looks for one (`CAKE_SET_WAYS`).
+/// Queues of a tin (`CAKE_QUEUES`), and of the set that a flow searches (`CAKE_SET_WAYS`).
 const QUEUES: usize = 1024;
 const WAYS: usize = 8;
-/// Bytes that each tin gets per round (`cake_config_diffserv3`): best effort, bulk, latency sensitive.
+/// Bytes per round of each tin (`cake_config_diffserv3`): best effort, bulk, latency sensitive.
 const TIN_QUANTA: [i64; 3] = [1024, 1024 >> 4, 1024 >> 2];
 /// Tin of the packets of band 0: the others are best effort.
 const LATENCY_SENSITIVE: usize = 2;
@@ -32,9 +32,9 @@ pub struct CakeConfig {
     pub split: bool,
     /// Memory that packets may take, bytes (`memlimit`).
     pub memory: u64,
-    /// Delay that may stand, picoseconds.
+    /// Acceptable standing delay, picoseconds.
     pub target: Span,
-    /// How long it has to stand before packets are dropped, picoseconds (`rtt`).
+    /// Duration of standing delay before packets are dropped, picoseconds (`rtt`).
     pub interval: Span,
 }
 
@@ -77,7 +77,7 @@ impl Tin {
         Self { queues: FqCodel::new(&queues), tags: vec![NONE; QUEUES], deficit: 0 }
     }
 
-    /// The queue of a flow: its own one, or an unused one of its set, or it shares (`cake_hash`).
+    /// Returns the queue of a flow: its own one, an unused one of its set, or a shared one (`cake_hash`).
     fn queue_of(&mut self, hash: u32) -> usize {
         let reduced = hash as usize % QUEUES;
         let first = reduced - reduced % WAYS;
@@ -96,7 +96,7 @@ pub(super) struct Cake {
     config: CakeConfig,
     tins: Vec<Tin>,
     current: usize,
-    /// Memory of what waits, bytes.
+    /// Memory of the backlog, bytes.
     memory: u64,
 }
 
@@ -146,7 +146,7 @@ impl Cake {
         Dequeued::Empty
     }
 
-    /// Goes on to a tin that has something and is not in debt; there is something.
+    /// Advances to a non-empty tin without debt; at least one tin is non-empty.
     fn pick_tin(&mut self) {
         loop {
             let tin = &mut self.tins[self.current];
@@ -204,8 +204,8 @@ mod tests {
         assert!((first / second - 1.0).abs() < 0.03, "{first} {second}");
     }
 
-    /// The latency sensitive tin weighs a quarter of best effort: it gets a fifth, and waits for one packet
-    /// of the other if it needs less.
+    /// The latency sensitive tin has a quarter of best effort's weight: it gets a fifth of the rate, and
+    /// waits for one packet of the other if it needs less.
     #[test]
     fn tins_share_by_weight() {
         let templates =

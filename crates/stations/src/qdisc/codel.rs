@@ -1,29 +1,29 @@
 //! CoDel, controlled delay (`include/net/codel_impl.h`; Nichols and Jacobson, *Controlling Queue
 //! Delay*, ACM Queue 2012; RFC 8289).
 //!
-//! Times are picoseconds where the kernel counts units of 1024 ns. Explicit congestion notification is
-//! left out: what would be marked is dropped.
+//! Times are picoseconds where the kernel uses units of 1024 ns. ECN is not modelled: packets that it would
+//! mark are dropped.
 
 use super::queue::Item;
 use crate::time::{Span, Time};
 
 /// Bits of the fixed-point reciprocal square root that are kept between steps (`REC_INV_SQRT_BITS`).
 const KEPT_BITS: u32 = 16;
-/// What is missing to 32 bits (`REC_INV_SQRT_SHIFT`).
+/// Bits missing to 32 (`REC_INV_SQRT_SHIFT`).
 const KEPT_SHIFT: u32 = 32 - KEPT_BITS;
 
-/// A segment and when it came.
+/// A segment and its enqueue time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
     pub(super) item: Item,
     pub(super) enqueued: Time,
 }
 
-/// What a dequeue of CoDel does to its queue.
+/// Operations of CoDel's dequeue on its queue.
 pub(super) trait CodelQueue {
-    /// Takes the head; the backlog counts without it at once.
+    /// Removes the head, which leaves the backlog immediately.
     fn pop(&mut self) -> Option<Timed>;
-    /// Drops what was taken.
+    /// Drops a removed segment.
     fn drop(&mut self, timed: Timed);
     /// Whether no more than one frame is left to send, which never counts as a standing queue.
     fn is_short(&self) -> bool;
@@ -32,9 +32,9 @@ pub(super) trait CodelQueue {
 /// The two parameters (RFC 8289, section 4.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CodelParameters {
-    /// Delay that may stand.
+    /// Acceptable standing delay.
     pub(super) target: Span,
-    /// How long it has to stand before anything is dropped.
+    /// Duration of standing delay before a drop.
     pub(super) interval: Span,
 }
 
@@ -102,7 +102,7 @@ impl Codel {
         next
     }
 
-    /// Whether the delay has stood above target for an interval (`codel_should_drop`).
+    /// Returns whether the delay has exceeded the target for an interval (`codel_should_drop`).
     fn stands(
         &mut self,
         now: Time,

@@ -2,7 +2,7 @@
 //! Fair Queuing using Deficit Round Robin*, SIGCOMM 1995), and `ets`: the same behind strict bands
 //! (`net/sched/sch_ets.c`; IEEE 802.1Qaz).
 //!
-//! Left out: classes whose queue is another discipline than `pfifo`, and filters.
+//! Not modelled: classes whose queue is another discipline than `pfifo`, and filters.
 
 use super::queue::{Backlog, Item, Queue};
 use super::rounds::{Ring, Turn, ring_member};
@@ -12,9 +12,9 @@ use crate::segment::Segment;
 /// Parameters of `drr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrrConfig {
-    /// What chooses the class.
+    /// Selects the class.
     pub classifier: Classifier,
-    /// Bytes that each class gets per round; one entry a class.
+    /// Bytes per round of each class; one entry per class.
     pub quanta: Vec<u32>,
     /// Segments that one class's queue holds.
     pub limit: u32,
@@ -40,11 +40,11 @@ impl DrrConfig {
 /// Parameters of `ets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtsConfig {
-    /// What chooses the band.
+    /// Selects the band.
     pub classifier: Classifier,
     /// Bands that are served strictly in order, before all others.
     pub strict: u8,
-    /// Bytes that each further band gets per round.
+    /// Bytes per round of each further band.
     pub quanta: Vec<u32>,
     /// Segments that one band's queue holds.
     pub limit: u32,
@@ -67,7 +67,7 @@ struct Class {
 
 ring_member!(Class);
 
-/// Classes of which the first few are strict and the others are served round robin.
+/// Classes: the first few have strict priority, the others are served round robin.
 #[derive(Clone, Debug)]
 pub(super) struct Drr {
     classifier: Classifier,

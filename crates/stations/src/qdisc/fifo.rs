@@ -4,7 +4,7 @@ use super::Dequeued;
 use super::queue::{Item, Queue};
 use crate::segment::Segment;
 
-/// One queue with a limit, in segments or in bytes; what finds it full is dropped.
+/// One queue with a limit, in segments or in bytes; a full queue drops new segments.
 #[derive(Clone, Debug)]
 pub(super) struct Fifo {
     queue: Queue,

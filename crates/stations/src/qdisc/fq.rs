@@ -1,4 +1,4 @@
-//! `fq` (`net/sched/sch_fq.c` of Linux 6.8 and later): every flow its own queue, in three bands.
+//! `fq` (`net/sched/sch_fq.c` of Linux 6.8 and later): one queue per flow, in three bands.
 //!
 //! Left out: pacing (no segment has a time to send, so no flow is ever throttled), and the hash of
 //! segments without a socket: a flow is a socket here.
@@ -11,7 +11,7 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// Bands (`FQ_BANDS`).
 const BANDS: usize = 3;
-/// Bytes that each band gets per round of the bands.
+/// Bytes per round of each band.
 const BAND_QUANTA: [i64; BANDS] = [9 << 16, 3 << 16, 1 << 16];
 /// Chains that flows are looked up in: 2^`fq_trees_log`. The kernel has trees there.
 const CHAINS: usize = 1024;
@@ -29,7 +29,7 @@ pub struct FqConfig {
     pub limit: u32,
     /// Segments in the queue of one flow.
     pub flow_limit: u32,
-    /// Bytes that a flow gets per round.
+    /// Bytes per round of a flow.
     pub quantum: u32,
     /// Bytes that a flow starts with.
     pub initial_quantum: u32,
@@ -68,7 +68,7 @@ struct Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// On a list of the band of the segment that put it there; it may change band once it is on none.
+    /// On a list of the band of the segment that activated it; it may change band when it is on no list.
     Listed,
     /// On no list, since then.
     Detached(Time),
@@ -216,7 +216,7 @@ impl Fq {
         None
     }
 
-    /// The flow whose turn it is in the band being served, and whether it is a new one.
+    /// Returns the next flow of the band being served, and whether it is a new one.
     fn next_flow(&mut self) -> Option<(u32, bool)> {
         let band = &mut self.bands[self.band];
         while let Some(front) = band.new_flows.front(&self.flows) {
@@ -309,8 +309,8 @@ mod tests {
     fn credit_comes_back_after_a_pause() {
         for (pause, expected) in [(40, [1, 2, 2, 1]), (41, [1, 1, 2, 2])] {
             let mut qdisc = occupied();
-            // 10 frames use the start up; of the next quantum of two, one is left when flow 1 runs dry
-            // and, as flow 3 goes on, is noticed to be.
+            // 10 frames use up the initial quantum. Of the next quantum of two frames, one remains when flow
+            // 1 is empty; the qdisc detects this when it serves flow 3.
             fill(&mut qdisc, Time::ZERO, 1, 0..11, 1448);
             fill(&mut qdisc, Time::ZERO, 3, 0..14, 1448);
             assert_eq!(drain(&mut qdisc, Time::ZERO).len(), 33);
@@ -370,7 +370,7 @@ mod tests {
             for flow in 0..3000 {
                 fq.enqueue(now, segment(round * 3000 + flow, 0, 100), &mut dropped);
             }
-            // One flow stays long enough for all others to be noticed to have run dry.
+            // One flow stays long enough for the qdisc to detect that all others are empty.
             for number in 0..90 {
                 fq.enqueue(now, segment(9, number, 65_160), &mut dropped);
             }

@@ -11,7 +11,7 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Smallest quantum, bytes (`fq_codel_change`).
 const MIN_QUANTUM: u32 = 256;
-/// Segments that an overfull qdisc drops at once (`drop_batch_size`).
+/// Segments that a full qdisc drops together (`drop_batch_size`).
 const DROP_BATCH: u32 = 64;
 
 /// Parameters of `fq_codel`.
@@ -21,11 +21,11 @@ pub struct FqCodelConfig {
     pub limit: u32,
     /// Queues that flows are hashed to.
     pub flows: u32,
-    /// Bytes that a flow gets per round.
+    /// Bytes per round of a flow.
     pub quantum: u32,
-    /// Delay that may stand, picoseconds.
+    /// Acceptable standing delay, picoseconds.
     pub target: Span,
-    /// How long it has to stand before segments are dropped, picoseconds.
+    /// Duration of standing delay before segments are dropped, picoseconds.
     pub interval: Span,
 }
 
@@ -67,7 +67,7 @@ struct Flow {
 
 ring_member!(Flow);
 
-/// The queues of all flows with what they hold: all that CoDel's dequeue touches besides its state.
+/// The queues of all flows with their backlogs: all data that CoDel's dequeue accesses besides its state.
 #[derive(Clone, Debug)]
 struct Store {
     pool: Pool<Timed>,
@@ -85,7 +85,7 @@ impl Store {
     }
 }
 
-/// One flow's queue as CoDel sees it.
+/// One flow's queue as seen by CoDel.
 struct FlowQueue<'a> {
     store: &'a mut Store,
     queue: &'a mut List,
@@ -146,7 +146,7 @@ impl FqCodel {
         }
     }
 
-    /// Enqueues in one queue, whatever the limit.
+    /// Enqueues to one queue, ignoring the limit.
     pub(super) fn enqueue_in(&mut self, now: Time, index: usize, segment: Segment) {
         let item = Item::from(segment);
         let flow = &mut self.flows[index];
@@ -161,7 +161,7 @@ impl FqCodel {
         }
     }
 
-    /// Whether a queue has nothing, and no turn either.
+    /// Returns whether a queue is empty and on no list.
     pub(super) fn is_unused(&self, index: usize) -> bool {
         !self.flows[index].listed
     }
@@ -171,7 +171,7 @@ impl FqCodel {
         self.store.bytes.iter().copied().max().unwrap_or(0)
     }
 
-    /// Takes the head of the largest queue out.
+    /// Removes and returns the head of the largest queue.
     pub(super) fn take_from_largest(&mut self) -> Option<Segment> {
         let (index, _) = self.store.bytes.iter().enumerate().max_by_key(|(_, bytes)| **bytes)?;
         self.store.pop(&mut self.flows[index].queue, index).map(|timed| timed.item.segment)
@@ -209,7 +209,7 @@ impl FqCodel {
         self.store.backlog.bytes
     }
 
-    /// The flow whose turn it is, and whether it is a new one.
+    /// Returns the next flow, and whether it is a new one.
     fn next_flow(&mut self) -> Option<(u32, bool)> {
         while let Some(front) = self.new_flows.front(&self.flows) {
             if self.new_flows.credit(&self.flows[front as usize]) > 0 {
@@ -272,8 +272,8 @@ mod tests {
                 order.push((segment.flow, segment.sequence));
             }
         }
-        // Flow 1 used its quantum as a new flow and another one as an old one. Flow 2 comes before it, and
-        // once more, because flow 1 needs a quantum first when both are old.
+        // Flow 1 used its quantum as a new flow and another one as an old one. Flow 2 precedes it, and again,
+        // because flow 1 needs a quantum first when both are old.
         fill(&mut qdisc, 2, 2, 1448);
         order.extend(drain(&mut qdisc, Time::ZERO));
         assert_eq!(order, [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2), (1, 3)]);

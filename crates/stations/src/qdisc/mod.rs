@@ -15,8 +15,9 @@
 //! | `Cake` | `net/sched/sch_cake.c` | hashed flows in rounds in tins, packet by packet |
 //! | `Tbf` | `net/sched/sch_tbf.c` | a shaper |
 //!
-//! [`tree`] builds them from the description that the kernel gets, too. Each file names what it leaves out. They handle GSO segments, as the kernel's do, and count a segment
-//! as the frames of all its packets ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
+//! [`tree`] builds them from the description that the kernel also gets. Each file lists the features that it
+//! omits. They handle GSO segments, like the kernel's, and count a segment as the frames of all its packets
+//! ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
 //!
 //! Everything is in slabs and rings that grow to the largest backlog and then allocate no more.
 //! Dispatch is by enumeration.
@@ -83,7 +84,7 @@ pub enum Kind {
     },
     /// Strict bands, each another discipline.
     Prio {
-        /// What chooses the band.
+        /// Selects the band.
         classifier: Classifier,
         /// The bands, first one first.
         bands: Vec<Kind>,
@@ -119,7 +120,7 @@ impl Kind {
     }
 }
 
-/// What chooses the class of a segment, as filters do: a number, modulo the classes there are.
+/// Selects the class of a segment, as filters do: a number, modulo the number of classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Classifier {
     /// The number of its flow.
@@ -129,12 +130,12 @@ pub enum Classifier {
     Hash,
     /// Its band; those beyond the last class go to that one.
     Band,
-    /// An entry for each flow by its number; what has none, or one beyond the last class, has no class.
+    /// An entry per flow, by flow number; a flow without a valid entry has no class.
     Table(Arc<[u32]>),
 }
 
 impl Classifier {
-    /// The class, of `classes`, which are at least one; none if no filter knows the flow.
+    /// Returns the class, of at least one `classes`; none if no filter matches the flow.
     #[inline]
     fn class(&self, segment: &Segment, classes: usize) -> Option<usize> {
         match self {
@@ -156,9 +157,9 @@ pub struct KindError {
     pub qdisc: &'static str,
     /// The parameter.
     pub parameter: &'static str,
-    /// What it may be.
+    /// The allowed range.
     pub range: &'static str,
-    /// What it is.
+    /// The value.
     pub value: u64,
 }
 
@@ -173,20 +174,20 @@ fn require(
     if holds { Ok(()) } else { Err(KindError { qdisc, parameter, range, value }) }
 }
 
-/// What a qdisc has for the device.
+/// Result of a dequeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeued {
     /// A segment.
     Segment(Segment),
-    /// Nothing.
+    /// The qdisc is empty.
     Empty,
-    /// Nothing before that time, unless something is enqueued.
+    /// No segment before that time, unless one is enqueued.
     Wait(Time),
 }
 
 /// A queueing discipline at work.
 ///
-/// Calls pass the present time, which never goes back.
+/// Successive calls pass times that never decrease.
 #[derive(Clone, Debug)]
 pub struct Qdisc {
     discipline: Discipline,
@@ -203,7 +204,7 @@ impl Qdisc {
         Ok(Self { discipline: Discipline::new(kind, seed)?, dropped: Vec::new() })
     }
 
-    /// Enqueues a segment. A segment that is dropped for it comes back: this one or another.
+    /// Enqueues a segment. Returns the segment that was dropped: this one or another.
     ///
     /// A discipline may drop more than one: see [`Self::pop_dropped`].
     #[inline]
@@ -220,15 +221,15 @@ impl Qdisc {
         self.discipline.dequeue(now, &mut self.dropped)
     }
 
-    /// A segment that the last call dropped and that has not come back yet: `fq_codel` drops when it
-    /// dequeues, and up to 64 when it is full, and `tbf` may drop several packets of a segment that it
-    /// splits. To be called until there is none, wherever such a discipline may be.
+    /// Returns a segment that the last call dropped and did not return. `fq_codel` drops when it dequeues,
+    /// and up to 64 when it is full; `tbf` may drop several packets of a segment that it splits. Call it
+    /// until it returns none, if such a discipline may be present.
     #[inline]
     pub fn pop_dropped(&mut self) -> Option<Segment> {
         self.dropped.pop()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -394,7 +395,7 @@ impl Discipline {
         }
     }
 
-    /// What [`Qdisc::overlimits`] tells of this one and those below it.
+    /// Collects [`Qdisc::overlimits`] of this qdisc and those below it.
     fn overlimits(&self, found: &mut Vec<u64>) {
         match self {
             Self::Prio(prio) => prio.overlimits(found),

@@ -14,7 +14,7 @@ pub(super) struct Prio {
 #[derive(Clone, Debug)]
 struct Band {
     discipline: Discipline,
-    /// Segments that wait in it: asked after each call, so that a look at all bands asks none.
+    /// Segments in the band, stored after each call, so that a scan of all bands does not call them.
     length: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Where segments lie: plain queues, and many queues in one slab.
+//! Storage of segments: plain queues, and many queues in one slab.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::segment::Segment;
 /// No index: the end of a list, an empty bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A queued segment with its length, so that nothing divides again when it leaves.
+/// A queued segment with its length, so that dequeue needs no division.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Item {
     pub(super) segment: Segment,
@@ -21,7 +21,7 @@ impl From<Segment> for Item {
     }
 }
 
-/// What a discipline holds.
+/// Backlog of a discipline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     pub(super) segments: usize,
@@ -40,7 +40,7 @@ impl Backlog {
     }
 }
 
-/// A first-in first-out queue without a limit of its own.
+/// A FIFO queue without a limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     items: VecDeque<Item>,
@@ -59,7 +59,7 @@ impl Queue {
         Some(item)
     }
 
-    /// Length of the head, bytes; 0 if there is none.
+    /// Returns the length of the head, bytes; 0 if the queue is empty.
     pub(super) fn head_bytes(&self) -> u32 {
         self.items.front().map_or(0, |item| item.bytes)
     }
@@ -77,8 +77,8 @@ impl Queue {
     }
 }
 
-/// The slab that the lists of one discipline share: nodes of departed segments are used again, so that
-/// nothing allocates once the slab has reached the discipline's largest backlog.
+/// The slab of all lists of one discipline: it reuses the nodes of departed segments, so there is no
+/// allocation after the discipline's largest backlog.
 #[derive(Clone, Debug)]
 pub(super) struct Pool<T> {
     nodes: Vec<Node<T>>,

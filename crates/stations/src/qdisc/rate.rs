@@ -8,7 +8,7 @@ use crate::time::{SECOND, Span};
 pub(super) struct Rate {
     /// Bit/s; not 0.
     bits_per_second: u64,
-    /// Picoseconds of a byte if that is a whole number, as at all usual rates; else 0.
+    /// Picoseconds per byte if that is a whole number, as at all usual rates; else 0.
     byte: Span,
 }
 
@@ -40,7 +40,7 @@ impl Rate {
     }
 }
 
-/// What a bucket has after `elapsed` more tokens, with room for `depth`.
+/// Returns the content of a bucket after `elapsed` more tokens, with room for `depth`.
 pub(super) fn filled(tokens: i64, elapsed: i64, depth: i64) -> i64 {
     tokens.saturating_add(elapsed).min(depth)
 }

@@ -7,7 +7,7 @@
 
 use super::queue::NONE;
 
-/// Rounds that are skipped at once at most: as many quanta do not overflow.
+/// Largest number of rounds to skip in one step: this many quanta do not overflow.
 const MOST_SKIPPED: i64 = u32::MAX as i64 >> 1;
 
 /// A member's place and credit in a [`Ring`].
@@ -39,7 +39,7 @@ impl Turn {
         self.credit += i64::from(self.quantum);
     }
 
-    /// Takes the cost of a service.
+    /// Subtracts the cost of a service.
     pub(super) fn charge(&mut self, cost: u32) {
         self.credit -= i64::from(cost);
     }
@@ -49,7 +49,7 @@ impl Turn {
     }
 }
 
-/// What can be a member of a [`Ring`]: it holds its turn.
+/// A member of a [`Ring`]: it stores its turn.
 pub(super) trait RingMember {
     fn turn(&self) -> &Turn;
     fn turn_mut(&mut self) -> &mut Turn;
@@ -71,10 +71,10 @@ macro_rules! ring_member {
 }
 pub(super) use ring_member;
 
-/// A circle of members that are visited in order; the members lie in a slice of their owner.
+/// A circular list of members that are visited in order; the owner stores the members in a slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
-    /// The member behind all others, whose next one is the front.
+    /// The last member, whose successor is the front.
     tail: u32,
     length: u32,
     /// Rounds skipped since the start: that many quanta count to the credit of everyone inside.
@@ -101,12 +101,12 @@ impl Ring {
         self.length += 1;
     }
 
-    /// The member whose turn it is.
+    /// Returns the next member.
     pub(super) fn front<T: RingMember>(&self, members: &[T]) -> Option<u32> {
         Some(members.get(self.tail as usize)?.turn().next)
     }
 
-    /// Takes the front out.
+    /// Removes the front.
     pub(super) fn pop<T: RingMember>(&mut self, members: &mut [T]) -> Option<u32> {
         let front = self.front(members)?;
         let turn = members[front as usize].turn_mut();
@@ -127,8 +127,8 @@ impl Ring {
         turn.credit + self.skipped * turn.quantum()
     }
 
-    /// Goes round until the front has the credit that `needed` asks of it; members on the way get a
-    /// quantum each. That front stays the front.
+    /// Rotates until the front has the credit that `needed` returns for it; each skipped member gets a
+    /// quantum. That member remains the front.
     pub(super) fn advance<T: RingMember>(
         &mut self,
         members: &mut [T],
@@ -185,10 +185,10 @@ mod tests {
             members[index as usize].turn.set_credit(credit);
             ring.push(&mut members, index);
         }
-        // 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1); 1 stands first.
+        // 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1); 1 is ahead.
         assert_eq!(ring.advance(&mut members, |member| member.need), Some(1));
         assert_eq!(ring.credit(&members[1]), 100);
-        // 0 has been visited once more than the two that come after it.
+        // 0 has been visited once more than the two behind it.
         assert_eq!(ring.credit(&members[0]), -4450 + 14 * 100);
         assert_eq!(ring.pop(&mut members), Some(1));
         assert_eq!(members[1].turn.credit(), 100);

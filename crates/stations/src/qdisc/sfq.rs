@@ -28,10 +28,10 @@ pub struct SfqConfig {
     pub flows: u32,
     /// Buckets that flows are hashed to; a power of two.
     pub divisor: u32,
-    /// Bytes that a flow gets per round.
+    /// Bytes per round of a flow.
     pub quantum: u32,
-    /// When a flow is at its depth, its oldest segment goes, not the new one; and from the longest
-    /// queue the oldest one goes, not the newest. `tc`'s `headdrop`.
+    /// A flow at its depth drops its oldest segment instead of the new one, and the longest queue drops its
+    /// oldest instead of its newest. `tc`'s `headdrop`.
     pub head_drop: bool,
 }
 
@@ -51,8 +51,8 @@ impl Default for SfqConfig {
 }
 
 impl SfqConfig {
-    /// The defaults of a kernel with another `SFQ_MAX_DEPTH`, from which limit, depth and flows follow:
-    /// 250 is what Titan's kernel has.
+    /// Returns the defaults of a kernel with another `SFQ_MAX_DEPTH`, from which limit, depth and flows
+    /// follow: Titan's kernel has 250.
     #[must_use]
     pub fn with_depth(depth: u32) -> Self {
         Self { limit: depth, depth, flows: depth.saturating_add(1), ..Self::default() }
@@ -176,7 +176,7 @@ impl Sfq {
         ((mixed >> 32) as usize) & (self.buckets.len() - 1)
     }
 
-    /// A flow at its depth keeps it.
+    /// Enqueues a segment of a flow at its depth, which stays at its depth.
     fn enqueue_to_full(&mut self, index: u32, item: Item, dropped: &mut Vec<Segment>) {
         let queue = &mut self.slots[index as usize].queue;
         let oldest = if self.config.head_drop { self.pool.pop_front(queue) } else { None };
@@ -190,10 +190,10 @@ impl Sfq {
         dropped.push(oldest.segment);
     }
 
-    /// Drops a segment of the longest queue (`sfq_drop`): of the one that reached its length last, as the
-    /// kernel's lists of queues of equal length have it first; of queues of one segment, of the one whose
-    /// turn it is. The kernel keeps those lists up with every segment; looking at all slots costs less,
-    /// because it is rare.
+    /// Drops a segment of the longest queue (`sfq_drop`). Among equal ones, this is the queue that reached
+    /// its length last, the first in the kernel's list of queues of that length. Among queues of one segment,
+    /// it is the next one to be served. The kernel updates those lists with every segment; a scan of all
+    /// slots costs less, because drops are rare.
     fn drop_from_longest(&mut self, dropped: &mut Vec<Segment>) {
         let longest = (0u32..).zip(&self.slots).max_by_key(|(_, slot)| (slot.length, slot.changed));
         let index = match longest {
@@ -265,8 +265,8 @@ mod tests {
         // A frame is 190 units: one a round.
         fill(&mut qdisc, 2, 12, 1448);
         let order = drain(&mut qdisc, Time::ZERO);
-        // -1703 needs 9 rounds, in each of which flow 2 sends one frame: its first, and 8 more, before
-        // flow 1 stands in front with -1703 + 9 * 190 = 7.
+        // -1703 needs 9 rounds, in each of which flow 2 sends one frame: its first, and 8 more, before flow 1
+        // is at the front with -1703 + 9 * 190 = 7.
         let second = order.iter().position(|(flow, sequence)| (*flow, *sequence) == (1, 1));
         assert_eq!(second, Some(10));
         assert_eq!(order[0], (1, 0));
@@ -311,7 +311,7 @@ mod tests {
             fill(&mut qdisc, flow, 1, 1448);
         }
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(4, 0, 1448)), Some(segment(1, 0, 1448)));
-        // Its bucket is free: it comes back as a new flow, at the end.
+        // Its bucket is free: it returns as a new flow, at the end.
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 1, 1448)), Some(segment(2, 0, 1448)));
         assert_eq!(drain(&mut qdisc, Time::ZERO), [(3, 0), (4, 0), (1, 1)]);
         assert!(qdisc.is_empty());

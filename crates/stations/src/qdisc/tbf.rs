@@ -65,7 +65,7 @@ impl Bucket {
         Self { rate, depth, tokens: depth }
     }
 
-    /// What would be left `elapsed` later without `bytes`; negative is a debt.
+    /// Returns the tokens `elapsed` later without `bytes`; negative is a debt.
     fn after(&self, elapsed: i64, bytes: u32) -> i64 {
         filled(self.tokens, elapsed, self.depth) - self.rate.tokens(u64::from(bytes))
     }
@@ -84,7 +84,7 @@ pub(super) struct Tbf {
     /// The head, taken from the inner qdisc to see its length (`qdisc_peek_dequeued`).
     head: Option<Item>,
     backlog: Backlog,
-    /// Times that there was a segment and too few tokens.
+    /// Number of dequeues with a segment but too few tokens.
     overlimits: u64,
 }
 
@@ -223,7 +223,7 @@ mod tests {
     fn long_segments_are_split_and_long_packets_dropped() {
         let mut qdisc = tbf(None);
         let long = Segment { mss: 934, ..segment(1, 100, 4000) };
-        // Packets of 1000 bytes, of which the queue takes four; the fifth has 264 + 66 bytes.
+        // Packets of 1000 bytes, of which the queue accepts four; the fifth has 264 + 66 bytes.
         let last = Segment { sequence: 100 + 4 * 934, payload: 264, ..long };
         assert_eq!(qdisc.enqueue(Time::ZERO, long), Some(last));
         assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (4, 4000));

@@ -1,4 +1,4 @@
-//! What tests of several disciplines share.
+//! Shared helpers for tests of several disciplines.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) fn segment(flow: u32, sequence: u64, payload: u32) -> Segment {
     Segment { flow, hash, sequence, payload, mss: 1448, ..Segment::default() }
 }
 
-/// Flow and sequence of all that there is at a time, in order.
+/// Returns flow and sequence of all segments that are available at a time, in order.
 pub(super) fn drain(qdisc: &mut Qdisc, now: Time) -> Vec<(u32, u64)> {
     let next = || match qdisc.dequeue(now) {
         Dequeued::Segment(segment) => Some((segment.flow, segment.sequence)),
@@ -21,7 +21,7 @@ pub(super) fn drain(qdisc: &mut Qdisc, now: Time) -> Vec<(u32, u64)> {
     std::iter::from_fn(next).collect()
 }
 
-/// Flows that always have segments waiting, and what each of them has sent.
+/// Flows that are always backlogged, and the service of each.
 pub(super) struct Saturated {
     pub(super) qdisc: Qdisc,
     pub(super) now: Time,

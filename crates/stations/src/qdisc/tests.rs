@@ -1,4 +1,4 @@
-//! What holds for all disciplines, and the bounds that theory gives for some.
+//! Invariants of all disciplines, and theoretical bounds of some.
 
 #![allow(clippy::expect_used)]
 
@@ -89,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..250)
 }
 
-/// Trees of classes, of which none is of much use to a network.
+/// Trees of classes, including useless ones.
 fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
     let limits = (1u64..50, 1u64..100, 0u32..20_000, 0u32..20_000, 0u8..9, prop::option::of(1u32..50_000));
     let class = |limits: (u64, u64, u32, u32, u8, Option<u32>), content| {
@@ -110,7 +110,7 @@ fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
     prop::collection::vec(tree, 1..3)
 }
 
-/// What was enqueued and is not accounted for yet, and in what order it has to come.
+/// Enqueued segments that have not left, in their expected order.
 #[derive(Default)]
 struct Ledger {
     packets: u64,
@@ -126,7 +126,7 @@ impl Ledger {
     }
 }
 
-/// Runs steps; nothing may be lost, duplicated or reordered within a flow.
+/// Runs steps; checks that no segment is lost, duplicated or reordered within a flow.
 fn run(kind: &Kind, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut qdisc = Qdisc::new(kind, 5).expect("valid");
     let conserving = work_conserving().contains(kind);
@@ -173,7 +173,7 @@ fn run(kind: &Kind, steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert!(qdisc.len() as u64 <= ledger.packets);
         prop_assert_eq!(qdisc.is_empty(), ledger.packets == 0);
     }
-    // All of it comes out.
+    // All segments leave.
     for _ in 0..100_000 {
         match dequeue(&mut qdisc, &mut ledger, now)? {
             Dequeued::Segment(_) => {}
@@ -290,7 +290,7 @@ proptest! {
         }
     }
 
-    /// A bucket lets no more than a burst and the rate pass, over any time, and no less than the rate.
+    /// Over any time, a bucket passes at most a burst plus the rate, and at least the rate.
     #[test]
     fn tbf_keeps_its_rate(
         megabits in 1u64..5000,
@@ -355,7 +355,7 @@ proptest! {
                 prop_assert!(sent >= least - 1.0, "class {flow}: {sent} < {least}");
             }
             if assured <= 300 {
-                // Rates of leaves come out of the root's, so it is kept unless they exceed it.
+                // The root's rate limits the leaves' rates, so it holds unless they exceed it.
                 let sent: u64 = saturated.sent.values().sum();
                 let depth = megabits.len() as f64 * (4000.0 + length);
                 prop_assert!(sent as f64 <= allowed(total) + depth);
@@ -372,6 +372,6 @@ fn wait_times_are_exact() {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, 0, 1)), None);
     }
     assert!(matches!(qdisc.dequeue(Time::ZERO), Dequeued::Segment(_)));
-    // 67 bytes at 1 MB/s, of which 33 are left.
+    // 67 bytes at 1 MB/s, of which 33 remain.
     assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Wait(Time(34 * MICROSECOND)));
 }

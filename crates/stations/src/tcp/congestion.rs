@@ -7,7 +7,7 @@ use crate::time::{Span, Time};
 /// Slow-start threshold before any loss (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// The algorithm's own state.
+/// State of the algorithm.
 #[derive(Clone, Debug)]
 enum Algorithm {
     Cubic(Cubic),
@@ -44,8 +44,8 @@ impl Window {
         self.packets < self.threshold
     }
 
-    /// The window is about to grow, and what is in flight begins with `unacknowledged` and ends before
-    /// `next`: in slow start, a round of HyStart may begin.
+    /// Prepares for growth of the window, with data in flight from `unacknowledged` to `next`: in slow start,
+    /// a round of HyStart may begin.
     pub fn begin_round(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.in_slow_start()
             && let Algorithm::Cubic(cubic) = &mut self.algorithm
@@ -88,7 +88,8 @@ impl Window {
         }
     }
 
-    /// A packet's round trip; may end slow start, by what `sample` tells of a window of so many packets.
+    /// Handles a packet's round trip; `sample` returns the HyStart inputs for a window of this many packets,
+    /// which may end slow start.
     #[inline]
     pub fn on_delay(&mut self, now: Time, rtt: Span, sample: impl FnOnce(u32) -> DelaySample) {
         let (packets, slow_start) = (self.packets, self.in_slow_start());
@@ -100,7 +101,7 @@ impl Window {
         }
     }
 
-    /// Congestion: sets the threshold; how the window gets there is the caller's affair.
+    /// Handles congestion: sets the threshold; the caller reduces the window.
     pub fn reduce(&mut self) {
         self.credit = 0;
         self.threshold = match &mut self.algorithm {
@@ -109,7 +110,7 @@ impl Window {
         };
     }
 
-    /// A timeout: what the algorithm knew is void.
+    /// Handles a timeout: resets the algorithm's state.
     pub fn time_out(&mut self, now: Time, next: u64, packets: u32) {
         self.packets = packets;
         self.credit = 0;

@@ -23,7 +23,7 @@ const LEAST_COUNT: u32 = 2;
 /// Delay samples are not used for so long after the start of an epoch.
 const DELAY_HOLD_OFF: Span = SECOND;
 
-/// HyStart looks at windows of at least so many packets (`hystart_low_window`).
+/// HyStart requires windows of at least this many packets (`hystart_low_window`).
 const HYSTART_LOW_WINDOW: u32 = 16;
 /// Samples of a round before its delay is judged (`HYSTART_MIN_SAMPLES`).
 const HYSTART_SAMPLES: u8 = 8;
@@ -50,7 +50,7 @@ impl Units {
     const LINUX_6_18: Self = Self { tick: MICROSECOND, delay: MICROSECOND };
 }
 
-/// What HyStart learns from an acknowledgement.
+/// HyStart's inputs from an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelaySample {
     /// Now.
@@ -160,8 +160,8 @@ impl Cubic {
         scaled(window, BETA, BETA_SCALE).max(2)
     }
 
-    /// `acknowledged` packets arrived in congestion avoidance: how many it takes for the window to grow by
-    /// one (`bictcp_update`).
+    /// Handles `acknowledged` packets in congestion avoidance. Returns how many are needed to grow the window
+    /// by one (`bictcp_update`).
     pub fn update(&mut self, now: Time, window: u32, acknowledged: u32) -> u32 {
         self.acknowledged += acknowledged;
         let jiffy = now.0 / JIFFY;
@@ -223,14 +223,14 @@ impl Cubic {
         }
     }
 
-    /// A packet's round trip (`bictcp_acked`). Answers the delay, in the profile's unit, if HyStart has to
-    /// look at it ([`Self::ends_slow_start`]).
+    /// Handles a packet's round trip (`bictcp_acked`). Returns the delay, in the profile's unit, if HyStart
+    /// must check it ([`Self::ends_slow_start`]).
     #[inline]
     pub fn note_delay(&mut self, now: Time, rtt: Span, slow_start: bool) -> Option<u64> {
         if self.epoch != Time::NEVER && now.since(self.epoch) < DELAY_HOLD_OFF {
             return None;
         }
-        // Each divisor is a constant, so that nothing divides.
+        // Each divisor is a constant, so there is no division instruction.
         let delay = match self.profile {
             Profile::Linux4_4 => rtt / Units::LINUX_4_4.delay,
             Profile::Linux6_18 => rtt / Units::LINUX_6_18.delay,
@@ -256,9 +256,9 @@ impl Cubic {
         self.found
     }
 
-    /// Slow start grows the window. Only then does Linux 4.4 begin a new round of HyStart
-    /// (`bictcp_cong_avoid`): while something else than the window limits the flow, a round goes on, and
-    /// the train of its ACKs is soon long enough. Linux 5.6 moved that to where delays are looked at.
+    /// Handles window growth in slow start. Only then does Linux 4.4 begin a new round of HyStart
+    /// (`bictcp_cong_avoid`): while a flow is not limited by its window, a round continues, and its ACK train
+    /// soon becomes long enough. Linux 5.6 moved this to the delay check.
     pub fn grows_in_slow_start(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.profile == Profile::Linux4_4 && unacknowledged > self.round_end {
             self.start_round(now.0 / self.units().tick, next);
@@ -273,7 +273,8 @@ impl Cubic {
         self.samples = 0;
     }
 
-    /// The round's ACKs have come closely spaced for half of the least delay: the window fills the path.
+    /// Returns whether the round's ACKs have been closely spaced for half of the least delay: the window
+    /// fills the path.
     fn train_is_long(&mut self, tick: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         if tick - self.last_ack > HYSTART_SPACING / units.tick {
@@ -309,7 +310,7 @@ impl Cubic {
     }
 }
 
-/// What aggregation of packets may add to a delay: 4 of the largest segments at the pacing rate.
+/// Returns the delay that aggregation of packets may add: 4 of the largest segments at the pacing rate.
 fn aggregation(sample: &DelaySample) -> Span {
     let bytes = u64::from(sample.gso_max_bytes) * 4;
     (bytes * SECOND / sample.pacing_rate.max(1)).min(HYSTART_AGGREGATION_MOST)
@@ -320,7 +321,7 @@ fn scaled(value: u32, numerator: u32, denominator: u32) -> u32 {
     (u64::from(value) * u64::from(numerator) / u64::from(denominator)) as u32
 }
 
-/// Largest integer whose cube is at most `value`, digit by digit: the same on every machine.
+/// Returns the largest integer whose cube is at most `value`, digit by digit: the same on every machine.
 fn cube_root(value: u64) -> u64 {
     let mut rest = value;
     let mut root = 0_u64;

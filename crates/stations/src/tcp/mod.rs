@@ -1,6 +1,6 @@
 //! TCP as Linux has it: the sender's and the receiver's state machines.
 //!
-//! Neither has events of its own. The host calls them with the time, and does what they answer:
+//! Neither has events. The host calls them with the time, and performs the returned actions:
 //!
 //! | when | the host calls |
 //! |---|---|
@@ -15,7 +15,7 @@
 //!
 //! # Kernels
 //!
-//! The two [`Profile`]s differ in what decides how much of a flow sits below TCP, and in how big pieces:
+//! The two [`Profile`]s differ in the limits of a flow's data below TCP, and in the size of its segments:
 //!
 //! | | [`Profile::Linux4_4`] | [`Profile::Linux6_18`] |
 //! |---|---|---|
@@ -33,23 +33,24 @@
 //! | tail loss probe after | max(2 RTT, 10 ms) | 2 RTT + 2 ms |
 //!
 //! Equal in both: CUBIC with its constants, Reno, RTT and timeout estimation, the pacing rate (which sizes
-//! segments even where nothing is paced), PRR above the threshold (RFC 6937), D-SACK undo, restart after idle.
+//! segments even without pacing), PRR above the threshold (RFC 6937), D-SACK undo, restart after idle.
 //!
 //! # Deliberate simplifications
 //!
 //! - Sequence numbers are 64-bit stream offsets from 0; no handshake ([`SenderConfig::handshake_rtt`]
 //!   stands for its RTT sample), no FIN, Nagle's algorithm off (`TCP_NODELAY`), no ECN.
 //! - Times are picoseconds where the kernel has microseconds or jiffies, except where the coarse clock
-//!   is what matters (HyStart 4.4, CUBIC's update once a jiffy; a jiffy is 4 ms).
+//!   matters (HyStart 4.4, CUBIC's update once per jiffy; a jiffy is 4 ms).
 //! - The minimum RTT is that of the whole connection; the kernel forgets after 300 s.
 //! - Linux 4.4 detects loss as RFC 6675 does, without its FACK heuristic. No F-RTO, no undo by
 //!   timestamps, no adaptive RACK window, no window reduction after a successful tail loss probe, no test
 //!   whether the original is still in a queue of the host, no ACK compression at the receiver.
 //! - The receive window and the send buffer never shrink or grow.
-//! - Every buffer is charged 1280 bytes beside its payload. In Linux 4.4 the first 1424 bytes of what an application
-//!   writes lie in the head, so that the first piece of it costs 400 less; Table 3 does not change with that.
-//! - No RTT samples from timestamps when what was retransmitted is acknowledged; after out-of-order data the
-//!   receiver does not go back to acknowledging at once.
+//! - Every buffer is charged 1280 bytes besides its payload. In Linux 4.4 the first 1424 bytes of an
+//!   application's write are in the head, so that its first piece costs 400 less; this does not change Table
+//!   3.
+//! - No RTT samples from timestamps when retransmitted data is acknowledged; after out-of-order data the
+//!   receiver does not return to immediate acknowledgements.
 
 mod congestion;
 mod cubic;
@@ -69,7 +70,7 @@ use crate::time::{MILLISECOND, Span};
 /// distributions'.
 const JIFFY: Span = 4 * MILLISECOND;
 
-/// Whose behaviour is modelled; the module's table has the differences.
+/// The modelled kernel; the module's table lists the differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
     /// Linux 4.4 (2016), the kernel of Titan's evaluation.
@@ -90,7 +91,7 @@ pub enum CongestionControl {
 }
 
 impl CongestionControl {
-    /// The one of this name in `tcp_congestion_control`, if it is simulated.
+    /// Returns the algorithm with this name in `tcp_congestion_control`, if it is simulated.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -111,7 +112,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Whether nothing is in it.
+    /// Returns whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.start >= self.end
@@ -123,8 +124,8 @@ impl Block {
 pub struct Ack {
     /// Everything below has been received in order.
     pub cumulative: u64,
-    /// What has been received above, most recently changed first (RFC 2018, section 4); empty blocks at
-    /// the end. The first may report a duplicate instead: it then lies below `cumulative` or inside the
-    /// second (D-SACK, RFC 2883). Three fit beside timestamps.
+    /// Data received above, most recently changed first (RFC 2018, section 4); empty blocks at the end. The
+    /// first may report a duplicate instead: it is then below `cumulative` or inside the second (D-SACK, RFC
+    /// 2883). Three fit besides timestamps.
     pub sack: [Block; 3],
 }

@@ -6,7 +6,7 @@ use crate::time::{MILLISECOND, Span, Time};
 /// Ranges out of order that a new flow has room for.
 const INITIAL_CAPACITY: usize = 8;
 
-/// What a receiver is made of.
+/// The configuration of a receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
     /// Largest payload of a packet, bytes.
@@ -26,9 +26,9 @@ impl Default for ReceiverConfig {
 /// When data are to be acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// At once: call [`Receiver::acknowledgement`].
+    /// Immediately: call [`Receiver::acknowledgement`].
     Now,
-    /// At this time, if nothing else happens until then.
+    /// At this time, unless an earlier event acknowledges.
     Delayed(Time),
     /// The time answered before holds.
     Unchanged,
@@ -47,19 +47,18 @@ pub enum Reply {
 /// assert_eq!(receiver.acknowledgement().cumulative, 2896);
 /// ```
 #[derive(Clone, Debug)]
-// In this order: what data that arrive in order need comes first. With thousands of flows, each line of the
-// cache that is spared counts.
+// In this order: fields for in-order data come first. With thousands of flows, each saved cache line counts.
 #[repr(C)]
 pub struct Receiver {
     /// First byte not received in order (`rcv_nxt`).
     next: u64,
-    /// What the last acknowledgement said (`rcv_wup`).
+    /// Sequence of the last acknowledgement (`rcv_wup`).
     acknowledged: u64,
     /// When an acknowledgement is due; `Time::NEVER` is none.
     deadline: Time,
     mss: u32,
     quick_acks: u16,
-    /// Nothing is out of order, and nothing is to be reported but how much has arrived.
+    /// No data is out of order, and there is only cumulative progress to report.
     is_plain: bool,
     delay: Span,
     /// Received out of order: sorted, apart from each other.
@@ -73,7 +72,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that has seen nothing.
+    /// Creates a receiver without data.
     #[must_use]
     pub fn new(config: &ReceiverConfig) -> Self {
         Self {
@@ -151,7 +150,7 @@ impl Receiver {
         self.duplicate = block;
     }
 
-    /// Takes in a range that lies above a gap (`tcp_data_queue_ofo`).
+    /// Queues a range above a gap (`tcp_data_queue_ofo`).
     fn queue(&mut self, block: Block) {
         let first = self.ranges.partition_point(|range| range.end < block.start);
         let mut merged = block;
@@ -174,7 +173,7 @@ impl Receiver {
         self.promote(merged);
     }
 
-    /// Puts a range to the front of those to report, in place of what it has absorbed.
+    /// Moves a range to the front of those to report; replaces the ranges that it has absorbed.
     fn promote(&mut self, block: Block) {
         let mut reported = [block, Block::default(), Block::default()];
         let mut count = 1;
@@ -188,7 +187,7 @@ impl Receiver {
         self.recent = reported;
     }
 
-    /// The front of what was out of order may now be in order (`tcp_ofo_queue`).
+    /// Moves out-of-order data that is now in order (`tcp_ofo_queue`).
     fn close_gap(&mut self) {
         let mut taken = 0;
         while let Some(range) = self.ranges.get(taken).filter(|range| range.start <= self.next) {
@@ -218,7 +217,7 @@ impl Receiver {
         Ack { cumulative: self.next, sack }
     }
 
-    /// What the acknowledgement to send now tells besides.
+    /// Returns the SACK blocks of the next acknowledgement.
     fn selective(&mut self) -> [Block; 3] {
         let mut sack = self.recent;
         if !self.duplicate.is_empty() {
@@ -240,13 +239,13 @@ impl Receiver {
         self.deadline <= now
     }
 
-    /// Bytes received in order: what the application can read.
+    /// Returns the bytes received in order, which the application can read.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.next
     }
 
-    /// Bytes that have been received above a gap and wait for what fills it.
+    /// Returns the bytes received above a gap.
     #[must_use]
     pub fn out_of_order_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()

@@ -7,19 +7,18 @@ const INITIAL_TIMEOUT: Span = SECOND;
 /// Longest timeout (`TCP_RTO_MAX`).
 const LONGEST_TIMEOUT: Span = 120 * SECOND;
 
-/// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c): RFC 6298 with two changes. The deviation
-/// that counts is the largest within a round trip, and it grows at once but decays by a quarter a round
-/// trip; and a sample that lies far *below* the smoothed value raises the deviation only by an eighth of
-/// what it would otherwise.
+/// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c): RFC 6298 with two changes. First, it uses the
+/// largest deviation within a round trip, which grows immediately but decays by a quarter per round trip.
+/// Second, a sample far *below* the smoothed value raises the deviation only by an eighth.
 #[derive(Clone, Debug)]
 pub(super) struct RoundTrip {
-    /// Smoothed RTT times 8, so that the gain of 1/8 loses nothing; 0 before the first sample.
+    /// Smoothed RTT times 8, so that the gain of 1/8 loses no precision; 0 before the first sample.
     smoothed_8: u64,
     /// Mean deviation times 4.
     deviation_4: u64,
     /// Largest of it in this round trip.
     largest_deviation_4: u64,
-    /// What the timeout adds to the smoothed RTT.
+    /// Margin of the timeout above the smoothed RTT.
     variance: Span,
     /// The round trip ends when this is acknowledged.
     round_end: u64,
@@ -43,7 +42,7 @@ impl RoundTrip {
         }
     }
 
-    /// A round trip took this long. `unacknowledged` and `next` delimit what is in flight.
+    /// Adds an RTT sample. `unacknowledged` and `next` delimit the data in flight.
     pub fn sample(&mut self, rtt: Span, unacknowledged: u64, next: u64) {
         let rtt = rtt.max(1);
         if self.smoothed_8 == 0 {
@@ -95,7 +94,7 @@ impl RoundTrip {
     /// Retransmission timeout after `backoff` timeouts in a row.
     pub fn timeout(&self, backoff: u32) -> Span {
         let base = if self.smoothed_8 == 0 { INITIAL_TIMEOUT } else { self.smoothed() + self.variance };
-        // 2^20 microseconds exceed the longest timeout, so that a larger shift changes nothing.
+        // 2^20 microseconds exceed the longest timeout, so a larger shift has no effect.
         base.saturating_mul(1 << backoff.min(20)).min(LONGEST_TIMEOUT)
     }
 }
@@ -157,8 +156,8 @@ mod tests {
         let mut rtt = RoundTrip::new(100);
         rtt.sample(1000, 0, 10);
         assert_eq!(rtt.variance, 2000);
-        // Round 1 ends: its largest deviation is still 2000. In round 2 it is 100, the floor, and
-        // what the samples say.
+        // Round 1 ends: its largest deviation is still 2000. In round 2 it is 100, the floor and the
+        // deviation of the samples.
         for end in 2..40 {
             for _ in 0..50 {
                 rtt.sample(1000, end * 10 - 5, end * 10);

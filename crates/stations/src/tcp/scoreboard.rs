@@ -1,11 +1,11 @@
-//! What has been sent and is not acknowledged: the retransmission queue with its SACK marks.
+//! The retransmission queue with its SACK marks.
 
 use std::collections::VecDeque;
 
 use super::Block;
 use crate::time::{Span, Time};
 
-/// Received out of order, says a SACK block (`TCPCB_SACKED_ACKED`).
+/// Received out of order according to a SACK block (`TCPCB_SACKED_ACKED`).
 const SACKED: u8 = 1;
 /// Taken for lost (`TCPCB_LOST`).
 const LOST: u8 = 2;
@@ -49,8 +49,7 @@ impl Entry {
     }
 }
 
-/// When a delivered packet was sent, and where it ends: the order in which packets were sent
-/// (RFC 8985, `RACK_sent_after`).
+/// Transmission time and end of a delivered packet: the order of transmission (RFC 8985, `RACK_sent_after`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentOrder {
     /// When it was sent.
@@ -59,7 +58,7 @@ pub(super) struct SentOrder {
     pub end: u64,
 }
 
-/// What one acknowledgement has told.
+/// Information from one acknowledgement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Packets acknowledged cumulatively for the first time.
@@ -82,12 +81,12 @@ pub(super) struct Progress {
     pub newest: SentOrder,
     /// The same of those that were.
     pub newest_retransmitted: SentOrder,
-    /// First byte of what arrived after a later packet had: reordering by the network.
+    /// First byte of the data that arrived after later data: reordering by the network.
     pub reordered_from: Option<u64>,
 }
 
 impl Progress {
-    /// When the first and the last of the packets were sent that round-trip times can be told by.
+    /// Returns the transmission times of the first and the last packets that give RTT samples.
     pub fn round_trips(&self) -> (Option<Time>, Option<Time>) {
         let (mut first, mut last) = (self.first_sent, self.last_sent);
         if self.retransmission_acknowledged {
@@ -98,7 +97,7 @@ impl Progress {
     }
 }
 
-/// What an acknowledgement has told of packets that were sent once and arrived in order.
+/// Information from an acknowledgement of packets that were sent once and arrived in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     /// Packets acknowledged, 1 at least.
@@ -114,7 +113,7 @@ pub(super) struct Delivery {
 pub(super) struct TimeRule {
     /// The most recently sent packet of those delivered.
     pub newest: SentOrder,
-    /// Lost is what was sent `slack` before this.
+    /// Packets sent `slack` before this are lost.
     pub limit: Time,
     /// Allowance for reordering.
     pub slack: Span,
@@ -123,8 +122,8 @@ pub(super) struct TimeRule {
 /// The queue and its sums, in packets. Their names in the kernel are in brackets.
 #[derive(Clone, Debug)]
 pub(super) struct Scoreboard {
-    /// In order of sequence and without gaps. Neighbours that are SACKed are merged, so that a hole costs
-    /// two entries, whatever is SACKed above.
+    /// Ordered by sequence, without gaps. SACKed neighbours are merged, so that a hole costs two entries for
+    /// any amount of SACKed data above it.
     entries: VecDeque<Entry>,
     mss: u32,
     /// Unacknowledged (`packets_out`).
@@ -139,11 +138,11 @@ pub(super) struct Scoreboard {
     due: u32,
     /// End of the highest SACKed packet.
     highest_sacked: u64,
-    /// What ends below has been judged by the count of SACKed packets above it.
+    /// Data below has been checked against the count of SACKed packets above it.
     judged_to: u64,
-    /// What is due begins here or above.
+    /// All due data begins here or above.
     due_from: u64,
-    /// What begins here or above bears no mark.
+    /// Data from here on has no mark.
     marked_to: u64,
 }
 
@@ -194,13 +193,13 @@ impl Scoreboard {
         self.outstanding - self.sacked - self.lost + self.retransmitted
     }
 
-    /// Whether there is anything that recovery has to look at.
+    /// Returns whether recovery has no work.
     pub fn is_clean(&self) -> bool {
         self.sacked | self.lost | self.retransmitted == 0
     }
 
-    /// Whether nothing outstanding, which begins with this byte, bears a mark: all of it was sent once, and
-    /// no acknowledgement has mentioned it.
+    /// Returns whether no outstanding data, which begins with this byte, has a mark: all of it was sent once,
+    /// and no acknowledgement has mentioned it.
     #[inline]
     pub fn is_plain(&self, unacknowledged: u64) -> bool {
         unacknowledged >= self.marked_to
@@ -222,7 +221,7 @@ impl Scoreboard {
         self.outstanding += packets;
     }
 
-    /// Takes back the newest segment, if that is this one and it was sent once.
+    /// Removes the newest segment, if it is this one and was sent once.
     pub fn unsend(&mut self, sequence: u64, payload: u32) -> bool {
         match self.entries.back() {
             Some(last) if last.sequence == sequence && last.payload == payload && last.marks == 0 => {
@@ -234,7 +233,7 @@ impl Scoreboard {
         }
     }
 
-    /// A retransmission never left the host: it is due again.
+    /// Marks a retransmission that did not leave the host as due again.
     pub fn undo_retransmission(&mut self, sequence: u64) {
         let index = self.first_ending_above(sequence);
         if self.entries.get(index).is_some_and(|entry| entry.has(RETRANSMITTED)) {
@@ -262,8 +261,8 @@ impl Scoreboard {
         }
     }
 
-    /// The same as [`Self::acknowledge`], where [`Self::is_plain`] holds of what was outstanding. Answers
-    /// nothing if less than a packet was acknowledged.
+    /// Handles the same as [`Self::acknowledge`] if [`Self::is_plain`] holds for the outstanding data.
+    /// Returns none if less than a packet was acknowledged.
     #[inline]
     pub fn acknowledge_plain(&mut self, cumulative: u64) -> Option<Delivery> {
         let mut delivery: Option<Delivery> = None;
@@ -315,7 +314,7 @@ impl Scoreboard {
         }
     }
 
-    /// Notes what the cumulative acknowledgement of (`packets` of) an entry says.
+    /// Records a cumulative acknowledgement of (`packets` of) an entry.
     fn credit(&self, entry: &Entry, packets: u32, progress: &mut Progress) {
         progress.acknowledged += packets;
         progress.retransmission_acknowledged |= entry.has(EVER_RETRANSMITTED);
@@ -343,10 +342,11 @@ impl Scoreboard {
         }
     }
 
-    /// A SACK block (`tcp_sacktag_walk`). The caller has checked that it lies in what is outstanding.
+    /// Handles a SACK block (`tcp_sacktag_walk`). The caller has checked that it is inside the outstanding
+    /// data.
     pub fn sack(&mut self, block: Block, progress: &mut Progress) {
         let mut index = self.first_ending_above(block.start);
-        // Reordering is judged against what was SACKed before this block.
+        // Compare with the SACKed data before this block to detect reordering.
         let mut highest = self.highest_sacked;
         while let Some(&entry) = self.entries.get(index) {
             if entry.sequence >= block.end {
@@ -390,7 +390,7 @@ impl Scoreboard {
         self.highest_sacked = highest;
     }
 
-    /// Merges a SACKED entry into the one before, if that is SACKed too. Answers where the next one is.
+    /// Merges a SACKED entry into the previous one, if that is SACKED too. Returns the index of the next one.
     fn merge(&mut self, index: usize) -> usize {
         let entry = self.entries[index];
         let Some(before) = index.checked_sub(1) else { return index + 1 };
@@ -405,8 +405,8 @@ impl Scoreboard {
         index
     }
 
-    /// Takes for lost what has at least `threshold` SACKed packets above it (RFC 6675, `IsLost`).
-    /// Answers whether anything was.
+    /// Marks data with at least `threshold` SACKed packets above it as lost (RFC 6675, `IsLost`). Returns
+    /// whether there was any.
     pub fn judge_by_count(&mut self, threshold: u32) -> bool {
         if self.sacked < threshold.max(1) {
             return false;
@@ -434,9 +434,9 @@ impl Scoreboard {
         any
     }
 
-    /// Takes for lost what was sent long enough before something that has arrived (RFC 8985, section 6.2,
-    /// step 5; `tcp_rack_detect_loss`). Answers whether anything was, and how long until the last of
-    /// what is in doubt would be.
+    /// Marks data as lost that was sent long enough before delivered data (RFC 8985, section 6.2, step 5;
+    /// `tcp_rack_detect_loss`). Returns whether there was any, and the time until the last undecided packet
+    /// would be lost.
     pub fn judge_by_time(&mut self, rule: TimeRule) -> (bool, Span) {
         let (mut any, mut wait) = (false, 0);
         for index in 0..self.entries.len() {
@@ -448,8 +448,8 @@ impl Scoreboard {
                 if entry.has(EVER_RETRANSMITTED) {
                     continue;
                 }
-                // What follows was sent later still, or has been judged lost and retransmitted: but
-                // that is never above a packet that is not lost.
+                // The rest was sent later, or has been marked lost and retransmitted; that is never above a
+                // packet that is not lost.
                 break;
             }
             let remaining = (entry.sent_at + rule.slack).since(rule.limit);
@@ -463,7 +463,7 @@ impl Scoreboard {
         (any, wait)
     }
 
-    /// Takes everything for lost that is not SACKed: the front always, others if they were sent before
+    /// Marks all data that is not SACKed as lost: the front always, other data if it was sent before
     /// `sent_before` (`tcp_timeout_mark_lost`).
     pub fn judge_all_lost(&mut self, sent_before: Time) {
         for index in 0..self.entries.len() {
@@ -479,7 +479,7 @@ impl Scoreboard {
         self.due_from = self.due_from.min(self.entries[index].sequence);
     }
 
-    /// What is due first, at most so many packets of it: first byte and bytes.
+    /// Returns the first due data, up to this many packets: first byte and bytes.
     pub fn first_due(&mut self, most_packets: u32) -> Option<(u64, u32)> {
         if self.due == 0 {
             return None;
@@ -495,8 +495,8 @@ impl Scoreboard {
         Some((entry.sequence, entry.payload))
     }
 
-    /// The last packet, if it is neither SACKed nor on its way again: first byte and bytes. It is the tail
-    /// loss probe of a flow that has nothing new to send.
+    /// Returns the last packet, if it is neither SACKed nor retransmitted: first byte and bytes. It is the
+    /// tail loss probe of a flow without new data.
     pub fn last_packet(&mut self) -> Option<(u64, u32)> {
         let last = self.entries.back()?;
         if last.has(SACKED | RETRANSMITTED) {
@@ -557,7 +557,7 @@ impl Scoreboard {
         self.entries.insert(index + 1, second);
     }
 
-    /// Changes an entry and keeps the sums right.
+    /// Changes an entry and updates the sums.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut Entry)) {
         let mut entry = self.entries[index];
         self.count_out(&entry);
@@ -639,14 +639,14 @@ mod tests {
         assert_eq!(progress.newest, SentOrder { sent_at: Time(2), end: 6000 });
         assert_eq!((board.outstanding(), board.in_flight()), (6, 6));
         assert!(board.is_consistent(6000, 12_000));
-        // Half a packet: nothing is acknowledged yet that counts.
+        // Half a packet: no whole packet is acknowledged.
         let mut progress = Progress::default();
         board.acknowledge(6500, &mut progress);
         assert_eq!(progress.acknowledged, 0);
         assert!(board.is_consistent(6500, 12_000));
     }
 
-    /// Wherever an acknowledgement ends: whole segments, packets, parts of packets, and nothing.
+    /// Acknowledgements that end at whole segments, packets, parts of packets, and at the present position.
     #[test]
     fn a_plain_acknowledgement_is_one_like_any() {
         for cumulative in (0..=12_000).step_by(500) {
@@ -673,7 +673,7 @@ mod tests {
         sack(&mut board, 4000, 8000);
         assert!(!board.is_plain(0));
         assert!(!board.is_plain(7999));
-        // What follows is.
+        // The rest is plain.
         assert!(board.is_plain(8000));
         board.judge_all_lost(Time::NEVER);
         assert!(!board.is_plain(8000));
@@ -703,7 +703,7 @@ mod tests {
         sack(&mut board, 4000, 6000);
         assert!(!board.judge_by_count(3));
         sack(&mut board, 9000, 10_000);
-        // Above [6000, 9000) there is but one.
+        // Only one is above [6000, 9000).
         assert!(board.judge_by_count(3));
         assert_eq!((board.lost(), board.due(), board.in_flight()), (4, 4, 5));
         sack(&mut board, 10_000, 12_000);
@@ -738,7 +738,7 @@ mod tests {
         let mut board = board(4);
         sack(&mut board, 8000, 12_000);
         let rule = TimeRule { newest: SentOrder { sent_at: Time(3), end: 12_000 }, limit: Time(2), slack: 1 };
-        // Sent at 1: lost. Sent at 2: in doubt for 1 more. Sent at 4: after what has arrived.
+        // Sent at 1: lost. Sent at 2: undecided for 1 more. Sent at 4: after the delivered data.
         assert_eq!(board.judge_by_time(rule), (true, 1));
         assert_eq!(board.lost(), 4);
         assert!(board.is_consistent(0, 16_000));

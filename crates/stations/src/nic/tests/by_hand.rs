@@ -1,5 +1,5 @@
-//! Schedules that were worked out by hand. At 100 Gbit/s a full packet of 1448 bytes, 1538 on the wire,
-//! takes 123 040 ps; one of 100 bytes, 190 on the wire, 15 200 ps; a pure ACK, 90 on the wire, 7200 ps.
+//! Schedules computed by hand. At 100 Gbit/s a full packet of 1448 bytes, 1538 on the wire, takes 123 040 ps;
+//! one of 100 bytes, 190 on the wire, 15 200 ps; a pure ACK, 90 on the wire, 7200 ps.
 
 use super::*;
 
@@ -129,8 +129,8 @@ fn deficit_round_robin_of_segments_charges_whole_segments() {
     }
     nic.advance(Time::NEVER, &mut log);
     let finished: Vec<u32> = log.sorted().finished.iter().map(|event| event.2).collect();
-    // Ring 0 passes its first turns while the wire is idle. Then its next segment takes four more, and
-    // ring 1 sends before each of them.
+    // Ring 0 uses its first turns while the wire is idle. Then its next segment takes four more, and ring 1
+    // sends before each of them.
     assert_eq!(finished, [0, 10, 11, 12, 13, 1, 14]);
 }
 

@@ -1,5 +1,5 @@
-//! The transmit scheduler again, as plainly as possible: rings of packets, one decision per packet, and
-//! all times from the sum of bytes by division with 128 bits. It shares nothing with the other.
+//! A reference transmit scheduler, as simple as possible: rings of packets, one decision per packet, and all
+//! times from the sum of bytes by 128-bit division. It shares no code with the other.
 
 use std::collections::VecDeque;
 
@@ -118,7 +118,7 @@ impl Reference {
         }
     }
 
-    /// What the ring sends next without a decision in between.
+    /// Returns the bytes that the ring sends next without another decision.
     fn charge(&self, queue: usize) -> u64 {
         let mut bytes = 0;
         for packet in &self.rings[queue] {

@@ -13,7 +13,7 @@ enum Action {
     SetWeight { queue: u32, weight: u32 },
 }
 
-/// What is done, each after a pause in picoseconds.
+/// Actions, each after a pause in picoseconds.
 type Script = Vec<(u64, Action)>;
 
 fn payloads() -> impl Strategy<Value = (u32, u32)> {
@@ -40,7 +40,7 @@ fn action(queues: u32) -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Nothing, less than a packet, some packets, some segments.
+/// Zero, less than a packet, some packets, some segments.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![5 => Just(0), 2 => 0..200_000u64, 2 => 0..3_000_000u64, 2 => 0..30_000_000u64]
 }
@@ -75,7 +75,7 @@ fn scenario() -> impl Strategy<Value = (NicConfig, Script)> {
     })
 }
 
-/// Plays a script; `after` sees the NIC and the moment after each action.
+/// Plays a script; calls `after` with the NIC and the time after each action.
 fn play(config: NicConfig, script: &Script, mut after: impl FnMut(&Nic, Time)) -> (Nic, Log) {
     let (mut nic, mut log, mut now) = (Nic::new(config), Log::default(), Time::ZERO);
     for (flow, (pause, action)) in script.iter().enumerate() {
@@ -134,7 +134,7 @@ fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
 /// When the first segment, and the first packet, of each ring will have left.
 fn first_finishes(nic: &Nic) -> Vec<(Time, Time)> {
     let (mut nic, mut log) = (nic.clone(), Log::default());
-    // What has left already is no longer first.
+    // Packets that have left are no longer first.
     nic.tell(|_, _| true, &mut Log::default());
     nic.advance(Time::NEVER, &mut log);
     let segment = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
@@ -151,7 +151,7 @@ proptest! {
     #[test]
     fn closed_form_equals_packet_by_packet_equals_reference((config, script) in scenario()) {
         let closed = drained(config, &script);
-        // For one ring, calls come in the order of time.
+        // Calls for one ring come in order of time.
         for queue in 0..config.queues {
             let ends: Vec<Time> =
                 closed.packets.iter().filter(|packet| packet.queue == queue).map(|packet| packet.end).collect();
@@ -224,7 +224,7 @@ proptest! {
         for (sent, packet) in log.packets.iter().enumerate() {
             prop_assert!(packet.begin >= free);
             if packet.begin > free || sent == 0 {
-                // It rested: then all that had been enqueued before this moment has left.
+                // It was idle: all segments enqueued earlier have left.
                 let before: u32 = list
                     .iter()
                     .filter(|(.., at)| *at < packet.begin)
@@ -263,8 +263,7 @@ proptest! {
         });
     }
 
-    /// More weight brings nothing forward but what its own queue sends; less brings forward only what is
-    /// predicted then.
+    /// A larger weight advances only its own queue; a smaller one advances only the predicted queues.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
         (config, script) in scenario(),
@@ -289,8 +288,8 @@ proptest! {
         });
     }
 
-    /// Shreedhar and Varghese 1996, theorem 4: over any interval in which two flows are backlogged, what
-    /// they have sent per share differs by less than twice the largest packet and the quantum.
+    /// Shreedhar and Varghese 1996, theorem 4: over any interval in which two flows are backlogged, their
+    /// service per share differs by less than twice the largest packet and the quantum.
     #[test]
     fn deficit_round_robin_is_fair(
         quantum in 64u32..4000,

@@ -48,7 +48,7 @@ impl Curve {
         Self { dx: 0, dy: 0, ..self }
     }
 
-    /// Whether it begins flatter than it goes on.
+    /// Returns whether its first slope is smaller than its second.
     pub(super) fn is_convex(&self) -> bool {
         self.m1 <= self.m2
     }
@@ -132,15 +132,15 @@ mod tests {
     fn a_concave_curve_restarts_below_both() {
         let whole = Curve::new(&CONCAVE);
         let mut curve = whole;
-        // At 30 ms 12,500 bytes were due, and 8,000 were sent: the new curve lies below the old one until
-        // they would cross, after 4,500 / 875 ms.
+        // At 30 ms 12,500 bytes were due, and 8,000 were sent: the new curve is below the old one until they
+        // would cross, after 4,500 / 875 ms.
         curve.restart(&whole, 30 * MILLISECOND, 8_000);
         assert_eq!(curve.bytes_at(30 * MILLISECOND), 8_000);
         let crossing = 30 * MILLISECOND + 4_500 * MILLISECOND / 875;
         assert_eq!(curve.bytes_at(crossing), whole.bytes_at(crossing));
         // To a byte, for each step is rounded down.
         assert!(whole.bytes_at(60 * MILLISECOND) - curve.bytes_at(60 * MILLISECOND) <= 1);
-        // What was sent beyond what was due stays with it.
+        // The new curve includes bytes sent beyond the due ones.
         let mut ahead = whole;
         ahead.restart(&whole, 30 * MILLISECOND, 20_000);
         assert_eq!(ahead.bytes_at(30 * MILLISECOND), 12_500);

@@ -2,8 +2,8 @@
 //! Fair Service Curve Algorithm for Link-Sharing, Real-Time and Priority Services*, SIGCOMM 1997).
 //!
 //! A leaf with a real-time curve has an eligible time and a deadline for its head; of the eligible ones that
-//! with the earliest deadline goes first. If none is eligible, virtual times share what is left: from the
-//! root down, the active class with the least virtual time whose upper limit allows it.
+//! with the earliest deadline goes first. If none is eligible, virtual times share the rest: from the root
+//! down, the active class with the least virtual time whose upper limit allows it.
 //!
 //! Times are picoseconds where the kernel counts units of 64 ns, and classes are searched one by one where
 //! it has trees. Left out: leaves of another discipline than `pfifo`, filters, changes of curves.
@@ -18,7 +18,7 @@ use super::{Classifier, Dequeued, KindError, require};
 use crate::segment::Segment;
 use crate::time::{Span, Time};
 
-/// Deepest tree: the kernel has no limit but its stack.
+/// Deepest tree: the kernel's only limit is its stack.
 const MOST_LEVELS: u32 = 16;
 /// The class that all others are in.
 const ROOT: usize = 0;
@@ -26,7 +26,7 @@ const ROOT: usize = 0;
 /// Parameters of `hfsc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HfscConfig {
-    /// What chooses the leaf; leaves are numbered in the order they are written in.
+    /// Selects the leaf; leaves are numbered in order of definition.
     pub classifier: Classifier,
     /// The classes below the root.
     pub classes: Vec<HfscClass>,
@@ -46,17 +46,17 @@ pub struct ServiceCurve {
 /// A class of `hfsc`; it has a real-time curve, a link-share curve, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HfscClass {
-    /// What a leaf gets in any case (`rt`).
+    /// Guaranteed service of a leaf (`rt`).
     pub real_time: Option<ServiceCurve>,
-    /// What it gets of the rest, relative to its siblings (`ls`).
+    /// Share of the excess, relative to its siblings (`ls`).
     pub link_share: Option<ServiceCurve>,
-    /// What it does not get more than of the rest (`ul`).
+    /// Upper bound of the total service by link sharing (`ul`).
     pub upper_limit: Option<ServiceCurve>,
-    /// What is in it.
+    /// Children or queue of the class.
     pub content: HfscContent,
 }
 
-/// What is in a class.
+/// Content of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HfscContent {
     /// A queue of so many segments.
@@ -86,9 +86,10 @@ struct Class {
     virtual_time: u64,
     /// Correction of it for times that an upper limit made it skip (`cl_vtadj`).
     virtual_adjustment: u64,
-    /// It is among its parent's active children; of equal virtual times the smaller number goes first.
+    /// Set if it is one of its parent's active children; the smaller number wins among equal virtual times.
     active_order: Option<u64>,
-    /// When it fits its own upper limit (`cl_myf`), and those below it theirs (`cl_f`, `cl_cfmin`).
+    /// Time at which it meets its own upper limit (`cl_myf`), and that of the classes below it (`cl_f`,
+    /// `cl_cfmin`).
     own_fit: u64,
     fit: u64,
     children_fit: u64,
@@ -231,7 +232,7 @@ impl Hfsc {
         self.overlimits
     }
 
-    /// Of the leaves that are eligible, the one with the earliest deadline (`eltree_get_mindl`).
+    /// Returns the eligible leaf with the earliest deadline (`eltree_get_mindl`).
     fn most_urgent(&self, now: u64) -> Option<usize> {
         let eligible = self.leaves.iter().map(|leaf| *leaf as usize).filter(|leaf| {
             let class = &self.classes[*leaf];
@@ -240,7 +241,7 @@ impl Hfsc {
         eligible.min_by_key(|leaf| (self.classes[*leaf].deadline, self.classes[*leaf].eligible))
     }
 
-    /// The leaf whose turn it is by virtual times (`vttree_get_minvt`).
+    /// Returns the next leaf by virtual times (`vttree_get_minvt`).
     fn least_virtual_time(&mut self, now: u64) -> Option<usize> {
         let mut index = ROOT;
         if self.classes[ROOT].children_fit > now {

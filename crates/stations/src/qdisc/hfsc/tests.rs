@@ -55,7 +55,7 @@ fn a_real_time_curve_is_kept_whatever_the_shares() {
     // By shares, the first would have a hundredth of ten.
     let tree = vec![inner(10, flat(10), vec![leaf(flat(4), 1, None), leaf(None, 99, None)])];
     let found = rates(tree, 2);
-    // What it gets by the real-time criterion counts against its share of the rest.
+    // Service by the real-time criterion counts against its share of the rest.
     assert_rates(&found, &[4.0, 6.0]);
 }
 

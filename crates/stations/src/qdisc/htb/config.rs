@@ -14,8 +14,8 @@ const QUANTUM_RANGE: (u64, u64) = (1000, 200_000);
 /// Parameters of `htb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbConfig {
-    /// What chooses the leaf; leaves are numbered in the order they are written in. What has none goes to
-    /// the direct queue, which no tokens hold up and which comes first.
+    /// Selects the leaf; leaves are numbered in order of definition. Segments without a leaf go to the direct
+    /// queue, which needs no tokens and is served first.
     pub classifier: Classifier,
     /// The trees of classes.
     pub roots: Vec<HtbClass>,
@@ -39,7 +39,7 @@ impl HtbConfig {
 pub struct HtbClass {
     /// Rate that it has for itself, bit/s.
     pub rate: u64,
-    /// Rate up to which it borrows, bit/s.
+    /// Rate up to which it may borrow, bit/s.
     pub ceiling: u64,
     /// Depth of the bucket of the rate, bytes.
     pub burst: u32,
@@ -47,14 +47,13 @@ pub struct HtbClass {
     pub ceiling_burst: u32,
     /// Of a leaf: 0 borrows first, 7 last.
     pub priority: u8,
-    /// Of a leaf: bytes that it sends before another leaf's turn. If absent, a tenth of a second's at
-    /// its rate, but 1000 to 200 000.
+    /// Of a leaf: bytes per turn. If absent, a tenth of a second at its rate, but 1000 to 200 000.
     pub quantum: Option<u32>,
-    /// What is in it.
+    /// Children or queue of the class.
     pub content: HtbContent,
 }
 
-/// What is in a class.
+/// Content of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HtbContent {
     /// Segments, in a discipline.

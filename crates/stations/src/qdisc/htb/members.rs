@@ -1,5 +1,5 @@
-//! Sets of classes that are gone through in the order of their numbers, as the kernel's trees of class
-//! identifiers are.
+//! Sets of classes that are visited in the order of their numbers, like the kernel's trees of class
+//! identifiers.
 
 use super::super::queue::NONE;
 
@@ -34,7 +34,7 @@ impl Members {
         *word &= !bit;
     }
 
-    /// The first member that is not below `class`; [`NONE`] if there is none.
+    /// Returns the first member that is at least `class`; [`NONE`] if there is none.
     pub(super) fn first_from(&self, class: u32) -> u32 {
         let start = class as usize / 64;
         let Some(word) = self.words.get(start) else { return NONE };

@@ -1,14 +1,14 @@
 //! `htb`: the hierarchical token bucket (`net/sched/sch_htb.c`; Devera, *Hierarchical token bucket
 //! theory*, 2002).
 //!
-//! A class may send while it has tokens of its rate; without them it borrows from its parent while it
-//! has tokens of its ceiling. Leaves are at level 0 and roots with children at level 7. Of the classes
-//! that may send by themselves, each level has a *row* per priority; a class that borrows is in its
-//! parent's *feed* of that priority. The lowest level goes first, in it the lowest priority, and in that
-//! the leaves below are served by deficit round robin.
+//! A class may send while it has tokens of its rate; without them it borrows from its parent while it has
+//! tokens of its ceiling. Leaves are at level 0 and roots with children at level 7. Each level has a *row*
+//! per priority for the classes that may send without borrowing; a class that borrows is in its parent's
+//! *feed* of that priority. The lowest level goes first, in it the lowest priority, and in that the leaves
+//! below are served by deficit round robin.
 //!
-//! Tokens are picoseconds of sending, the kernel's are nanoseconds. Left out: offload, link layer
-//! overheads, and that classes whose time has come change in batches of two ticks at most.
+//! Tokens are picoseconds of sending, the kernel's are nanoseconds. Not modelled: offload, link layer
+//! overheads, and the limit of two ticks for a batch of mode changes.
 
 mod config;
 mod members;
@@ -31,9 +31,9 @@ use crate::time::{SECOND, Span, Time};
 const LEVELS: usize = 8;
 /// Priorities (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
-/// Deepest debt, and most that is credited at once (`mbuffer`).
+/// Largest debt, and largest credit in one step (`mbuffer`).
 const LONGEST_DEBT: i64 = (60 * SECOND) as i64;
-/// When to look again if no class says when it may send (`htb_dequeue`).
+/// Retry interval if no class has a time at which it may send (`htb_dequeue`).
 const IDLE_WAIT: Span = 5 * SECOND;
 
 /// Steps of a search for a leaf: no tree needs as many, and none may search for ever.
@@ -56,7 +56,7 @@ struct Class {
     level: u8,
     priority: u8,
     mode: Mode,
-    /// Priorities, as bits, in which segments wait in it or below it.
+    /// Bit mask of priorities with a backlog in the class or below it.
     activity: u8,
     /// Its first feed; the others follow, one a priority. Leaves have none.
     feeds: u32,
@@ -114,9 +114,9 @@ impl Class {
 #[derive(Clone, Debug)]
 struct Feed {
     members: Members,
-    /// Whose turn it is.
+    /// Next member, round robin.
     pointer: u32,
-    /// Whose turn it was when it left: the turn goes to it or to the next one.
+    /// Next member before the row or feed was left: the turn resumes with it or its successor.
     last: u32,
 }
 
@@ -125,7 +125,7 @@ impl Feed {
         Self { members: Members::new(classes), pointer: NONE, last: NONE }
     }
 
-    /// Passes the turn on; behind the last one it points to none.
+    /// Advances to the next member; behind the last one it points to none.
     fn advance(&mut self) {
         if self.pointer != NONE {
             self.pointer = self.members.first_from(self.pointer + 1);
@@ -281,7 +281,7 @@ impl Htb {
         self.classes[class as usize].feeds as usize + priority
     }
 
-    /// Links a class with activity and its ancestors, up to one that sends by itself
+    /// Links a class with activity and its ancestors, up to one that needs no borrowing
     /// (`htb_activate_prios`).
     fn activate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
@@ -310,8 +310,7 @@ impl Htb {
         }
     }
 
-    /// Undoes [`Self::activate`]; the mode is still the one it was activated with
-    /// (`htb_deactivate_prios`).
+    /// Undoes [`Self::activate`]; the mode is unchanged since the activation (`htb_deactivate_prios`).
     fn deactivate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
         loop {
@@ -351,8 +350,8 @@ impl Htb {
         }
     }
 
-    /// Gives a class the mode that it has `elapsed` after its checkpoint, and the links that go with it;
-    /// how long that mode lasts (`htb_change_class_mode`).
+    /// Sets the mode and the links of a class for `elapsed` after its checkpoint; returns the mode and its
+    /// duration (`htb_change_class_mode`).
     fn change_mode(&mut self, index: u32, elapsed: i64) -> (Mode, i64) {
         let class = &mut self.classes[index as usize];
         let (mode, wait) = class.mode_after(elapsed, self.hysteresis);
@@ -385,7 +384,7 @@ impl Htb {
         }
     }
 
-    /// The leaf whose turn it is in a row (`htb_lookup_leaf`).
+    /// Returns the next leaf of a row (`htb_lookup_leaf`).
     fn find_leaf(&mut self, row: usize, priority: usize) -> Option<u32> {
         if self.feeds[row].members.is_empty() {
             return None;
@@ -399,7 +398,7 @@ impl Htb {
             }
             feed.last = NONE;
             if feed.pointer == NONE {
-                // The end of this feed: back to its start, and the turn passes on above.
+                // End of this feed: return to its start, and advance the feed above.
                 feed.pointer = feed.members.first_from(0);
                 if depth > 0 {
                     depth -= 1;
@@ -419,7 +418,7 @@ impl Htb {
         None
     }
 
-    /// Passes the turn of a leaf on, in the feed or row that it is in for `level`.
+    /// Advances past a leaf, in its feed or row of `level`.
     fn pass_turn(&mut self, leaf: u32, level: usize, priority: usize) {
         let feed = if level == 0 {
             Self::row(0, priority)
@@ -429,7 +428,7 @@ impl Htb {
         self.feeds[feed].advance();
     }
 
-    /// A segment of the leaf whose turn it is in a row (`htb_dequeue_tree`).
+    /// Dequeues a segment of the next leaf of a row (`htb_dequeue_tree`).
     fn dequeue_row(
         &mut self,
         now: Time,
@@ -445,7 +444,7 @@ impl Htb {
             let Some(queue) = &mut self.classes[leaf as usize].queue else { return Err(nothing) };
             let before = (queue.len(), queue.backlog_bytes());
             if before.0 == 0 {
-                // It dropped what it had.
+                // It dropped its backlog.
                 self.retire(leaf);
                 let next = self.find_leaf(row, priority).ok_or(nothing)?;
                 if leaf == start {
@@ -473,7 +472,7 @@ impl Htb {
         }
     }
 
-    /// Takes a leaf without segments out of all feeds.
+    /// Removes a leaf without segments from all feeds.
     fn retire(&mut self, leaf: u32) {
         self.deactivate(leaf);
         self.classes[leaf as usize].activity = 0;

@@ -27,7 +27,8 @@ fn htb(roots: Vec<HtbClass>) -> Qdisc {
     Qdisc::new(&Kind::Htb(HtbConfig::new(Classifier::Flow, roots)), 0).expect("valid")
 }
 
-/// Rates of flows of which each always has segments of this payload, Mbit/s, after ten seconds.
+/// Returns the rates of flows that are always backlogged with segments of this payload, Mbit/s, after ten
+/// seconds.
 fn rates(roots: Vec<HtbClass>, flows: u32, payload: u32) -> Vec<f64> {
     let templates: Vec<Segment> = (0..flows).map(|flow| segment(flow, 0, payload)).collect();
     Saturated::new(htb(roots), &templates, 4).rates_after(Time(10 * SECOND))
@@ -40,7 +41,7 @@ fn assert_rates(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn a_class_by_itself_has_a_burst_and_its_rate() {
-    // 1 MB/s; a segment may go while there are tokens at all.
+    // 1 MB/s; a segment may be sent if the number of tokens is positive.
     let mut qdisc = htb(vec![leaf(8, 8)]);
     for sequence in 0..6 {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
@@ -76,7 +77,7 @@ fn what_is_left_is_shared_by_quanta() {
 
 #[test]
 fn a_ceiling_bounds_borrowing() {
-    // Small quanta: a class that reaches its ceiling within a turn has to wait for its next one.
+    // Small quanta: a class that reaches its ceiling within a turn must wait for its next one.
     let first = HtbClass { quantum: Some(1514), ..leaf(2, 3) };
     let second = HtbClass { quantum: Some(3028), ..leaf(4, 10) };
     let tree = vec![class(10, 10, HtbContent::Inner(vec![first, second]))];
@@ -168,7 +169,7 @@ fn what_has_no_class_goes_directly_and_first() {
     for sequence in 0..6 {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
     }
-    // Two fit, and neither they nor a flow that the table does not know have a class.
+    // Two fit; they have no class, and neither does a flow that is not in the table.
     assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 0, 934)), None);
     assert_eq!(qdisc.enqueue(Time::ZERO, segment(7, 0, 934)), None);
     assert!(qdisc.enqueue(Time::ZERO, segment(1, 1, 934)).is_some());

@@ -1,5 +1,5 @@
-//! The classes of one level that wait for tokens, earliest first: a binary heap whose entries know their
-//! place, so that a class can leave early.
+//! The classes of one level that wait for tokens, earliest first: a binary heap whose entries store their
+//! index, so that a class can be removed early.
 
 use super::super::queue::NONE;
 use crate::time::Time;
@@ -7,7 +7,7 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Time,
-    /// Counts insertions: of equal times, the first one inserted comes first.
+    /// Insertion counter: the first inserted wins among equal times.
     order: u64,
     class: u32,
 }

@@ -2,14 +2,14 @@
 //! Packet Scheduling with Tight Guarantees*, IEEE/ACM ToN 2013; Valente, *Reducing the Execution Time of
 //! Fair-Queueing Schedulers*, Computer Communications 2014).
 //!
-//! It approximates worst-case fair weighted fair queueing in constant time. Classes of the same weight
-//! and longest segment form *aggregates* of up to eight, which are served by deficit round robin inside.
-//! An aggregate has a virtual start and finish time; aggregates whose finish is about as far from their
-//! start form a *group*, which sorts them by rounded start times into slots. Of the groups, bitmaps tell
-//! which are eligible (started by virtual time V) and ready (not blocked by a group of higher index that
-//! finishes earlier); the lowest ready one is served.
+//! It approximates worst-case fair weighted fair queueing in constant time. Up to eight classes of the same
+//! weight and longest segment form an *aggregate*, which serves them by deficit round robin. An aggregate has
+//! a virtual start and finish time. Aggregates with a similar distance from start to finish form a *group*,
+//! which sorts them by rounded start times into slots. Bitmaps record the groups that are eligible (started
+//! by virtual time V) and ready (not blocked by a group of higher index that finishes earlier). The lowest
+//! ready one is served.
 //!
-//! Left out: classes whose queue is another discipline than `pfifo`, filters, changes of weights.
+//! Not modelled: classes whose queue is another discipline than `pfifo`, filters, changes of weights.
 
 mod schedule;
 #[cfg(test)]
@@ -30,7 +30,7 @@ const MIN_LONGEST: u32 = 512;
 /// Parameters of `qfq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QfqConfig {
-    /// What chooses the class.
+    /// Selects the class.
     pub classifier: Classifier,
     /// The classes.
     pub classes: Vec<QfqClass>,
@@ -43,7 +43,7 @@ pub struct QfqConfig {
 pub struct QfqClass {
     /// Share of the rate, relative to the other classes: 1 to 1024.
     pub weight: u32,
-    /// Longest segment, bytes; a longer one that comes raises it.
+    /// Longest segment, bytes; a longer one raises it.
     pub longest: u32,
 }
 
@@ -106,7 +106,7 @@ impl Qfq {
             backlog: Backlog::default(),
         };
         for class in &config.classes {
-            // What dividing by it with the inverse makes of it.
+            // Rounds the weight as division by the inverse does.
             let weight = ONE / (ONE / class.weight);
             let aggregate = qfq.schedule.find_aggregate(class.longest, weight);
             qfq.schedule.resize(aggregate, 1);
@@ -249,7 +249,7 @@ impl Qfq {
         }
     }
 
-    /// Takes a class out of the turns of its aggregate, wherever it stands; there are eight at most.
+    /// Removes a class from the turns of its aggregate, at any position; there are eight at most.
     fn remove_from_turns(&mut self, index: u32, aggregate: u32) {
         let next = self.classes[index as usize].next;
         let aggregate = &mut self.schedule.aggregates[aggregate as usize];

@@ -137,7 +137,7 @@ pub(super) struct Schedule {
     states: [u32; 4],
     /// `V`.
     pub(super) virtual_time: u64,
-    /// What it was when groups were last made eligible (`oldV`).
+    /// Virtual time at the last update of eligible groups (`oldV`).
     last_virtual_time: u64,
     /// The aggregate being served; it is in no group.
     pub(super) in_service: u32,
@@ -270,8 +270,8 @@ impl Schedule {
                 self.insert(number, index, rounded);
                 return;
             }
-            // Room for a slot before the present front. By theory it is never more than one; what does not
-            // fit starts with the first slot that does.
+            // Makes room for a slot before the present front. In theory one suffices; an aggregate that does
+            // not fit starts with the first possible slot.
             let slots = group.start.wrapping_sub(rounded) >> group.shift;
             let room = u64::from(group.full.leading_zeros()).saturating_sub(u64::from(u64::BITS - SLOTS));
             let slots = slots.min(room) as u32;
@@ -334,7 +334,7 @@ impl Schedule {
         self.states[from] &= !mask;
     }
 
-    /// Unblocks the groups below one that was served, if what they waited for has changed
+    /// Unblocks the groups below a served one, if their blocking condition has changed
     /// (`qfq_unblock_groups`).
     fn unblock(&mut self, number: u32, old_finish: u64) {
         let ready = mask_from(self.states[ELIGIBLE_READY], number + 1);
@@ -361,7 +361,8 @@ impl Schedule {
         }
         let changed = (self.virtual_time ^ self.last_virtual_time) >> MIN_SLOT_SHIFT;
         if changed != 0 {
-            // Group i starts at multiples of 2^i slots: those whose bit, or a lower one, has flipped.
+            // Group i starts at multiples of 2^i slots: unblock the groups whose bit, or a lower one, has
+            // flipped.
             let position = changed.ilog2() + 1;
             let mask = if position > 31 { u32::MAX } else { (1 << position) - 1 };
             self.move_groups(mask, INELIGIBLE_READY, ELIGIBLE_READY);
@@ -369,7 +370,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the next aggregate to serve out of the schedule (`qfq_choose_next_agg`).
+    /// Removes the next aggregate to serve from the schedule (`qfq_choose_next_agg`).
     pub(super) fn choose_next(&mut self) -> u32 {
         self.update_eligible();
         self.last_virtual_time = self.virtual_time;
@@ -417,8 +418,7 @@ impl Schedule {
         Some(self.aggregates.get(index as usize)?.start)
     }
 
-    /// Takes an aggregate that has lost its last active class out of the schedule
-    /// (`qfq_deactivate_agg`).
+    /// Removes an aggregate without active classes from the schedule (`qfq_deactivate_agg`).
     pub(super) fn deactivate(&mut self, index: u32) {
         if index == self.in_service {
             self.aggregates[index as usize].charge();
@@ -467,7 +467,7 @@ impl Schedule {
         }
     }
 
-    /// Unblocks what only this ready group blocked.
+    /// Unblocks the groups that only this ready group blocked.
     fn unblock_after_removal(&mut self, number: u32) {
         let ready = self.states[ELIGIBLE_READY];
         if ready & (1 << number) == 0 || mask_from(ready, number + 1) != 0 {

@@ -1,4 +1,4 @@
-//! Qdiscs with classes: what `tc` was told becomes trees and tables.
+//! Qdiscs with classes: converts the options of `tc` to trees and tables.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::time::NANOSECOND;
 
 /// Flow's class of no qdisc.
 const NO_CLASS: u32 = u32::MAX;
-/// Bands of priorities 0 to 15 where nothing else is said (`sch_default_prio2band`).
+/// Default bands of priorities 0 to 15 (`sch_default_prio2band`).
 const DEFAULT_BANDS: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// Where the flows of a qdisc go: the entry of each is its leaf, in the order in which leaves are met.
+/// The leaves of a qdisc's flows: the entry of each flow is its leaf, in order of first use.
 struct Leaves<'a> {
     flows: &'a [u32],
     classes: Vec<Option<Handle>>,
@@ -62,7 +62,7 @@ impl<'b> Builder<'b> {
         self.tree.steps.iter().filter(is_class).count() as u32
     }
 
-    /// Classes by the qdisc's filters, those that none knows in the class `default`.
+    /// Returns the classes by the qdisc's filters; unmatched flows go to the class `default`.
     fn classes_with_default(
         &mut self,
         node: &Node,
@@ -101,7 +101,7 @@ impl<'b> Builder<'b> {
         let mut options = Options::of(node);
         let rate = options.number("rate")?.ok_or_else(|| shape(node, "the class has no rate"))?;
         let ceiling = options.number("ceil")?.unwrap_or(rate);
-        // What `tc` computes: a byte's worth of nanoseconds, and 1600 bytes.
+        // The default of `tc`: the bytes of one nanosecond at this rate, plus 1600.
         let usual = |rate: u64| (rate / 8 / 1_000_000_000) as u32 + 1600;
         let burst = options.short("burst")?.unwrap_or(usual(rate));
         let ceiling_burst = options.short("cburst")?.unwrap_or(usual(ceiling));
@@ -206,7 +206,7 @@ impl<'b> Builder<'b> {
             given.unwrap_or(self.frame)
         };
         let quanta: Vec<u32> = (strict..bands).map(quantum).collect();
-        // What is not in the map goes to the last band.
+        // Priorities outside the map go to the last band.
         let map = map.unwrap_or_default();
         let mut leaves = self.bands(node, flows, bands, |priority| {
             map.get(priority).copied().unwrap_or(bands.saturating_sub(1))
@@ -234,7 +234,7 @@ impl<'b> Builder<'b> {
         Ok(Kind::Prio { classifier: leaves.table(), bands })
     }
 
-    /// Flows in bands: by filters, and what none knows by priority.
+    /// Returns the flows' bands: by filters, and unmatched flows by priority.
     fn bands<'f>(
         &mut self,
         node: &Node,

@@ -55,7 +55,7 @@ impl Builder<'_> {
         let peak_burst = options.short("mtu")?;
         let limit = match (limit, options.time("latency")?) {
             (Some(limit), _) => limit,
-            // What comes in that time, and a full bucket.
+            // The bytes of that time, and a full bucket.
             (None, Some(latency)) => {
                 let bytes = u128::from(rate) * u128::from(latency) / u128::from(8 * crate::time::SECOND);
                 u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(u64::from(burst))
@@ -78,7 +78,7 @@ impl Builder<'_> {
     }
 }
 
-/// Three bands, each of which holds a device's usual number of segments, as since Linux 4.15.
+/// Returns three bands, each with a device's default queue length, as since Linux 4.15.
 fn pfifo_fast() -> Kind {
     let bands = vec![Kind::Pfifo { limit: DEFAULT_LIMIT }; 3];
     Kind::Prio { classifier: super::super::Classifier::Band, bands }
@@ -86,7 +86,7 @@ fn pfifo_fast() -> Kind {
 
 fn fq_codel(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
     let usual = FqCodelConfig::default();
-    // Nothing marks packets here, and none can be marked.
+    // No packet is marked here: the simulator has no ECN.
     options.any(&["noecn", "ecn"]);
     Ok(Kind::FqCodel(FqCodelConfig {
         limit: options.short("limit")?.unwrap_or(usual.limit),
@@ -118,8 +118,8 @@ fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
 
 fn cake(options: &mut Options<'_>) -> Result<Kind, TreeError> {
     let usual = CakeConfig::default();
-    // Without a bandwidth it is not limited; there is one pair of hosts, so that every isolation but
-    // `flowblind` keeps flows apart; and nothing is marked, translated or acknowledged in its way.
+    // Without a bandwidth there is no shaping. With one pair of hosts, every isolation except `flowblind`
+    // separates flows. The other options concern marking, NAT and ACK filtering, which have no effect here.
     options.any(&[
         "unlimited",
         "diffserv3",

@@ -1,9 +1,9 @@
-//! The disciplines of a device from the description that the kernel gets, too
+//! Builds the disciplines of a device from the description that the kernel also gets
 //! ([`evenkeel_model::qdisc::QdiscTree`]).
 //!
-//! Every option that is not set has the kernel's default, and every class without a qdisc the kernel's `pfifo`
-//! of [`DEFAULT_LIMIT`] segments. Filters are asked here, once for each flow, and become tables: what they cost
-//! while the host runs is counted by [`Hop::filters`]. What the simulator lacks is an error that names it.
+//! Every option that is not set has the kernel's default, and every class without a qdisc the kernel's
+//! `pfifo` of [`DEFAULT_LIMIT`] segments. Filters are evaluated here, once per flow, and become tables;
+//! [`Hop::filters`] counts their cost at run time. An unsupported feature is an error that names it.
 
 mod classful;
 mod classless;
@@ -34,9 +34,9 @@ pub struct Disciplines {
     pub queues: Vec<Kind>,
     /// Every qdisc of the tree, a parent before its children.
     pub qdiscs: Vec<TreeQdisc>,
-    /// What a segment passes from the root on: of each flow, for each of [`Self::queues`].
+    /// The qdiscs that a segment passes from the root on: per flow, per entry of [`Self::queues`].
     pub paths: Vec<Vec<Vec<Hop>>>,
-    /// TCP spaces packets, as `fq` asks it to.
+    /// TCP spaces packets, as `fq` requires.
     pub pacing: bool,
 }
 
@@ -49,9 +49,9 @@ pub struct TreeQdisc {
     pub kind: String,
     /// Its classes.
     pub classes: u32,
-    /// Queue whose discipline it is in.
+    /// Queue whose discipline contains it.
     pub queue: u32,
-    /// It is one of those that [`super::Qdisc::overlimits`] tells of, and which of its queue's.
+    /// Its index in [`super::Qdisc::overlimits`] of its queue, if it is a shaper.
     pub shaper: Option<u32>,
 }
 
@@ -60,14 +60,14 @@ pub struct TreeQdisc {
 pub struct Hop {
     /// Which of [`Disciplines::qdiscs`].
     pub qdisc: u32,
-    /// Rules of each classifier that are looked at for a segment.
+    /// Number of rules per classifier that a segment is compared with.
     pub filters: BTreeMap<qdisc::Classifier, u32>,
 }
 
-/// What the simulator cannot make of a tree.
+/// An unsupported tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// It has no such discipline.
+    /// Unsupported discipline.
     #[error("the simulator has no {kind} ({handle}); run it on a kernel that has (--on netns)")]
     Kind {
         /// The kind.
@@ -75,7 +75,7 @@ pub enum TreeError {
         /// Its handle.
         handle: Handle,
     },
-    /// It does not know an option.
+    /// Unsupported option.
     #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
     Option {
         /// The kind.
@@ -85,7 +85,7 @@ pub enum TreeError {
         /// The option.
         option: String,
     },
-    /// It does not know such a tree.
+    /// Unsupported tree.
     #[error(
         "the simulator cannot do this with {kind} ({handle}): {problem}; run it on a kernel (--on netns)"
     )]
@@ -94,10 +94,10 @@ pub enum TreeError {
         kind: String,
         /// Its handle.
         handle: Handle,
-        /// What is the matter.
+        /// Description of the problem.
         problem: String,
     },
-    /// Nothing is at the root.
+    /// The tree has no root.
     #[error("the qdisc setup has no root")]
     Rootless,
     /// A number is out of range.
@@ -108,7 +108,7 @@ pub enum TreeError {
 /// Builds the disciplines of a device with so many transmit queues and this layer-3 MTU.
 ///
 /// # Errors
-/// [`TreeError`] names what the simulator lacks.
+/// Returns [`TreeError`] for an unsupported feature, which it names.
 pub fn build(tree: &QdiscTree, flows: &[FlowKey], queues: u32, mtu: u32) -> Result<Disciplines, TreeError> {
     let root = tree.root().ok_or(TreeError::Rootless)?;
     let mut builder = Builder {
@@ -160,7 +160,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// The qdisc and all below it, for the flows that come to it.
+    /// Returns the qdisc and all below it, for the flows that reach it.
     fn qdisc(&mut self, node: &Node, flows: &[u32]) -> Result<Kind, TreeError> {
         match node.kind.as_str() {
             "htb" => self.htb(node, flows),
@@ -174,7 +174,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What hangs below a class: its qdisc, or what the kernel puts there.
+    /// Returns the qdisc below a class, or the kernel's default.
     fn child_or(&mut self, class: Handle, flows: &[u32], other: Kind) -> Result<Kind, TreeError> {
         match self.tree.qdiscs().find(|node| node.parent == class) {
             Some(node) => self.qdisc(node, flows),
@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
         self.qdiscs.len() as u32 - 1
     }
 
-    /// Notes a qdisc that asks no filters.
+    /// Registers a qdisc without filters.
     fn register_leaf(&mut self, node: &Node, flows: &[u32]) {
         let qdisc = self.register(node, 0, false);
         for flow in flows {
@@ -204,7 +204,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The class of each of these flows by the qdisc's filters; notes what they look at.
+    /// Returns the class of each of these flows by the qdisc's filters; records the compared rules.
     fn classify(&mut self, node: &Node, qdisc: u32, flows: &[u32]) -> Vec<Option<Handle>> {
         let filters: Vec<&Filter> = self.filters_of(node).collect();
         let mut found = Vec::with_capacity(flows.len());
@@ -250,7 +250,7 @@ fn shape(node: &Node, problem: impl Into<String>) -> TreeError {
     TreeError::Shape { kind: node.kind.clone(), handle: node.handle, problem: problem.into() }
 }
 
-/// What a filter of this tree is in the kernel.
+/// Returns the kernel classifier of a filter of this tree.
 fn classifier_of(filter: &Filter) -> qdisc::Classifier {
     match filter {
         Filter::PerFlow { .. } | Filter::ByRole { .. } => qdisc::Classifier::Bpf,
@@ -258,7 +258,7 @@ fn classifier_of(filter: &Filter) -> qdisc::Classifier {
     }
 }
 
-/// The class that a filter gives a flow.
+/// Returns the class that a filter assigns to a flow.
 fn class_by(filter: &Filter, flow: FlowKey) -> Option<Handle> {
     match filter {
         Filter::PerFlow { first, bulk_flows, probes, classes, rest } => {

@@ -1,4 +1,4 @@
-//! The options of one qdisc or class, each of which is asked for once: what is left was not understood.
+//! The options of one qdisc or class. Each is read once; unread options are errors.
 
 use evenkeel_model::qdisc::{Curve, Node, SettingValue};
 
@@ -81,11 +81,11 @@ impl<'a> Options<'a> {
 
     /// Whether one of these words is there.
     pub(super) fn any(&mut self, names: &[&str]) -> bool {
-        // Each is asked for.
+        // Evaluate all of them.
         names.iter().filter(|name| self.take(name).is_some()).count() > 0
     }
 
-    /// Nothing may be left.
+    /// Returns an error if an option is unread.
     pub(super) fn finish(self) -> Result<(), TreeError> {
         match self.asked.iter().position(|asked| !asked) {
             Some(index) => Err(self.wrong(&self.node.settings[index].name)),

@@ -10,7 +10,7 @@ use crate::time::{Span, Time};
 const MOST_REORDERING: u32 = 300;
 
 impl Sender {
-    /// An acknowledgement has arrived. What acknowledges data never sent is ignored.
+    /// Handles an acknowledgement. Ignores one of data that was never sent.
     #[inline]
     pub fn on_ack(&mut self, now: Time, ack: &Ack) {
         if ack.cumulative > self.next {
@@ -27,8 +27,8 @@ impl Sender {
         }
     }
 
-    /// The usual case of [`Self::on_any_ack`]: new data have arrived in order, and nothing outstanding has
-    /// been lost, nor seemed to be. So there is nothing that recovery has to look at.
+    /// Handles the common case of [`Self::on_any_ack`]: new data has arrived in order, and no outstanding
+    /// data is or seemed lost. So recovery has no work.
     #[inline]
     fn on_plain_ack(&mut self, now: Time, cumulative: u64) {
         self.unacknowledged = cumulative;
@@ -115,8 +115,8 @@ impl Sender {
         }
     }
 
-    /// Round-trip times of packets that were sent at these times, the first and the last of those that an
-    /// acknowledgement is for (`tcp_ack_update_rtt`, `pkts_acked`).
+    /// Adds RTT samples of the first and the last acknowledged packets by their transmission times
+    /// (`tcp_ack_update_rtt`, `pkts_acked`).
     #[inline]
     fn measure(&mut self, now: Time, first: Option<Time>, last: Option<Time>) {
         if let Some(sent) = last {
@@ -145,7 +145,7 @@ impl Sender {
             self.newest_rtt = now.since(self.newest.sent_at);
         }
         let again = progress.newest_retransmitted;
-        // An acknowledgement sooner than any RTT is for the original.
+        // An acknowledgement within less than the minimum RTT is for the original.
         if again > self.newest && now.since(again.sent_at) >= self.minimum_for_retransmissions() {
             self.newest = again;
             self.newest_rtt = now.since(again.sent_at);
@@ -173,13 +173,13 @@ impl Sender {
         matches!(self.state, State::Reduction | State::Recovery)
     }
 
-    /// Growth for so many packets, if the window is what limits the flow (`tcp_cong_avoid`).
+    /// Grows the window for this many packets, if the window limits the flow (`tcp_cong_avoid`).
     #[inline]
     fn grow_window(&mut self, now: Time, packets: u32) {
         if packets == 0 {
             return;
         }
-        // Also where the window limits nothing (`snd_cwnd_stamp`).
+        // Also if the window does not limit the flow (`snd_cwnd_stamp`).
         self.window_full_at = now;
         if self.is_window_limited() {
             self.window.begin_round(now, self.unacknowledged, self.next);
@@ -216,7 +216,7 @@ impl Sender {
             let allowed = if slow_start { outpaced.max(delivered) } else { delivered };
             room.min(allowed + u32::from(one_more))
         };
-        // The first retransmission goes out whatever happens.
+        // The first retransmission is always sent.
         let first = match self.profile {
             Profile::Linux4_4 => entered && self.state == State::Recovery,
             Profile::Linux6_18 => self.reduction_sent == 0,
@@ -225,7 +225,7 @@ impl Sender {
         self.window.packets = (in_flight + allowed).max(1);
     }
 
-    /// The deadline has come (`tcp_write_timer_handler`). Too early a call does nothing.
+    /// Handles the deadline (`tcp_write_timer_handler`). An early call has no effect.
     pub fn on_deadline(&mut self, now: Time) {
         if now < self.deadline {
             return;

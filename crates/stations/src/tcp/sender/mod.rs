@@ -1,4 +1,4 @@
-//! The sender: `tcp_sock` with what `tcp_output.c`, `tcp_input.c` and `tcp_timer.c` do to it.
+//! The sender: `tcp_sock` with the code of `tcp_output.c`, `tcp_input.c` and `tcp_timer.c`.
 
 mod input;
 mod output;
@@ -11,9 +11,9 @@ use super::{Block, CongestionControl, Profile};
 use crate::segment::{SKB_OVERHEAD, Segment, truesize};
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
-/// Room for headers that the kernel keeps free in a segment, bytes (`MAX_TCP_HEADER + 1`, x86-64).
+/// Bytes that the kernel reserves for headers in a segment (`MAX_TCP_HEADER + 1`, x86-64).
 const HEADER_RESERVE: u32 = 321;
-/// Least packets in a segment where there are enough to send (`tcp_min_tso_segs`).
+/// Least packets in a segment with enough data (`tcp_min_tso_segs`).
 const LEAST_TSO_PACKETS: u32 = 2;
 /// Time worth of data in a segment and in a small queue: 2^-10 s (`sk_pacing_shift`).
 const PACING_SHIFT: u32 = 10;
@@ -22,10 +22,10 @@ const TSO_RTT_UNIT: Span = 512 * crate::time::MICROSECOND;
 /// Reordering that recovery expects at first, packets (`tcp_reordering`).
 const INITIAL_REORDERING: u32 = 3;
 
-/// What a sender is made of. Names in brackets are the kernel's.
+/// The configuration of a sender. Names in brackets are the kernel's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
-    /// Whose behaviour.
+    /// The modelled kernel.
     pub profile: Profile,
     /// Congestion control.
     pub congestion: CongestionControl,
@@ -35,11 +35,11 @@ pub struct SenderConfig {
     pub gso_max_bytes: u32,
     /// Whether segments have several packets; otherwise each has one.
     pub tso: bool,
-    /// Memory that the flow's segments below TCP may take, bytes (`tcp_limit_output_bytes`; TCP small
-    /// queues); `None` turns small queues off.
+    /// Limit of the memory of the flow's segments below TCP, bytes (`tcp_limit_output_bytes`; TCP small
+    /// queues); `None` disables small queues.
     pub small_queue_limit: Option<u32>,
-    /// Whether the flow may have two segments below TCP however slow it is. Not so in Titan's kernel, which
-    /// has the small queue limit follow the pacing rate alone.
+    /// Whether even a slow flow may have two segments below TCP. Disabled in Titan's kernel, where the small
+    /// queue limit depends only on the pacing rate.
     pub small_queue_floor: bool,
     /// Whether packets are spaced at the pacing rate, as `fq` does it or, from Linux 4.13, TCP itself.
     pub pacing: bool,
@@ -78,14 +78,14 @@ impl SenderConfig {
     }
 }
 
-/// Why there is no segment to send now.
+/// The reason why the sender may not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
     /// Everything that the application has written is sent.
     NoData,
     /// The congestion window or the receiver's is full. An acknowledgement changes it.
     Window,
-    /// Too much of the flow is below TCP. [`Sender::freed`] tells when to go on.
+    /// The flow has too much data below TCP. [`Sender::freed`] returns when to continue.
     SmallQueue,
     /// Not before this time.
     Pacing(Time),
@@ -98,9 +98,9 @@ pub enum Blocked {
 pub enum State {
     /// All is well.
     Open,
-    /// Something is SACKed, nothing yet lost.
+    /// Some data is SACKed, none is lost.
     Disorder,
-    /// The window is being reduced since the host's own queues overflowed.
+    /// The window is being reduced because the host's queues overflowed.
     Reduction,
     /// Fast recovery.
     Recovery,
@@ -108,10 +108,10 @@ pub enum State {
     Loss,
 }
 
-/// What happens at the deadline (`icsk_pending`).
+/// Action at the deadline (`icsk_pending`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
-    /// Nothing.
+    /// No action.
     Idle,
     /// Retransmission timeout.
     Retransmit,
@@ -119,7 +119,7 @@ enum Timer {
     Probe,
     /// Packets in doubt are lost now (RFC 8985, section 6.3).
     Reorder,
-    /// Try again what the qdisc refused when nothing else was under way.
+    /// Retry the segment that the qdisc refused when no other data was in flight.
     Retry,
 }
 
@@ -143,8 +143,8 @@ enum Timer {
 /// assert_eq!(sender.window_packets(), 20);
 /// ```
 #[derive(Clone, Debug)]
-// In this order: what is touched for every acknowledgement lies together, and what only recovery needs apart
-// from it. With thousands of flows, each line of the cache that is spared counts.
+// In this order: fields that every acknowledgement accesses are adjacent, and fields of recovery are
+// separate. With thousands of flows, each saved cache line counts.
 #[repr(C)]
 pub struct Sender {
     // Touched for every acknowledgement and segment.
@@ -152,7 +152,7 @@ pub struct Sender {
     unacknowledged: u64,
     /// First byte not yet sent (`snd_nxt`).
     next: u64,
-    /// End of what the application has written (`write_seq`).
+    /// End of the data that the application has written (`write_seq`).
     written: u64,
     /// End of the first skb in the send queue, if enough is written.
     head_end: u64,
@@ -182,15 +182,15 @@ pub struct Sender {
     throttled: bool,
     /// The window held the flow back within the last round trip (`is_cwnd_limited`).
     window_limited: bool,
-    /// It does so in this loop of [`Sender::next_segment`].
+    /// The same, in the present loop of [`Sender::next_segment`].
     limited_now: bool,
     /// Something was sent in this loop.
     sent_now: bool,
     /// A tail loss probe is to be sent.
     probe_due: bool,
-    /// What the last reduction changed is remembered, and could be undone.
+    /// The state before the last reduction is stored, so it can be undone.
     can_undo: bool,
-    /// Reordering has been seen (`reord_seen`).
+    /// Reordering was detected (`reord_seen`).
     reordering_seen: bool,
     /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
     buffer_full: bool,
@@ -223,7 +223,7 @@ pub struct Sender {
     // Loss recovery.
     /// Recovery ends when this is acknowledged (`high_seq`).
     recovery_end: u64,
-    /// What is SACKed above a lost packet at least, packets (`reordering`).
+    /// Least packets SACKed above a lost packet (`reordering`).
     reordering: u32,
     /// Window before the reduction, packets (`prior_cwnd`).
     prior_window: u32,
@@ -260,7 +260,7 @@ pub struct Counters {
     pub retransmitted_segments: u64,
     /// Packets of these.
     pub retransmitted_packets: u64,
-    /// Packets delivered, as acknowledgements said.
+    /// Packets delivered according to acknowledgements.
     pub delivered_packets: u64,
     /// Times that fast recovery began.
     pub recoveries: u64,
@@ -353,7 +353,7 @@ impl Sender {
     /// The application writes so many bytes; `u64::MAX / 2` is a bulk transfer without end.
     pub fn write(&mut self, bytes: u64) {
         if self.next == self.written {
-            // What is appended to a send queue that is not empty fills up its last skb.
+            // Data appended to a non-empty send queue fills its last skb.
             self.start_skb();
         }
         self.written = self.written.saturating_add(bytes);
@@ -366,8 +366,8 @@ impl Sender {
         self.buffer_full = full;
     }
 
-    /// A segment is cut into so many pieces before the qdisc, each of which has a buffer of its own and
-    /// is freed by itself.
+    /// Splits a segment into this many pieces before the qdisc; each has its own buffer and is freed
+    /// separately.
     pub fn cut(&mut self, pieces: u32) {
         self.bytes_below += u64::from(pieces.saturating_sub(1)) * u64::from(SKB_OVERHEAD);
     }
@@ -447,7 +447,7 @@ impl Sender {
         self.written - self.next
     }
 
-    /// Bytes written and not yet acknowledged: what the send buffer holds.
+    /// Returns the bytes written and not yet acknowledged: the content of the send buffer.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
         self.written - self.unacknowledged
@@ -459,7 +459,7 @@ impl Sender {
         self.state
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
@@ -496,7 +496,7 @@ impl Sender {
         self.window.packets = packets;
     }
 
-    /// Sums and order of what is outstanding are right.
+    /// Checks sums and order of the outstanding data.
     #[cfg(test)]
     pub(super) fn is_consistent(&self) -> bool {
         self.board.is_consistent(self.unacknowledged, self.next)

@@ -13,12 +13,12 @@ const DEFER_HORIZON: u64 = MILLISECOND;
 const UNPACED_PACKETS: u64 = 10;
 
 impl Sender {
-    /// The next segment, if window, small queue and pacing allow one (`tcp_write_xmit`,
-    /// `tcp_xmit_retransmit_queue`). The host calls it until it says why not; it has then sent all that it
-    /// may, and that is when the sender judges whether its window limits it.
+    /// Returns the next segment, if window, small queue and pacing allow one (`tcp_write_xmit`,
+    /// `tcp_xmit_retransmit_queue`). The host calls it until it returns a reason for stopping. The sender
+    /// then checks whether its window limits it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason for stopping.
     #[inline]
     pub fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
         if self.throttled && self.is_still_throttled() {
@@ -37,9 +37,9 @@ impl Sender {
         result
     }
 
-    /// The qdisc has refused a segment (`NET_XMIT_DROP`): the host calls this right after
-    /// [`Self::next_segment`] gave it, and ends the loop. It stays in the send queue, and the window is
-    /// reduced (`tcp_enter_cwr`), for the host's own queue is congested. It counts as freed.
+    /// Handles a segment that the qdisc refused (`NET_XMIT_DROP`): the host calls this right after
+    /// [`Self::next_segment`], and ends the loop. The segment stays in the send queue and counts as freed.
+    /// The window is reduced (`tcp_enter_cwr`), because the host's queue is congested.
     pub fn refused(&mut self, now: Time, segment: &Segment) {
         self.bytes_below = self.bytes_below.saturating_sub(u64::from(truesize(segment.payload)));
         self.counters.refused_segments += 1;
@@ -56,7 +56,7 @@ impl Sender {
         self.local_congestion();
         self.end_loop(now);
         if self.board.outstanding() == 0 {
-            // No acknowledgement will come that could start the loop (`tcp_check_probe_timer`).
+            // No acknowledgement will restart the loop (`tcp_check_probe_timer`).
             self.timer = Timer::Retry;
             self.deadline = now + self.round_trip.timeout(0);
         }
@@ -144,7 +144,8 @@ impl Sender {
         Ok(segment)
     }
 
-    /// A packet of new data whatever the window, or else the last packet again (`tcp_send_loss_probe`).
+    /// Returns a packet of new data regardless of the window, or else the last packet again
+    /// (`tcp_send_loss_probe`).
     fn loss_probe(&mut self, now: Time) -> Result<Segment, Blocked> {
         self.probe_due = false;
         let head = self.head_end.min(self.written) - self.next;
@@ -163,7 +164,7 @@ impl Sender {
             }
             self.counters.probes += 1;
             let segment = self.send(now, sequence, payload as u32, 1, false);
-            // No probe follows a probe: the retransmission timer stays as it is.
+            // There is one probe only: the retransmission timer is unchanged.
             self.sent_now = false;
             return Ok(segment);
         }
@@ -197,18 +198,18 @@ impl Sender {
         let before = self.departure;
         self.departure = before.max(now);
         if self.pacing && self.pacing_rate != u64::MAX && self.counters.packets > UNPACED_PACKETS {
-            // Late segments make up for up to half of their own time.
+            // Late segments recover up to half of their own time.
             let span = u64::from(payload) * SECOND / self.pacing_rate.max(1);
             self.departure += span - (span / 2).min(self.departure.since(before));
         }
         Segment { flow: self.flow, hash: self.hash, sequence, payload, mss: self.mss, band: 0, retransmit }
     }
 
-    /// Whether small queues hold the flow back as they did when it last tried, and trying again would change
-    /// nothing: so most acknowledgements find it. Where it cannot tell cheaply, it says no.
+    /// Returns whether small queues still block the flow as in its last attempt, so that another would have
+    /// the same result: the common case of an acknowledgement. Returns false if this is not cheap to decide.
     #[inline]
     fn is_still_throttled(&self) -> bool {
-        // Nothing of the first skb would be cut off, and so no limit but that of small queues matters.
+        // The first skb would not be split, so only the limit of small queues matters.
         let head = self.head_end.min(self.written) - self.next;
         let limit = self.small_queue_limit_for(head as u32).unwrap_or(u64::MAX);
         if self.bytes_below < limit.max(1) || head == 0 || head > u64::from(self.goal * self.mss) {
@@ -220,12 +221,12 @@ impl Sender {
             && self.next + head <= self.unacknowledged.saturating_add(self.receive_window)
             && self.board.outstanding() > 0
             && self.board.due() == 0
-            // 6.18 notes a full window also where nothing was sent.
+            // 6.18 also records a full window if no segment was sent.
             && !(self.sent_now || self.pacing || self.probe_due || self.profile == Profile::Linux6_18)
     }
 
-    /// Whether trying again changes nothing, where [`Self::is_still_throttled`] says so; nothing where it does
-    /// not.
+    /// Returns whether another attempt changes no state, if [`Self::is_still_throttled`] holds; none if it
+    /// does not.
     #[cfg(test)]
     pub(in super::super) fn trying_again_is_idle(&self, now: Time) -> Option<bool> {
         if !(self.throttled && self.is_still_throttled()) {
@@ -238,7 +239,7 @@ impl Sender {
         Some(is_blocked && format!("{again:?}") == format!("{self:?}"))
     }
 
-    /// What may be below TCP before a segment with this payload, bytes.
+    /// Returns the limit of data below TCP before a segment with this payload, bytes.
     #[inline]
     fn small_queue_limit_for(&self, payload: u32) -> Option<u64> {
         let cap = self.small_queue_limit?;
@@ -250,7 +251,7 @@ impl Sender {
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
         let Some(limit) = self.small_queue_limit_for(payload) else { return Ok(()) };
         // `sk_wmem_alloc` is 1 more (`sk_alloc`), so that two of the largest skbs exceed a limit of two. With
-        // nothing below, there would be no completion to wait for.
+        // no data below TCP, there would be no completion to wait for.
         if self.bytes_below == 0 || self.bytes_below < limit << doublings {
             return Ok(());
         }
@@ -261,8 +262,9 @@ impl Sender {
         Err(Blocked::SmallQueue)
     }
 
-    /// Whether to wait for acknowledgements, so that the segment gets larger (`tcp_tso_should_defer`).
-    /// `room` packets and `receive_room` bytes may be sent; the first skb has `head` bytes.
+    /// Returns whether to wait for acknowledgements, so that the segment becomes larger
+    /// (`tcp_tso_should_defer`). `room` packets and `receive_room` bytes may be sent; the first skb has
+    /// `head` bytes.
     fn should_defer(&mut self, now: Time, room: u32, receive_room: u64, head: u64) -> bool {
         if self.state >= State::Recovery {
             return false;
@@ -270,7 +272,7 @@ impl Sender {
         let mss = u64::from(self.mss);
         let congestion_room = u64::from(room) * mss;
         let limit = congestion_room.min(receive_room);
-        // First of all, as it is what mostly holds.
+        // First, because it is the most common case.
         if limit >= u64::from(self.goal) * mss {
             return false;
         }
@@ -375,8 +377,9 @@ impl Sender {
         }
     }
 
-    /// The flow has not needed its window for a timeout (RFC 2861; `tcp_cwnd_application_limited`). If the
-    /// application has filled the send buffer, it is not the one to blame: small queues are.
+    /// Shrinks the window after the flow has not used it for a timeout (RFC 2861;
+    /// `tcp_cwnd_application_limited`). If the send buffer is full, small queues limit the flow, not the
+    /// application.
     fn shrink_unused_window(&mut self, now: Time) {
         if self.state == State::Open && !self.buffer_full {
             let used = self.window_used.max(self.initial_window);
@@ -404,11 +407,11 @@ impl Sender {
             self.window_used = 0;
         }
         self.window.resume(now, idle);
-        // The pause counts once, however often the loop comes here before something is sent.
+        // The pause counts once, even if the loop runs several times before a segment is sent.
         self.last_sent = now;
     }
 
-    /// Sets the timer for what is outstanding: retransmission or, before it, a tail loss probe
+    /// Sets the timer of the outstanding data: retransmission or, before it, a tail loss probe
     /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: an acknowledgement has just moved the front.
     pub(super) fn arm_timer(&mut self, now: Time, advanced: bool) {
         if self.board.outstanding() == 0 {
@@ -417,7 +420,7 @@ impl Sender {
             return;
         }
         let timeout = self.round_trip.timeout(self.backoff);
-        // What the board knows of the oldest may be far away.
+        // The oldest entry of the board may not be in the cache.
         let from = if advanced { now } else { self.board.oldest_sent_at().unwrap_or(now) };
         self.timer = Timer::Retransmit;
         self.deadline = (from + timeout).max(now);

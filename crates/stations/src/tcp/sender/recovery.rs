@@ -7,7 +7,7 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Slack of Linux 4.4 for packets sent before a delivered one.
 const OLD_SLACK: Span = MILLISECOND;
-/// What timers for packets in doubt add (`TCP_TIMEOUT_MIN`: two jiffies).
+/// Margin of timers for undecided packets (`TCP_TIMEOUT_MIN`: two jiffies).
 const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
 
 impl Sender {
@@ -30,7 +30,7 @@ impl Sender {
     }
 
     fn finish_recovery(&mut self, now: Time) {
-        // After a timeout, slow start goes on.
+        // After a timeout, slow start continues.
         if self.state != State::Loss {
             self.window.packets = self.window.threshold.max(1);
             self.window_full_at = now;
@@ -71,15 +71,16 @@ impl Sender {
         }
     }
 
-    /// Packets SACKed above a lost one in Linux 4.4: fewer where there are too few to come, and nothing new
-    /// that could bring about more (early retransmit, RFC 5827; without the kernel's delay of RTT/4).
+    /// Returns the packets SACKed above a lost one in Linux 4.4. The number is smaller if few packets are
+    /// outstanding and there is no new data (early retransmit, RFC 5827; without the kernel's delay of
+    /// RTT/4).
     fn loss_threshold(&self) -> u32 {
         let few = self.board.outstanding() <= INITIAL_REORDERING && self.next == self.written;
         if few && !self.reordering_seen && self.board.retransmitted() == 0 { 1 } else { self.reordering }
     }
 
-    /// How long packets may be late (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`): not at all
-    /// where nothing hints at reordering.
+    /// Returns the allowed delay of packets (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`): zero without
+    /// evidence of reordering.
     fn reordering_slack(&self) -> Span {
         if !self.reordering_seen && (self.state >= State::Recovery || self.board.sacked() >= self.reordering)
         {
@@ -116,8 +117,8 @@ impl Sender {
         self.prior_threshold = self.window.remembered_threshold();
     }
 
-    /// The host's own queue has dropped a packet of the flow, or marks it as congested: the window is
-    /// reduced without anything being retransmitted (`NET_XMIT_CN`, `tcp_enter_cwr`).
+    /// Handles a drop or a congestion mark by the host's own queue: reduces the window without a
+    /// retransmission (`NET_XMIT_CN`, `tcp_enter_cwr`).
     pub fn local_congestion(&mut self) {
         if self.state < State::Reduction {
             self.can_undo = false;

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn the_small_queue_limit_follows_a_slow_flows_rate() {
-    // 10 packets in 10 ms: 2.9 MB/s, so 2 skbs of 2 packets are the limit, and fill it: `sk_wmem_alloc` is 1
-    // more than what is below.
+    // 10 packets in 10 ms: 2.9 MB/s, so the limit is 2 skbs of 2 packets, and they reach it: `sk_wmem_alloc`
+    // is 1 more than the data below TCP.
     let config =
         SenderConfig { handshake_rtt: 10 * MILLISECOND, initial_window: 10, ..config(Profile::Linux4_4) };
     let mut sender = Sender::new(&config, 0, 0);
@@ -109,7 +109,7 @@ fn a_little_room_is_not_used_at_once() {
         sender.write(u64::MAX / 2);
         let mut now = Time(MILLISECOND / 2);
         while sender.next_segment(now).is_ok() {}
-        // An acknowledgement of 4 packets makes room for 8, and more are to come soon.
+        // An acknowledgement of 4 packets makes room for 8, and more follow soon.
         now += 90 * MICROSECOND;
         sender.on_ack(now, &Ack { cumulative: 4 * MSS, ..Ack::default() });
         assert_eq!(sender.window_packets(), 94);
@@ -260,7 +260,7 @@ fn timeouts_back_off_and_slow_start_follows() {
             assert_eq!(packets, sent, "{profile:?}");
             assert_eq!(sender.retransmission_timeout(), 300 * MILLISECOND);
         }
-        // What covers retransmissions says nothing about the RTT (Karn's rule).
+        // Acknowledged retransmissions give no RTT sample (Karn's rule).
         now += SECOND;
         sender.on_ack(now, &Ack { cumulative: 10 * MSS, ..Ack::default() });
         assert_eq!((sender.state(), sender.deadline()), (State::Open, Time::NEVER));
@@ -311,15 +311,15 @@ fn late_paced_segments_catch_up_by_half() {
     // 19 packets at 28.96 MB/s take 950 µs.
     assert!(sender.next_segment(Time::ZERO).is_ok());
     assert_eq!(sender.next_segment(Time::ZERO), Err(Blocked::Pacing(Time(950 * MICROSECOND))));
-    // Late by 100 µs: the next one comes 100 µs sooner. Late by a second: half its time sooner.
+    // Late by 100 µs: the next one is 100 µs earlier. Late by a second: half its time earlier.
     assert!(sender.next_segment(Time(1050 * MICROSECOND)).is_ok());
     assert_eq!(sender.next_segment(Time(1050 * MICROSECOND)), Err(Blocked::Pacing(Time(1900 * MICROSECOND))));
     assert!(sender.next_segment(Time(SECOND)).is_ok());
     assert_eq!(sender.next_segment(Time(SECOND)), Err(Blocked::Pacing(Time(SECOND + 475 * MICROSECOND))));
 }
 
-/// A sender with 20 packets of one segment each under way since time 0, with an RTT of 10 ms, and nothing
-/// but the congestion window to hold it back.
+/// Returns a sender with 20 packets of one segment each in flight since time 0, with an RTT of 10 ms. Only
+/// the congestion window limits it.
 fn twenty_under_way(profile: Profile) -> Sender {
     let config = SenderConfig {
         congestion: CongestionControl::Reno,
@@ -335,7 +335,7 @@ fn twenty_under_way(profile: Profile) -> Sender {
     sender
 }
 
-/// Sends all that the window allows, and counts it in packets.
+/// Sends all packets that the window allows, and returns their number.
 fn send_all(sender: &mut Sender, now: Time) -> u32 {
     let mut packets = 0;
     while let Ok(segment) = sender.next_segment(now) {
@@ -374,11 +374,11 @@ fn the_window_is_reduced_in_proportion() {
         // Everything before the end of recovery is acknowledged: the window is the threshold.
         sender.on_ack(now + MICROSECOND, &ack(22, &[]));
         assert_eq!(sender.state(), State::Open);
-        // 4.4 counts all 22 packets that this acknowledges, and CUBIC in its friendly region asks for 10 each; 6.18
-        // counts the three that it delivers.
+        // 4.4 counts all 22 packets that this acknowledges, and CUBIC in its friendly region needs 10 each;
+        // 6.18 counts the three that it delivers.
         let window = if profile == Profile::Linux4_4 { 12 } else { 10 };
         assert_eq!(sender.window_packets(), window, "{profile:?}");
-        // From here on the rate is 1.2 times what the window delivers.
+        // From here on the rate is 1.2 times the window per RTT.
         let expected = u64::from(window) * MSS * 120 / 100 * SECOND / sender.smoothed_rtt();
         assert!(sender.pacing_rate().abs_diff(expected) < expected / 1000, "{profile:?}");
     }
@@ -386,8 +386,8 @@ fn the_window_is_reduced_in_proportion() {
 
 #[test]
 fn below_the_threshold_what_was_not_sent_is_made_up_for() {
-    // 15 packets lost, 3 SACKed: in flight 2 of a threshold of 10, and 3 may be sent. The host sends
-    // nothing; when one more arrives, 6.18 allows for all 4, and 4.4 for the one.
+    // 15 packets lost, 3 SACKed: 2 in flight with a threshold of 10, and 3 may be sent. The host sends none;
+    // when one more arrives, 6.18 allows all 4, and 4.4 allows one.
     for (profile, window) in [(Profile::Linux4_4, 1 + 1), (Profile::Linux6_18, 1 + 4)] {
         let mut sender = twenty_under_way(profile);
         let now = Time(20 * MILLISECOND);
@@ -468,8 +468,8 @@ fn refused_segments_stay_in_the_queue() {
         // The acknowledgement of the first starts the loop again, with the same bytes.
         let now = Time(100 * MICROSECOND);
         sender.on_ack(now, &Ack { cumulative: u64::from(first.payload), ..Ack::default() });
-        // Nothing above the end of the reduction is acknowledged yet: 5 packets for the 5 that were, and with 6.18
-        // one more.
+        // No data above the end of the reduction is acknowledged yet: 5 packets for the 5 acknowledged ones,
+        // and with 6.18 one more.
         let window = if profile == Profile::Linux4_4 { 5 } else { 6 };
         assert_eq!((sender.state(), sender.window_packets()), (State::Reduction, window), "{profile:?}");
         let again = sender.next_segment(now).unwrap();
@@ -478,7 +478,7 @@ fn refused_segments_stay_in_the_queue() {
         let end = again.sequence + u64::from(again.payload);
         sender.on_ack(Time(200 * MICROSECOND), &Ack { cumulative: end, ..Ack::default() });
         assert_eq!((sender.state(), sender.window_packets()), (State::Open, 7), "{profile:?}");
-        // With nothing under way, a timer does.
+        // With no data in flight, a timer retries.
         let mut sender = Sender::new(&config(profile), 0, 0);
         sender.write(100);
         let only = sender.next_segment(Time::ZERO).unwrap();

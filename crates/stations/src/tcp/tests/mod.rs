@@ -16,7 +16,7 @@ use crate::time::{MICROSECOND, SECOND, Time};
 const PROFILES: [Profile; 2] = [Profile::Linux4_4, Profile::Linux6_18];
 const MSS: u64 = 1448;
 
-/// What happens to a packet or an acknowledgement on its way.
+/// Fate of a packet or an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Arrives,
@@ -99,7 +99,7 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
         (self.fate)(self.fates)
     }
 
-    /// Sends all that the sender may.
+    /// Sends all segments that the sender may send.
     fn pump(&mut self) -> Blocked {
         loop {
             if let Some(is_idle) = self.sender.trying_again_is_idle(self.now) {
@@ -259,7 +259,7 @@ fn one_flow_fills_the_link() {
             let before = flow.receiver.delivered();
             flow.run(Time(60 * MILLISECOND));
             let bytes = flow.receiver.delivered() - before;
-            // 20 ms of 1.25 GB/s, of which 1448 in 1538 bytes are payload.
+            // 20 ms of 1.25 GB/s, with 1448 bytes of payload in 1538.
             let most = 25_000_000 * MSS / 1538;
             assert!(bytes > most * 98 / 100, "{profile:?} {congestion:?}: {bytes} of {most}");
             assert!(bytes <= most + 65_160, "{profile:?} {congestion:?}: {bytes} of {most}");
@@ -285,7 +285,7 @@ fn a_bottleneck_is_filled_in_spite_of_its_losses() {
         assert!(counters.recoveries > 0, "{profile:?}: {counters:?}");
         assert_eq!(counters.timeouts, 0, "{profile:?}: {counters:?}");
         assert!(counters.retransmitted_packets * 50 < counters.packets, "{profile:?}: {counters:?}");
-        // Nothing is sent twice but what was lost.
+        // Only lost data is retransmitted.
         assert_eq!(flow.receiver.duplicate_bytes(), 0, "{profile:?}");
     }
 }
@@ -332,7 +332,7 @@ fn one_loss_costs_a_retransmission_and_the_algorithms_share() {
             let threshold = flow.sender.slow_start_threshold();
             let window = 100 + 19;
             assert!(threshold.abs_diff(window * kept / 1024) <= 3, "{profile:?} {congestion:?} {threshold}");
-            // What ends recovery already counts towards growth.
+            // The acknowledgement that ends recovery already counts towards growth.
             assert!(flow.sender.window_packets() - threshold <= 1);
             assert_eq!(flow.sender.state(), State::Open);
         }
@@ -349,7 +349,7 @@ fn small_queues_hold_a_flow_to_its_limit() {
         let slack = u64::from(truesize(45 * 1448));
         let limit = u64::from(limit);
         assert!(flow.most_below > limit && flow.most_below <= limit + slack, "{}", flow.most_below);
-        // It knows so at each of some hundred acknowledgements.
+        // It detects this at each of several hundred acknowledgements.
         assert_eq!(flow.idle_tries > 100, profile == Profile::Linux4_4, "{}", flow.idle_tries);
     }
     let config = SenderConfig { small_queue_limit: None, initial_window: 3000, ..config(Profile::Linux4_4) };
@@ -409,8 +409,8 @@ fn reordering_is_undone_and_learned() {
 
 #[test]
 fn known_reordering_is_waited_for() {
-    // One packet changes places with the next, which shows that there is reordering. Later ones are late
-    // by 12 µs, or 10 packets: within RACK's window of a quarter of the RTT.
+    // One packet is swapped with the next, which is evidence of reordering. Later ones are late by 12 µs, or
+    // 10 packets: within RACK's window of a quarter of the RTT.
     let config = SenderConfig { initial_window: 60, tso: false, ..config(Profile::Linux6_18) };
     let mut flow = Loop::new(&config, |number| match number {
         10 => Fate::Late(2 * MICROSECOND),
@@ -493,7 +493,7 @@ proptest! {
         for bytes in writes {
             flow.sender.write(bytes);
             total += bytes;
-            // The next write may come while this one is under way.
+            // The next write may start during this one.
             let pause = random(seed ^ total) % (2 * MILLISECOND);
             let end = flow.now + pause;
             flow.run(end);

@@ -116,6 +116,13 @@ pub enum JournalError {
         /// The other run's header, if it could be read.
         holder: Option<Box<Header>>,
     },
+    /// Another run holds the interface, with its journal in another directory.
+    #[error(
+        "evenkeel manages {interface} already: process {process}, whose journal is not {path}; end that one first \
+         (kill {process})",
+        path = .journal.display()
+    )]
+    HeldElsewhere { interface: String, process: u32, journal: PathBuf },
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -180,6 +187,7 @@ impl ApplyError {
         match self {
             Self::Journal(
                 JournalError::Busy { .. }
+                | JournalError::HeldElsewhere { .. }
                 | JournalError::Unfinished { .. }
                 | JournalError::Directory { .. }
                 | JournalError::Unsafe { .. }

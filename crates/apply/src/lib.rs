@@ -46,6 +46,7 @@ mod qdisc;
 mod revert;
 mod rollback;
 mod run;
+mod sole_run;
 mod state;
 
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};

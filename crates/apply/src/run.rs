@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
 
 use crate::error::{ApplyError, KnobError};
@@ -16,6 +17,7 @@ use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::rollback::{Report, roll_back};
+use crate::sole_run;
 use crate::state::StateDirectory;
 
 /// A knob whose value is not the run's.
@@ -57,6 +59,8 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     pub(crate) entries: Vec<Entry>,
     pub(crate) last_set: BTreeMap<Knob, Value>,
     guardian: Option<Guardian>,
+    /// Excludes runs with other state directories.
+    sole: Option<SocketName>,
     /// The changes stay when the run ends.
     keeps: bool,
 }
@@ -82,6 +86,8 @@ impl Run {
         let (held, leftover) = state.take(&header, take_over)?;
         let path = held.path();
         let mut run = Self::with(kernel, held, name);
+        // Later than the journal's lock, whose error says more. An error removes the journal.
+        run.sole = sole_run::take(index, name, &path)?;
         if let Some(command) = guardian {
             run.guardian =
                 Some(Guardian::start(command, &path, header.process).map_err(ApplyError::Guardian)?);
@@ -105,6 +111,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             entries: Vec::new(),
             last_set: BTreeMap::new(),
             guardian: None,
+            sole: None,
             keeps: false,
         }
     }
@@ -381,6 +388,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if let Some(guardian) = self.guardian.take() {
             guardian.release();
         }
+        // Earlier than the journal's lock: the next run takes that one first.
+        self.sole = None;
         if let Some(storage) = self.storage.take()
             && report.is_settled()
         {

@@ -76,6 +76,13 @@ pub enum HostError {
         /// The system's error.
         source: io::Error,
     },
+    /// The kernel refused an abstract socket.
+    #[error("cannot use the abstract socket @{name}: {source}")]
+    SocketName {
+        name: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] evenkeel_netlink::NetlinkError),

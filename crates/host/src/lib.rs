@@ -16,6 +16,7 @@ mod owner;
 mod privilege;
 mod process_time;
 mod queue_interrupts;
+mod socket_name;
 pub mod synthetic;
 mod sysfs;
 mod tool;
@@ -34,6 +35,7 @@ pub use owner::{Owner, Owners};
 pub use privilege::Capability;
 pub use process_time::{ProcessTime, TICKS_PER_SECOND, others_ticks};
 pub use queue_interrupts::QueueInterrupt;
+pub use socket_name::{NameHolder, SocketName};
 pub use sysfs::Sysfs;
 pub use tool::{find_tool, tool_version};
 

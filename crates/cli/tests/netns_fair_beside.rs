@@ -1,0 +1,64 @@
+//! `evenkeel fair` beside other processes of Evenkeel, and without one of its programs or devices.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use support::leftovers::children;
+use support::managed::{Managed, NAME, kill_process};
+use support::running::Running;
+use support::{Ended, end};
+
+/// More than two checks of a session.
+const CHECKED: Duration = Duration::from_millis(1500);
+
+fn assert_goes_on(mut session: Running) {
+    std::thread::sleep(CHECKED);
+    session.signal(Signal::SIGTERM);
+    let ended = session.end();
+    assert!(ended.code == 0 && !ended.stderr.contains("stood back"), "{ended:?}");
+}
+
+fn assert_stood_back(ended: &Ended, words: &str) {
+    assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");
+}
+
+#[test]
+fn a_second_session_is_refused_whatever_its_state_directory_is() {
+    let managed = Managed::new();
+    let mut session = managed.session(&[]);
+    let words = format!("evenkeel manages {NAME} already: process {}", session.id());
+    let other = tempfile::tempdir().unwrap();
+    let mut second = managed.command(&["fair", NAME, "--for", "1s"]);
+    second.env("EVENKEEL_STATE_DIR", other.path());
+    let refused = end(second);
+    assert!(refused.code == 3 && refused.stderr.contains(&words), "{words}: {refused:?}");
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 0, "it leaves no journal");
+    assert_goes_on(session);
+    let next = end(managed.command(&["fair", NAME, "--for", "300ms"]));
+    assert_eq!(next.code, 0, "{next:?}");
+}
+
+/// `bpf(2)` with a command whose first field is a number (include/uapi/linux/bpf.h).
+fn bpf(command: libc::c_int, number: u32) -> i32 {
+    let attributes = [number, 0, 0, 0];
+    // SAFETY: the attributes are as long as stated, and outlive the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes)) };
+    assert!(result >= 0, "{command}: {}", std::io::Error::last_os_error());
+    i32::try_from(result).unwrap()
+}
+
+/// As `bpftool link detach id ID`.
+fn detach(link: u32) {
+    const GET_FD_BY_ID: libc::c_int = 30;
+    const DETACH: libc::c_int = 34;
+    let descriptor = bpf(GET_FD_BY_ID, link);
+    bpf(DETACH, descriptor.cast_unsigned());
+    // SAFETY: the kernel has just returned the descriptor.
+    unsafe { libc::close(descriptor) };
+}
+

@@ -1,0 +1,89 @@
+//! A name that a process holds in its network namespace, as an abstract socket (unix(7)).
+//!
+//! Such a name needs no file, belongs to one network namespace, and ends with its process.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
+
+use crate::HostError;
+
+/// A held name; dropping it releases the name.
+#[derive(Debug)]
+pub struct SocketName {
+    _socket: UnixListener,
+}
+
+/// The process that holds a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameHolder {
+    /// 0 if it is in another process namespace.
+    pub process: u32,
+    pub user: u32,
+}
+
+impl NameHolder {
+    /// Whether root or this process's user holds it: any user can bind any name.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.user == 0 || self.user == nix::unistd::geteuid().as_raw()
+    }
+}
+
+impl SocketName {
+    /// Takes a name in the calling thread's network namespace; none if it is taken.
+    ///
+    /// # Errors
+    /// When the kernel refuses a socket.
+    pub fn take(name: &str) -> Result<Option<Self>, HostError> {
+        let bound =
+            SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address));
+        match bound {
+            Ok(socket) => Ok(Some(Self { _socket: socket })),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+            Err(source) => Err(HostError::SocketName { name: name.to_owned(), source }),
+        }
+    }
+
+    /// The process that holds a name in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses a socket.
+    pub fn holder(name: &str) -> Result<Option<NameHolder>, HostError> {
+        let peer = || {
+            // Do not wait: the holder accepts no connection, and its queue may be full.
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            let socket: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+            connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+            getsockopt(&socket, PeerCredentials)
+        };
+        match peer() {
+            Ok(peer) => Ok(Some(NameHolder { process: peer.pid().unsigned_abs(), user: peer.uid() })),
+            Err(Errno::ECONNREFUSED) => Ok(None),
+            Err(error) => Err(HostError::SocketName { name: name.to_owned(), source: error.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_holder_until_it_is_dropped() {
+        let name = format!("evenkeel-test-{}", std::process::id());
+        assert_eq!(SocketName::holder(&name).unwrap(), None);
+        let held = SocketName::take(&name).unwrap();
+        assert!(held.is_some() && SocketName::take(&name).unwrap().is_none());
+        let holder = SocketName::holder(&name).unwrap().unwrap();
+        assert!(holder.process == std::process::id() && holder.is_trusted(), "{holder:?}");
+        drop(held);
+        assert!(SocketName::take(&name).unwrap().is_some());
+    }
+}

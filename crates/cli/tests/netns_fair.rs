@@ -5,11 +5,13 @@
 mod support;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
 use evenkeel_apply::StateDirectory;
+use evenkeel_datapath::{QueueSelect, SelectOptions};
 use evenkeel_fair::{Preflight, Request, Session};
 use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, wait_for};
 use support::running::Running;
@@ -388,17 +390,32 @@ fn another_number_of_queues_ends_it() {
 #[test]
 fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
     let managed = Managed::new();
+    let index = managed.index.cast_signed();
+    let others = [mpsc::channel(), mpsc::channel()];
+    std::thread::scope(|scope| {
+        let [(attached, wait_attached), (detach, wait_detach)] = others;
+        let running = managed.session(&[]);
+        let host = &managed.host;
+        scope.spawn(move || {
+            host.run(move || {
+                let options = SelectOptions { queues: 4, ..SelectOptions::default() };
+                let mut other = QueueSelect::load(&options).unwrap();
+                other.attach(index).unwrap();
+                attached.send(()).unwrap();
+                // An error is a failed test.
+                let _ = wait_detach.recv();
+                Ok(())
+            })
+            .unwrap();
+        });
+        wait_attached.recv().unwrap();
+        assert_exits_after_change(running, &["another program was attached at tcx egress"]);
+        let running = managed.session(&[]);
+        assert!(running.said().contains("has another program at tcx egress"), "{}", running.said());
+        detach.send(()).unwrap();
+        assert_exits_after_change(running, &["a program was detached from tcx egress"]);
+    });
     let running = managed.session(&[]);
-    // Anything at the hook will do: an observer has a program there.
-    let mut other = Running::start(managed.command(&["fair", NAME, "--observe"]));
-    assert_exits_after_change(running, &["another program was attached at tcx egress"]);
-    other.wait_for_activity("observing");
-    let mut running = managed.session(&[]);
-    assert!(running.said().contains("has another program at tcx egress"), "{}", running.said());
-    other.signal(Signal::SIGTERM);
-    assert_eq!(other.end().code, 0);
-    assert_exits_after_change(running, &["a program was detached from tcx egress"]);
-    running = managed.session(&[]);
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "9:", "pfifo"]);
     assert_exits_after_change(running, &["root qdisc was replaced: mq before, pfifo now"]);
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("pfifo 9: root"));

@@ -19,11 +19,33 @@ fn assert_goes_on(mut session: Running) {
     std::thread::sleep(CHECKED);
     session.signal(Signal::SIGTERM);
     let ended = session.end();
-    assert!(ended.code == 0 && !ended.stderr.contains("stood back"), "{ended:?}");
+    assert!(ended.code == 0, "{ended:?}");
 }
 
 fn assert_stood_back(ended: &Ended, words: &str) {
     assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");
+}
+
+#[test]
+fn an_observer_that_comes_and_goes_disturbs_no_session() {
+    let managed = Managed::new();
+    let session = managed.session(&[]);
+    let observed = end(managed.command(&["fair", NAME, "--observe", "--for", "1s"]));
+    assert_eq!(observed.code, 0, "{observed:?}");
+    assert_goes_on(session);
+
+    let observe = || {
+        let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));
+        observer.wait_for_activity("observing");
+        observer
+    };
+    let (mut ends, dies) = (observe(), observe());
+    let session = managed.session(&[]);
+    assert!(!session.said().contains("another program"), "{}", session.said());
+    ends.signal(Signal::SIGTERM);
+    assert_eq!(ends.end().code, 0);
+    dies.kill();
+    assert_goes_on(session);
 }
 
 #[test]
@@ -60,5 +82,29 @@ fn detach(link: u32) {
     bpf(DETACH, descriptor.cast_unsigned());
     // SAFETY: the kernel has just returned the descriptor.
     unsafe { libc::close(descriptor) };
+}
+
+#[test]
+fn the_loss_of_any_program_ends_it() {
+    let managed = Managed::new();
+    let mover = ["--balance", "on"];
+    // In the order in which a session attaches them.
+    let programs: [(&[&str], usize, &str); 4] = [
+        (&[], 0, "a program was detached from tcx egress"),
+        (&[], 1, "evenkeel's meter was detached from tcx egress"),
+        (&mover, 1, "evenkeel's mover of flows was detached from tcx ingress"),
+        (&mover, 2, "evenkeel's meter was detached from tcx egress"),
+    ];
+    for (arguments, place, words) in programs {
+        let mut session = managed.session(arguments);
+        let links = session.holdings_but_namespaces().links;
+        detach(*links.iter().nth(place).unwrap());
+        assert_stood_back(&session.end(), words);
+        assert_eq!(managed.journals(), Vec::<String>::new());
+    }
+    let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));
+    observer.wait_for_activity("observing");
+    detach(*observer.holdings_but_namespaces().links.first().unwrap());
+    assert_stood_back(&observer.end(), "evenkeel's meter was detached from tcx egress");
 }
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use crate::error::DatapathError;
-use crate::object;
+use crate::object::{self, Hook};
 
 /// A program on a hook, identified by its id: the name may be unreadable later.
 #[derive(Clone, Debug)]
@@ -42,6 +42,22 @@ const MOST: usize = 64;
 /// # Errors
 /// When the kernel refuses: `EINVAL` means that it has no tcx (before Linux 6.6).
 pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
+    programs(Hook::Egress, ifindex)
+}
+
+/// The same at tcx ingress.
+///
+/// # Errors
+/// As [`egress_programs`].
+pub fn ingress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
+    programs(Hook::Ingress, ifindex)
+}
+
+fn programs(hook: Hook, ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
+    let (kind, action) = match hook {
+        Hook::Ingress => (libbpf_sys::BPF_TCX_INGRESS, "list the programs at tcx ingress"),
+        Hook::Egress => (libbpf_sys::BPF_TCX_EGRESS, "list the programs at tcx egress"),
+    };
     let mut ids = [0_u32; MOST];
     let mut options = MaybeUninit::<libbpf_sys::bpf_prog_query_opts>::zeroed();
     // SAFETY: all zeroes is a valid value of this plain C structure.
@@ -50,10 +66,10 @@ pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> 
     options.prog_ids = ids.as_mut_ptr();
     options.__bindgen_anon_1.count = MOST as u32;
     // SAFETY: the options point to as many ids as they declare, which outlive the call.
-    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex, libbpf_sys::BPF_TCX_EGRESS, options) };
+    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex, kind, options) };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
-        return Err(DatapathError::System { action: "list the programs at tcx egress", source });
+        return Err(DatapathError::System { action, source });
     }
     // SAFETY: the kernel has written the count; every member of the union is an integer.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;

@@ -40,8 +40,8 @@ mod toeplitz;
 pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
 pub use drops::{DropCount, DropReasons};
 pub use error::DatapathError;
-pub use hook::{HookProgram, egress_programs};
-pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE};
+pub use hook::{HookProgram, egress_programs, ingress_programs};
+pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE, meter_socket};
 pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,
 };

@@ -1,6 +1,8 @@
 //! The meter: bytes and packets per flow and bin, on arrival.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use libbpf_rs::{MapCore, MapFlags, Object};
 
@@ -57,7 +59,25 @@ pub struct Meter {
     options: MeterOptions,
     _link: OwnedFd,
     program: &'static str,
+    /// Held while the program is attached; a session that sees the program looks for it.
+    _name: UnixListener,
     object: Object,
+}
+
+/// Name of the abstract socket (unix(7)) that announces a meter's program: it changes no packet. Reading a
+/// program's own name by its id takes `CAP_SYS_ADMIN`.
+#[must_use]
+pub fn meter_socket(program: u32) -> String {
+    format!("evenkeel/meter/{program}")
+}
+
+fn announce(program: u32) -> Result<UnixListener, DatapathError> {
+    SocketAddr::from_abstract_name(meter_socket(program))
+        .and_then(|address| UnixListener::bind_addr(&address))
+        .map_err(|source| DatapathError::System {
+            action: "announce the meter by an abstract socket",
+            source,
+        })
 }
 
 impl Meter {
@@ -114,8 +134,9 @@ impl Meter {
         };
         // SAFETY: a pointer into the mapping, which is as large as the structure.
         unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
+        let name = announce(object::program_id(&object, program)?)?;
         let link = object::attach_tcx(&object, program, hook, ifindex)?;
-        Ok(Self { meter, bins, options: *options, _link: link, program, object })
+        Ok(Self { meter, bins, options: *options, _link: link, program, _name: name, object })
     }
 
     /// Unique since boot.

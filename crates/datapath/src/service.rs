@@ -62,6 +62,7 @@ pub struct FlowMover {
     services: Mapped<raw::ek_service>,
     read: OwnedFd,
     _link: OwnedFd,
+    program: u32,
 }
 
 impl FlowMover {
@@ -72,7 +73,14 @@ impl FlowMover {
             services: Mapped::new(object::map(object, "services")?.as_fd(), raw::EK_MAX_SERVICES as usize)?,
             read: object::program_descriptor(object, READ_SERVICE)?,
             _link: object::attach_tcx(object, HOLD_BACK, Hook::Ingress, ifindex)?,
+            program: object::program_id(object, HOLD_BACK)?,
         })
+    }
+
+    /// Id of its program, unique since boot.
+    #[must_use]
+    pub fn program_id(&self) -> u32 {
+        self.program
     }
 
     /// The flows with data outstanding now; none if they are 4096 or more, or another walk kept running.

@@ -63,13 +63,13 @@ impl BalanceMode {
         }
     }
 
-    /// Attaches the flow mover if planned; this may turn out to be impossible.
+    /// Attaches the flow mover if planned, and returns its program's id too; this may turn out to be impossible.
     pub(crate) fn start(
         self,
         planned: bool,
         device: &Device,
         select: &QueueSelect,
-    ) -> Result<Option<BalanceControl>, FairError> {
+    ) -> Result<Option<(BalanceControl, u32)>, FairError> {
         if !planned || self == Self::Off {
             return Ok(None);
         }
@@ -83,10 +83,9 @@ impl BalanceMode {
             ));
         }
         let mover = select.attach_mover(device.index.cast_signed())?;
-        Ok(Some(BalanceControl {
-            backend: Box::new(HeldMoves::new(mover)),
-            options: ServiceOptions::default(),
-        }))
+        let program = mover.program_id();
+        let backend = Box::new(HeldMoves::new(mover));
+        Ok(Some((BalanceControl { backend, options: ServiceOptions::default() }, program)))
     }
 }
 

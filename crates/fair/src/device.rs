@@ -1,7 +1,7 @@
 //! The current state of a device.
 
-use evenkeel_datapath::{HookProgram, egress_programs};
-use evenkeel_host::{Channels, Ethtool, Sysfs, XpsMap};
+use evenkeel_datapath::{HookProgram, egress_programs, meter_socket};
+use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap};
 use evenkeel_model::shell::Line;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
 use evenkeel_netlink::{Link, Netlink};
@@ -24,8 +24,24 @@ pub struct Device {
     pub xps: Vec<XpsMap>,
     /// None while the device is down.
     pub root: Option<QdiscState>,
+    /// Other programs at tcx egress; [meters](is_meter) excluded.
     pub programs: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
+}
+
+/// Whether a program is a meter of Evenkeel, of any process: it counts, and changes no packet.
+pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
+    Ok(SocketName::holder(&meter_socket(program))?.is_some_and(|holder| holder.is_trusted()))
+}
+
+fn programs_but_meters(index: u32) -> Result<Vec<HookProgram>, FairError> {
+    let mut found = Vec::new();
+    for program in egress_programs(index.cast_signed())? {
+        if !is_meter(program.id)? {
+            found.push(program);
+        }
+    }
+    Ok(found)
 }
 
 impl Device {
@@ -43,7 +59,7 @@ impl Device {
             speed_bps: sysfs.speed_bps(&link.name),
             xps: sysfs.xps_maps(&link.name)?,
             root: qdiscs.into_iter().find(|qdisc| qdisc.parent == evenkeel_netlink::tc::Handle::ROOT),
-            programs: egress_programs(link.index.cast_signed())?,
+            programs: programs_but_meters(link.index)?,
             filters: if has_clsact { netlink.filters(link.index, CLSACT_EGRESS)? } else { Vec::new() },
         })
     }

@@ -57,7 +57,8 @@ impl Observer {
             let device = planned.device.clone();
             let mut sampler = Sampler::attach(&device, device.queues, QueueCounters::of(&device))?;
             let first = sampler.sample(None)?;
-            let watched = Watched::new(&device)?;
+            let mut watched = Watched::new(&device)?;
+            watched.expect_meter(Some(sampler.program()?));
             devices.push(Observed { tally: Tally::new(first), device, sampler, watched });
         }
         Ok(Self { interface: preflight.interface.clone(), devices })
@@ -70,10 +71,12 @@ impl Observer {
     pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for observed in &mut self.devices {
             // Other programs that come and go do not disturb an observation.
-            if let Some(reason) = observed.watched.device_difference()? {
+            if let Some(reason) = observed.watched.own_difference()? {
                 return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
             }
             let sample = observed.sampler.sample(None)?;
+            // The sampler may have attached a new program.
+            observed.watched.expect_meter(Some(observed.sampler.program()?));
             observed.tally.take(sample);
         }
         Ok(None)

@@ -322,8 +322,12 @@ impl Managed {
         let sampler = if counts { Some(Sampler::attach(&device, queues, counters)?) } else { None };
         let mut watched = Watched::new(&device)?;
         if let Some(sampler) = &sampler {
-            watched.overlook(sampler.program()?);
+            watched.expect_meter(Some(sampler.program()?));
         }
+        if let Some((_, mover)) = &balance {
+            watched.expect_mover(*mover);
+        }
+        let balance = balance.map(|(control, _)| control);
         if let Some(leaves) = &leaves {
             watched.expect(leaves.expected());
         }
@@ -393,8 +397,9 @@ impl Managed {
         self.sampled = Some(Instant::now());
         self.proof.take(sampler.sample(Some(&self.select))?);
         // The sampler may have attached a new program.
-        self.watched.overlook(sampler.program()?);
+        self.watched.expect_meter(Some(sampler.program()?));
         if matches!(self.proof.verdict(), Verdict::Followed(_)) {
+            self.watched.expect_meter(None);
             self.sampler = None;
         }
         Ok(())

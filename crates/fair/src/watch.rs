@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_datapath::{HookProgram, egress_programs};
+use evenkeel_datapath::{HookProgram, egress_programs, ingress_programs};
 use evenkeel_host::{Sysfs, XpsMap};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, HtbClassState, QdiscState};
 
 use crate::batching::kind_at;
-use crate::device::Device;
+use crate::device::{Device, is_meter};
 use crate::error::FairError;
 
 /// A device at the start of the session, with Evenkeel's own programs.
@@ -28,8 +28,12 @@ pub(crate) struct Watched {
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
-    /// Evenkeel's programs that are attached only for a time.
-    passing: BTreeSet<u32>,
+    /// Meters, of this process or of an observer: they may come and go.
+    meters: BTreeSet<u32>,
+    /// This process's meter, while it needs one.
+    own_meter: Option<u32>,
+    /// This process's program at tcx ingress, if it has one.
+    mover: Option<u32>,
 }
 
 fn root_of(qdiscs: &[QdiscState]) -> Option<(String, Handle)> {
@@ -89,12 +93,14 @@ impl Watched {
             programs: Vec::new(),
             filters: Vec::new(),
             xps: Vec::new(),
-            passing: BTreeSet::new(),
+            meters: BTreeSet::new(),
+            own_meter: None,
+            mover: None,
         };
         let qdiscs = watched.netlink.qdiscs(watched.index)?;
         watched.root = root_of(&qdiscs);
         watched.filters = watched.filters_now(&qdiscs)?;
-        watched.programs = egress_programs(watched.index.cast_signed())?;
+        watched.programs = watched.programs_now()?;
         watched.xps = watched.sysfs.xps_maps(&watched.name)?;
         Ok(watched)
     }
@@ -115,10 +121,47 @@ impl Watched {
         Ok(Tree { qdiscs: below_root(qdiscs), classes: self.netlink.htb_classes(self.index)? })
     }
 
-    /// Ignores one of Evenkeel's own programs; the kernel may take a moment to remove it.
-    pub(crate) fn overlook(&mut self, program: u32) {
-        self.passing.insert(program);
-        self.programs.retain(|known| known.id != program);
+    /// Also watches that this meter of this process stays attached, and no other.
+    pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
+        // Once replaced, its name is gone a moment before its program.
+        self.meters.extend(program);
+        self.own_meter = program;
+    }
+
+    /// Also watches that this program stays attached at tcx ingress.
+    pub(crate) fn expect_mover(&mut self, program: u32) {
+        self.mover = Some(program);
+    }
+
+    /// The programs at tcx egress but the meters.
+    fn programs_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
+        let mut programs = egress_programs(self.index.cast_signed())?;
+        for program in &programs {
+            // The name of a meter may be gone a moment before its program.
+            if !self.programs.contains(program) && !self.meters.contains(&program.id) && is_meter(program.id)?
+            {
+                self.meters.insert(program.id);
+            }
+        }
+        programs.retain(|program| !self.meters.contains(&program.id));
+        Ok(programs)
+    }
+
+    /// A program of this process that another program has detached.
+    fn lost_program(&self) -> Result<Option<&'static str>, FairError> {
+        let index = self.index.cast_signed();
+        let is_gone = |own: Option<u32>, list: fn(i32) -> _| -> Result<bool, FairError> {
+            let Some(own) = own else { return Ok(false) };
+            let programs: Vec<HookProgram> = list(index)?;
+            Ok(programs.iter().all(|program| program.id != own))
+        };
+        if is_gone(self.own_meter, egress_programs)? {
+            return Ok(Some("evenkeel's meter was detached from tcx egress"));
+        }
+        if is_gone(self.mover, ingress_programs)? {
+            return Ok(Some("evenkeel's mover of flows was detached from tcx ingress"));
+        }
+        Ok(None)
     }
 
     fn filters_now(&mut self, qdiscs: &[QdiscState]) -> Result<Vec<FilterState>, FairError> {
@@ -152,22 +195,34 @@ impl Watched {
 
     /// Another program's change around the device.
     pub(crate) fn difference(&mut self) -> Result<Option<String>, FairError> {
+        self.checked(Self::surroundings)
+    }
+
+    /// A change of the device itself, or the loss of a program of this process; other programs may come and go.
+    pub(crate) fn own_difference(&mut self) -> Result<Option<String>, FairError> {
+        self.checked(|watched| Ok(watched.lost_program()?.map(str::to_owned)))
+    }
+
+    fn checked(
+        &mut self,
+        look: impl FnOnce(&mut Self) -> Result<Option<String>, FairError>,
+    ) -> Result<Option<String>, FairError> {
         if let Some(difference) = self.device_difference()? {
             return Ok(Some(difference));
         }
-        match self.surroundings() {
-            Ok(found) => Ok(found),
-            // If the device is deleted during the check, report that instead of the read error.
-            Err(error) => match self.device_difference()? {
-                Some(difference) => Ok(Some(difference)),
-                None => Err(error),
-            },
+        let found = look(self);
+        // The kernel detaches the programs of a device that is deleted during the check.
+        match self.device_difference()? {
+            Some(difference) => Ok(Some(difference)),
+            None => found,
         }
     }
 
     fn surroundings(&mut self) -> Result<Option<String>, FairError> {
-        let mut programs = egress_programs(self.index.cast_signed())?;
-        programs.retain(|program| !self.passing.contains(&program.id));
+        if let Some(lost) = self.lost_program()? {
+            return Ok(Some(lost.to_owned()));
+        }
+        let programs = self.programs_now()?;
         if programs != self.programs {
             return Ok(Some(hook_difference(&self.programs, &programs)));
         }

@@ -108,3 +108,25 @@ fn the_loss_of_any_program_ends_it() {
     assert_stood_back(&observer.end(), "evenkeel's meter was detached from tcx egress");
 }
 
+#[test]
+fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
+    let managed = Managed::with_maps();
+    let before = managed.maps();
+    managed.shell(&["ip", "link", "add", "l2br", "type", "bridge"]);
+    let left = "evk0: it is no longer below l2br";
+    let gone = "l2br: the interface left this network namespace (deleted or moved)";
+    for (how, mode, words) in [
+        ("set dev evk0 nomaster", "--xps=off", left),
+        ("set dev evk0 nomaster", "--observe", left),
+        ("del dev l2br", "--xps=off", gone),
+    ] {
+        managed.shell(&["ip", "link", "set", "dev", NAME, "master", "l2br"]);
+        let mut session = Running::start(managed.command(&["fair", "l2br", mode]));
+        session.wait_for_activity(if mode == "--observe" { "observing" } else { "managed now" });
+        let ip = ["ip", "link"].into_iter().chain(how.split(' '));
+        managed.shell(&ip.collect::<Vec<_>>());
+        assert_stood_back(&session.end(), words);
+        assert_eq!(managed.maps(), before);
+    }
+}
+

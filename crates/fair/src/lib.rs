@@ -30,6 +30,7 @@ mod queue_weights;
 mod segments;
 mod session;
 mod soft_nic;
+mod stack;
 mod watch;
 mod weights_file;
 pub mod xps;

@@ -16,6 +16,7 @@ use crate::flows::{
 };
 use crate::preflight::Preflight;
 use crate::session::ForeignChange;
+use crate::stack::Stack;
 use crate::watch::Watched;
 
 /// Bins in a window of one second.
@@ -37,6 +38,7 @@ pub struct Observation {
 pub struct Observer {
     interface: String,
     devices: Vec<Observed>,
+    stack: Option<Stack>,
 }
 
 struct Observed {
@@ -61,7 +63,7 @@ impl Observer {
             watched.expect_meter(Some(sampler.program()?));
             devices.push(Observed { tally: Tally::new(first), device, sampler, watched });
         }
-        Ok(Self { interface: preflight.interface.clone(), devices })
+        Ok(Self { interface: preflight.interface.clone(), devices, stack: Stack::of(preflight)? })
     }
 
     /// Call it ten times a second. Reports when an observed device no longer exists.
@@ -79,7 +81,7 @@ impl Observer {
             observed.watched.expect_meter(Some(observed.sampler.program()?));
             observed.tally.take(sample);
         }
-        Ok(None)
+        self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
     /// The observation so far.

@@ -54,6 +54,8 @@ pub struct Planned {
 #[derive(Clone, Debug)]
 pub struct Preflight {
     pub interface: String,
+    /// Of the interface.
+    pub(crate) index: u32,
     pub request: Request,
     /// The devices to attach to; the interface itself unless it stands on others.
     pub devices: Vec<Planned>,
@@ -102,7 +104,7 @@ impl Preflight {
         }
         // A device of a bond that cannot be managed does not exclude the others.
         remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
-        Ok(Self { interface: interface.to_owned(), request, devices, remarks })
+        Ok(Self { interface: interface.to_owned(), index: named.index, request, devices, remarks })
     }
 
     /// Every change and its undo as shell lines.
@@ -221,7 +223,7 @@ pub(crate) fn devices_of(
 
 /// The lowest devices below a bond, VLAN, bridge or macvlan, each once. Follows the links `lower_*`, which
 /// sysfs has for every such relation.
-fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
+pub(crate) fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
     let mut waiting = vec![named.name.clone()];

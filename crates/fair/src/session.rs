@@ -24,6 +24,7 @@ use crate::proof::{Proof, Verdict};
 use crate::queue_weights::Backend;
 use crate::segments::{self, Wanted};
 use crate::soft_nic;
+use crate::stack::Stack;
 use crate::watch::Watched;
 
 /// The reason to exit: another program changed a setting that the session depends on. Its value stays.
@@ -130,6 +131,7 @@ pub fn give_up_privileges() -> Result<(), FairError> {
 /// Devices under management. Dropping it restores everything.
 pub struct Session {
     managed: Vec<Managed>,
+    stack: Option<Stack>,
 }
 
 /// The order of the fields is the order of drops: first the writers of settings, then the journal's undo, the
@@ -193,7 +195,7 @@ impl Session {
                 managed.push(Managed::start(run, planned, preflight)?);
             }
         }
-        Ok((Self { managed }, leftovers))
+        Ok((Self { managed, stack: Stack::of(preflight)? }, leftovers))
     }
 
     /// Starts the controllers, each on its own thread. Separate from [`Self::start`], so that the process can
@@ -221,7 +223,7 @@ impl Session {
                 return Ok(Some(ForeignChange { device: managed.device.name.clone(), reason }));
             }
         }
-        Ok(None)
+        self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
     /// Sets the flow weights on every device; running flows follow with their next segment.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 
 use evenkeel_apply::Cause;
 use evenkeel_files::{InputError, OutputError, was_closed};
@@ -23,6 +24,12 @@ pub enum Exit {
     Failed = 4,
     /// Interrupted; everything is restored.
     Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
 }
 
 impl From<Cause> for Exit {

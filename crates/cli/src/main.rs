@@ -42,6 +42,7 @@ use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
+    evenkeel_files::report_waits(exit::say);
     let result = signals::survive_file_size_limit().and_then(|()| match Arguments::try_parse() {
         Ok(arguments) => prepare(&arguments.command).and_then(|()| run_command(arguments.command)),
         Err(error) => explain(&arguments::plain(error)),
@@ -89,11 +90,5 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
     }
 }

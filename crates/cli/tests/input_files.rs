@@ -111,6 +111,37 @@ fn a_named_pipe_is_read_when_its_writer_comes() {
     assert_eq!(ended.code, 0, "{ended:?}");
 }
 
+#[test]
+fn a_wait_for_a_pipe_without_a_writer_is_reported_once() {
+    let place = TempDir::new().unwrap();
+    let pipe = fifo(&place, "own.toml");
+    let words = format!("waiting for {pipe}: a pipe that no program has opened for writing\n");
+    let readers: [&[&str]; 4] = [
+        &["scenario", "check", &pipe],
+        &["fair", "lo", "--weights", &pipe],
+        &["steer", "lo", "--plan", "--policy", &pipe],
+        &["tune", "lo", "--keep", &pipe],
+    ];
+    let start = |arguments: &[&str]| {
+        evenkeel(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for arguments in readers {
+        let child = start(arguments);
+        std::thread::sleep(Duration::from_millis(2500));
+        kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+        let ended = ended(child.wait_with_output().unwrap());
+        assert_eq!((ended.code, ended.stderr.matches(&words).count()), (130, 1), "{arguments:?}: {ended:?}");
+    }
+    // A writer that is slow is no missing writer.
+    let child = start(readers[0]);
+    let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    writer.write_all(SCENARIO.as_bytes()).unwrap();
+    drop(writer);
+    let ended = ended(child.wait_with_output().unwrap());
+    assert!(ended.code == 0 && !ended.stderr.contains("waiting for"), "{ended:?}");
+}
+
 /// Waits until the process has this file open.
 fn wait_for_open(child: &Child, path: &str) {
     let descriptors = format!("/proc/{}/fd", child.id());

@@ -25,6 +25,8 @@ pub(crate) enum Wake {
     Ready,
     /// A signal asked the process to end.
     EndSignal,
+    /// The time has passed.
+    Timeout,
 }
 
 impl EndSignals {
@@ -41,14 +43,15 @@ impl EndSignals {
         Ok(Self { arrivals, before })
     }
 
-    /// Waits until the descriptor is readable or a signal arrives.
-    pub(crate) fn wait(&self, input: BorrowedFd<'_>) -> io::Result<Wake> {
+    /// Waits until the descriptor is readable, a signal arrives or the time has passed.
+    pub(crate) fn wait(&self, input: BorrowedFd<'_>, limit: PollTimeout) -> io::Result<Wake> {
         loop {
             let mut descriptors = [
                 PollFd::new(self.arrivals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(input, PollFlags::POLLIN),
             ];
-            match poll(&mut descriptors, PollTimeout::NONE) {
+            match poll(&mut descriptors, limit) {
+                Ok(0) => return Ok(Wake::Timeout),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }

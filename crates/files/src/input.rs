@@ -6,9 +6,11 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_model::text::path_text;
+use nix::poll::PollTimeout;
 
 use crate::Kind;
 use crate::end_signals::{EndSignals, Wake};
@@ -115,6 +117,15 @@ pub fn shown(path: &Path) -> String {
     path_text(path)
 }
 
+/// Time after which a pipe without a writer is reported, ms.
+const REPORT_WAIT_MS: u16 = 1000;
+static REPORT: OnceLock<fn(&str)> = OnceLock::new();
+
+/// Sets the function that shows the user which pipe a read waits for. The first call counts.
+pub fn report_waits(show: fn(&str)) {
+    let _ = REPORT.set(show);
+}
+
 /// Reads a text from a regular file, a pipe, or standard input for `-`. Waits for a pipe's writer until SIGINT,
 /// SIGTERM or SIGHUP.
 ///
@@ -134,7 +145,8 @@ pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
 /// If the file is of another type, or too large for its kind.
 pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
-    let (file, blocks) = if is_standard_input(path) {
+    let is_standard = is_standard_input(path);
+    let (file, blocks) = if is_standard {
         if was_closed(&io::stdin()) {
             return Err(fails(Fault::Closed));
         }
@@ -157,7 +169,8 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
         open_named(path, kind).map_err(fails)?
     };
     let signals = blocks.then(EndSignals::hold).transpose().map_err(|error| fails(Fault::System(error)))?;
-    Ok(Input { file, blocks, signals, left: kind.most(), kind, origin: shown(path) })
+    let unreported = blocks && !is_standard;
+    Ok(Input { file, blocks, unreported, signals, left: kind.most(), kind, origin: shown(path) })
 }
 
 /// Reads the text of a regular file and never waits for a pipe: for a running session, and for files that the
@@ -187,7 +200,15 @@ pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     if is_pipe {
         return Err(fails(Fault::NotRegular("a pipe")));
     }
-    Ok(Input { file, blocks: false, signals: None, left: kind.most(), kind, origin: shown(path) })
+    Ok(Input {
+        file,
+        blocks: false,
+        unreported: false,
+        signals: None,
+        left: kind.most(),
+        kind,
+        origin: shown(path),
+    })
 }
 
 pub(crate) fn is_standard_input(path: &Path) -> bool {
@@ -237,6 +258,8 @@ pub struct Input {
     file: File,
     /// Reads may block: a pipe, a socket, a terminal.
     blocks: bool,
+    /// A pipe that has shown no writer yet, and no wait for one was reported. It is open with O_NONBLOCK.
+    unreported: bool,
     /// Held from the start for a blocking file, to see a signal between two reads.
     signals: Option<EndSignals>,
     /// Bytes until the limit.
@@ -253,7 +276,14 @@ impl Input {
     fn wait(&mut self) -> io::Result<Wake> {
         let held = self.signals.take();
         let signals = self.signals.insert(held.map_or_else(EndSignals::hold, Ok)?);
-        signals.wait(self.file.as_fd())
+        let limit = if self.unreported { REPORT_WAIT_MS.into() } else { PollTimeout::NONE };
+        signals.wait(self.file.as_fd(), limit)
+    }
+
+    fn report_wait(&self) {
+        if let Some(show) = REPORT.get() {
+            show(&format!("waiting for {}: a pipe that no program has opened for writing", self.origin));
+        }
     }
 }
 
@@ -262,10 +292,13 @@ impl Read for Input {
         let mut waits = self.blocks;
         loop {
             // A FIFO without a writer reads as end of file, so wait before the read.
-            if waits && self.wait()? == Wake::EndSignal {
+            let wake = if waits { self.wait()? } else { Wake::Ready };
+            if wake == Wake::EndSignal {
                 return Err(self.fault(Fault::Interrupted));
             }
+            self.unreported = false;
             match self.file.read(buffer) {
+                Ok(0) if wake == Wake::Timeout => self.report_wait(),
                 Ok(read) if read as u64 > self.left => return Err(self.fault(Fault::TooLarge(self.kind))),
                 Ok(read) => {
                     self.left -= read as u64;

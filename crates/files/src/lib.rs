@@ -15,7 +15,9 @@ mod standard;
 mod watched;
 
 pub use directory::{ClaimedDirectory, OutputDirectory};
-pub use input::{Fault, Input, InputError, Text, open, open_regular, read, read_regular, shown};
+pub use input::{
+    Fault, Input, InputError, Text, open, open_regular, read, read_regular, report_waits, shown,
+};
 pub use kind::Kind;
 pub use output::{OutputError, remove_abandoned, replace};
 pub use standard::was_closed;

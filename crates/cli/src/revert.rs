@@ -224,11 +224,16 @@ fn say_leftover(leftover: &Leftover) -> Exit {
 
 /// Reports a dead run's leftover that still exists.
 pub fn tell_unfinished(header: &Header) {
-    say(&format!(
+    say(&unfinished(header));
+}
+
+/// A dead run whose changes are still there, and the command that undoes them.
+pub fn unfinished(header: &Header) -> String {
+    format!(
         "{} had died, and what it had changed is still there: `evenkeel revert {}` puts it back",
         whose(header),
         header.interface.name
-    ));
+    )
 }
 
 /// Runs the guardian.

@@ -130,3 +130,29 @@ fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
     }
 }
 
+#[test]
+fn a_check_names_the_settings_that_a_dead_run_left() {
+    let managed = Managed::new();
+    let words = "what it had changed is still there: `evenkeel revert evk0` puts it back";
+    let check = |options: &[&str]| end(managed.command(&[&["check"], options].concat()));
+    assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));
+    let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
+    assert!(!check(&[NAME]).stdout.contains("evenkeel revert"), "it is alive");
+    // Stopped, so that it starts no new guardian.
+    session.signal(Signal::SIGSTOP);
+    children(session.id()).iter().for_each(|guardian| kill_process(guardian.id));
+    let process = session.id();
+    session.kill();
+    for options in [&[NAME][..], &[]] {
+        let checked = check(options);
+        let first = format!("evenkeel fair on {NAME} (process {process}, since ");
+        assert!(checked.code == 1 && checked.stdout.starts_with(&first), "{first}: {checked:?}");
+        assert!(checked.stdout.lines().take(3).collect::<Vec<_>>().join(" ").contains(words), "{checked:?}");
+    }
+    let checked = check(&[NAME, "--format", "json"]);
+    let seen: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!(seen["unfinished"][0]["fix"], "evenkeel revert evk0", "{seen}");
+    assert!(!check(&["lo"]).stdout.contains("evenkeel revert"), "another interface");
+    assert_eq!(end(managed.command(&["revert", NAME])).code, 0);
+    assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));
+}

@@ -6,6 +6,7 @@ mod watch;
 
 use std::collections::BTreeSet;
 
+use evenkeel_apply::{Header, StateDirectory};
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::HostFacts;
@@ -44,16 +45,28 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         print_page(page)?;
         return Ok(Exit::Done);
     }
+    let unfinished = if options.from.is_none() { unfinished(&facts, options) } else { Vec::new() };
     match options.format {
         Format::Table => {
             let mut page = page();
+            unfinished.iter().for_each(|header| page.answer(&crate::revert::unfinished(header)));
             show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
             print_page(page)?;
         }
-        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement)))?,
+        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement, &unfinished)))?,
     }
-    let serious = judgement.findings.iter().any(|finding| finding.severity == Severity::High);
+    let serious =
+        !unfinished.is_empty() || judgement.findings.iter().any(|finding| finding.severity == Severity::High);
     Ok(if serious { Exit::Unmet } else { Exit::Done })
+}
+
+/// Dead runs of this network namespace whose changes are still there: the rules judge these, not the
+/// administrator's settings. None if this user may not read the journals.
+fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
+    let only = options.interface.as_deref().and_then(|name| facts.interface(name)?.index);
+    let journals = StateDirectory::from_environment().journals().unwrap_or_default();
+    let found = journals.iter().filter_map(|journal| evenkeel_apply::leftover(journal).ok().flatten());
+    found.filter(|header| !header.kept && only.is_none_or(|index| header.interface.index == index)).collect()
 }
 
 /// Refuses the name of an interface that the host does not have.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use evenkeel_apply::Header;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::{counted, printable};
 use evenkeel_placement::current::undo;
 use evenkeel_placement::view::{bytes, count, gigabits};
@@ -211,7 +213,7 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
 }
 
 /// The documented JSON.
-pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
+pub fn json(facts: &HostFacts, judgement: &Judgement, unfinished: &[Header]) -> Value {
     let list: Vec<Value> = judgement
         .findings
         .iter()
@@ -245,7 +247,19 @@ pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
             })
         })
         .collect();
-    json!({ "host": host(facts), "rules": rules(judgement), "findings": list })
+    let unfinished: Vec<Value> = unfinished
+        .iter()
+        .map(|Header { interface, command, process, started, .. }| {
+            json!({
+                "interface": interface.name,
+                "command": command,
+                "process": process.id,
+                "started": started,
+                "fix": Line::new("evenkeel revert {}", &[&interface.name]).to_string(),
+            })
+        })
+        .collect();
+    json!({ "host": host(facts), "unfinished": unfinished, "rules": rules(judgement), "findings": list })
 }
 
 /// The number of rules that judged, and those that could not.

@@ -13,6 +13,7 @@ use evenkeel_model::change::Channels;
 use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
 use support::managed::{Managed, NAME, assert_same, is_empty};
+use support::running::Running;
 use support::{Ended, end, evenkeel, file, without_capabilities};
 
 /// What is wrong: sysctls that every TCP wants to be on.
@@ -155,6 +156,47 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert_same(&host.managed.seen(), &before, "reverted");
     assert!(is_empty(host.managed.state.path()));
     assert!(host.revert().stdout.contains("nothing to put back"));
+}
+
+/// What happens to the interface in the first second of a watch, and how that is named.
+const VANISHES: [(&str, &str); 2] = [
+    ("set dev evk0 name l2new", "evk0 was renamed to l2new"),
+    ("del dev evk0", "evk0 left this network namespace (deleted or moved)"),
+];
+
+fn vanish(managed: &Managed, how: &str) {
+    if how.contains("name") {
+        managed.shell(&["ip", "link", "set", "dev", NAME, "down"]);
+    }
+    managed.shell(&["ip", "link"].into_iter().chain(how.split(' ')).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_interface_that_vanishes_while_losses_are_counted_changes_nothing() {
+    for (how, words) in VANISHES {
+        let host = Host::new();
+        let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        vanish(&host.managed, how);
+        let ended = running.end();
+        assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");
+        assert!(ended.stderr.contains("nothing was changed"), "{ended:?}");
+        assert_eq!(host.values(), OFF);
+        assert!(is_empty(host.managed.state.path()));
+    }
+}
+
+#[test]
+fn an_interface_that_vanishes_during_a_watch_is_named() {
+    for (how, words) in VANISHES {
+        let host = Host::new();
+        let running = Running::start(host.command(&["check", NAME, "--watch", "3s"]));
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        vanish(&host.managed, how);
+        let ended = running.end();
+        assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");
+        assert_eq!(ended.stdout, "");
+    }
 }
 
 #[test]

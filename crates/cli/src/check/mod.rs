@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use evenkeel_apply::{Header, StateDirectory};
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
-use evenkeel_model::host::HostFacts;
+use evenkeel_model::host::{HostFacts, Interface};
 use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
@@ -74,6 +74,27 @@ fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failur
     let Some(name) = name.filter(|name| facts.interface(name).is_none()) else { return Ok(()) };
     let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     Err(Failure::unknown("interface", name, known, ""))
+}
+
+/// Refuses two readings of which the second lacks the interface of the first: their counters are not comparable.
+pub fn require_same_interface(
+    before: &HostFacts,
+    after: &HostFacts,
+    name: Option<&str>,
+    time: &str,
+) -> Result<(), Failure> {
+    let Some(first) = name.and_then(|name| before.interface(name)) else { return Ok(()) };
+    let is_same = |other: &Interface| other.index == first.index;
+    if after.interface(&first.name).is_some_and(is_same) {
+        return Ok(());
+    }
+    let renamed = after.interfaces.iter().find(|other| first.index.is_some() && is_same(other));
+    let text = match (renamed, after.interface(&first.name)) {
+        (Some(now), _) => format!("{} was renamed to {} {time}", first.name, now.name),
+        (None, Some(_)) => format!("{} was deleted and made again {time}", first.name),
+        (None, None) => format!("{} left this network namespace (deleted or moved) {time}", first.name),
+    };
+    Err(Failure::new(Exit::Failed, text))
 }
 
 /// Applies the speeds that the user states.

@@ -33,6 +33,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let started = Instant::now();
     wait(time, "watching", &signals);
     let after = read()?;
+    super::require_same_interface(&before, &after, options.interface.as_deref(), "during the watch")?;
     let elapsed = started.elapsed();
     let interrupted = signals.came();
     let found: Vec<Loss> = losses(&before, &after)

@@ -51,7 +51,8 @@ pub fn apply(
     let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
     let asked_for = options.apply.clone().unwrap_or_default();
     let looks = !prepared.ready.is_empty() || prepared.wants_a_look;
-    let before = if looks { watch(options, signals)? } else { None };
+    let unchanged = |failure: Failure| failure.and("nothing was changed");
+    let before = if looks { watch(options, signals).map_err(unchanged)? } else { None };
     let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
     let mut prepared =
         if prepared.wants_a_look { prepare(options, keep, &asked_for, &losing)? } else { prepared };
@@ -195,6 +196,12 @@ fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Fa
     let first: HostFacts = super::read(None)?;
     wait(options.watch, "counting losses", signals);
     let second = super::read(None)?;
+    crate::check::require_same_interface(
+        &first,
+        &second,
+        Some(&options.interface),
+        "while losses were counted",
+    )?;
     Ok(Some(Stretch::between(&first, &second, &options.interface)))
 }
 

@@ -52,7 +52,9 @@ Examples:
   Which settings would change?
     evenkeel fair eth0 --plan
   Keep flows fair until Ctrl-C:
-    evenkeel fair eth0";
+    evenkeel fair eth0
+
+SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and SIGHUP end it with 130.";
 
 pub const TUNE: &str = "\
 Examples:

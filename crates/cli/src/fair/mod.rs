@@ -191,10 +191,11 @@ fn manage(
         weights.take_remarks().iter().for_each(|remark| say(remark));
         session.set_flow_weights(weights.rules()).map_err(failure)?;
     }
-    for status in session.status() {
-        say(&show::started(&status));
+    // A signal during the start ends the session at once.
+    if !signals.came() {
+        session.status().iter().for_each(|status| say(&show::started(status)));
+        say("managed now; Ctrl-C or SIGTERM puts everything back");
     }
-    say("managed now; Ctrl-C or SIGTERM puts everything back");
     let tick = |session: &mut Session| {
         if let Some(weights) = &mut weights {
             follow_weights(session, weights)?;

@@ -33,7 +33,8 @@ pub enum KnobError {
     NotRestorable { what: String, reason: String },
     /// The interface left its network namespace; it may have been deleted or moved.
     #[error(
-        "{what} is no longer in its network namespace, and was not found in another one: {reason}; as root, `evenkeel revert` looks again"
+        "{what} is no longer in its network namespace, and was not found in another one: {reason}; {}`evenkeel revert` looks again",
+        if nix::unistd::geteuid().is_root() { "" } else { "as root, " }
     )]
     Lost { what: String, reason: String },
     /// The knob names a file that Evenkeel must not write.
@@ -120,7 +121,7 @@ pub enum JournalError {
     #[error(
         "evenkeel manages {interface} already: process {process}, whose journal is not {path}; end that one first \
          (kill {process})",
-        path = .journal.display()
+        path = path_text(.journal)
     )]
     HeldElsewhere { interface: String, process: u32, journal: PathBuf },
     #[error(transparent)]

@@ -71,16 +71,14 @@ impl Report {
 impl LeftAlone {
     fn describe(&self, interface: &str) -> String {
         let ours: Vec<String> = self.ours.iter().map(ToString::to_string).collect();
-        let by_how_much = match self.knob.difference(&self.found, &self.from) {
-            Some(difference) => format!(" ({difference:+} from before)"),
-            None => String::new(),
-        };
-        let had_set = match ours.is_empty() {
-            true => String::new(),
-            false => format!("evenkeel had set {}, and ", ours.join(" or ")),
+        let had_set = match ours.as_slice() {
+            [] => String::new(),
+            [value] => format!("evenkeel had set {value}, and "),
+            // The journal has every value that the run was allowed to set.
+            values => format!("evenkeel could have set {}, and ", values.join(" or ")),
         };
         format!(
-            "{} is left as somebody else set it since: {}{by_how_much}; {had_set}before it was {}",
+            "{} is left as somebody else set it since: {}; {had_set}before it was {}",
             self.knob.on(interface),
             self.found,
             self.from

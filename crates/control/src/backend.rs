@@ -7,7 +7,7 @@ use crate::error::ControlError;
 /// Result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Queues whose setting changed.
+    /// Number of queues whose setting changed.
     pub queues: u32,
     /// A weight exceeded the device's maximum and was cut to it.
     pub cut: bool,
@@ -22,7 +22,7 @@ pub trait WeightBackend: Send {
     /// them back.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps another value.
+    /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError>;
 
     /// Restores the original setting.
@@ -39,7 +39,7 @@ pub trait SegmentBackend: Send {
     /// Sets the largest segment of new flows, bytes.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps another value.
+    /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn set(&mut self, bytes: u32) -> Result<(), ControlError>;
 
     /// Makes running flows adopt the size; it may affect every flow of the network namespace.
@@ -62,7 +62,7 @@ pub trait BacklogBackend: Send {
     /// Sets the limit, bytes, but never above the original one; none restores that.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps another value.
+    /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
 }
 

@@ -108,7 +108,7 @@ impl Balance {
 /// Limit for holding back a flow; many times the time in which a queue drains.
 const LONGEST_HOLD_NS: u64 = 100_000_000;
 
-/// Moves a flow by holding it back until the kernel lets it change its queue.
+/// Moves a flow: holds it back until the kernel lets it change its queue.
 #[derive(Debug)]
 pub struct HeldMoves {
     mover: FlowMover,

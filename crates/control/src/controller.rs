@@ -144,7 +144,8 @@ impl Controller {
         }
     }
 
-    /// The error that ended the loop, if any: another program changes its settings, or the device is gone.
+    /// Returns the error that ended the loop, if any: another program changes its settings, or the device is
+    /// gone.
     #[must_use]
     pub fn failure(&self) -> Option<ControlError> {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()

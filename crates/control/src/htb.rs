@@ -21,11 +21,11 @@ pub struct HtbQueue {
 
 /// The queues of one interface.
 ///
-/// A queue's weight is its *quantum*: the bytes that it sends before the next queue's turn, as in a NIC's
-/// deficit round robin. A queue can use a quantum of several segments only if it holds that many, and TCP small
-/// queues leave it two per flow. This suffices while weights count flows, but a single flow of weight 4 would
-/// not get its share. With *guaranteed rates* each queue also owns its share of the line, and catches up later
-/// on a turn for which it had too little data.
+/// A queue's weight is its *quantum*: its bytes per turn, as in a NIC's deficit round robin. A queue can use
+/// a quantum of several segments only if it holds that many, and TCP small queues leave it two per flow. This
+/// suffices while weights count flows, but a single flow of weight 4 would not get its share. With
+/// *guaranteed rates* each queue also owns its share of the line, and catches up later on a turn for which it
+/// had too little data.
 pub struct HtbWeights {
     netlink: Netlink,
     interface: u32,
@@ -44,8 +44,8 @@ const HEADER_BYTES: u32 = 14 + 40 + 32;
 const PACKET_PAYLOAD_BYTES: u32 = 1428;
 
 impl HtbWeights {
-    /// Back end for HTB classes whose ceiling is the line rate; changes nothing yet. `netlink` belongs to the
-    /// interface's network namespace.
+    /// Creates a back end for HTB classes whose ceiling is the line rate, without changing them. `netlink`
+    /// belongs to the interface's network namespace.
     #[must_use]
     pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>, gate: Arc<dyn Gate>) -> Self {
         let current = queues.iter().map(|queue| queue.class).collect();
@@ -58,8 +58,8 @@ impl HtbWeights {
         Self { guaranteed_rates: true, ..self }
     }
 
-    /// The largest packet with headers, as qdiscs count it, and so the least quantum. A class with a smaller
-    /// quantum builds up debt and is served one packet per turn, whatever its weight.
+    /// Returns the largest packet with headers, as qdiscs count it, which is the least quantum. A class with
+    /// a smaller quantum builds up debt and sends one packet per turn for any weight.
     fn largest_packet(segment_bytes: u32) -> u32 {
         segment_bytes + segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES) * HEADER_BYTES
     }
@@ -114,8 +114,8 @@ impl HtbWeights {
     }
 }
 
-/// A queue's share of a line, bit/s. A queue without flows gets an equal share: with a tiny rate, its first
-/// packet would create seconds of debt.
+/// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share: with a tiny rate, its
+/// first packet would create seconds of debt.
 fn share(line_bps: u64, weights: &[u32], queue: usize) -> u64 {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     match weights.get(queue) {

@@ -1,4 +1,4 @@
-//! Adapts queue weights and segment sizes while flows come and go.
+//! Adapts queue weights and segment sizes while flows start and end.
 //!
 //! The queue choice (crate `datapath`) charges each flow's weight to its queue. A [`Controller`] reads these sums many times
 //! a second. Pure functions of the crate `transmit` decide the queues' weights and the segment size. The controller applies

@@ -10,7 +10,7 @@ use crate::gate::{Gate, Setting};
 
 /// Each queue may send its share of the line and no more.
 ///
-/// No other queue can use what a queue leaves of its share, so the line is fully used only if every queue with
+/// Other queues cannot use the unused share of a queue, so the line is fully used only if every queue with
 /// flows uses its share. A queue without flows, or alone on the line, has no cap.
 pub struct MaxRateWeights {
     caps: TxMaxrate,
@@ -24,7 +24,7 @@ pub struct MaxRateWeights {
 }
 
 impl MaxRateWeights {
-    /// Back end for the first `queues` queues on a line of `line` Mbit/s; changes nothing yet.
+    /// Creates a back end for the first `queues` queues on a line of `line` Mbit/s, without changing them.
     ///
     /// # Errors
     /// When a cap cannot be read.

@@ -52,7 +52,7 @@ pub struct DeviceSegments {
 }
 
 impl DeviceSegments {
-    /// Reads the interface's sizes; changes nothing yet. `netlink` and `routes` belong to the interface's
+    /// Reads the interface's sizes without changing them. `netlink` and `routes` belong to the interface's
     /// network namespace.
     ///
     /// # Errors
@@ -99,8 +99,8 @@ impl DeviceSegments {
     }
 }
 
-/// The sizes for a largest segment of `bytes`: the original ones if their IPv4 limit is no larger, else both cut to
-/// `bytes`.
+/// Returns the sizes for a largest segment of `bytes`: the original ones if their IPv4 limit is no larger,
+/// else both reduced to `bytes`.
 #[must_use]
 pub fn sizes_of(bytes: u32, original: GsoSizes) -> GsoSizes {
     if bytes >= original.ipv4 {

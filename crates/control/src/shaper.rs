@@ -18,10 +18,10 @@ pub trait QueueShapers: Send {
     /// When the kernel refuses.
     fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError>;
 
-    /// Sets a queue's weight and reads it back; the rest of its shaper stays.
+    /// Sets a queue's weight and reads it back; keeps the rest of its shaper.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps another value.
+    /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError>;
 
     /// Restores a queue's shaper, or removes it if there was none.
@@ -72,8 +72,8 @@ pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
 }
 
 impl<D: QueueShapers> ShaperWeights<D> {
-    /// Back end for the first `queues` queues; changes nothing yet. Weights above `most` are cut: the kernel
-    /// does not report a device's maximum.
+    /// Creates a back end for the first `queues` queues without changing them. Weights above `most` are
+    /// reduced to it: the kernel does not report a device's maximum.
     ///
     /// # Errors
     /// When the kernel cannot list the shapers.

@@ -25,7 +25,7 @@ pub enum BalanceMode {
 }
 
 impl BalanceMode {
-    /// Decides for a device; changes nothing.
+    /// Decides for a device without changing it.
     pub(crate) fn plan(
         self,
         device: &Device,

@@ -1,9 +1,9 @@
 //! Transmit batching on a live interface: `mq` with Evenkeel's own qdisc at each transmit queue.
 //!
-//! Titan (section 4.4) changes TCP so that a socket's burst is enqueued before the queue is served. Without a
-//! change of the kernel, a BPF qdisc holds the first segment for a moment instead. It replaces the
-//! administrator's leaf qdiscs while it runs. The name is registered by the process and ends with it, but a
-//! device keeps the qdisc until its root is restored (`net/sched/bpf_qdisc.c`).
+//! Titan (section 4.4) changes TCP so that a socket's burst is enqueued before the queue is served. On an
+//! unmodified kernel, a BPF qdisc briefly holds the first segment instead. It replaces the administrator's
+//! leaf qdiscs while it runs. The name is registered by the process and ends with it, but a device keeps the
+//! qdisc until its root is restored (`net/sched/bpf_qdisc.c`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,7 +25,7 @@ pub enum BatchingMode {
     /// The leaf qdiscs stay.
     #[default]
     Off,
-    /// Each transmit queue gets Evenkeel's leaf, or the run is refused.
+    /// Each transmit queue gets Evenkeel's leaf qdisc; if this is not possible, the session fails to start.
     On,
 }
 
@@ -50,8 +50,8 @@ pub(crate) struct Leaves {
 }
 
 impl BatchingMode {
-    /// Decides whether and how a device gets it; changes nothing. `check_restorable` reports whether its root
-    /// qdisc could be restored.
+    /// Decides whether and how to install it on a device, without changing the device. `check_restorable`
+    /// reports whether the device's root qdisc could be restored.
     pub(crate) fn plan(
         self,
         device: &Device,
@@ -75,7 +75,7 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Whether it is possible; without a device, so that this error comes first.
+    /// Returns whether it is possible, independent of a device, so that this error is reported first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -196,7 +196,7 @@ impl Leaves {
     }
 }
 
-/// The qdisc kind at a place; none if there is no qdisc.
+/// Returns the qdisc kind at a place; none if there is no qdisc.
 pub(crate) fn kind_at(qdiscs: &[QdiscState], place: Handle) -> Option<&str> {
     qdiscs.iter().find(|qdisc| qdisc.parent == place).map(|qdisc| qdisc.kind.as_str())
 }

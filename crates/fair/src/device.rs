@@ -82,7 +82,7 @@ impl Device {
         self.speed_bps.unwrap_or(USUAL)
     }
 
-    /// The command that gives the device more transmit queues; none if it has the maximum.
+    /// Returns the command that gives the device more transmit queues; none if it has the maximum.
     #[must_use]
     pub fn more_queues(&self) -> Option<String> {
         let channels = self.channels?;

@@ -157,7 +157,7 @@ impl Sampler {
         Ok(self.meter.program_id()?)
     }
 
-    /// Takes a sample. A flow's queue is the choice's, or without one, its socket's.
+    /// Takes a sample. A flow's queue is the one chosen by the program, or without the program, its socket's.
     pub(crate) fn sample(&mut self, select: Option<&QueueSelect>) -> Result<Sample, FairError> {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());

@@ -78,7 +78,7 @@ impl JournalGate {
         lock(&self.roots).extend(majors);
     }
 
-    /// Blocks the controller and tells the run its last values, so that the run recognizes them as its own.
+    /// Blocks the controller and passes its last values to the run, which then recognizes them as its own.
     pub(crate) fn stop(&self, run: &mut Run) -> Stopped<'_> {
         let settings = lock(&self.settings);
         for (knob, passage) in settings.iter() {
@@ -88,7 +88,7 @@ impl JournalGate {
     }
 }
 
-/// The journal's knob and value; none for a setting without its own entry.
+/// Returns the journal's knob and value; none for a setting without its own entry.
 fn journalled(setting: Setting) -> Option<(Knob, Value)> {
     match setting {
         Setting::SegmentSizes(found) => Some((Knob::GsoSizes, sizes(found))),

@@ -45,7 +45,7 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Dead runs with leftovers on the devices below an interface; changes nothing.
+/// Returns dead runs with leftovers on the devices below an interface; changes no setting.
 ///
 /// # Errors
 /// When the interface does not exist, or a journal cannot be read.

@@ -8,10 +8,11 @@
 //!                          another program changes the queues, qdisc or XPS maps: restore, exit ──────┘
 //! ```
 //!
-//! [`Preflight`] finds the real devices below an interface and reports obstacles; it changes nothing. [`Observer`] shows
-//! flows, queues, collisions and fairness without changing a choice. A [`Session`] manages the devices until it is finished
-//! or has to exit. It leaves each setting as it was, or as the administrator last set it: the process owns the links of its
-//! programs, and every setting goes through the journal of the crate `apply`.
+//! [`Preflight`] finds the real devices below an interface and reports obstacles without changing a setting.
+//! [`Observer`] shows flows, queues, collisions and fairness without changing a choice. A [`Session`] manages
+//! the devices until it is finished or must exit. It restores each setting, or keeps the administrator's
+//! later value: the process owns the links of its programs, and every setting is in the journal of the crate
+//! `apply`.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! `--observe`: shows flows on the kernel's own queues. It changes no choice and no setting.
 //!
 //! A meter at tcx egress counts bytes by flow before the qdisc, so queued bytes count as sent. The flow's
-//! socket knows the queue of its last segment; an unconnected UDP socket does not.
+//! socket records the queue of its last segment; an unconnected UDP socket does not.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl Observer {
     /// When the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for observed in &mut self.devices {
-            // Other programs that come and go do not disturb an observation.
+            // Other programs' changes do not affect an observation.
             if let Some(reason) = observed.watched.own_difference()? {
                 return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
             }

@@ -1,4 +1,4 @@
-//! Checks the devices and reports obstacles; changes nothing.
+//! Checks the devices and reports obstacles without changing a setting.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub struct Planned {
     /// The device before any change.
     pub device: Device,
     pub backend: Backend,
-    /// Handles of the soft NIC's classes, if it gets one.
+    /// Handles of the soft NIC's classes, if the device gets one.
     pub(crate) soft_nic: SoftNic,
     /// Changes to its settings.
     pub changes: Vec<Change>,
@@ -57,7 +57,7 @@ pub struct Preflight {
     /// Of the interface.
     pub(crate) index: u32,
     pub request: Request,
-    /// The devices to attach to; the interface itself unless it stands on others.
+    /// The devices to attach to: the interface itself, or the devices below it.
     pub devices: Vec<Planned>,
     /// Messages for the user.
     pub remarks: Vec<String>,

@@ -2,8 +2,9 @@
 //!
 //! A driver may pick the queue itself (`ndo_select_queue`). So each second the bytes of the flows that the
 //! choice had on a queue are compared with the device's counter of that queue. The agreeing part is `Σ
-//! min(chosen, counted) / Σ counted`. With few flows, a driver that hashes on its own agrees by about one over
-//! the number of queues. Many flows on every queue agree in any case, and then it does not matter.
+//! min(chosen, counted) / Σ counted`. With few flows, a driver that hashes on its own agrees by about one
+//! over the number of queues. With many flows on every queue the two always agree, and the driver's choice
+//! has little effect.
 //!
 //! The meter sees TCP and UDP. A second in which it missed many bytes (IPsec, GRE, fragments, more flows than
 //! rows) is no evidence.
@@ -46,7 +47,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A second with fewer bytes proves nothing: ACKs and single packets may use any queue.
+/// A second with fewer bytes is no evidence: ACKs and single packets may use any queue.
 const LEAST_BYTES: u64 = 1_000_000;
 /// A second counts only if the meter saw this part of the device's bytes.
 const METERED: f64 = 0.8;
@@ -95,8 +96,8 @@ impl Proof {
     }
 }
 
-/// The part of the device's bytes on the flows' queues; none if too few bytes were sent or the meter missed too
-/// many.
+/// Returns the part of the device's bytes on the flows' queues; none if too few bytes were sent or the meter
+/// missed too many.
 fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let counted: Vec<u64> = before
         .queue_bytes
@@ -125,7 +126,7 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
             None => either += bytes,
         }
     }
-    // With more than half of the bytes unknown, the second proves nothing.
+    // With more than half of the bytes unknown, the second is no evidence.
     if either > total / 2 {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Queue weights from flow weights: a device's back end, and its weights under the journal.
 //!
-//! The back end sets weights whenever flows come and go, through [`crate::gate`].
+//! The back end sets weights when flows start and end, through [`crate::gate`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,9 @@ use crate::gate::{JournalGate, max_rate_knob};
 /// How to serve queues by their flows' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueWeights {
-    /// Not at all.
     #[default]
     Off,
-    /// Through net-shaper if the device takes weights, else not at all.
+    /// Through net-shaper if the device supports weights, else off.
     Auto,
     /// By a soft NIC in front of the device, limited to this rate.
     Htb(BitRate),
@@ -66,12 +65,12 @@ fn megabits(rate: BitRate) -> u32 {
 }
 
 impl QueueWeights {
-    /// Whether a soft NIC is wanted; it does not use the device's own queues.
+    /// Returns whether a soft NIC is requested; it does not use the device's own queues.
     pub(crate) fn is_soft_nic(self) -> bool {
         matches!(self, Self::Htb(_))
     }
 
-    /// The back end for a device; changes nothing.
+    /// Returns the back end for a device without changing it.
     pub(crate) fn backend(
         self,
         device: &Device,
@@ -116,7 +115,7 @@ impl QueueWeights {
     }
 }
 
-/// Whether a device takes queue weights through net-shaper.
+/// Returns whether a device supports queue weights through net-shaper.
 fn takes_weights(device: &Device) -> Result<bool, FairError> {
     match Shapers::open()? {
         Some(mut shapers) => Ok(shapers.queue_capabilities(device.index)?.weight),
@@ -184,7 +183,7 @@ impl Backend {
         }
     }
 
-    /// The settings that it changes while flows come and go, with their possible values.
+    /// Returns the settings that it changes while flows start and end, with their possible values.
     fn knobs(self, queues: u32) -> Vec<(Knob, Ours)> {
         let of_each = |knob: fn(u32) -> Knob, least: u64, most: u32| -> Vec<(Knob, Ours)> {
             (0..queues)
@@ -198,7 +197,7 @@ impl Backend {
         }
     }
 
-    /// The weight back end, after journalling every possible value; the soft NIC has its own.
+    /// Returns the weight back end after journalling every possible value; the soft NIC has its own.
     pub(crate) fn weights(
         self,
         device: &Device,

@@ -65,7 +65,8 @@ impl SegmentBackend for Journalled<DeviceSegments> {
 }
 
 impl SegmentMode {
-    /// The controller's task for a device with this largest segment; none if there is nothing to do.
+    /// Returns the controller's options for a device with this largest segment; none if no size needs
+    /// control.
     fn options(self, largest: u32) -> Option<SegmentOptions> {
         let goal = self.goal()?;
         Some(SegmentOptions { goal, largest, shrink_after_ns: SHRINK_AFTER_NS, grow_after_ns: GROW_AFTER_NS })

@@ -27,7 +27,8 @@ use crate::soft_nic;
 use crate::stack::Stack;
 use crate::watch::Watched;
 
-/// The reason to exit: another program changed a setting that the session depends on. Its value stays.
+/// The reason to exit: another program changed a setting that the session depends on. The session keeps that
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignChange {
     pub device: String,
@@ -55,7 +56,7 @@ pub struct Status {
     pub flows: usize,
     /// Flows with data outstanding that share their queue.
     pub colliding_flows: usize,
-    /// How often a flow with nothing outstanding got a queue.
+    /// Picks of a queue for a flow with nothing outstanding.
     pub picks: u64,
     /// Picks of another queue than before.
     pub moves: u64,
@@ -68,7 +69,7 @@ pub struct Status {
     /// The back end: `none`, `htb`, `net-shaper`, `max-rate`.
     pub queue_weights: &'static str,
     pub weight_updates: u64,
-    /// Updates in which a weight was cut to the back end's maximum.
+    /// Updates that reduced a weight to the back end's maximum.
     pub weights_cut: u64,
     pub segment_changes: u64,
     /// None if off.
@@ -320,7 +321,7 @@ impl Managed {
             }
         };
         let counts = counters != QueueCounters::None;
-        // The proof's meter costs time per packet; it is detached after the verdict.
+        // The meter costs time per packet, so it is detached after the verdict.
         let sampler = if counts { Some(Sampler::attach(&device, queues, counters)?) } else { None };
         let mut watched = Watched::new(&device)?;
         if let Some(sampler) = &sampler {
@@ -365,7 +366,7 @@ impl Managed {
 
     /// The reason to exit, if this device has one.
     fn check(&mut self) -> Result<Option<String>, FairError> {
-        // First, because nothing else can be read of a deleted device.
+        // First, because a deleted device has no other readable state.
         if let Some(difference) = self.watched.device_difference()? {
             return Ok(Some(difference));
         }

@@ -1,9 +1,9 @@
 //! A soft NIC in front of a device: HTB classes as queues, served by weight.
 //!
-//! It makes a device fair whose queues take no weights, or that has only one queue. An HTB root limits the rate
-//! so that it is the bottleneck. It has a class per queue, which the choice names in `skb->priority`. The price
-//! is a lock shared by all processors (`net/sched/sch_htb.c`), and a line that is used only up to this rate.
-//! The test bed's NIC is the same ([`soft_nic`]).
+//! For devices whose queues support no weights, or that have only one queue. An HTB root limits the rate so
+//! that it is the bottleneck. It has a class per queue, and the program names the class in `skb->priority`.
+//! This costs a lock shared by all processors (`net/sched/sch_htb.c`), and limits the line to this rate. The
+//! test bed's NIC is the same ([`soft_nic`]).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first queue's FIFO.
 const FIRST_LEAF: u16 = 0x100;
 
-/// Packets without a class use the first queue; with the choice attached there are none.
+/// Packets without a class use the first queue; with the program attached there are none.
 const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 

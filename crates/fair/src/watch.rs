@@ -51,7 +51,8 @@ fn below_root(mut qdiscs: Vec<QdiscState>) -> Vec<QdiscState> {
     qdiscs
 }
 
-/// An HTB root with its classes and their qdiscs. Another HTB under the same handle has no classes, or others.
+/// An HTB root with its classes and their qdiscs: an HTB of another program under the same handle has other
+/// classes.
 #[derive(Clone)]
 struct Tree {
     qdiscs: Vec<QdiscState>,
@@ -121,23 +122,23 @@ impl Watched {
         Ok(Tree { qdiscs: below_root(qdiscs), classes: self.netlink.htb_classes(self.index)? })
     }
 
-    /// Also watches that this meter of this process stays attached, and no other.
+    /// Also detects if this meter is detached; replaces an earlier meter of this process.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
-        // Once replaced, its name is gone a moment before its program.
+        // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
         self.own_meter = program;
     }
 
-    /// Also watches that this program stays attached at tcx ingress.
+    /// Also detects if this program is detached from tcx ingress.
     pub(crate) fn expect_mover(&mut self, program: u32) {
         self.mover = Some(program);
     }
 
-    /// The programs at tcx egress but the meters.
+    /// Returns the programs at tcx egress, except meters.
     fn programs_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
         let mut programs = egress_programs(self.index.cast_signed())?;
         for program in &programs {
-            // The name of a meter may be gone a moment before its program.
+            // A meter may lose its name shortly before its program is detached.
             if !self.programs.contains(program) && !self.meters.contains(&program.id) && is_meter(program.id)?
             {
                 self.meters.insert(program.id);
@@ -147,7 +148,7 @@ impl Watched {
         Ok(programs)
     }
 
-    /// A program of this process that another program has detached.
+    /// Returns an error text if another program has detached a program of this process.
     fn lost_program(&self) -> Result<Option<&'static str>, FairError> {
         let index = self.index.cast_signed();
         let is_gone = |own: Option<u32>, list: fn(i32) -> _| -> Result<bool, FairError> {

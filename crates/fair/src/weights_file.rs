@@ -63,7 +63,7 @@ impl WeightsFile {
         Ok(file)
     }
 
-    /// Takes the new messages for the user.
+    /// Returns and clears the messages for the user.
     pub fn take_remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }

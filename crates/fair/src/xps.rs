@@ -1,9 +1,9 @@
 //! The choice that XPS maps leave.
 //!
 //! Transmit packet steering gives each processor (or receive queue) a set of transmit queues
-//! (`Documentation/networking/scaling.rst`). A map overrides the queue that a program asks for
-//! (`__netdev_pick_tx`, net/core/dev.c). Many drivers set one queue per processor. So the maps must be emptied
-//! before the choice works. The choice then has all queues, or keeps the maps' locality as pools.
+//! (`Documentation/networking/scaling.rst`). A map overrides the queue that a program sets
+//! (`__netdev_pick_tx`, net/core/dev.c). Many drivers set one queue per processor. So the maps must be
+//! emptied before the choice works. The choice then has all queues, or keeps the maps' locality as pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,8 +69,8 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     .collect()
 }
 
-/// A pool per processor number: the processor's own queues if it has several; if each has one, those of its
-/// NUMA node, which leaves a local choice.
+/// Returns a pool per processor number: the processor's own queues if it has several. If each has one, the
+/// pool has those of its NUMA node, so that a local choice remains.
 ///
 /// `nodes` has the node of each processor.
 ///

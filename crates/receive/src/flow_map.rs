@@ -169,13 +169,13 @@ impl FlowMap {
 
     // ---- Flows -----------------------------------------------------------------------------------------
 
-    /// How many flows there are.
+    /// Returns the number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_flow.len()
     }
 
-    /// Whether there is no flow.
+    /// Returns whether there are no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_flow.is_empty()
@@ -268,8 +268,8 @@ impl FlowMap {
         self.by_queue.get(queue.index()).map_or(&[], Vec::as_slice)
     }
 
-    /// The flows whose hash leads to an entry of the indirection table, in no particular order; filters may steer
-    /// some of them elsewhere.
+    /// Returns the flows whose hash selects an entry of the indirection table, in no particular order;
+    /// filters may steer some of them elsewhere.
     #[must_use]
     pub fn flows_of_entry(&self, entry: usize) -> &[FlowIndex] {
         self.by_rss_entry.get(entry).map_or(&[], Vec::as_slice)
@@ -294,7 +294,7 @@ impl FlowMap {
     /// Returns the installed or removed filter.
     ///
     /// # Errors
-    /// When the NIC refuses the change; nothing has changed then.
+    /// Returns an error, without a change, if the NIC refuses the change.
     pub fn apply(&mut self, change: Change) -> Result<FilterId, InsertError> {
         self.moves.clear();
         let (id, before, after) = match change {
@@ -314,7 +314,7 @@ impl FlowMap {
     /// Sets one entry of the indirection table and moves the affected flows. Returns the old queue.
     ///
     /// # Errors
-    /// When the NIC refuses it; nothing has changed then.
+    /// Returns an error, without a change, if the NIC refuses it.
     pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
         let before = self.nic.redirect(entry, queue)?;
         self.moves.clear();
@@ -326,10 +326,10 @@ impl FlowMap {
         Ok(before)
     }
 
-    /// Sets the indirection table, or turns RSS off with an empty one, and moves the affected flows.
+    /// Sets the indirection table, or disables RSS if it is empty, and moves the affected flows.
     ///
     /// # Errors
-    /// When the NIC refuses it; nothing has changed then.
+    /// Returns an error, without a change, if the NIC refuses it.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         self.nic.set_indirection(indirection)?;
         self.moves.clear();
@@ -351,7 +351,7 @@ impl FlowMap {
     /// it.
     ///
     /// # Errors
-    /// When the NIC has no further context.
+    /// Returns an error if the NIC has no further context.
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         self.nic.add_context(queues)
     }
@@ -382,7 +382,7 @@ impl FlowMap {
         }
     }
 
-    /// The group of flows by a mask; none if there are too many masks.
+    /// Returns the group of flows by a mask; none if there are too many masks.
     fn group(&mut self, table: TableId, mask: &Key) -> Option<usize> {
         let of_signatures = self.nic.is_signature(table);
         let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;

@@ -59,7 +59,7 @@ pub struct FlowListError {
     pub origin: String,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -362,7 +362,7 @@ mod tests {
         );
         assert_eq!(named("protocol,src,src_port,dst,class"), "f.csv:1: column dst_port is missing");
         assert_eq!(named("protocol,src,src_port,dst,dst_port,SRC"), "f.csv:1: column src comes twice");
-        // The line of names comes once, and first.
+        // The header line occurs once, as the first line.
         let flow = "udp,10.0.0.1,1,10.0.0.2,2";
         assert!(
             fails(&format!("{flow}\nprotocol,src,src_port,dst,dst_port")).starts_with("f.csv:2: protocol")

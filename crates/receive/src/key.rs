@@ -155,7 +155,7 @@ impl Pattern {
         key.and(&self.mask) == self.value
     }
 
-    /// Packets that match both; none if there are none.
+    /// Returns the match of packets that match both; none if there are no such packets.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let both = |one: &Key, other: &Key| Key {
             source: one.source | other.source,

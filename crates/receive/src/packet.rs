@@ -77,7 +77,7 @@ pub struct Header {
     pub ether_type: u16,
     /// The protocol in the IP header; 0 outside of IP.
     pub protocol: u8,
-    /// Whether it is an IP fragment: the NIC then knows no ports.
+    /// Whether it is an IP fragment, whose ports the NIC cannot read.
     pub fragment: bool,
     /// Whether its destination is a group of hosts: the group bit of the hardware address.
     pub multicast: bool,

@@ -9,7 +9,7 @@ pub struct DeviceFacts {
     pub driver: Option<String>,
     /// Receive queues in use.
     pub queues: u32,
-    /// Whether it takes n-tuple rules.
+    /// Whether it accepts n-tuple rules.
     pub takes_rules: bool,
     /// Number of rule locations, if the driver reports it.
     pub rule_places: Option<u32>,

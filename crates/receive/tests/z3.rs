@@ -242,7 +242,7 @@ fn ask(nic: &ConfiguredNic, class: &FilterMatch, exact: bool, script: &mut Strin
     questions
 }
 
-/// The solver's answers, one per line; none if it is not installed.
+/// Returns the solver's answers, one per line; none if it is not installed.
 fn solve(script: String) -> Option<Vec<String>> {
     let started =
         Command::new("z3").args(["-in", "-smt2"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

@@ -87,7 +87,7 @@ pub trait Backend {
     /// When the kernel cannot be queried.
     fn check(&mut self) -> Result<Option<String>, SteerError>;
 
-    /// Counters of all flows that the back end sees, known to the search or not.
+    /// Returns the counters of all flows that the back end sees, also of flows outside the search.
     ///
     /// # Errors
     /// When the kernel cannot be queried.

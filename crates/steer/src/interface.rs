@@ -70,8 +70,8 @@ impl Interface {
         }
     }
 
-    /// Destination addresses of received packets: the interface's own, and those of interfaces on top of it
-    /// (VLANs, bridges, bonds).
+    /// Returns the destination addresses of received packets: the interface's own, and those of interfaces
+    /// above it (VLANs, bridges, bonds).
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -92,8 +92,8 @@ impl Interface {
         Ok(found)
     }
 
-    /// Whether its driver takes n-tuple rules at given locations. False if the model has no flow filters: igb
-    /// has rules, but only for Ethernet types and VLAN priorities.
+    /// Returns whether its driver accepts n-tuple rules at given locations. False if the model has no flow
+    /// filters: igb has rules, but only for Ethernet types and VLAN priorities.
     ///
     /// # Errors
     /// When the driver refuses to report it.
@@ -105,9 +105,9 @@ impl Interface {
         Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
     }
 
-    /// The processors of its receive queues, `wanted` of them or all, and a remark for the user. A queue's
-    /// processor takes its interrupt. If the interrupt is unknown, processors count in turn, as drivers assign
-    /// them.
+    /// Returns the processors of its receive queues, `wanted` of them or all, and a remark for the user. A
+    /// queue's processor handles its interrupt. If the interrupt is unknown, processors are assigned round
+    /// robin, as drivers do.
     ///
     /// # Errors
     /// When the driver does not report its queues, or has fewer.
@@ -206,7 +206,7 @@ pub fn lacks_xdp(interface: &str) -> bool {
     index.and_then(evenkeel_netlink::redirects_by_xdp).is_ok_and(|redirects| redirects == Some(false))
 }
 
-/// Whether the driver's model has no flow filters.
+/// Returns whether the driver's model has no flow filters.
 fn has_no_filters(driver: &str) -> bool {
     let models = NicModel::built_in_names().filter_map(NicModel::built_in);
     models

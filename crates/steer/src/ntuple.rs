@@ -41,10 +41,10 @@ pub struct NtupleBackend<K: Kernel, S: Storage> {
 }
 
 impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
-    /// Reads a device; changes nothing yet. `processors` serve its queues, one each.
+    /// Reads a device without changing it. Each of `processors` serves one queue.
     ///
     /// # Errors
-    /// [`SteerError::Unable`] when the driver takes no rules, or chooses their locations.
+    /// Returns [`SteerError::Unable`] if the driver accepts no rules, or chooses their locations.
     pub fn new<C: EthtoolCalls>(
         run: Run<K, S>,
         device: &ReceiveRules<C>,

@@ -141,8 +141,8 @@ impl Observer {
         namespace != self.interface.namespace || addresses.contains(&address)
     }
 
-    /// A flow's rate, bit/s; none if idle. The back end's count is preferred: it is closer to the wire than the
-    /// socket's.
+    /// Returns a flow's rate, bit/s; none if idle. Prefers the back end's count: it is closer to the wire
+    /// than the socket's.
     fn activity(
         &mut self,
         tuple: FlowTuple,
@@ -160,7 +160,7 @@ impl Observer {
         });
         let elapsed = now.duration_since(known.looked).as_secs_f64();
         if let Some(counted) = counted {
-            // A smaller count means that it restarted.
+            // A smaller count means that the counter restarted.
             let gained = |now: u64, before: u64| if now >= before { now - before } else { now };
             let (packets, bytes) =
                 (gained(counted.packets, known.packets), gained(counted.bytes, known.bytes));

@@ -1,4 +1,4 @@
-//! A back end that changes nothing: for plans, and for NICs of other hosts.
+//! A back end without effects: for plans, and for NICs of other hosts.
 
 use evenkeel_receive::{ConfiguredNic, Filter, NicModel};
 

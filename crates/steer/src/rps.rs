@@ -38,7 +38,7 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
 /// The back end of a live interface, and a dead run that was rolled back first.
 ///
 /// # Errors
-/// When another run manages the interface, or the kernel has no RPS.
+/// Returns an error if another run manages the interface, or the kernel has no RPS.
 pub fn live_rps(
     interface: &Interface,
     processors: &[u32],
@@ -61,10 +61,10 @@ pub fn live_rps(
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
-    /// For an interface with this number of receive queues; changes nothing yet.
+    /// Creates the back end for an interface with this number of receive queues, without changing it.
     ///
     /// # Errors
-    /// When there are more processors than the model has queues.
+    /// Returns an error if there are more processors than the model has queues.
     pub fn new(
         run: Run<K, S>,
         processors: &[u32],

@@ -50,7 +50,7 @@ pub struct FlowView {
     pub rate_bps: u64,
     /// None if unknown.
     pub queue: Option<u16>,
-    /// Whether its own or its class's filter puts it there.
+    /// Whether its own or its class's filter selects this queue.
     pub filtered: bool,
     /// The reading process, if found.
     pub process: Option<String>,
@@ -135,7 +135,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts; nothing is steered before the first [`Self::tick`].
+    /// Starts the session; the first [`Self::tick`] steers the first flows.
     ///
     /// # Errors
     /// When the NIC cannot be read, or the policy does not fit its queues.
@@ -168,7 +168,8 @@ impl Session {
     /// Changes the policy: the next [`Self::tick`] places all flows again.
     ///
     /// # Errors
-    /// When the NIC cannot be read, or the policy does not fit its queues; the old policy then stays in force.
+    /// Returns an error if the NIC cannot be read, or the policy does not fit its queues; the old policy then
+    /// stays in force.
     pub fn set_policy(&mut self, policy: &PolicyFile) -> Result<(), SteerError> {
         let nic = self.backend.nic()?;
         let queues = Queues::new(nic.queues())
@@ -195,7 +196,7 @@ impl Session {
         self.search.progress()
     }
 
-    /// Observes the flows if due, and places new and changed ones. None if nothing was due.
+    /// Observes the flows if due, and places new and changed ones. Returns none if no observation was due.
     ///
     /// # Errors
     /// When flows cannot be read, the policy's script fails, or the kernel refuses.

@@ -20,7 +20,7 @@ use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// What the program does with its decisions.
+/// How the program applies its decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
     /// Follow the policy.
@@ -57,7 +57,7 @@ impl XdpBackend {
     /// Loads the program and attaches it; until a configuration is applied, every packet stays on its CPU.
     ///
     /// # Errors
-    /// [`SteerError::Unable`] when the driver takes no XDP program, or another one is attached.
+    /// Returns [`SteerError::Unable`] if the driver accepts no XDP program, or another one is attached.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
         interface.check_programs()?;
         let model = NicModel::built_in(MODEL)
@@ -107,7 +107,7 @@ impl XdpBackend {
         }
     }
 
-    /// Gives flows slots, or new targets in their slots.
+    /// Assigns slots to flows, or new targets to their slots.
     fn set_flows(
         &mut self,
         wanted: &HashMap<Tuple, Option<QueueId>>,

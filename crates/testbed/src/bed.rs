@@ -174,7 +174,7 @@ impl Bed {
         self.nic.queue_statistics(&mut self.sender_netlink)
     }
 
-    /// Whether the device's own transmit queues are the hardware queues.
+    /// Returns whether the device's own transmit queues are the hardware queues.
     pub(crate) fn nic_is_mq(&self) -> bool {
         self.nic.topology() == Topology::Mq
     }
@@ -264,7 +264,7 @@ fn control(
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // The link is deleted, so nothing needs restoring; but first stop the thread that uses it.
+        // The link is deleted, so no setting needs restoring; but first stop the thread that uses it.
         drop(self.controller.take());
         // Now, without waiting for the kernel's clean-up of the namespaces.
         let _ = self.sender_netlink.delete_link(self.sender_index);

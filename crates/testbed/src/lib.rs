@@ -12,8 +12,8 @@
 //!   └──────────────────────────────────────────┘
 //! ```
 //!
-//! The namespaces have no names: they exist while this process and its traffic do, and the kernel kills the traffic with this
-//! process. So nothing is left behind, even after `kill -9`.
+//! The namespaces have no names: they exist while this process and its traffic do, and the kernel kills the
+//! traffic with this process. So no leftovers remain, even after `kill -9`.
 
 mod bed;
 mod capacity;

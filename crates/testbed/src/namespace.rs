@@ -35,7 +35,8 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `work` inside the namespace on a temporary thread, so that the caller's thread stays where it is.
+    /// Runs `work` inside the namespace on a temporary thread, so that the caller's thread keeps its
+    /// namespace.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or `work` fails.

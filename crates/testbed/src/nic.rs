@@ -3,7 +3,7 @@
 //! *Soft NIC*: the classes of [`soft_nic`]. The queue choice names the class in `skb->priority`.
 //!
 //! *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate. This uses
-//! `skb->queue_mapping` as with a real NIC. It does not conserve work: an idle queue's share is lost.
+//! `skb->queue_mapping` as with a real NIC. It is not work-conserving: an idle queue's share is lost.
 
 use evenkeel_control::HtbQueue;
 use evenkeel_model::scenario::Topology;

@@ -15,7 +15,7 @@ pub(crate) struct Phases<'a> {
 }
 
 impl<'a> Phases<'a> {
-    /// For a repeat that takes about `total`.
+    /// Creates the phases of a repeat that takes about `total`.
     pub(crate) fn new(total: Duration, observer: &'a dyn Observer) -> Self {
         Self { observer, total, begun: Instant::now() }
     }

@@ -170,7 +170,7 @@ impl Process {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Asks it to exit.
+    /// Sends SIGTERM.
     ///
     /// # Errors
     /// When it has exited already.
@@ -251,7 +251,8 @@ thread_local! {
     static ORDINARY: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// The calling thread's nice value without [`Prompt`], while there is one: traffic runs at ordinary priority.
+/// Returns the calling thread's nice value without [`Prompt`], if one is active: traffic runs at ordinary
+/// priority.
 pub(crate) fn ordinary_nice() -> Option<libc::c_int> {
     ORDINARY.get()
 }

@@ -542,8 +542,8 @@ fn collect_flows(
     Ok(())
 }
 
-/// The bins in which a bulk flow is backlogged: all of the measurement if it existed before, else from the bin
-/// after its first byte.
+/// Returns the bins in which a bulk flow is backlogged: all of the measurement if it existed before, else
+/// from the bin after its first byte.
 fn backlogged(bytes: &[u64], from_the_start: bool) -> Option<std::ops::Range<usize>> {
     let first =
         if from_the_start { Some(0) } else { bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1) };

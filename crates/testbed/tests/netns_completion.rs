@@ -1,4 +1,4 @@
-//! Completion: how it is detected, and when a pick knows it.
+//! Completion: how it is detected, and when a pick detects it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -19,9 +19,9 @@ fn bed(completion: Completion, queues: u32) -> Bed {
     Bed::build(&BedOptions { completion, queues, meter: None, ..options }).unwrap()
 }
 
-/// One flow occupies a queue. Short ones come and go on the other, and each finds it empty, although no timer
-/// ran since the previous one. A pick that did not read the sockets would see one flow on each queue and follow
-/// the hash.
+/// One flow occupies a queue. Short ones start and end on the other, and each finds it empty, although no
+/// timer ran since the previous one. A pick that did not read the sockets would see one flow on each queue
+/// and follow the hash.
 #[test]
 fn a_pick_looks_at_the_sockets_first() {
     const SHORT_FLOWS: usize = 40;

@@ -58,7 +58,7 @@ fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
 fn shares_follow_weights_that_change() {
     let bed = Bed::build(&BedOptions {
         queue_weights: true,
-        // A first rule that matches nothing, so that the NIC is set up for weights.
+        // A first rule without matches, so that the NIC is set up for weights.
         flow_weights: vec![rule(1, 1)],
         ..options(Topology::SoftNic, Policy::Dqa)
     })

@@ -21,7 +21,7 @@ fn namespace_of(namespace: &Namespace) -> u64 {
     namespace.run(|| Ok(own_namespace())).unwrap()
 }
 
-/// Runs `work` on a bed, and checks that nothing of the bed is left.
+/// Runs `work` on a bed, and checks that it leaves nothing behind.
 fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
     let (before, descriptors, links, own) = (mine(), open_descriptors(), interfaces(), own_namespace());
     let mut made = Holdings::default();

@@ -34,7 +34,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Accepts connections until told to stop; reads each to its end and closes it.
+/// Accepts connections until `stop` is set; reads each to its end and closes it.
 fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
     let mut buffer = vec![0; 4096];
     while !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! A repeat of tenants on this kernel: figures are plausible, and nothing is left behind.
+//! A repeat of tenants on this kernel: checks that figures are plausible, and that there are no leftovers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::single_range_in_vec_init)]
 
 mod support;
@@ -79,7 +79,7 @@ fn without_a_line_the_processors_are_the_bottleneck() {
 
 #[test]
 fn offloads_are_as_the_scenario_says() {
-    // Mean payload of a buffer that TCP at the receiver gets.
+    // Mean payload of a buffer that TCP receives.
     let buffer = |segmentation: bool, aggregation: bool| {
         let workload = format!(
             "offloads = {{ segmentation = {segmentation}, aggregation = {aggregation} }}\n{}",

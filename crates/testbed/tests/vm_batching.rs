@@ -89,7 +89,7 @@ fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     assert_eq!(timed.counters().batches, 0);
 }
 
-/// Below mq every transmit queue has its own instance; TCP flows lose no segment, and nothing is left behind.
+/// Below mq every transmit queue has its own instance; TCP flows lose no segment, and there are no leftovers.
 #[test]
 fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     let mut nics = Nics::take("virtio_net");

@@ -105,7 +105,7 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
                 bed.select.look().unwrap();
             }
             let weight = weight_sum(&bed);
-            // Compare only moments at which nothing changed.
+            // Compare only if no flow changed.
             if truth(&sending) == before {
                 errors += weight.abs_diff(before);
                 samples += 1;

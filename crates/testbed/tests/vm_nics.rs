@@ -34,7 +34,7 @@ fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize
     .unwrap();
 }
 
-/// Packets per queue, once their sum has reached `wanted`.
+/// Returns the packets per queue, once their sum has reached `wanted`.
 fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     wait_for("everything is sent", PATIENCE, || {
         let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();

@@ -16,8 +16,8 @@ fn jain(raw: &RawRepeat, of_flow: fn(&RawFlow) -> u64) -> f64 {
     sum * sum / (got.len() as f64 * got.iter().map(|got| got * got).sum::<f64>())
 }
 
-/// Half of the clients write 4 KiB at a time, a quarter 1 KiB, a quarter 8 KiB. Qdiscs that serve flows in turn
-/// give each the same bytes, whatever it writes.
+/// Half of the clients write 4 KiB at a time, a quarter 1 KiB, a quarter 8 KiB. Round-robin qdiscs give each
+/// the same bytes for any write size.
 #[test]
 fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
     require_virtual_machine();

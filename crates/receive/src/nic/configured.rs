@@ -28,7 +28,7 @@ pub enum ConfigureError {
     /// More queues than the NIC has, or fewer than its graph names.
     #[error("{wanted} queues: this NIC works with {least} to {most}")]
     Queues {
-        /// Queues asked for.
+        /// Requested queues.
         wanted: u16,
         /// The minimum.
         least: u16,
@@ -52,7 +52,7 @@ pub enum ConfigureError {
     /// An entry of the indirection table cannot name this queue.
     #[error("entries of the indirection table name queues below {limit}, and not {queue}")]
     Unreachable {
-        /// The queue asked for.
+        /// The requested queue.
         queue: QueueId,
         /// The first queue that cannot be named.
         limit: u16,
@@ -94,7 +94,7 @@ pub enum InsertError {
     Indirection,
 }
 
-/// The queue in an indirection table for a hash; none if it is empty.
+/// Returns the queue in an indirection table for a hash; none if the table is empty.
 fn entry_of(table: &[QueueId], hash: u32) -> Option<QueueId> {
     table.get(hash as usize & table.len().wrapping_sub(1)).copied()
 }
@@ -115,7 +115,7 @@ pub struct ConfiguredNic {
 }
 
 impl ConfiguredNic {
-    /// The model with its defaults: no filters, and RSS over all `queues` in turn.
+    /// Creates the model with its defaults: no filters, and RSS over all `queues` round robin.
     ///
     /// # Errors
     /// When the model has fewer queues.
@@ -163,7 +163,7 @@ impl ConfiguredNic {
         self.toeplitz = Arc::new(Toeplitz::new(key));
     }
 
-    /// Flows whose ports are hashed.
+    /// Returns the flows whose ports are hashed.
     #[must_use]
     pub fn hashed_ports(&self) -> HashedPorts {
         self.hashed_ports
@@ -174,7 +174,7 @@ impl ConfiguredNic {
         self.hashed_ports = ports;
     }
 
-    /// The indirection table; empty without RSS, or while it is off.
+    /// Returns the indirection table; empty without RSS, or while it is off.
     #[must_use]
     pub fn indirection(&self) -> &[QueueId] {
         &self.indirection
@@ -186,15 +186,15 @@ impl ConfiguredNic {
         self.model.rss().map_or(0, |rss| rss.queues.min(self.queues))
     }
 
-    /// All queues that the table can name, in turn, as drivers set it (`ethtool_rxfh_indir_default`,
-    /// include/linux/ethtool.h).
+    /// Returns all queues that the table can name, round robin, as drivers set it
+    /// (`ethtool_rxfh_indir_default`, include/linux/ethtool.h).
     #[must_use]
     pub fn default_indirection(&self) -> Vec<QueueId> {
         let turn = (0..self.rss_queues()).map(QueueId).cycle();
         turn.take(self.model.rss().map_or(0, |rss| rss.entries)).collect()
     }
 
-    /// Sets the indirection table; an empty one turns RSS off, so that packets without a filter go to the
+    /// Sets the indirection table; an empty one disables RSS, so that packets without a filter go to the
     /// default queue.
     ///
     /// # Errors
@@ -226,8 +226,8 @@ impl ConfiguredNic {
 
     // ---- Contexts ------------------------------------------------------------------------------------
 
-    /// Allows this many contexts, up to the model's number. The default is none: few drivers support them, and
-    /// readers of filters must know them.
+    /// Allows this many contexts, up to the model's number. The default is none: few drivers support them,
+    /// and programs that read filters must handle them.
     pub fn allow_contexts(&mut self, most: u16) {
         self.most_contexts = most.min(self.model.rss().map_or(0, |rss| rss.contexts));
     }
@@ -238,8 +238,8 @@ impl ConfiguredNic {
         &self.contexts
     }
 
-    /// A context whose table has these queues in turn; an existing one if possible. It has no effect until a
-    /// filter uses it.
+    /// Returns a context whose table has these queues round robin; an existing one if possible. It has no
+    /// effect until a filter uses it.
     ///
     /// # Errors
     /// When the limit is reached, or an entry cannot name one of the queues.
@@ -329,7 +329,7 @@ impl ConfiguredNic {
     /// Installs a filter at its location if precedence is by location, else at the lowest free one.
     ///
     /// # Errors
-    /// When the NIC refuses it; nothing has changed then.
+    /// Returns an error, without a change, if the NIC refuses it.
     pub fn insert(&mut self, filter: Filter) -> Result<FilterId, InsertError> {
         let pattern = self.check(&filter, None)?;
         let table = filter.table;
@@ -353,7 +353,7 @@ impl ConfiguredNic {
     /// Replaces a filter in one step; returns the old one.
     ///
     /// # Errors
-    /// When there is no filter to replace, or the NIC refuses the new one; nothing has changed then.
+    /// Returns an error, without a change, if there is no filter to replace, or the NIC refuses the new one.
     pub fn replace(&mut self, id: FilterId, filter: Filter) -> Result<Filter, InsertError> {
         let before = *self.filter(id).filter(|_| filter.table == id.table).ok_or(InsertError::NoFilter)?;
         let pattern = self.check(&filter, Some(id.location))?;
@@ -373,7 +373,8 @@ impl ConfiguredNic {
         Ok(before)
     }
 
-    /// Checks whether the NIC takes a filter, in place of the one at `replaced` if given; returns its pattern.
+    /// Checks whether the NIC accepts a filter, in place of the one at `replaced` if given; returns its
+    /// pattern.
     fn check(&self, filter: &Filter, replaced: Option<u32>) -> Result<Pattern, InsertError> {
         let table = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
         let filled = &self.tables[filter.table.index()];

@@ -65,7 +65,7 @@ impl Filled {
         self.holes.first().copied().unwrap_or(self.slots.len() as u32)
     }
 
-    /// The only mask in use, if there is exactly one.
+    /// Returns the only mask in use, if there is exactly one.
     pub(super) fn only_mask(&self) -> Option<&Key> {
         match self.shapes.as_slice() {
             [only] => Some(&only.mask),

@@ -27,7 +27,7 @@ impl NodeId {
 pub struct Port {
     /// Name, unique in its node.
     pub name: String,
-    /// Predicate of a function node's port; none takes the rest.
+    /// Predicate of a function node's port; a port without one takes the rest.
     pub when: Option<Predicate>,
     /// The nodes that it enables, without operators that have it as operand.
     pub to: Vec<NodeId>,
@@ -156,7 +156,7 @@ fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late:
     }
 }
 
-/// The one port whose predicate holds, or the one without predicate if none does.
+/// Returns the one port whose predicate holds, or the one without predicate if none does.
 fn function_port(ports: &[Port], header: &Header) -> Option<usize> {
     let holds = |port: &Port| port.when.as_ref().is_some_and(|when| when.holds(header));
     let mut holding = ports.iter().enumerate().filter(|(_, port)| holds(port)).map(|(index, _)| index);

@@ -14,7 +14,7 @@ use crate::packet::Header;
 /// An error in a NIC model: file, line, column, key, and remedy.
 pub type ModelError = ScenarioError;
 
-/// The models that come with Evenkeel, by name.
+/// The built-in models, by name.
 const BUILT_IN: [(&str, &str); 5] = [
     ("i82599", include_str!("../../models/i82599.toml")),
     ("ntuple", include_str!("../../models/ntuple.toml")),
@@ -52,18 +52,18 @@ impl NicModel {
         read(text, origin).map(Self)
     }
 
-    /// Names of the models that come with Evenkeel.
+    /// Returns the names of the built-in models.
     pub fn built_in_names() -> impl Iterator<Item = &'static str> + Clone {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
-    /// The text of a model that comes with Evenkeel.
+    /// Returns the text of a built-in model.
     #[must_use]
     pub fn built_in_text(name: &str) -> Option<&'static str> {
         BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
-    /// A model that comes with Evenkeel.
+    /// Returns a built-in model.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         // Tests check that each of them can be parsed.
@@ -147,9 +147,9 @@ impl NicModel {
         self.0.graph.nodes().iter().map(|node| number(&node.kind)).max().unwrap_or(1)
     }
 
-    /// Whether a filter of this table can have this match, and such packets reach the table: if the graph sends
-    /// only IPv4 to a table, it takes no filters for IPv6. Other filters and the capacity are checked
-    /// elsewhere.
+    /// Returns whether a filter of this table can have this match, and such packets reach the table: if the
+    /// graph sends only IPv4 to a table, it accepts no filters for IPv6. Other filters and the capacity are
+    /// checked elsewhere.
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.takes(table, matches) && Pattern::of(matches).is_some()

@@ -7,14 +7,14 @@ use crate::filter::{AddressMatch, FilterMatch, PortMatch, TableId};
 /// How a table's filters match a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FieldMatch {
-    /// Not at all: a filter must leave it open.
+    /// Not supported: a filter must leave the field open.
     #[default]
     Ignored,
     /// Completely: a filter must set it.
     Exact,
-    /// Completely or not at all.
+    /// A full match or none.
     Optional,
-    /// A prefix, or not at all.
+    /// A prefix match or none.
     Prefix,
     /// With any mask.
     Masked,

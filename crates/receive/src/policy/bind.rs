@@ -17,9 +17,9 @@ pub enum BindError {
          them fewer"
     )]
     TooMany {
-        /// Queues asked for.
+        /// Requested queues.
         wanted: usize,
-        /// Queues there are.
+        /// Available queues.
         queues: u16,
     },
     /// A queue that does not exist.
@@ -78,8 +78,8 @@ impl PolicyFile {
         Ok(Policy { name: self.name.clone(), classes, pools, queues: count })
     }
 
-    /// For each class whether it has its own queues, and those that it names; none if it shares those of the
-    /// rest.
+    /// Returns for each class whether it has its own queues, and its named queues; no queues if it shares
+    /// those of the rest.
     fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindError> {
         let mut own = vec![false; usize::from(count)];
         for spec in &self.classes {

@@ -28,7 +28,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether it has no condition but a name.
+    /// Returns whether it has no condition except a name.
     #[must_use]
     pub fn is_by_name_only(&self) -> bool {
         let nothing = Self { labels: self.labels.clone(), ..Self::default() };

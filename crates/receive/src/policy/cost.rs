@@ -127,10 +127,10 @@ impl Mul<Weight> for Cost {
     }
 }
 
-/// A term of a policy: the cost of flows on queues. It knows nothing of NICs.
+/// A term of a policy: the cost of flows on queues, independent of the NIC.
 ///
-/// A function keeps its own view of the placement, and is told of every change. Its result depends only on the
-/// flows and their queues, never on the order of their arrival.
+/// A function keeps its own view of the placement; the search reports every change to it. Its result depends
+/// only on the flows and their queues, never on the order of arrival.
 pub trait CostFunction: fmt::Debug + Send {
     /// A flow was added to this queue.
     fn place(&mut self, flow: &Flow, queue: QueueId);
@@ -151,7 +151,7 @@ pub trait CostFunction: fmt::Debug + Send {
         None
     }
 
-    /// Whether it is known, without a search, that no queue is better for a flow than its own.
+    /// Returns whether, without a search, no queue is better for a flow than its own.
     fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
         let _ = (flow, queue);
         false
@@ -174,7 +174,7 @@ pub trait CostFunction: fmt::Debug + Send {
         None
     }
 
-    /// A flow's load: heavier ones are placed first. The unit is the function's own.
+    /// Returns a flow's load: heavier ones are placed first. Each function has its own unit.
     fn burden(&self, flow: &Flow) -> u64 {
         let _ = flow;
         0

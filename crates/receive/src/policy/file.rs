@@ -47,7 +47,7 @@ pub enum TermKind {
 /// A term and its weight.
 #[derive(Clone, Debug)]
 pub struct TermSpec {
-    /// What it weighs.
+    /// Quantity that the term weighs.
     pub kind: TermKind,
     /// Its factor.
     pub weight: Weight,
@@ -77,7 +77,7 @@ pub struct ClassSpec {
     pub selector: Selector,
     /// Its queues.
     pub queues: QueueShare,
-    /// Terms for its own queues; if empty, those of the file.
+    /// Terms for its own queues; if empty, the file's terms apply.
     pub terms: Vec<TermSpec>,
 }
 
@@ -444,7 +444,7 @@ impl Reader<'_> {
 /// A script's key and its time limit.
 struct ScriptField<'t> {
     field: Field<'t>,
-    /// Whether it is the path of the script.
+    /// Whether this is the path of the script.
     is_file: bool,
     limit: Duration,
 }

@@ -37,7 +37,7 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// No flows yet, on a NIC of `queues` queues of which `among` are balanced.
+    /// Creates a load without flows, on a NIC of `queues` queues of which `among` are balanced.
     #[must_use]
     pub fn new(measure: Measure, queues: u16, among: &[QueueId]) -> Self {
         let mut is_own = vec![false; usize::from(queues)];

@@ -37,7 +37,7 @@ impl Queues {
         self
     }
 
-    /// How many there are.
+    /// Returns their number.
     #[must_use]
     pub fn count(&self) -> u16 {
         self.count

@@ -1,8 +1,9 @@
 //! Policies: the cost of a placement of flows on queues, independent of the NIC.
 //!
-//! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). It is read from a file
-//! ([`PolicyFile`]) and bound to a host's queues ([`PolicyFile::bind`]). A [`Policy`] is told of every placement and move, and
-//! has the cost, and the change by a move, at any time. It never sees a filter or a table, so the same file serves every NIC.
+//! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). It is read from a
+//! file ([`PolicyFile`]) and bound to a host's queues ([`PolicyFile::bind`]). The search reports every
+//! placement and move to a [`Policy`], which returns the present cost and the change by a move. It is
+//! independent of filters and tables, so the same file serves every NIC.
 //!
 //! ```text
 //! file ─ parse ─> terms and classes ─ bind to queues ─> pools of queues, each with its terms ─ place, remove ─> cost
@@ -111,13 +112,13 @@ impl Policy {
         &self.name
     }
 
-    /// Queues of the NIC that it is bound to.
+    /// Returns the queues of its NIC.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// Converts an observed flow; the first class that selects it is its class.
+    /// Converts an observed flow; its class is the first one that selects it.
     #[must_use]
     pub fn classify(&self, observed: &ObservedFlow) -> Flow {
         let rest = self.classes.len() - 1;
@@ -194,7 +195,8 @@ impl Policy {
         terms.sum::<Cost>() + Cost::violations(misplaced(to) - misplaced(from))
     }
 
-    /// A better queue for a flow, and the change in cost; none if there is none. Among equals the first.
+    /// Returns a better queue for a flow, and the change in cost; none if there is none. Among equals the
+    /// first.
     #[must_use]
     pub fn better_queue(&self, flow: &Flow, from: QueueId) -> Option<(QueueId, Cost)> {
         let allowed = self.allowed(flow);
@@ -212,7 +214,7 @@ impl Policy {
         best.filter(|(_, cost)| *cost < Cost::ZERO)
     }
 
-    /// Whether a term knows that the flow's queue has more than its final share.
+    /// Returns whether a term has determined that the flow's queue exceeds its final share.
     #[must_use]
     pub fn is_overloaded(&self, flow: &Flow, queue: QueueId) -> bool {
         self.pool_of(flow).terms.iter().any(|(_, term)| term.is_overloaded(queue))

@@ -60,7 +60,7 @@ const HOOKS: [(&str, usize); 3] = [("queue_cost", 1), ("flow_cost", 2), ("cost",
 pub struct ScriptSource {
     /// The text.
     pub text: String,
-    /// Name of the file that it stands in.
+    /// Name of the file that contains it.
     pub origin: String,
     /// Lines of the file before its first one.
     pub lines_above: usize,
@@ -68,7 +68,7 @@ pub struct ScriptSource {
     pub columns_before: usize,
 }
 
-/// Why a script is no cost function.
+/// A script that is not a valid cost function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}:{column}: script: {problem}")]
 pub struct ScriptError {
@@ -78,7 +78,7 @@ pub struct ScriptError {
     pub line: usize,
     /// Column, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
 }
 

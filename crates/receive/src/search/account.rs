@@ -56,7 +56,7 @@ impl Verdict {
         self.violations == 0
     }
 
-    /// Whether every flow is where the policy wants it.
+    /// Returns whether every flow is on an allowed queue.
     #[must_use]
     pub const fn is_met(self) -> bool {
         self.violations == 0 && self.improvable == 0

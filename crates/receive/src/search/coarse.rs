@@ -10,8 +10,8 @@ use crate::{
 const MOST_ROUNDS: usize = 8;
 
 impl Search {
-    /// The first search: with filters for the classes that have their own queues and that one filter can
-    /// express, so that new flows never mix; without these filters if they obstruct those of single flows.
+    /// Runs the first search with filters for the classes that have their own queues and that one filter can
+    /// express, so that new flows never mix. Omits these filters if they obstruct those of single flows.
     /// Returns whether a filter was missing.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
         let all = self.policy.default_queues().to_vec();
@@ -63,8 +63,8 @@ impl Search {
         }
     }
 
-    /// Installs a filter with the lowest precedence in the first table that takes it, if the placement does not
-    /// get worse. It sends to a queue, or spreads over a context. Returns whether it is installed.
+    /// Installs a filter with the lowest precedence in the first table that accepts it, if the placement does
+    /// not get worse. It selects a queue, or spreads over a context. Returns whether it is installed.
     fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId, context: Option<ContextId>) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);

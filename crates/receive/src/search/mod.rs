@@ -1,9 +1,10 @@
 //! The search for a configuration of the NIC with a low policy cost.
 //!
 //! Dragonet's greedy search (TRIOS 2015, section 3.2), with these differences:
-//! - It begins with all flows where the NIC puts them by itself, not with none: a well-placed flow needs no filter.
-//! - The *oracle*, which knows the NIC's possibilities for a flow, is derived from the model's tables. It works for every model,
-//!   and offers only the first table with room whose filter would decide (`oracle.rs`).
+//! - It begins with all flows on the queues of the NIC's default steering: a well-placed flow needs no
+//!   filter.
+//! - The *oracle*, which returns the NIC's options for a flow, is derived from the model's tables. It works
+//!   for every model, and offers only the first table with room whose filter would decide (`oracle.rs`).
 //! - The policy names the queue to try: queues that differ only by load are never tried one by one.
 //! - Cost and flow map are updated incrementally.
 //!
@@ -40,7 +41,7 @@ use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, Inse
 /// Limit of passes over all flows.
 const MOST_ROUNDS: usize = 8;
 
-/// Why a search has no result.
+/// Reasons why a search has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SearchError {
     /// The policy's script failed; the search is then useless.
@@ -106,9 +107,10 @@ pub struct Search {
     progress: Arc<Progress>,
 }
 
-/// Bounds the memory of a search, bytes: its flows with the list of them, and filters for single flows. The flows
-/// count twice, as the search keeps its best placement while it tries another start. From the sizes of the types on
-/// x86_64; of the 495 MB for 900,000 flows, `balance` takes 307 MB and `isolation` 463 MB (i82599).
+/// Returns an upper bound of the memory of a search, bytes: its flows with their list, and filters for single
+/// flows. The flows count twice, as the search keeps its best placement while it tries another start. From
+/// the sizes of the types on x86_64; of the 495 MB for 900,000 flows, `balance` takes 307 MB and `isolation`
+/// 463 MB (i82599).
 #[must_use]
 pub fn memory(flows: usize, filters: usize) -> u64 {
     const FLOW: u64 = 540;
@@ -129,7 +131,7 @@ impl Search {
             return Err(SearchError::Queues { policy: policy.queues(), nic: nic.queues() });
         }
         let tables = nic.model().tables().len();
-        // In the order in which a packet meets them: earlier tables decide, and small tables come first.
+        // In the order in which a packet passes them: earlier tables decide, and small tables come first.
         let flow_tables = (0..).map(TableId).zip(nic.model().tables());
         let flow_tables =
             flow_tables.filter(|(_, table)| table.fields.take_flows()).map(|(id, _)| id).collect();
@@ -161,7 +163,7 @@ impl Search {
 
     // ---- What there is -----------------------------------------------------------------------------------
 
-    /// The wanted configuration of the NIC.
+    /// Returns the wanted configuration of the NIC.
     #[must_use]
     pub fn nic(&self) -> &ConfiguredNic {
         self.map.nic()
@@ -185,7 +187,7 @@ impl Search {
         self.policy.cost()
     }
 
-    /// A flow as the policy sees it.
+    /// Returns a flow from the policy's view.
     #[must_use]
     pub fn flow(&self, index: FlowIndex) -> Option<&Flow> {
         self.placed.get(index.index())?.as_ref().map(|placed| &placed.flow)
@@ -235,7 +237,7 @@ impl Search {
         Ok(indices)
     }
 
-    /// Adds flows: each gets the queue of least cost, and the others stay.
+    /// Adds flows: each gets the queue of least cost; the others do not move.
     ///
     /// If a flow ends on a forbidden queue, all flows are arranged again.
     ///
@@ -396,7 +398,7 @@ impl Search {
         starved
     }
 
-    /// Moves a flow to a better queue, if there is one and a filter for it.
+    /// Moves a flow to a better queue, if there is one with a filter for it.
     fn improve(&mut self, index: FlowIndex) -> Attempt {
         self.progress.step();
         if self.is_basic {
@@ -444,7 +446,7 @@ impl Search {
     }
 }
 
-/// The indirection table with the queues of the rest in turn, unless the NIC has it already.
+/// Returns the indirection table with the queues of the rest round robin, unless the NIC has it already.
 fn base_indirection(nic: &ConfiguredNic, policy: &Policy) -> Option<Vec<QueueId>> {
     if policy.default_queues().len() == usize::from(nic.queues()) {
         return None;

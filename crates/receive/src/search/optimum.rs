@@ -15,8 +15,8 @@ pub struct Optimum {
 /// Limit of placements to try.
 const MOST_PLACEMENTS: usize = 200_000;
 
-/// The best placement of flows, with a filter for each flow. None if there are too many to try, and no bound is
-/// known. `policy` has no flows yet.
+/// Returns the best placement of flows, with a filter for each flow. None if there are too many placements,
+/// and no bound is known. `policy` has no flows yet.
 ///
 /// Of equivalent empty queues only one is tried.
 #[must_use]

@@ -6,7 +6,7 @@ use super::{Owner, Search};
 use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
 
 impl Search {
-    /// Moves a flow to a queue: by its filter, a stale one, or a new one. Returns whether it is there.
+    /// Moves a flow to a queue: by its filter, a stale one, or a new one. Returns whether it succeeded.
     pub(super) fn steer(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get(index.index()) else { return false };
         let (tuple, own) = (placed.flow.tuple, placed.filter);

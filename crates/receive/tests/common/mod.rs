@@ -185,7 +185,7 @@ pub fn installed(draw: &mut Draw, nic: &ConfiguredNic) -> Option<FilterId> {
     (!ids.is_empty()).then(|| draw.one(&ids))
 }
 
-/// A valid indirection table; sometimes none, which turns RSS off.
+/// Returns a valid indirection table; sometimes an empty one, which disables RSS.
 pub fn indirection(draw: &mut Draw, nic: &ConfiguredNic) -> Vec<QueueId> {
     let entries = if draw.chance(3) { 0 } else { nic.model().rss().map_or(0, |rss| rss.entries) };
     (0..entries).map(|_| QueueId(draw.below(usize::from(nic.rss_queues())) as u16)).collect()

@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// The loopback interface has number 1 in every network namespace, and nobody renames it.
+/// The loopback interface has number 1 and the same name in every network namespace.
 #[test]
 fn a_renamed_interface_ends_the_session() {
     let mut backend = Machine::new(&[]).backend();

@@ -91,9 +91,9 @@ fn be_prompt() {
     }
 }
 
-/// The minimum backlog per bin from a moment on, and the number of bins with a sample. A bin without one gets
-/// the smaller value of its neighbours: an idle bin counts against the qdisc only if packets waited before and
-/// after it.
+/// Returns the minimum backlog per bin from a start time on, and the number of bins with a sample. A bin
+/// without one gets the smaller value of its neighbours: an idle bin counts against the qdisc only if packets
+/// waited before and after it.
 pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins: usize) -> (Vec<u64>, usize) {
     let mut least: Vec<Option<u64>> = vec![None; bins];
     for sample in samples.iter().filter(|sample| sample.at_ns >= start_ns) {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_bin_without_a_sample_has_the_smaller_of_its_neighbours() {
         assert_eq!(least(&[(100, 7), (131, 5), (145, 8)], 5), (vec![7, 5, 5, 5, 8], 3));
-        // No packets were seen before, or after.
+        // No packets were queued before, or after.
         assert_eq!(least(&[(111, 7)], 3), (vec![0, 7, 0], 1));
         assert_eq!(least(&[], 2), (vec![0, 0], 0));
     }

@@ -22,7 +22,7 @@ const LARGEST_METER_ERROR: f64 = 0.02;
 pub(super) struct Metered {
     pub(super) before: Vec<FlowSample>,
     pub(super) after: Vec<FlowSample>,
-    /// Before the senders were told to stop.
+    /// Before the senders were asked to stop.
     pub(super) before_end: Vec<FlowSample>,
     /// After all senders had ended.
     pub(super) at_end: Vec<FlowSample>,
@@ -33,7 +33,7 @@ fn ports(sample: &FlowSample) -> (u16, u16) {
     (sample.tuple.source_port, sample.tuple.destination_port)
 }
 
-/// The flow to a port: the later one of iperf3's two connections; the first is for control.
+/// Returns the flow to a port: the later one of iperf3's two connections; the first is for control.
 pub(super) fn flow_to(samples: &[FlowSample], port: u16) -> Option<&FlowSample> {
     let to_port = samples.iter().filter(|sample| sample.tuple.destination_port == port);
     to_port.max_by_key(|sample| sample.first_ns)
@@ -126,9 +126,9 @@ pub(super) fn flows(
 /// Two of the largest segments.
 const LEFT_UNREAD_BYTES: u64 = 2 * 61_440;
 
-/// Contradiction between the meter and a flow's two ends, as a share. The receiver stopped reading between the
-/// meter's two readings, so its count lies between them, apart from unread bytes. No more can have arrived than
-/// was sent.
+/// Returns the contradiction between the meter and a flow's two ends, as a share. The receiver stopped
+/// reading between the meter's two readings, so its count is between them, apart from unread bytes. Received
+/// bytes cannot exceed sent bytes.
 fn unexplained(metered: Range<u64>, report: &FlowReport) -> f64 {
     let beyond = |more: u64, less: u64| more.saturating_sub(less) as f64 / more.max(1) as f64;
     let unread = beyond(metered.start.saturating_sub(LEFT_UNREAD_BYTES), report.received_bytes);

@@ -208,7 +208,7 @@ fn wait_for_flows(
     }
 }
 
-/// Waits, up to a limit, until nothing arrives any more and everything is read; returns the meter's reading.
+/// Waits, up to a limit, until arrivals stop and all data is read; returns the meter's reading.
 fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSample>, TestbedError> {
     const PATIENCE: Duration = Duration::from_millis(200);
     const QUIET: Duration = Duration::from_millis(5);

@@ -26,7 +26,7 @@ use crate::wire::RECEIVER_ADDRESS;
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// Polling interval of waits.
 const LOOK: Duration = Duration::from_millis(2);
-/// iperf3 is told to end; the limit is for a session that dies before.
+/// Time limit of iperf3, which the session normally ends; it applies if the session dies first.
 const LONGEST_RUN_S: u32 = 3600;
 
 enum Sender {
@@ -73,7 +73,7 @@ impl<'p> Places<'p> {
         Ok(Self { point, processors })
     }
 
-    /// The processors of a flow's client and server; bulk flows come first.
+    /// Returns the processors of a flow's client and server; bulk flows come first.
     fn of(&self, flow: usize) -> (Option<usize>, Option<usize>) {
         let flow = u32::try_from(flow).unwrap_or(u32::MAX);
         let count = u32::try_from(self.processors.len()).unwrap_or(u32::MAX);
@@ -84,7 +84,7 @@ impl<'p> Places<'p> {
 }
 
 impl Sources {
-    /// Starts everything, and stops every bulk sender once it is connected.
+    /// Starts all sources, and stops every bulk sender once it is connected.
     pub(super) fn start(
         bed: &TenantBed,
         point: &TenantPoint,
@@ -167,7 +167,7 @@ impl Sources {
         bulk.chain(probes).unzip()
     }
 
-    /// Fails if a bulk sender has ended by itself.
+    /// Returns an error if a bulk sender has exited early.
     pub(super) fn check(&mut self) -> Result<(), TestbedError> {
         for sender in &mut self.bulk {
             if let Sender::Iperf { client, .. } = sender
@@ -203,8 +203,8 @@ impl Sources {
         })
     }
 
-    /// Ends the bulk senders, also stopped ones; returns their reports in order. An iperf3 that was told to end
-    /// while it wrote its report may have none.
+    /// Ends the bulk senders, also stopped ones; returns their reports in order. An iperf3 that received
+    /// SIGTERM while it wrote its report may have none.
     pub(super) fn finish(mut self, observer: &dyn Observer) -> Result<Vec<Option<FlowReport>>, TestbedError> {
         self.each_client(Process::terminate)?;
         self.each_client(Process::go_on)?;

@@ -1,4 +1,4 @@
-//! Whether this kernel can run a point, and the rate at which a line is the bottleneck.
+//! Checks whether this kernel can run a point, and finds the rate at which a line is the bottleneck.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,9 +162,9 @@ const BIN: Nanoseconds = Nanoseconds::from_millis(100);
 /// This many flows suffice to measure the capacity; more take longer to start.
 const TRIAL_FLOWS: u32 = 8;
 
-/// The rate of a scenario. Without a line it is the nominal rate, which shares refer to. With a line it leaves
-/// the processors headroom. A trial measures their capacity: the point with the shortest writes, behind a line
-/// at the requested rate, with one FIFO.
+/// Returns the rate of a scenario. Without a line it is the nominal rate, which shares refer to. With a line
+/// it leaves the processors headroom. A trial measures their capacity: the point with the shortest writes,
+/// behind a line at the requested rate, with one FIFO.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,

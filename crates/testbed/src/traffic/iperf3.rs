@@ -34,7 +34,7 @@ pub struct ClientOptions {
     pub port: u16,
     /// 1 to [`MAX_STREAMS`].
     pub streams: u32,
-    /// Whole seconds (iperf3 takes no others), 1 to [`MAX_SECONDS`].
+    /// Whole seconds (iperf3 accepts no others), 1 to [`MAX_SECONDS`].
     pub seconds: u32,
     /// Bytes of each write to the socket, 1 to [`MAX_LENGTH`]; none: iperf3's default (128 KiB).
     pub length: Option<u32>,
@@ -147,7 +147,7 @@ pub struct Interval {
     pub bytes: u64,
 }
 
-/// Why an output has no report. `origin` is the caller's name for the output.
+/// An output without a report. `origin` is the caller's name for the output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// No output: the tool was killed, or it refused its arguments on standard error.
@@ -186,11 +186,11 @@ pub fn parse(origin: &str, text: &str) -> Result<Report, ParseError> {
     report(origin, text, |_| false)
 }
 
-/// iperf3's error texts, of client and server, when its client is told to end (SIGTERM).
+/// iperf3's error texts, of client and server, when its client receives SIGTERM.
 const TOLD_TO_END: [&str; 2] = ["interrupt - the client has terminated", "the client has terminated"];
 
 /// Parses the output of a client that SIGTERM ended early, or of its server. Both report their counts so far.
-/// The client does not know its server's count, and prints 0. The server's time is that of its last complete
+/// The client does not have its server's count, and prints 0. The server's time is that of its last complete
 /// interval, although its bytes are all that it received.
 ///
 /// # Errors
@@ -246,7 +246,7 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
 /// The members in use. All are optional: an output with an `error` may lack any of them.
 #[derive(Default)]
 struct Document {
-    /// A server whose client was told to end may report a second error.
+    /// A server whose client received SIGTERM may report a second error.
     errors: Vec<String>,
     start: Option<Start>,
     intervals: Option<Vec<IntervalPart>>,
@@ -388,7 +388,7 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
             return field_error(format!("{field}.socket"), detail);
         }
     }
-    // A server does not know its client's count, and prints 0.
+    // A server does not have its client's count, and prints 0.
     let known = sender.sender;
     Ok(Stream {
         local: SocketAddr::new(connected.local_host.to_canonical(), connected.local_port),

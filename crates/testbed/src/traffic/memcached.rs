@@ -401,7 +401,8 @@ mod tests {
         };
         let result = run(&options).unwrap();
         assert_eq!(result.latencies_ns.len(), result.due);
-        // About a hundred requests were due in the stall; the first waited for all of it, the last for nothing.
+        // About a hundred requests were due in the stall; the first waited for all of it, the last did not
+        // wait.
         let slow = result.latencies_ns.iter().filter(|latency| **latency > 20_000_000).count();
         assert!((40..=200).contains(&slow), "{slow} of {}", result.due);
         serving.join().unwrap();

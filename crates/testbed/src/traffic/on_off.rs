@@ -16,7 +16,7 @@ use evenkeel_model::scenario::OnOff;
 
 use super::worker::{Ends, Worker, set_congestion_control, set_option};
 
-/// With this many unsent bytes the socket takes no more.
+/// With this many unsent bytes the socket accepts no more.
 const LOW_WATER_BYTES: u32 = 32 << 10;
 /// Send buffer of the socket, with its data in the qdisc. The kernel doubles it for its own headers: about two
 /// of the largest segments, as with TCP small queues.
@@ -55,7 +55,7 @@ impl Schedule {
         (sends, Duration::from_nanos(left))
     }
 
-    /// The bins that lie completely in on times, for a measurement that begins with one.
+    /// Returns the bins that are completely in on times, for a measurement that begins with one.
     pub(crate) fn sending_bins(times: OnOff, bin_ns: u64, bins: usize) -> Vec<std::ops::Range<usize>> {
         let (on, off, bin) = (times.on.as_u64(), times.off.as_u64(), bin_ns.max(1));
         let period = on.saturating_add(off).max(1);

@@ -64,7 +64,8 @@ pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentErr
     Ok(args)
 }
 
-/// Arguments of a sockperf server over TCP, without the program's name. It serves until it is killed.
+/// Returns the arguments of a sockperf server over TCP, without the program's name. It serves until it is
+/// killed.
 #[must_use]
 pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
     vec![
@@ -103,7 +104,7 @@ impl Sample {
     }
 }
 
-/// Why a log has no samples. `origin` is the caller's name for the log.
+/// A log without samples. `origin` is the caller's name for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The file is empty: the client could not connect, or was killed before its end.
@@ -159,7 +160,7 @@ const RULE: &str = "------------------------------";
 /// `origin` names the log in errors, usually its path.
 ///
 /// # Errors
-/// [`ParseError`] when the log has no samples, or is damaged or incomplete.
+/// Returns [`ParseError`] if the log has no samples, or is damaged or incomplete.
 pub fn parse(origin: &str, text: &str) -> Result<Log, ParseError> {
     if text.trim().is_empty() {
         return Err(ParseError::Empty { origin: origin.to_owned() });

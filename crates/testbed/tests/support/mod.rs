@@ -64,7 +64,7 @@ pub fn metered(bed: &Bed, ends: &Ends) -> Option<FlowSample> {
     bed.meter.as_ref().unwrap().flows().unwrap().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// States of all bulk flows at a moment at which each is charged to a queue and none changes it.
+/// Returns the states of all bulk flows at a time at which each is charged to a queue and none changes it.
 pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
     wait_for("every bulk flow is charged at the same time", PATIENCE, || {
         let before = bed.select.counters();

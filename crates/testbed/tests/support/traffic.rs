@@ -86,9 +86,9 @@ struct Flow {
 
 /// Bulk TCP flows. Dropping them ends them.
 pub struct Bulk {
-    /// Tells the sending threads to close their connections.
+    /// Makes the sending threads close their connections.
     stop: Arc<AtomicBool>,
-    /// Tells the receiving threads that nothing more will arrive, not even a FIN.
+    /// Makes the receiving threads stop: no more data will arrive, not even a FIN.
     abandon: Arc<AtomicBool>,
     ends_by_itself: bool,
     ends: Vec<Ends>,
@@ -205,7 +205,7 @@ impl Drop for Bulk {
     }
 }
 
-/// A listener inside a namespace. A socket stays in the namespace in which it was opened.
+/// Opens a listener inside a namespace. A socket stays in the namespace in which it was opened.
 pub fn listen(at: &Namespace, address: IpAddr) -> TcpListener {
     at.run(|| Ok(TcpListener::bind((address, 0)).unwrap())).unwrap()
 }

@@ -114,9 +114,9 @@ impl Class {
 #[derive(Clone, Debug)]
 struct Feed {
     members: Members,
-    /// Next member, round robin.
+    /// Member whose turn it is, round robin.
     pointer: u32,
-    /// Next member before the row or feed was left: the turn resumes with it or its successor.
+    /// The last such member that was removed: the turn resumes with it or its successor.
     last: u32,
 }
 

@@ -182,7 +182,7 @@ pub struct Sender {
     throttled: bool,
     /// The window held the flow back within the last round trip (`is_cwnd_limited`).
     window_limited: bool,
-    /// The same, in the present loop of [`Sender::next_segment`].
+    /// The window held the flow back in the present loop of [`Sender::next_segment`].
     limited_now: bool,
     /// Something was sent in this loop.
     sent_now: bool,

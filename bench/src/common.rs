@@ -1,4 +1,4 @@
-//! What the benchmarks share: bundled scenarios, and running one in the simulator.
+//! Shared code of the benchmarks: bundled scenarios, and running one in the simulator.
 
 #![allow(dead_code)]
 
@@ -12,7 +12,7 @@ use evenkeel_model::world::Observer;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::SimWorld;
 
-/// Tells nothing and is never interrupted but by the process's end.
+/// An observer without output or interrupts.
 pub struct Quiet;
 
 impl Observer for Quiet {

@@ -1,14 +1,15 @@
-//! How often `evenkeel compare` shows a difference where there is none, and how often it finds one of 10 %.
+//! Measures how often `evenkeel compare` shows a difference between equal records, and how often it finds one
+//! of 10 %.
 //!
 //! Three kinds of records, a thousand pairs of the first two and a hundred of the last:
 //! - *alike*: figures with independent normal noise of 3 %;
 //! - *mixed*: noise between 0.01 % and 30 %, with 3 % for the figure that is changed;
 //! - *simulated*: six flows on eight queues under `cmax` and `dqa`, with seeds that no two repeats share.
 //!
-//! The criterion: of 100 pairs of records of the same thing at most 5 show a difference in any figure. A thousand pairs
-//! tell a rate of 5 % from one of 2 %, which a hundred do not. A change of 10 % is
-//! found in at least 90 of 100: with 10 repeats always, with 5 where the figures are alike and of two variants at most.
-//! Exits with 1 unless both hold.
+//! The criteria: at most 5 of 100 pairs of equal records show a difference in any figure. A thousand pairs
+//! distinguish a rate of 5 % from one of 2 %; a hundred do not. A change of 10 % is found in at least 90 of
+//! 100 pairs: always with 10 repeats; with 5 repeats if the figures have similar spreads and there are at
+//! most two variants. Exits with 1 unless both hold.
 
 mod common;
 
@@ -29,7 +30,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// Pairs of records with planted noise, and of the simulator's.
 const PLANTED: u64 = 1000;
 const SIMULATED: u64 = 100;
-/// Share of the pairs of the same thing that may show a difference.
+/// Limit of the share of equal pairs with a difference.
 const MOST_ALARMS: f64 = 0.05;
 /// Share of the pairs in which the change must be found.
 const LEAST_FOUND: f64 = 0.9;

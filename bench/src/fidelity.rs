@@ -13,7 +13,7 @@ use evenkeel_model::record::Record;
 const BLOCKS: [u32; 4] = [3, 12, 48, 192];
 /// Repeats of the paper.
 const REPEATS: u32 = 10;
-/// Rows whose figures exceed what one queue per core can give; they are shown, and not judged.
+/// Rows whose figures exceed the capacity of one queue per core; they are shown without a verdict.
 const SUSPECT: [(u32, &str); 3] = [(3, "xps:cmax"), (12, "xps:cmax"), (192, "xps:cmax")];
 /// With three flows, hashing is luck (they collide in a third of the runs): shown, and not judged.
 const LUCK: [(u32, &str); 2] = [(3, "cvanilla"), (3, "cmax")];
@@ -104,7 +104,7 @@ fn show(cells: &[Cell]) {
     println!("\nsimulated / paper; * shown and not judged: luck, or beyond what the set-up can give\n");
 }
 
-/// A criterion: what it says, what was found, whether it holds.
+/// Prints a criterion: its text, the result, whether it holds.
 fn judge(text: &str, found: String, holds: bool) -> bool {
     println!("{} {text}: {found}", if holds { "holds " } else { "MISSED" });
     holds

@@ -1,16 +1,16 @@
-//! Two classes of memcached clients on one interface of this machine's kernel: does a policy of `evenkeel steer` keep
-//! the one from waiting for the other?
+//! Two classes of memcached clients on one interface of this machine's kernel: does a policy of `evenkeel
+//! steer` keep one class from delaying the other?
 //!
-//! Two instances of memcached, one for each class and processor. What comes in over the interface is steered by the same
-//! XDP program in every variant: by hash, and with a processor for the high-priority class alone. The load is an
-//! open loop at 50, 80 and 95 % of what the host carries when hashed, measured at the start.
+//! Two instances of memcached, one per class and processor. The same XDP program steers arriving packets in
+//! every variant: by hash, or with one processor for the high-priority class only. The load is an open loop
+//! at 50, 80 and 95 % of the host's capacity with hashing, measured at the start.
 //!
-//! **The claim**, fixed before anything is measured: at 80 % and at 95 %, the high-priority class's median and 99th
-//! percentile are lower with isolation. Each is held against hashing by the ratio of the latencies, paired by round, over
-//! 20 rounds; lower means that the whole 95 % confidence interval of the geometric mean lies below 1. All four must be
-//! lower, so none needs a correction for the others. Exits with 1 if one is not. At 50 % and for the 99.9th percentile the
-//! ratios are reported and nothing is claimed: with few packets in the rings classes seldom meet, and of 4,000 requests
-//! four decide about the 99.9th percentile.
+//! **The claim**, fixed before the measurement: at 80 % and at 95 %, isolation reduces the high-priority
+//! class's median and 99th percentile. Each is compared with hashing by the ratio of the latencies, paired by
+//! round, over 20 rounds. Reduced means that the whole 95 % confidence interval of the geometric mean is
+//! below 1. All four must be reduced, so there is no correction for multiple tests. Exits with 1 if one is
+//! not. At 50 % and for the 99.9th percentile the ratios are reported without a claim. With few packets in
+//! the rings the classes rarely interact, and four of 4,000 requests determine the 99.9th percentile.
 //!
 //! With `--smoke`, two rounds of a second: whether the program works, and no claim.
 
@@ -29,7 +29,7 @@ use evenkeel_testbed::{Namespace, Process, ProcessOptions};
 use serde_json::Value;
 use waiting::{Fallible, wait_for};
 
-/// The interface of the host whose receive side is steered, and that of its clients.
+/// The host's interface whose receive side is steered, and that of its clients.
 const INTERFACE: &str = "evk0";
 const CLIENTS: &str = "evk1";
 const ADDRESS: &str = "198.18.0.1";
@@ -44,16 +44,17 @@ const HIGH_RATE: f64 = 1_000.0;
 const CONNECTIONS: usize = 16;
 const VALUE_BYTES: usize = 1024;
 const SETS_PERCENT: u32 = 10;
-/// What is offered in all, as shares of the capacity.
+/// Total load, as shares of the capacity.
 const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
-/// What is reported: name, and share of the requests.
+/// Reported statistics: name, and share of the requests.
 const STATISTICS: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
-/// Where and of what it is claimed that isolation makes it lower.
+/// Loads and statistics that isolation is claimed to reduce.
 const CLAIMED_LOADS: [f64; 2] = [0.8, 0.95];
 const CLAIMED: [&str; 2] = ["p50", "p99"];
-/// Requests per second of the best-effort class that no two processors carry: what is answered of them is the capacity.
+/// Best-effort requests per second that exceed the capacity of two processors: the rate of responses is the
+/// capacity.
 const TOO_MANY: f64 = 150_000.0;
-/// Tries at the capacity: other work on the machine makes it less, and nothing makes it more.
+/// Attempts to measure the capacity: other work on the machine only reduces it.
 const TRIES: u64 = 4;
 const WHOLE: Extent = Extent { rounds: 20, time: Duration::from_secs(4) };
 const SMOKE: Extent = Extent { rounds: 2, time: Duration::from_secs(1) };
@@ -104,7 +105,8 @@ impl Bed {
         fs::write(&policy, POLICY)?;
         let (host, clients) = (Namespace::new()?, Namespace::new()?);
         for namespace in [&host, &clients] {
-            // BBR leaves four packets under way now and then, to see what the round trip is: that is not what is measured.
+            // BBR periodically reduces its window to four packets to probe the round trip, which would
+            // disturb the measurement.
             namespace.set_sysctl("net/ipv4/tcp_congestion_control", "reno")?;
         }
         let mut near = host.netlink()?;
@@ -125,8 +127,8 @@ impl Bed {
             netlink.add_address(index, address.parse()?, 24)?;
             netlink.set_up(index)?;
         }
-        // A NIC puts packets in its rings without a processor. Here the one that sends does it, on its own queue: else the
-        // classes would meet before anything is steered.
+        // A NIC fills its rings without a processor. Here the sending processor does it, on its own queue;
+        // otherwise the classes would share a queue before the steering.
         let own_queue = (0..PROCESSORS).map(|queue| {
             let file = format!("class/net/{CLIENTS}/queues/tx-{queue}/xps_cpus");
             (file, format!("{:x}", 1 << queue))
@@ -137,7 +139,7 @@ impl Bed {
 
     fn server(&self, (port, cpu): (u16, usize)) -> Fallible<Process> {
         let port_text = port.to_string();
-        // Another user would make the kernel forget that it is to die with this process (prctl(2), PR_SET_PDEATHSIG).
+        // A change of user would reset the parent death signal (prctl(2), PR_SET_PDEATHSIG).
         let arguments = ["-u", "root", "-l", ADDRESS, "-p", &port_text, "-U", "0", "-t", "1", "-m", "64"];
         let process = Process::start(ProcessOptions {
             program: "memcached",
@@ -195,7 +197,7 @@ impl Bed {
         })
     }
 
-    /// Both classes at once: the high-priority one, and the other one at this rate.
+    /// Runs both classes together: the high-priority one, and the other one at this rate.
     fn both(&self, best_effort: f64, time: Duration, seed: u64) -> Fallible<(LoadResult, LoadResult)> {
         let of_high = self.options(HIGH, HIGH_RATE, time, seed)?;
         let of_rest = self.options(BEST_EFFORT, best_effort, time, seed + 1)?;
@@ -239,7 +241,7 @@ fn capacity(bed: &Bed) -> Fallible<f64> {
     Ok(most)
 }
 
-/// What the high-priority class saw under one variant, milliseconds.
+/// Statistics of the high-priority class under one variant, milliseconds.
 type Seen = [f64; STATISTICS.len()];
 
 fn seen(result: &LoadResult, time: Duration) -> Seen {
@@ -257,7 +259,7 @@ struct Extent {
 /// Values of each statistic at each load, round by round, hashed and isolated.
 type Rounds = Vec<[Vec<Seen>; 2]>;
 
-/// Whether isolation kept what it promises.
+/// Returns whether the claim holds.
 fn run(extent: &Extent) -> Fallible<bool> {
     let bed = Bed::new()?;
     let _servers = [bed.server(HIGH)?, bed.server(BEST_EFFORT)?];
@@ -271,7 +273,7 @@ fn run(extent: &Extent) -> Fallible<bool> {
     for round in 0..extent.rounds {
         for (load, share) in LOADS.iter().enumerate() {
             let mut lost = [0; 2];
-            // Each takes its turn at being first, so that what the machine does meanwhile touches both alike.
+            // Alternate the order, so that changes of the machine affect both equally.
             for turn in 0..2 {
                 let which = (turn + round as usize + load) % 2;
                 let session = bed.steer(VARIANTS[which])?;

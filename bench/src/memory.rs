@@ -1,12 +1,12 @@
-//! What this process takes of memory, from /proc (proc(5)).
+//! Memory use of this process, from /proc (proc(5)).
 
 use std::error::Error;
 use std::fs;
 
-/// Begins a new peak at what is resident now. Where the kernel refuses, the peak stays that of the whole
+/// Resets the peak to the present resident memory. If the kernel refuses, the peak is that of the whole
 /// process.
 pub fn forget_peak() {
-    // Nothing depends on it but a figure that is then too large.
+    // Ignore errors: the figure is then too large.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 

@@ -1,14 +1,14 @@
-//! What qdiscs, their classes and their filters' rules cost the processor on the running kernel: a thread sends small
-//! packets through each of them on an interface of a namespace of its own, and the processor time of a packet is
-//! compared with that without a qdisc, in the same round.
+//! Measures the processor time of qdiscs, their classes and their filters' rules on the running kernel. A
+//! thread sends small packets through each of them on an interface in a separate namespace. The processor
+//! time per packet is compared with that without a qdisc, in the same round.
 //!
-//! The interface is a bridge without ports, which throws away what it gets. Queues are empty, so what is measured is to
-//! enqueue and to dequeue a packet, together. Processor time of the thread counts, so that other programs disturb by
-//! what they do to caches alone. At the end: how late the timer of a shaper comes, by what `htb` loses with a bucket of a
-//! small packet and packets of 60,000 bytes.
+//! The interface is a bridge without ports, which drops all packets. Queues are empty, so a packet's cost is
+//! one enqueue and one dequeue. Only the thread's processor time counts, so other programs affect it only
+//! through caches. At the end: the delay of a shaper's timer, from the rate that `htb` loses with a bucket of
+//! a small packet and packets of 60,000 bytes.
 //!
-//! `qdisc-costs [ROUNDS]`, as root. What the kernel lacks is named. One line for each: kind, classes, rules,
-//! nanoseconds more than without a qdisc (median, quartiles), and the ratio to `pfifo`.
+//! `qdisc-costs [ROUNDS]`, as root. Names features that the kernel lacks. One line for each: kind, classes,
+//! rules, nanoseconds above the cost without a qdisc (median, quartiles), and the ratio to `pfifo`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -36,7 +36,7 @@ const ROUNDS: usize = 11;
 /// Shortest frame, which is padded to this.
 const SHORT_FRAME: usize = 60;
 const LONG_FRAME: usize = 60_000;
-/// Rate of the shaper whose timer is measured.
+/// Rate of the shaper for the timer measurement.
 const TIMER_RATE: u64 = 20_000_000_000;
 const TIMER_TIME: Duration = Duration::from_millis(500);
 
@@ -75,7 +75,7 @@ fn run(rounds: usize) -> Fallible<()> {
     let mut found: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     let mut lacking: BTreeMap<String, String> = BTreeMap::new();
     for round in 0..rounds {
-        // From both ends in turn, so that a drift of the machine's speed cancels out.
+        // Alternate from both ends, so that a drift of the machine's speed cancels out.
         let mut order: Vec<usize> = (0..cases.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -99,7 +99,7 @@ fn run(rounds: usize) -> Fallible<()> {
     timer(&mut netlink, index, &socket)
 }
 
-/// Notes what the kernel lacks; every other failure is one.
+/// Records a feature that the kernel lacks; returns all other errors.
 fn lacks(
     error: Box<dyn Error>,
     case: &Case,
@@ -127,7 +127,7 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and no other owner's.
+    // SAFETY: the descriptor is open and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
     // SAFETY: all zero is a valid address.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -155,7 +155,7 @@ fn frame(flow: u16, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends frames in turn, several at a time.
+/// Sends frames round robin, several per call.
 fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> {
     let mut parts: Vec<libc::iovec> = (0..BATCH)
         .map(|number| {
@@ -219,7 +219,7 @@ fn measure(
 
 fn set_up(netlink: &mut Netlink, index: u32, case: Option<&Case>) -> Fallible<()> {
     let Some(case) = case else {
-        // An interface without a queue of its own has none again.
+        // An interface without its own queue has none again.
         for qdisc in qdisc_counters(netlink, index)? {
             if qdisc.parent == Handle::ROOT && qdisc.kind != "noqueue" {
                 netlink.delete_qdisc(index, Handle::ROOT)?;

@@ -1,7 +1,7 @@
 //! Writes the demo's output in `docs/explanation/demo.md`, and its summary and picture in the README, from the records of `./dev demo`.
 //!
-//! `readme` rewrites them from the records in `docs/demo`; `readme RECORD RECORD` takes new records first. A test compares
-//! the pages with the records, so that text, picture and figures always come from one run.
+//! `readme` rewrites them from the records in `docs/demo`; `readme RECORD RECORD` uses new records. A test
+//! compares the pages with the records, so that text, picture and figures always come from one run.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -43,7 +43,7 @@ fn kept(root: &Path, scenario: &str) -> PathBuf {
     root.join("docs/demo").join(format!("{scenario}.json"))
 }
 
-/// Keeps a record, without what its machine alone calls its kernel.
+/// Stores a record, without the machine's local kernel version suffix.
 fn take(root: &Path, mut record: Record) -> Result<(), Box<dyn Error>> {
     if !SCENARIOS.contains(&record.scenario.as_str()) {
         return Err(format!("{} is no scenario of the demo", record.scenario).into());

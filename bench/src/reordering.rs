@@ -1,11 +1,11 @@
-//! Retransmits and reordering on this machine's kernel: what a run of `evenkeel fair` adds to them, and what taking over
-//! and giving back XPS maps adds, beside the kernel's own hashing.
+//! Measures retransmits and reordering on this machine's kernel: how many `evenkeel fair` adds to those of
+//! the kernel's hashing, and how many the clearing and restoring of XPS maps adds.
 //!
-//! Twelve iperf3 flows over a veth pair with four queues and no shaper, so that flows move at the highest rate that the
-//! processors make. Each round has a time of every variant, from both ends in turn; a variant is compared with its
-//! baseline of the same round. Counters are the kernel's: `Tcp: RetransSegs` and `OutSegs` of the sender,
-//! `TcpExt: TCPDSACKRecv` (retransmits that were not needed), and `TcpExt: TCPOFOQueue` of the receiver (segments that
-//! arrived out of order).
+//! Twelve iperf3 flows over a veth pair with four queues and no shaper, so that flows move at the highest
+//! rate of the processors. Each round measures every variant, in alternating order; a variant is compared
+//! with its baseline of the same round. The counters are the kernel's: `Tcp: RetransSegs` and `OutSegs` of
+//! the sender, `TcpExt: TCPDSACKRecv` (spurious retransmits), and `TcpExt: TCPOFOQueue` of the receiver
+//! (segments that arrived out of order).
 //!
 //! `reordering [ROUNDS]`, as root; ten rounds by default, some five minutes. One line for each variant: medians for
 //! a million segments, and the ratio of each figure to the baseline with its 95 % interval. Each count is raised by 1, so
@@ -34,17 +34,17 @@ const PORT: u16 = 5201;
 const QUEUES: u32 = 4;
 const FLOWS: &str = "12";
 const ROUNDS: usize = 10;
-/// Flows begin in this time, and it is not counted.
+/// Flows start in this time, before counting begins.
 const WARM_UP: Duration = Duration::from_millis(700);
 const TIME: Duration = Duration::from_secs(3);
-/// For which XPS maps stay as they are in a cycle by hand; a cycle of `evenkeel fair` takes about twice that.
+/// Time between changes of XPS maps in a manual cycle; a cycle of `evenkeel fair` takes about twice that.
 const HALF_CYCLE: Duration = Duration::from_millis(150);
 
-/// The maps of a driver that gives each processor a queue of its own.
+/// The maps of a driver with one queue per processor.
 const DRIVERS_MAPS: [&str; QUEUES as usize] = ["1", "2", "0", "0"];
 const NO_MAPS: [&str; QUEUES as usize] = ["0"; QUEUES as usize];
 
-/// What goes on while the flows send.
+/// Activity while the flows send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Variant {
     /// The kernel's hashing.
@@ -84,7 +84,7 @@ impl Variant {
     }
 }
 
-/// What the kernel counted in one time of one variant.
+/// The kernel's counts for one variant in one round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     segments: u64,
@@ -207,7 +207,7 @@ impl Bed {
         })
     }
 
-    /// One time of one variant, with flows of its own.
+    /// Measures one variant with its own flows.
     fn measure(&self, variant: Variant) -> Fallible<Counts> {
         let has_maps = variant.baseline() == Variant::Maps;
         self.set_maps(if has_maps { DRIVERS_MAPS } else { NO_MAPS })?;
@@ -232,7 +232,7 @@ impl Bed {
         Ok(counts)
     }
 
-    /// Lets the time pass; how often XPS was taken over and given back.
+    /// Waits for the measurement to end; returns how often XPS was cleared and restored.
     fn time(&self, variant: Variant) -> Fallible<u64> {
         let until = Instant::now() + TIME;
         let mut cycles = 0;

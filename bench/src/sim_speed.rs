@@ -1,5 +1,5 @@
-//! The simulator's speed: delivered data packets per second of processor time, on one core; and what it
-//! takes of memory. With arguments, only the rows ("SCENARIO VARIANT") that contain one of them.
+//! Measures the simulator's speed: delivered data packets per second of processor time, on one core; and its
+//! memory. With arguments, only the rows ("SCENARIO VARIANT") that contain one of them.
 
 mod common;
 mod memory;
@@ -11,7 +11,7 @@ use evenkeel_model::record::SimCost;
 use evenkeel_model::scenario::{Scenario, WorkloadKind, bundled::variant_tables, parse};
 use evenkeel_model::units::ByteSize;
 
-/// Bulk scenarios, and the variant whose path has most to do.
+/// Bulk scenarios, and the variant with the most expensive path.
 const BUNDLED: [(&str, &str); 7] = [
     ("titan-12-flows", "cmax"),
     ("titan-12-flows", "dqa+dqwa"),
@@ -29,27 +29,26 @@ const SCALED_VARIANT: &str = "dqa+dqwa";
 const SCALED_PACKETS: u64 = 4_000_000;
 /// Each flow's share of the line, bit/s: that of 192 flows at 10 Gbit/s.
 const RATE_PER_FLOW: u64 = 10_000_000_000 / 192;
-/// Flows on each queue and each core, while there are queues enough; as there.
+/// Flows per queue and core, if there are enough queues; as in that scenario.
 const FLOWS_PER_QUEUE: u32 = 24;
 const MOST_QUEUES: u32 = 256;
 
 /// Simulated seconds that are to cost the same.
 const DURATIONS: [u32; 3] = [1, 4, 16];
 
-/// The largest bundled scenario, with a tenth of its bytes: what it takes of memory does not depend on
-/// them.
+/// The largest bundled scenario, with a tenth of its bytes, which do not affect its memory.
 const SHUFFLE: (&str, &str, u64) = ("shuffle-24", "dqa", 100_000_000);
-/// What it may take, MB.
+/// Its memory limit, MB.
 const SHUFFLE_MEGABYTES: f64 = 64.0;
 
-/// A scenario in which every flow has the same rate, and every queue as many flows, however many there
-/// are; so each has segments of the same size, and what a packet costs shows only what the number of
-/// flows costs. At a fixed 10 Gbit/s, ten thousand flows would have less than a packet in each round trip,
-/// and timeouts and drops would be what is simulated.
+/// Returns a scenario in which every flow has the same rate, and every queue the same number of flows, for
+/// any number of flows. So all segments have the same size, and the cost per packet depends only on the
+/// number of flows. At a fixed 10 Gbit/s, ten thousand flows would have less than a packet per round trip,
+/// and timeouts and drops would dominate.
 ///
-/// As there, receive queues are half as many as transmit queues: the processors of four take in the
-/// acknowledgements for 10 Gbit/s, and could not for more. More than 6,144 flows have to share the 256 queues
-/// that there are at most.
+/// As in that scenario, there are half as many receive queues as transmit queues: the processors of four
+/// handle the acknowledgements for 10 Gbit/s, but not for more. More than 6,144 flows share the maximum of
+/// 256 queues.
 fn scaled(flows: u32) -> Result<Scenario, Box<dyn Error>> {
     let rate = u64::from(flows) * RATE_PER_FLOW;
     let queues = flows.div_ceil(FLOWS_PER_QUEUE).min(MOST_QUEUES);
@@ -81,21 +80,21 @@ all = "{microseconds}us"
     Ok(parse(&text, "generated", variant_tables())?)
 }
 
-/// What one repeat of a variant costs.
+/// Returns the cost of one repeat of a variant.
 fn cost(scenario: &Scenario, variant: &str) -> Result<SimCost, Box<dyn Error>> {
     let record = common::simulate(scenario, &[variant.to_owned()], 1)?;
     let repeat = record.variants.first().and_then(|variant| variant.repeats.first());
     Ok(repeat.and_then(|repeat| repeat.sim).ok_or("no cost in the record")?)
 }
 
-/// Whether a row was asked for: all are, unless the command line names parts of rows.
+/// Returns whether a row is selected: all are, unless the command line lists parts of rows.
 fn is_wanted(row: &str) -> bool {
     let mut parts = std::env::args().skip(1).peekable();
     parts.peek().is_none() || parts.any(|part| row.contains(&part))
 }
 
-/// Runs a variant and prints a line: what it is, packets, time, speed, memory. Answers the peak of memory,
-/// MB; 0 for a row that was not asked for.
+/// Runs a variant and prints a line: name, packets, time, speed, memory. Returns the peak of memory, MB; 0
+/// for an unselected row.
 fn measure(what: &str, scenario: &Scenario, variant: &str) -> Result<f64, Box<dyn Error>> {
     if !is_wanted(&format!("{what} {variant}")) {
         return Ok(0.0);
@@ -121,7 +120,7 @@ fn heading(text: &str) {
 }
 
 fn run() -> Result<bool, Box<dyn Error>> {
-    // First: what a run has freed may stay with the process.
+    // First: memory that a run has freed may stay with the process.
     heading("Several hosts");
     let (name, variant, bytes) = SHUFFLE;
     let mut shuffle = common::scenario(name)?;

@@ -1,8 +1,8 @@
-//! Kills, stops and moves at random moments of a run, and damaged journals; and what has to be so afterwards.
+//! Kills, stops and moves a run at random times, and damages journals; then checks the outcome.
 //!
-//! After each of them, and one `evenkeel revert`: every setting is as it was before the run, no journal is left, and an
-//! interface that only has the number of the managed one was not touched. Where that is not so, `revert` has said it, the
-//! journal is kept, and the exit code is 4. Anything else is a failure.
+//! After each disturbance and one `evenkeel revert`, every setting has its value from before the run, and no
+//! journal remains. An interface that only has the number of the managed one is unchanged. Otherwise `revert`
+//! must report the setting, keep the journal and exit with code 4. Any other outcome is a failure.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -29,12 +29,12 @@ const PEER: &str = "evs1";
 const OTHER: &str = "evs9";
 const QUEUES: u32 = 4;
 const MAPS: [&str; 4] = ["1", "2", "1", "2"];
-/// What another interface has, whose settings must not change.
+/// Maps of another interface, whose settings must not change.
 const OTHER_MAPS: [&str; 4] = ["2", "1", "2", "1"];
 const SIZES: GsoSizes = GsoSizes { all: 60_000, ipv4: 60_000 };
 const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
 const SACK: &str = "net/ipv4/tcp_sack";
-/// Nothing may take longer, on a machine that is busy with other things.
+/// Limit for each step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
@@ -45,18 +45,18 @@ pub struct Options {
     pub kills: u32,
     /// Journals that are damaged.
     pub damaged: u32,
-    /// From which everything random follows but time.
+    /// Seed of all random choices except time.
     pub seed: u64,
 }
 
-/// What was tried, and what went wrong.
+/// Attempts and failures.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// How often each disturbance of each command was tried, and how often it came after a change.
+    /// Per disturbance and command: the number of attempts, and of those after a change.
     pub disturbed: BTreeMap<String, (u32, u32)>,
-    /// How often each kind of damage was tried, and how often it was said and kept.
+    /// Per kind of damage: the number of attempts, and of those reported with the journal kept.
     pub damaged: BTreeMap<&'static str, (u32, u32)>,
-    /// What should not have been.
+    /// Unexpected outcomes.
     pub failures: Vec<String>,
     /// Time of the slowest.
     pub slowest: Duration,
@@ -108,18 +108,18 @@ fn below(random: &mut Xoshiro256PlusPlus, limit: usize) -> usize {
     (random.next_u64() % limit.max(1) as u64) as usize
 }
 
-/// What a run may change.
+/// Settings that a run may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     maps: Vec<String>,
     receive_maps: Vec<String>,
     sizes: GsoSizes,
-    /// Handle of the root; none where the interface was moved, because the kernel takes its qdiscs away.
+    /// Handle of the root; none if the interface was moved, because the kernel deletes its qdiscs.
     root: Option<Handle>,
     sysctls: [String; 2],
 }
 
-/// A command that is disturbed, and what it says when it is at work.
+/// A command to disturb, and its output once it is active.
 const COMMANDS: [(&str, &[&str], &str); 5] = [
     ("fair --xps off", &["fair", NAME, "--xps", "off"], "managed now"),
     ("fair --segments", &["fair", NAME, "--xps", "off", "--segments", "16KiB"], "managed now"),
@@ -189,7 +189,7 @@ impl Bed {
         }
         let (here, there) = (Namespace::new()?, Namespace::new()?);
         for namespace in [&here, &there] {
-            // Its announcements would come at a moment of their own.
+            // Its announcements would be sent at unpredictable times.
             let _ = namespace.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
         }
         here.set_sysctl(SACK, "0")?;
@@ -224,7 +224,7 @@ impl Bed {
         self.set(&MAPS, SIZES)
     }
 
-    /// Gives the interface these settings, as its administrator does.
+    /// Sets these values as its administrator does.
     fn set(&mut self, maps: &[&str; 4], sizes: GsoSizes) -> Fallible<()> {
         self.set_maps(NAME, maps)?;
         Ok(self.netlink.set_gso_sizes(self.index, sizes)?)
@@ -391,7 +391,7 @@ impl Bed {
     fn carry_out(&mut self, disturbance: Disturbance, pause: Duration, child: Child) -> Fallible<bool> {
         let worker = child.id();
         let kill_both = |bed: &Self, child: Child| -> Fallible<()> {
-            // So that no new guardian comes while the old one goes.
+            // Prevents a new guardian from starting while the old one exits.
             send(worker, Signal::SIGSTOP);
             bed.kill_guardians();
             send(worker, Signal::SIGKILL);
@@ -432,14 +432,15 @@ impl Bed {
             }
             Disturbance::Move => {
                 self.move_interface()?;
-                // Its session restores its settings and exits; what is no session may have ended.
+                // Its session restores its settings and exits; other commands may have ended.
                 std::thread::sleep(Duration::from_millis(300));
                 send(worker, Signal::SIGTERM);
                 wait(child)?;
             }
             Disturbance::MoveAndBack => {
                 self.move_interface()?;
-                // The session looks at its interface several times a second: it may come back at any of its steps.
+                // The session checks its interface several times a second: the interface may return at any
+                // step.
                 std::thread::sleep(pause);
                 self.move_back()?;
                 std::thread::sleep(Duration::from_millis(300));
@@ -476,7 +477,7 @@ impl Bed {
             }
             Disturbance::RemoveStateDirectory => {
                 let at_work = !self.guardians().is_empty();
-                // A run that has no guardian yet has changed nothing.
+                // A run without a guardian has not changed a setting.
                 if at_work {
                     let _ = fs::remove_dir_all(self.state());
                 }
@@ -538,7 +539,7 @@ impl Bed {
         Ok(Journal { name, bytes, sysctls })
     }
 
-    /// Gives everything the values of the killed run, damages its journal, and reverts.
+    /// Sets all values of the killed run, damages its journal, and reverts.
     fn damage(
         &mut self,
         journal: &Journal,
@@ -554,7 +555,7 @@ impl Bed {
         fs::create_dir(self.state())?;
         fs::write(self.state().join(&journal.name), &bytes)?;
         let ended = self.revert()?;
-        // What a crash leaves behind the end is no damage; a line that comes again is.
+        // Data behind the end, as after a crash, is no damage; a repeated line is.
         let is_whole = bytes == journal.bytes || kind == BEHIND;
         let (maps, sizes) = (self.maps(NAME)?, self.seen()?.sizes);
         let kept = self.files().iter().any(|name| name.ends_with(".damaged"));
@@ -604,7 +605,7 @@ impl Journal {
         bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    /// Whether the last line of a setting is still in it as it was written, and enough of it to know whose it is.
+    /// Returns whether the last line of a setting is intact, and enough of the journal to identify its owner.
     fn has_good(&self, bytes: &[u8], setting: &str) -> bool {
         let is_about = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(setting);
         let own = Self::lines(&self.bytes);

@@ -44,7 +44,7 @@ pub struct Outcome {
     pub series: Vec<Series>,
 }
 
-/// Why a run has no outcome.
+/// Reasons why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ConductError<E: std::error::Error> {
     #[error(transparent)]
@@ -200,7 +200,7 @@ fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
     })
 }
 
-/// Runs every job, concurrently if the world allows it, and takes the results in order.
+/// Runs every job, concurrently if the world allows it, and collects the results in order.
 fn run_all<W: World>(
     world: &mut W,
     jobs: &[Job<'_>],

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((found.met, found.open), (Some(true), None));
         assert!((found.value.unwrap() - 0.757).abs() < 1e-9);
         assert!(found.interval.unwrap().1 < 0.775);
-        // More of the same values: a true statement stays met.
+        // More repeats with the same values: a true statement stays met.
         assert_eq!(judged(&expectation, &values.repeat(20)).met, Some(true));
         assert_eq!(judged(&expectation, &values.map(|value| value + 0.1)).met, Some(false));
     }

@@ -80,7 +80,7 @@ fn cores(processors: &[RawProcessor]) -> [(&'static str, f64); 5] {
 #[must_use]
 pub fn line_use(line: &RawLine) -> Option<LineUse> {
     let bins = (WINDOW_BYTES / line.capacity_bytes).ceil();
-    // A line so slow that no repeat has a window yields nothing.
+    // A line so slow that no repeat has a complete window has no result.
     let bins = (bins.is_finite() && bins < line.bytes.len() as f64).then_some(bins as usize)?;
     evenkeel_metrics::line_use(&line.bytes, &line.backlog_bytes, line.capacity_bytes, bins.max(1))
 }

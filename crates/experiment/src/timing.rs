@@ -13,9 +13,9 @@ pub struct Timing {
     pub bin: Nanoseconds,
     /// Window length, a whole number of bins, by its name at the nominal rate.
     pub windows: BTreeMap<String, Nanoseconds>,
-    /// A whole number of the longest window, or the scenario's own length; 0 if the workload decides it.
+    /// A multiple of the longest window, or the scenario's own length; 0 if the workload determines it.
     pub duration: Nanoseconds,
-    /// Time before the measurement. Not stretched: it is the time in which TCP settles.
+    /// Time before the measurement. Not stretched: TCP settles in it.
     pub warmup: Nanoseconds,
 }
 

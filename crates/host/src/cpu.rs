@@ -1,8 +1,7 @@
 //! Processor time from `/proc/stat` (proc_stat(5)).
 //!
-//! Of its columns, idle time and stolen time are measured; the others are sampled by the tick, and
-//! load that comes and goes between ticks (a shaper's timer, for one) is missed or doubled there.
-//! So busy time is what is left of the elapsed time.
+//! Of its columns, idle and stolen time are measured. The tick samples the others, so it misses or doubles
+//! load that runs between ticks (such as a shaper's timer). So busy time is the rest of the elapsed time.
 
 use std::time::Duration;
 
@@ -27,13 +26,13 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// In which it was idle, waited for I/O, or was taken by the hypervisor.
+    /// Returns the time in which it was idle, waited for I/O, or was preempted by the hypervisor.
     fn not_used(self) -> u64 {
         self.idle.saturating_add(self.wait).saturating_add(self.stolen)
     }
 }
 
-/// How a processor spent a time, as shares of it. What is left to 1 is idle.
+/// Shares of a processor's time; the rest to 1 is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuShares {
     /// In user space.
@@ -66,8 +65,9 @@ impl CpuTimes {
         Some(self.pairs(earlier).map(|(now, then)| busy(now, then, ticks)).sum())
     }
 
-    /// How each processor spent `elapsed` since an earlier reading. The busy share is measured; how much of it was user
-    /// space, kernel and interrupts is sampled by the tick, so it is rough in a short time. Empty when no time has passed.
+    /// Returns the shares of each processor's `elapsed` time since an earlier reading. The busy share is
+    /// measured; the tick samples its division into user space, kernel and interrupts, which is rough over a
+    /// short time. Empty if no time has passed.
     #[must_use]
     pub fn shares_since(&self, earlier: &Self, elapsed: Duration) -> Vec<CpuShares> {
         let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
@@ -83,7 +83,7 @@ impl CpuTimes {
             let part = |kind: f64| if sampled > 0.0 { busy * kind / sampled } else { 0.0 };
             CpuShares {
                 user: part(user),
-                // A time so short that no tick fell into it: the kernel's, for want of another.
+                // No tick in this short time: count it as kernel time.
                 system: if sampled > 0.0 { part(system) } else { busy },
                 interrupts: part(interrupts),
                 wait: (spent(|ticks| ticks.wait) / ticks).min(1.0),
@@ -103,7 +103,7 @@ fn busy(now: &Ticks, then: &Ticks, elapsed_ticks: f64) -> f64 {
 }
 
 impl Host {
-    /// Processor time as it is now.
+    /// Reads the present processor time.
     ///
     /// # Errors
     /// When `/proc/stat` cannot be read, or a processor's line is damaged.

@@ -1,4 +1,4 @@
-//! What can go wrong while reading a host.
+//! Errors while reading a host.
 
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub enum HostError {
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the problem.
         reason: String,
     },
     /// There is no interface, not even a loopback.

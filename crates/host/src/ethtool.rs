@@ -1,4 +1,4 @@
-//! What a driver tells of itself and of its channels (`include/uapi/linux/ethtool.h`).
+//! A driver's information about itself and its channels (`include/uapi/linux/ethtool.h`).
 
 use std::io;
 
@@ -30,11 +30,11 @@ impl Channels {
 pub struct RuleTable {
     /// Rules that are installed.
     pub rules: u32,
-    /// Places for rules, as far as the driver tells.
+    /// Number of locations for rules, if the driver reports it.
     pub places: Option<u32>,
 }
 
-/// Asks drivers, over a socket of the network namespace in which it was opened.
+/// Queries drivers through a socket of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Ethtool(EthtoolSocket);
 
@@ -54,7 +54,7 @@ const RULES_DATA: std::ops::Range<usize> = 8..16;
 const RULES_COUNT: std::ops::Range<usize> = 184..188;
 /// `struct ethtool_rxfh` without table and key: command, context, length of the table, length of the key, and more.
 const HASH_LENGTH: usize = 24;
-/// `struct ethtool_drvinfo`, of which the driver's name stands behind the command.
+/// `struct ethtool_drvinfo`, with the driver's name after the command.
 const DRIVER_INFORMATION_LENGTH: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
 /// `struct ethtool_channels`: command, four maxima (rx, tx, other, combined), four counts.
@@ -69,7 +69,7 @@ impl Ethtool {
         EthtoolSocket::open().map(Self)
     }
 
-    /// Name of an interface's driver; none if it has none that tells.
+    /// Returns the name of an interface's driver; none if it reports none.
     #[must_use]
     pub fn driver(&self, interface: &str) -> Option<String> {
         let mut information = [0_u8; DRIVER_INFORMATION_LENGTH];
@@ -99,7 +99,7 @@ impl Ethtool {
     pub fn indirection_entries(&self, interface: &str) -> Option<u32> {
         let mut bytes = [0_u8; HASH_LENGTH];
         bytes[..4].copy_from_slice(&ETHTOOL_GRSSH.to_ne_bytes());
-        // Lengths of 0 ask for the lengths.
+        // Lengths of 0 query the lengths.
         self.ask(interface, &mut bytes).ok()?;
         let entries = u32::from_ne_bytes(bytes[8..12].try_into().ok()?);
         (entries > 0).then_some(entries)
@@ -119,7 +119,7 @@ impl Ethtool {
     #[must_use]
     pub fn rule_table(&self, interface: &str) -> Option<RuleTable> {
         let (rules, places) = self.rules(interface, ETHTOOL_GRXCLSRLCNT, 0).ok()?;
-        // Some drivers tell the number of places only along with all rules, for which room is needed.
+        // Some drivers report the number of locations only together with all rules, which need space.
         let places = if places > 0 {
             places
         } else {
@@ -130,7 +130,7 @@ impl Ethtool {
 
     /// Number of rules and of places for them, by a command that has room for so many locations.
     fn rules(&self, interface: &str, command: u32, room: u32) -> io::Result<(u32, u32)> {
-        /// More rules than any device has: what a driver says is not trusted with memory.
+        /// More rules than any device has: bounds the allocation for a driver's figure.
         const MOST: u32 = 1 << 20;
         let mut bytes = vec![0_u8; RULES_LENGTH + room.min(MOST) as usize * 4];
         bytes[..4].copy_from_slice(&command.to_ne_bytes());

@@ -1,8 +1,8 @@
 //! Flows that arrive at the host, from its sockets: with their rates, owners and cgroups.
 //!
-//! A connected socket is a flow. A rate is what a socket's counters gained between two readings, so a flow has
-//! none at its first one, and a UDP flow never has: the kernel keeps no counters for it. UDP sockets that are not
-//! connected and TCP listeners are [`Listener`]s: their flows have no socket of their own (yet).
+//! A connected socket is a flow. Its rate is the increase of the socket's counters between two readings, so
+//! the first reading has no rate. UDP flows have no rate: the kernel has no counters for them. Unconnected
+//! UDP sockets and TCP listeners are [`Listener`]s: their flows have no socket (yet).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -46,10 +46,10 @@ pub struct Flow {
     pub namespace: u64,
 }
 
-/// A socket that takes packets of flows without a socket of their own.
+/// A socket that receives packets of flows without their own socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// TCP: it accepts connections. UDP: it is not connected.
+    /// TCP: it accepts connections. UDP: it is unconnected.
     pub protocol: SocketProtocol,
     /// Where it listens; the address may be unspecified.
     pub local: SocketAddr,
@@ -57,7 +57,7 @@ pub struct Listener {
     pub owner: Option<Owner>,
     /// Identifier of its cgroup (version 2).
     pub cgroup: Option<u64>,
-    /// Inode of the network namespace that it is in.
+    /// Inode of its network namespace.
     pub namespace: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct FlowReader {
     owners: Owners,
     before: HashMap<u64, SocketCounters>,
     read_at: Option<Instant>,
-    /// Whether what stays on the host is wanted, too.
+    /// Whether to include traffic inside the host.
     loopback: bool,
 }
 
@@ -101,7 +101,7 @@ impl FlowReader {
         })
     }
 
-    /// Takes up namespaces of a scope that came since, and lets go of those that went.
+    /// Adds new namespaces of the scope, and removes those that are gone.
     ///
     /// # Errors
     /// When one that was named is not there, or cannot be entered.
@@ -118,7 +118,7 @@ impl FlowReader {
         Ok(())
     }
 
-    /// Reads what is there now.
+    /// Reads the present state.
     ///
     /// # Errors
     /// When the kernel refuses, or `/proc` cannot be read.
@@ -189,8 +189,8 @@ fn open_diagnosis(namespace: &NetworkNamespace) -> Result<SocketDiagnosis, HostE
 }
 
 impl Host {
-    /// The cgroup (version 2) of a process, from the root of the hierarchy on (`/proc/PID/cgroup`, cgroups(7)); none if
-    /// the process has ended, or there is no such hierarchy.
+    /// Returns the cgroup (version 2) of a process, from the root of the hierarchy (`/proc/PID/cgroup`,
+    /// cgroups(7)); none if the process has ended, or there is no such hierarchy.
     #[must_use]
     pub fn cgroup_of(&self, process: u32) -> Option<String> {
         let text = self.read(&format!("/proc/{process}/cgroup")).ok()?;

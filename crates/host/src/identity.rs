@@ -1,5 +1,5 @@
-//! Which boot, which network namespace, which process: what tells a thing from a later one of the same
-//! number.
+//! Identities of boot, network namespace and process, which distinguish an object from a later one with the
+//! same number.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -63,7 +63,7 @@ fn namespace_cookie() -> io::Result<u64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
-/// A process, told apart from a later one of the same number.
+/// A process, distinguished from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIdentity {
     /// Its number.
@@ -81,7 +81,7 @@ impl Host {
         self.read("/proc/sys/kernel/random/boot_id")
     }
 
-    /// A process that runs now; none if there is none of this number, or it has ended.
+    /// Returns the running process with this id; none if there is none, or it has ended.
     #[must_use]
     pub fn process(&self, id: u32) -> Option<ProcessIdentity> {
         let text = self.read(&format!("/proc/{id}/stat")).ok()?;

@@ -1,4 +1,4 @@
-//! What sysfs tells of an interface: its queues, its XPS maps, what lies below it.
+//! Reads an interface from sysfs: its queues, its XPS maps, the interfaces below it.
 //!
 //! Sources: `Documentation/ABI/testing/sysfs-class-net` and `sysfs-class-net-queues`,
 //! `Documentation/networking/scaling.rst`.
@@ -7,12 +7,12 @@ use evenkeel_model::host::parse_processor_list;
 
 use crate::{HostError, Sysfs};
 
-/// What an XPS map is keyed by.
+/// Key of an XPS map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XpsKey {
     /// `xps_cpus`: the processor that sends.
     Cpus,
-    /// `xps_rxqs`: the receive queue that the socket's packets came in on; wins over `xps_cpus`.
+    /// `xps_rxqs`: the receive queue of the socket's packets; takes precedence over `xps_cpus`.
     ReceiveQueues,
 }
 
@@ -32,7 +32,7 @@ impl XpsKey {
 pub struct XpsMap {
     /// The transmit queue.
     pub queue: u32,
-    /// What the members are.
+    /// Kind of the members.
     pub key: XpsKey,
     /// Processors or receive queues that use the queue, ascending; empty: XPS does not name the queue.
     pub members: Vec<u32>,
@@ -59,10 +59,10 @@ pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
 }
 
 impl Sysfs {
-    /// Transmit queues in use: the directories `queues/tx-*`, whose number follows `ethtool -L`.
+    /// Returns the transmit queues in use: the directories `queues/tx-*`, whose number follows `ethtool -L`.
     ///
     /// # Errors
-    /// When there is no such interface.
+    /// Returns an error if there is no such interface.
     pub fn transmit_queues(&self, interface: &str) -> Result<u32, HostError> {
         let queues = self.list(&format!("class/net/{interface}/queues"))?;
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("tx-")).count()).unwrap_or(u32::MAX))
@@ -71,7 +71,7 @@ impl Sysfs {
     /// Receive queues in use: the directories `queues/rx-*`.
     ///
     /// # Errors
-    /// When there is no such interface.
+    /// Returns an error if there is no such interface.
     pub fn receive_queues(&self, interface: &str) -> Result<u32, HostError> {
         let queues = self.list(&format!("class/net/{interface}/queues"))?;
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("rx-")).count()).unwrap_or(u32::MAX))
@@ -103,7 +103,7 @@ impl Sysfs {
     /// Interfaces directly below this one (of a bond, a VLAN, a bridge, a macvlan), sorted.
     ///
     /// # Errors
-    /// When there is no such interface.
+    /// Returns an error if there is no such interface.
     pub fn lower_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
         let names = self.list(&format!("class/net/{interface}"))?;
         Ok(names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect())
@@ -112,13 +112,13 @@ impl Sysfs {
     /// Interfaces directly on top of this one, sorted.
     ///
     /// # Errors
-    /// When there is no such interface.
+    /// Returns an error if there is no such interface.
     pub fn upper_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
         let names = self.list(&format!("class/net/{interface}"))?;
         Ok(names.iter().filter_map(|name| name.strip_prefix("upper_")).map(str::to_owned).collect())
     }
 
-    /// The link's speed, bit/s; none while it has no carrier, or of a device that has no speed.
+    /// Returns the link's speed, bit/s; none without a carrier, or if the device has no speed.
     #[must_use]
     pub fn speed_bps(&self, interface: &str) -> Option<u64> {
         let megabits: i64 = self.read(&format!("class/net/{interface}/speed")).ok()?.parse().ok()?;
@@ -134,14 +134,14 @@ impl Sysfs {
             .map_or(1, |last| last as usize + 1)
     }
 
-    /// Numbers of the processors that are online; 0 alone where the kernel does not tell.
+    /// Returns the numbers of the online processors; only 0 if the kernel does not report them.
     #[must_use]
     pub fn online_processors(&self) -> Vec<u32> {
         let list = self.read("devices/system/cpu/online").unwrap_or_default();
         parse_processor_list(&list).filter(|members| !members.is_empty()).unwrap_or_else(|| vec![0])
     }
 
-    /// The NUMA node of each processor, by number; 0 where the kernel does not tell.
+    /// Returns the NUMA node of each processor, by number; 0 if the kernel does not report it.
     #[must_use]
     pub fn node_of_processors(&self, processors: usize) -> Vec<u32> {
         let mut nodes = vec![0; processors];

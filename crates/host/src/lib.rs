@@ -1,7 +1,7 @@
-//! Reads what a host is and has: kernel, processors, privileges, interfaces, tools. It changes nothing.
+//! Reads a host's kernel, processors, privileges, interfaces and tools. It changes no setting.
 //!
-//! Everything is read under a root that the caller names (`/` on a live machine, a directory with
-//! recorded files in a test), and every error names the file and the line.
+//! All paths are below a root that the caller sets (`/` on a live machine, a directory with recorded files in
+//! a test), and every error names the file and the line.
 
 pub mod counters;
 mod cpu;

@@ -1,4 +1,4 @@
-//! Network namespaces of the host: finding them, and looking at things inside of one.
+//! Network namespaces of the host: lists them, and runs functions inside them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use evenkeel_model::text::path_text;
 
 use crate::{Host, HostError};
 
-/// Whose sockets are looked at.
+/// The namespaces whose sockets are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
     /// The calling thread's network namespace.
@@ -53,10 +53,10 @@ impl NetworkNamespace {
         Ok(Self { path: path.to_owned(), inode, descriptor })
     }
 
-    /// Runs `look` inside of it, on a thread of its own: what is opened there goes on speaking for it.
+    /// Runs `look` inside the namespace, on its own thread: sockets opened there stay in the namespace.
     ///
     /// # Errors
-    /// When it cannot be entered (which takes `CAP_SYS_ADMIN`, but for the caller's own), or `look` fails.
+    /// Returns an error if it cannot be entered (other namespaces need `CAP_SYS_ADMIN`), or `look` fails.
     pub fn run<T: Send>(&self, look: impl FnOnce() -> Result<T, HostError> + Send) -> Result<T, HostError> {
         if NetworkNamespace::own().is_ok_and(|own| own.inode == self.inode) {
             return look();

@@ -1,19 +1,19 @@
-//! Whose a socket is: the process that has it open, and the processor that this ran on last.
+//! Owner of a socket: the process that has it open, and the last processor of that process.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::{Host, HostError};
 
-/// A process that has a socket open. Of several, the one of the smallest number.
+/// A process that has a socket open: among several, the one with the smallest id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// Its number.
     pub process: u32,
     /// Its name, as `/proc/PID/comm` has it: at most 15 bytes.
     pub name: String,
-    /// The processor that its first thread ran on last (field 39 of `/proc/PID/stat`): where the socket is read, of
-    /// a process with one thread or whose threads stay together.
+    /// Last processor of its first thread (field 39 of `/proc/PID/stat`). This is the socket's reader if the
+    /// process has one thread or its threads stay together.
     pub processor: Option<u32>,
 }
 
@@ -21,7 +21,7 @@ pub struct Owner {
 #[derive(Debug, Default)]
 pub struct Owners {
     found: HashMap<u32, u32>,
-    /// Those that the last search did not find, as of processes whose files cannot be read.
+    /// Sockets that the last search did not find, such as those of processes whose files are unreadable.
     hidden: HashSet<u32>,
     searched: Option<Instant>,
 }
@@ -32,8 +32,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
 const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Owners {
-    /// Owners of sockets, by inode. Processes whose open files cannot be read (without `CAP_SYS_PTRACE`, those of
-    /// other users) own nothing.
+    /// Returns the owners of sockets, by inode. Ignores processes whose open files are unreadable (those of
+    /// other users without `CAP_SYS_PTRACE`).
     ///
     /// # Errors
     /// When `/proc` cannot be read.

@@ -44,7 +44,7 @@ impl std::fmt::Display for Capability {
 }
 
 impl Host {
-    /// Those of `wanted` that this process does not have.
+    /// Returns those of `wanted` that this process lacks.
     ///
     /// # Errors
     /// When the process's status cannot be read.
@@ -58,7 +58,7 @@ impl Host {
                 line: index + 1,
                 reason: format!("'{}' is not a set of capabilities", set.trim()),
             })?;
-            // Kernels before 5.8 know neither of the last two: CAP_SYS_ADMIN includes them.
+            // Kernels before 5.8 lack the last two: CAP_SYS_ADMIN includes them.
             let all = set >> Capability::SysAdmin.number() & 1 == 1;
             return Ok(wanted
                 .iter()

@@ -1,8 +1,8 @@
 //! Processor time of processes, from `/proc/PID/stat` (proc_pid_stat(5)).
 //!
-//! Unlike the columns of `/proc/stat`, a process's time is measured (`sum_exec_runtime`), and only how it divides into user
-//! space and kernel is sampled. Soft interrupts that interrupt a process count as its own, unless the kernel accounts for
-//! interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
+//! Unlike the columns of `/proc/stat`, a process's time is measured (`sum_exec_runtime`); only its division
+//! into user space and kernel is sampled. Softirqs that interrupt a process count as its time, unless the
+//! kernel accounts for interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -39,7 +39,7 @@ impl ProcessTime {
         // The name in field 2 may hold anything, a closing parenthesis included. Field 3 is the first behind it.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        // Of children the kernel keeps signed numbers.
+        // The kernel has signed numbers for children.
         Some(Self {
             id,
             parent: fields.get(1)?.parse().ok()?,
@@ -50,14 +50,14 @@ impl ProcessTime {
         })
     }
 
-    /// Its own time and that of the children that it has waited for, ticks.
+    /// Returns its own time plus that of the children that it has waited for, ticks.
     fn all_ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.reaped_ticks)
     }
 }
 
 impl Host {
-    /// Processor time of a process; none if there is none of this number.
+    /// Returns the processor time of a process; none if there is none with this id.
     #[must_use]
     pub fn process_time(&self, id: u32) -> Option<ProcessTime> {
         ProcessTime::parse(&self.read(&format!("/proc/{id}/stat")).ok()?)
@@ -78,9 +78,9 @@ impl Host {
     }
 }
 
-/// Ticks that processes have had which are neither `own`, nor its descendants, nor the kernel's. What a process has had
-/// stays in the sum when it ends, as its parent's, so that the difference of two sums misses no process that came and went
-/// (unless its parent does not wait for it).
+/// Returns the ticks of all processes except `own`, its descendants and the kernel's. The time of an ended
+/// process stays in the sum as its parent's, so the difference of two sums includes short-lived processes
+/// (unless the parent does not wait for them).
 #[must_use]
 pub fn others_ticks(processes: &[ProcessTime], own: u32) -> u64 {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -127,7 +127,7 @@ mod tests {
         let ours = [process(10, 2, 500, 300), process(11, 10, 40, 0), process(12, 11, 9, 0)];
         let before = [&[process(2, 1, 100, 0), process(3, 2, 50, 0), kernel][..], &ours].concat();
         assert_eq!(others_ticks(&before, 10), 150);
-        // The compiler worked for 25 and ended; another came, worked for 7 and ended.
+        // The compiler ran for 25 and ended; another one ran for 7 and ended.
         let after = [&[process(2, 1, 103, 75 + 7), kernel][..], &ours].concat();
         assert_eq!(others_ticks(&after, 10) - others_ticks(&before, 10), 3 + 25 + 7);
     }

@@ -1,8 +1,9 @@
 //! Which interrupt serves a receive queue, and which processors take it.
 //!
-//! The interrupts of a device are in `/sys/class/net/INTERFACE/device/msi_irqs`, their names in `/proc/interrupts`,
-//! and the processors that take one in `/proc/irq/N/effective_affinity_list` (Documentation/core-api/irq/irq-affinity.rst). That an interrupt
-//! belongs to a queue is told by its name alone, and each driver has its own:
+//! The interrupts of a device are in `/sys/class/net/INTERFACE/device/msi_irqs`, their names in
+//! `/proc/interrupts`, and the processors that serve one in `/proc/irq/N/effective_affinity_list`
+//! (Documentation/core-api/irq/irq-affinity.rst). Only the name of an interrupt identifies its queue, in a
+//! format that depends on the driver:
 //!
 //! | name | drivers |
 //! |---|---|
@@ -33,8 +34,8 @@ pub struct QueueInterrupt {
     pub number: u32,
     /// Its name, as the driver gave it.
     pub name: String,
-    /// Processors that take it, ascending: where the kernel tells, those that do, else those that may. None if it
-    /// does not tell at all.
+    /// Processors that serve it, ascending: the effective ones if the kernel reports them, else the allowed
+    /// ones; empty if neither is known.
     pub processors: Vec<u32>,
 }
 
@@ -45,8 +46,8 @@ fn named(line: &str) -> Option<(u32, &str)> {
 }
 
 impl Host {
-    /// The interrupts of an interface's receive queues, by queue: none of a device that has none, or whose driver
-    /// gives them other names.
+    /// Returns the interrupts of an interface's receive queues, by queue: none if the device has none, or its
+    /// driver uses other names.
     ///
     /// # Errors
     /// When the host does not show its interrupts.
@@ -63,7 +64,7 @@ impl Host {
         for (number, name) in own {
             let has_name = name.contains(interface);
             let (Some(queue), true) = queue_of_action(name, interface, blocks) else { continue };
-            // Ports that share a device: of two, the one that has the interface's name.
+            // Ports may share a device: prefer the interrupt with the interface's name.
             if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
                 continue;
             }
@@ -86,7 +87,7 @@ impl Host {
 
 /// Numbers of a device's interrupts; none of a device that does not list them.
 fn device_interrupts(sysfs: &Sysfs, interface: &str) -> Option<BTreeSet<u32>> {
-    // The device of virtio_net is a function of virtio, below the one of PCI.
+    // A virtio_net device is a virtio function below a PCI function.
     let of = |directory: &str| sysfs.list(&format!("class/net/{interface}/{directory}")).ok();
     let names = of("device/msi_irqs").or_else(|| of("device/../msi_irqs"))?;
     Some(names.iter().filter_map(|name| name.parse().ok()).collect())
@@ -132,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Lines as these drivers write them into /proc/interrupts; the last name of each is no receive queue's.
+    /// Lines of these drivers in /proc/interrupts; the last name of each is not a receive queue's.
     #[test]
     fn queues_are_told_by_the_names_that_drivers_give() {
         for names in [

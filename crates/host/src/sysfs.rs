@@ -1,9 +1,9 @@
 //! The sysfs of a network namespace.
 //!
-//! A mounted sysfs shows the interfaces of the namespace in which it was mounted
-//! (`kobj_ns_grab_current`, lib/kobject.c), so `/sys` is the wrong one in a process that has entered another
-//! namespace. [`Sysfs::of_namespace`] makes a view of its own, which is attached nowhere and goes with its
-//! descriptor (fsopen(2), fsmount(2)). Without the privilege for that it takes `/sys`, if that is the right one.
+//! A mounted sysfs shows the interfaces of the namespace in which it was mounted (`kobj_ns_grab_current`,
+//! lib/kobject.c), so `/sys` is wrong in a process that has entered another namespace.
+//! [`Sysfs::of_namespace`] creates a detached mount that ends with its descriptor (fsopen(2), fsmount(2)).
+//! Without the privilege for that it uses `/sys`, if that shows the right namespace.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::HostError;
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
-    /// Keeps the view alive.
+    /// Keeps the mount alive.
     _mount: Option<Arc<OwnedFd>>,
 }
 
@@ -107,7 +107,7 @@ impl Sysfs {
         self.root.join(file)
     }
 
-    /// What the file is called for everybody else.
+    /// Returns the file's path outside this mount.
     #[must_use]
     pub fn name(file: &str) -> PathBuf {
         Path::new("/sys").join(file)

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Where a program lies, searched as a shell would, and in the system directories that an ordinary
-/// user's PATH lacks.
+/// Returns a program's path, searched as by a shell, and in the system directories that an ordinary user's
+/// PATH lacks.
 #[must_use]
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -15,7 +15,7 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// First line of what `name --version` prints; none when it cannot be run.
+/// Returns the first line of `name --version`; none if it cannot be run.
 #[must_use]
 pub fn tool_version(name: &str) -> Option<String> {
     let file = find_tool(name)?;

@@ -14,7 +14,7 @@ pub(crate) struct Subject {
     superlative: String,
 }
 
-/// The measured metrics determine it: those that few scenarios have come first.
+/// Selects them by the measured metrics: rare metrics come first.
 pub(crate) fn subject(record: &Record) -> Option<Subject> {
     let has = |key: &str| {
         record

@@ -214,7 +214,7 @@ pub fn describe(key: &str) -> Description {
     }
 }
 
-/// The word for a part of the processors' time; none for all of it.
+/// Returns the word for a part of the processors' time; none for all of it.
 fn part_of_cores(part: &str) -> &str {
     if part == "busy" { "" } else { part }
 }

@@ -100,7 +100,7 @@ fn look(number: usize) -> Look {
 /// The chart as SVG text.
 ///
 /// # Errors
-/// When there is nothing to draw, or a value is not finite.
+/// Returns an error if there is no data, or a value is not finite.
 pub fn svg(chart: &Chart) -> Result<String, ChartError> {
     let fail = |problem: String| ChartError { title: chart.title.clone(), problem };
     let all = || chart.lines.iter().flat_map(|line| &line.points);
@@ -156,7 +156,7 @@ where
 {
     let name = |place: &f64| {
         let number = place.round();
-        // Tick marks may lie between places.
+        // Tick marks may be between places.
         if (place - number).abs() > 1e-6 || number < 0.0 {
             return String::new();
         }

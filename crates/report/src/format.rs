@@ -161,7 +161,7 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
             continue;
         }
         if !line_has_word && text_width(word) > room && !line.trim().is_empty() {
-            // A label that leaves no room for text gets its own line.
+            // A label without space for text gets its own line.
             end_line(&mut line);
             words.push(word);
             continue;

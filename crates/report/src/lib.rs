@@ -1,7 +1,7 @@
 //! The results of a run, for people and scripts.
 //!
-//! Everything here is a function of [records](evenkeel_model::record): nothing is run or measured again, so a record gives
-//! the same table on any machine at any time.
+//! All functions depend only on [records](evenkeel_model::record), without new measurements. So a record
+//! gives the same table on any machine at any time.
 //!
 //! ```text
 //!             ┌─> table::render   terminal table

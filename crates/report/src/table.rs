@@ -405,7 +405,7 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
     format!("{}: {what}; found: {found}{open}", expectation.variant)
 }
 
-/// A section, unless it is empty.
+/// Appends a section, unless it is empty.
 fn section(text: &mut String, title: &str, lines: &str, options: TableOptions) {
     if !lines.is_empty() {
         text.push('\n');

@@ -230,9 +230,9 @@ fn the_same_is_a_whole_interval_within_the_margin() {
     assert_eq!(judged(&exact(1.0), &exact(1.05), 0.1), Some(true));
     assert_eq!(judged(&exact(1.0), &exact(1.3), 0.1), Some(false));
     assert_eq!(judged(&exact(1.0), &exact(1.1), 0.1), None);
-    // Noise proves nothing.
+    // Noise is no evidence.
     assert_eq!(judged(&[1.0, 3.0, 2.0, 5.0, 1.0], &[1.0, 3.0, 2.0, 5.0, 1.0], 0.1), None);
-    // Zero has no relative margin, and too few repeats prove nothing.
+    // Zero has no relative margin, and too few repeats are no evidence.
     assert_eq!(judged(&[0.0; 5], &[0.0; 5], 0.3), Some(true));
     assert_eq!(judged(&[0.0; 5], &[1e-9; 5], 0.3), Some(false));
     assert_eq!(judged(&[1.0; 2], &[1.0; 2], 0.3), None);
@@ -261,7 +261,7 @@ fn only_what_is_asked_for_is_judged() {
     assert!(text.contains("not decided") && text.contains(" yes"), "{text}");
 }
 
-/// A record of one thing with noise: dependent figures of two variants, some skewed, some mostly 0.
+/// Returns a record with noise only: dependent figures of two variants, some skewed, some mostly 0.
 fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
     let variant = |draw: &mut Draw, name: &str| {
         let mut variant: VariantRecord = variant(name, "throughput_bps", &vec![1e9; n]);

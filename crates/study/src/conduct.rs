@@ -1,4 +1,5 @@
-//! Runs a study: repeats one after the other, or concurrently if the world allows it, each journalled at once.
+//! Runs a study: repeats in sequence, or concurrently if the world allows it; each is journalled when it
+//! ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ pub const DISTURBANCE_LIMIT: f64 = 0.1;
 pub const MOST_ATTEMPTS: usize = 3;
 /// Limit of re-runs, as a share of all repeats: on a machine that is never quiet, the study would not end.
 pub const MOST_AGAIN: f64 = 0.2;
-/// This many failures in a row are no coincidence.
+/// Limit of consecutive failures.
 const MOST_FAILURES: usize = 5;
 
 /// Why a study ended early. Its measurements are kept.
@@ -37,7 +38,7 @@ pub enum StudyError<E: std::error::Error> {
     /// Repeat after repeat failed.
     #[error("{MOST_FAILURES} repeats failed one after the other, the last with: {0}")]
     Failing(E),
-    /// The user wanted to stop.
+    /// The user interrupted the study.
     #[error("interrupted")]
     Interrupted,
 }
@@ -57,8 +58,8 @@ pub struct Request<'a> {
 /// Runs every repeat that is missing in the journal.
 ///
 /// # Errors
-/// When the world refuses, the disk fails, repeat after repeat fails, or the user interrupts. The journal keeps
-/// the finished repeats, and the same call resumes.
+/// Returns an error if the world refuses, the disk fails, repeats keep failing, or the user interrupts. The
+/// journal keeps the finished repeats, and the same call resumes.
 pub fn conduct<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -121,7 +122,7 @@ fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
     all.saturating_sub(there.count())
 }
 
-/// The points that the world can run; the journal gets the reasons for the others, and notes.
+/// Returns the points that the world can run; journals notes, and the reasons for the other points.
 fn assess<'s, W: World>(
     world: &W,
     request: &Request<'_>,
@@ -168,7 +169,7 @@ fn remember(journal: &mut Journal, scenario: &str, point: &str, note: String) ->
     if journal.entries().contains(&entry) { Ok(()) } else { journal.append(entry) }
 }
 
-/// The rate of every scenario that has points, by index: the journalled one if there is one.
+/// Returns the rate of every scenario that has points, by index: the journalled one if any.
 fn settle<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -189,7 +190,7 @@ fn settle<W: World>(
     let mut rates = BTreeMap::new();
     for number in &numbers {
         let scenario = &request.scenarios[*number].scenario;
-        // If only processors limit, there is no rate.
+        // If only processors limit the throughput, there is no rate.
         let wanted = known(journal, &scenario.name).or(request.rate).filter(|_| has_line(scenario));
         let rate = world.settle_rate(scenario, wanted, observer);
         rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
@@ -337,7 +338,7 @@ impl Study<'_> {
         }
     }
 
-    /// Runs repeats and journals each when it is done.
+    /// Runs repeats and journals each when it ends.
     fn run<W: World>(
         &self,
         world: &mut W,
@@ -419,7 +420,7 @@ impl Study<'_> {
         for note in &raw.notes {
             remember(journal, &scenario, &point, note.clone())?;
         }
-        // Clients that come and go raise the question whether the line idles: keep a trace.
+        // Clients that start and stop may leave the line idle: keep a trace.
         let comes_and_goes = |tenants: &BulkTenants| tenants.on_off.is_some();
         let line = tenants.and_then(|tenants| tenants.line.as_ref());
         let trace = match line.filter(|_| repeat == 0 && planned.point.bulk.iter().any(comes_and_goes)) {
@@ -441,7 +442,7 @@ impl Study<'_> {
     }
 }
 
-/// Bytes sent in each bin, and the least backlog seen, as CSV.
+/// Returns bytes sent in each bin, and the minimum backlog, as CSV.
 fn trace(line: &RawLine) -> String {
     let mut text = String::from("# what the line can carry in a bin, bytes: ");
     // Writing to a string does not fail.
@@ -483,7 +484,7 @@ impl Clock {
     }
 }
 
-/// Hides a repeat's own progress: it is one of hundreds.
+/// Hides the progress of a single repeat.
 struct Quiet<'a>(&'a dyn Observer);
 
 impl Observer for Quiet<'_> {

@@ -26,19 +26,19 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Whether the whole interval lies above a value; false without an interval.
+    /// Returns whether the whole interval is above a value; false without an interval.
     #[must_use]
     pub fn is_above(&self, value: f64) -> bool {
         self.mean.interval.is_some_and(|interval| interval.low > value)
     }
 
-    /// Whether the whole interval lies below a value.
+    /// Returns whether the whole interval is below a value.
     #[must_use]
     pub fn is_below(&self, value: f64) -> bool {
         self.mean.interval.is_some_and(|interval| interval.high < value)
     }
 
-    /// Whether the whole interval lies within `margin` of 1.
+    /// Returns whether the whole interval is within `margin` of 1.
     #[must_use]
     pub fn is_near_one(&self, margin: f64) -> bool {
         self.is_above(1.0 - margin) && self.is_below(1.0 + margin)
@@ -53,8 +53,8 @@ impl Effect {
 /// Both groups' points in a cell.
 type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
 
-/// The ratio of a metric of `subjects` to that of `others`, in the cells that `keep` keeps. Setups without
-/// measurements are left out; none if no cell has both groups.
+/// Returns the ratio of a metric of `subjects` to that of `others`, in the cells that `keep` selects. Omits
+/// setups without measurements; none if no cell has both groups.
 pub fn effect(
     results: &Results,
     scenario: &str,

@@ -1,4 +1,4 @@
-//! The directory of a running study: each repeat is stored as soon as it is done.
+//! The directory of a running study: each repeat is stored when it ends.
 //!
 //! ```text
 //! DIRECTORY/
@@ -8,8 +8,8 @@
 //!   study-result.json, study.md, *.svg   the result, after the last repeat
 //! ```
 //!
-//! A line is written and synced before the next repeat begins. A kill can damage only the last line: it is cut off, and its
-//! repeat runs again.
+//! Each line is written and synced before the next repeat begins. A kill can damage only the last line, which
+//! is then truncated, and its repeat runs again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -66,7 +66,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The first difference that makes this another study; none if there is none.
+    /// Returns the first difference that makes this another study; none if there is none.
     #[must_use]
     pub fn difference(&self, found: &Self) -> Option<String> {
         let effort = |settings: &Self| if settings.quick { "quick" } else { "full" }.to_owned();
@@ -161,7 +161,7 @@ pub struct Repeated {
     pub took_s: f64,
     /// Other load was above the limit.
     pub disturbed: bool,
-    /// What came out.
+    /// Result of the repeat.
     pub record: RepeatRecord,
     /// File of the line's trace within the directory.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -220,7 +220,7 @@ pub enum JournalError {
     Other { path: PathBuf, why: String },
 }
 
-/// `:COLUMN: WORDS` of a parser's error about a single line; the column only if it is known.
+/// Returns `:COLUMN: WORDS` of a parser's error about a single line; the column only if it is known.
 fn place_and_words(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let words = plain_words(&error.to_string()).replace(&place, "");
@@ -265,7 +265,7 @@ impl Journal {
     /// # Errors
     /// When the directory has other files, another study, or is in use; when the disk fails.
     pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
-        // Lock first: of two processes that begin at once, one finds the other's lock or settings.
+        // Lock first: of two processes that start together, one finds the other's lock or settings.
         let claim = ClaimedDirectory::claim(directory)?;
         match read_settings(directory) {
             Ok(found) => {
@@ -412,7 +412,7 @@ impl Journal {
 /// The settings of the study in a directory.
 ///
 /// # Errors
-/// When there is none.
+/// Returns an error if there is none.
 pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     let path = directory.join(SETTINGS_FILE);
     let text = read_regular(&path, Kind::StudySettings).map_err(|error| {
@@ -450,10 +450,10 @@ pub fn is_of_study(path: &Path) -> bool {
         || path.ends_with("study-result.json")
 }
 
-/// A study's settings, its events, and what it lacks.
+/// Returns a study's settings, its events, and its gaps.
 ///
 /// # Errors
-/// When there is none, or it is damaged before the last line.
+/// Returns an error if there is none, or it is damaged before the last line.
 pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<String>), JournalError> {
     let settings = read_settings(directory)?;
     let path = directory.join(REPEATS_FILE);
@@ -470,7 +470,7 @@ pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<Str
     Ok((settings, entries, gaps))
 }
 
-/// What a study lacks, as far as its events show: all points of a scenario have equally many repeats.
+/// Returns a study's gaps according to its events: all points of a scenario have equally many repeats.
 fn gaps(entries: &[Entry]) -> Vec<String> {
     let mut repeats: BTreeMap<&str, BTreeMap<&str, BTreeSet<u32>>> = BTreeMap::new();
     for entry in entries {
@@ -497,7 +497,7 @@ fn gaps(entries: &[Entry]) -> Vec<String> {
     vec![format!("repeats are missing: {}", points_list(&missing))]
 }
 
-/// The first names of points, whole, and how many more there are.
+/// Returns the first names of points, and the number of the others.
 pub(crate) fn points_list(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown = names.iter().take(SHOWN).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
@@ -508,7 +508,7 @@ pub(crate) fn points_list(names: &[String]) -> String {
 /// Reads a study without running it: its settings and events.
 ///
 /// # Errors
-/// When there is none, or it is damaged.
+/// Returns an error if there is none, or it is damaged.
 pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
     let settings = read_settings(directory)?;
     let (entries, _) = read_entries(&directory.join(REPEATS_FILE))?;

@@ -26,13 +26,13 @@ const SEGMENT: f64 = 65_536.0;
 /// An answer, with the interval that it is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval lies on the good side of the bound.
+    /// The whole interval is on the good side of the bound.
     Yes,
-    /// The whole interval lies on the bad side.
+    /// The whole interval is on the bad side.
     No,
     /// The interval includes the bound, or there is no interval.
     Open,
-    /// Nothing was measured.
+    /// There is no measurement.
     NotMeasured,
 }
 
@@ -71,7 +71,7 @@ pub struct Conservation {
     pub idle: Option<MeanInterval>,
     /// File of a trace that shows it.
     pub trace: Option<String>,
-    /// Why there is no measurement.
+    /// Reason for a missing measurement.
     pub why: Option<String>,
 }
 
@@ -116,7 +116,6 @@ fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimJudged {
     pub setup: String,
-    /// What it claims.
     pub claim: Claim,
     pub answer: Answer,
     /// Description of the figure.
@@ -193,7 +192,7 @@ pub struct FilterCost {
     pub ns_per_rule: Option<MeanInterval>,
     /// Bandwidth with the most rules, divided by that with the fewest.
     pub bandwidth_ratio: Option<MeanInterval>,
-    /// Why there is no measurement.
+    /// Reason for a missing measurement.
     pub why: Option<String>,
 }
 

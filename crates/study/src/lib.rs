@@ -6,8 +6,8 @@
 //!                                                              └─> page: JSON, Markdown, charts
 //! ```
 //!
-//! [`plan`] determines the repeats and their order. [`conduct()`] runs them in a world that it knows only by the trait. The
-//! [`journal`] has every repeat on the disk as soon as it is done, so a killed study can resume. Everything after
+//! [`plan`] determines the repeats and their order. [`conduct()`] runs them in a world, which implements a
+//! trait. The [`journal`] stores every repeat when it ends, so a killed study can resume. Everything after
 //! [`results`] is a pure function of the measurements: the same directory gives the same page.
 //!
 //! Source of the questions: the TC performance thesis (see [`findings`]).

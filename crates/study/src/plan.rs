@@ -42,7 +42,7 @@ pub fn timed(scenarios: Vec<StudyScenario>, extent: &Extent) -> Vec<StudyScenari
     scenarios.into_iter().map(timed).collect()
 }
 
-/// The points of all scenarios, in order. `scenarios` come from [`timed`].
+/// Returns the points of all scenarios, in order. `scenarios` come from [`timed`].
 #[must_use]
 pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planned<'s>> {
     let wanted = |point: &TenantPoint| extent.setups.is_empty() || extent.setups.contains(&point.qdisc.name);
@@ -87,9 +87,9 @@ pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
     cells
 }
 
-/// The order of repeats. Each round has one repeat of every point, so that changes of the machine affect all
-/// points alike. The points of a cell, which are compared, run consecutively. Cells, and points within a cell,
-/// are shuffled. Indices are those of `repeats`; the same seed gives the same order.
+/// Returns the order of repeats. Each round has one repeat of every point, so that changes of the machine
+/// affect all points alike. The points of a cell, which are compared, run consecutively. Cells, and points
+/// within a cell, are shuffled. Indices are those of `repeats`; the same seed gives the same order.
 #[must_use]
 pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize>> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

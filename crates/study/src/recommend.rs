@@ -117,7 +117,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
     let of_scenario: Vec<&Point> = results
         .points
         .iter()
-        // A client without competitors says nothing about the qdisc.
+        // A client without competitors does not depend on the qdisc.
         .filter(|point| point.scenario == need.scenario && point.number("clients") != Some(0.0))
         .collect();
     let mut setups: Vec<&str> = Vec::new();
@@ -238,7 +238,7 @@ mod tests {
                 point("close", "48", &[0.985, 0.975, 0.985]),
                 point("unfair", "8", &[0.5, 0.51, 0.5]),
                 point("unfair", "48", &[0.7, 0.71, 0.7]),
-                // It is the best where it was measured, but that is the easy half.
+                // It is the best in the measured half, which is the easy one.
                 point("half", "8", &[1.0, 1.0, 1.0]),
                 point("half", "48", &[]),
             ],

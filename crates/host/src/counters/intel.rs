@@ -28,7 +28,7 @@ const GIGABIT: Counters = &[
     ("rx_frame_errors", Part("rx_errors")),
 ];
 
-/// Counters of the queues of igb and igc: RQDPC, drops for want of a descriptor.
+/// Counters of the queues of igb and igc: RQDPC, drops without a free descriptor.
 const QUEUES: Counters = &[("rx_queue_#_drops", Ring), ("tx_queue_#_restart", Stop)];
 
 /// `drivers/net/ethernet/intel/e1000e/ethtool.c`; `e1000e_get_stats64` of `netdev.c`.
@@ -62,11 +62,11 @@ const I40E: Driver = Driver {
     names: &["i40e"],
     kernel: &[],
     counters: &[&[
-        // GLV_RDPC: discards of the function for want of a descriptor.
+        // GLV_RDPC: drops of the function without a free descriptor.
         ("rx_missed_errors", Ring),
         // GL_RXERR1. Before commit 5337d2949733 it held GLV_RDPC, and there was no rx_missed_errors.
         ("rx_dropped", Part("rx_missed_errors")),
-        // GLPRT_RDPC: discards of the port for want of room in its FIFO, port.rx_dropped before the same commit.
+        // GLPRT_RDPC: drops of the port when its FIFO is full, port.rx_dropped before the same commit.
         ("port.rx_discards", Nic),
         ("port.rx_dropped", Nic),
         ("port.rx_crc_errors", Wire),

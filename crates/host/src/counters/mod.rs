@@ -1,13 +1,15 @@
-//! The dictionary of drivers' counters (`ethtool -S`): what each counts, so that a lost packet counts once.
+//! The dictionary of drivers' counters (`ethtool -S`): the meaning of each, so that a lost packet counts
+//! once.
 //!
-//! One file for each family of drivers, one [`Driver`] for each driver, read from the files of Linux 6.18.35 that its comment
-//! names. A counter that is not listed says nothing about losses: an event, a retry, a frame that was not for this host.
-//! `tests/counters` has all names of each driver, and says of each loss, error and pause that is not listed why not.
+//! One file per family of drivers, one [`Driver`] per driver, derived from the files of Linux 6.18.35 that
+//! its comment names. An unlisted counter is no loss: an event, a retry, a frame for another host.
+//! `tests/counters` lists all names of each driver, with a reason for each unlisted loss, error and pause.
 //!
-//! Two sources show the same losses. `ethtool -S` wins where the driver's row lists a loss: it tells the ring from the NIC's
-//! memory. `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip -s link`) counts only the fields that the row lists,
-//! as drivers sum their own counters into it, and the network core adds frames of unknown protocols to `rx_dropped`. Netlink's
-//! `qstats` are not read: but for virtio_net they repeat these counters.
+//! Two sources report the same losses. `ethtool -S` takes precedence if the driver's row lists a loss: it
+//! separates ring drops from NIC drops. From `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip
+//! -s link`) only the fields in the row count, because drivers add their own counters to it, and the network
+//! core adds frames of unknown protocols to `rx_dropped`. Netlink's `qstats` are not read: except for
+//! virtio_net, they repeat these counters.
 
 mod broadcom;
 mod cloud;
@@ -20,7 +22,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::LossCounters;
 
-/// What a counter counts.
+/// Meaning of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Meaning {
     /// Frames that arrived damaged: checksum, length, code errors.
@@ -57,7 +59,7 @@ pub enum Meaning {
     Xdp(&'static str),
 }
 
-/// Meanings by name; `#` stands for the number of a queue, a priority or a buffer.
+/// Meanings by name; `#` is the number of a queue, a priority or a buffer.
 type Counters = &'static [(&'static str, Meaning)];
 
 /// The counters of a driver.
@@ -67,7 +69,7 @@ pub struct Driver {
     pub names: &'static [&'static str],
     /// Fields of `struct rtnl_link_stats64` with losses that `ethtool -S` does not show.
     pub kernel: Counters,
-    /// Counters of `ethtool -S`, in tables of which drivers share some.
+    /// Counters of `ethtool -S`, in tables that several drivers may share.
     pub counters: &'static [Counters],
 }
 
@@ -111,7 +113,8 @@ impl Driver {
         self.entry(name).map(|(_, meaning, number)| (meaning, number))
     }
 
-    /// What was lost at an interface by the counters of its driver, and by the kernel's where the row says so.
+    /// Returns an interface's losses by the counters of its driver, and by the kernel's if the row lists
+    /// them.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {
         let mut sums = Sums::default();
         let mut wholes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
@@ -160,7 +163,7 @@ impl Sums {
 
     fn losses(&self) -> LossCounters {
         let ring = self.of(Meaning::Ring);
-        // What a port lost beyond its rings was lost in front of them.
+        // A port's drops beyond those of its rings happened before the rings.
         let in_front = self.of(Meaning::NicAndRing).map(|all| all.saturating_sub(ring.unwrap_or(0)));
         let nic = self.of(Meaning::Nic);
         LossCounters {
@@ -209,7 +212,7 @@ fn repetition(name: &str) -> (&str, Option<usize>) {
     found().map_or((name, None), |(plain, number)| (plain, Some(number)))
 }
 
-/// Whether a name has the form of a pattern: the first number in place of a `#`, if there is one.
+/// Returns whether a name matches a pattern, with the first number in place of a `#`, if any.
 fn matches(pattern: &str, name: &str) -> Option<Option<usize>> {
     let (mut pattern, mut name, mut first) = (pattern, name, None);
     while let Some((literal, rest)) = pattern.split_once('#') {

@@ -5,7 +5,7 @@ use super::Meaning::{Driver as InDriver, Part, Received, Ring, Sent, Stop, Trans
 
 pub(super) const DRIVERS: &[Driver] = &[VIRTIO, VMXNET3, NETVSC];
 
-/// `drivers/net/virtio_net.c`. What the device drops for want of a descriptor is in netlink's `qstats` alone.
+/// `drivers/net/virtio_net.c`. Only netlink's `qstats` count the device's drops without a free descriptor.
 const VIRTIO: Driver = Driver {
     names: &["virtio_net"],
     kernel: &[],

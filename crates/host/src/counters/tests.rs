@@ -2,7 +2,8 @@
 //!
 //! - `= FILE, VERSION`: the file of the kernel that has the names below;
 //! - a name as `ethtool -S` shows it without leading blanks, `#` for the number of a queue, a priority or a buffer;
-//! - `~ FIELD = NAME + NAME`: what the driver's `ndo_get_stats64` sums up in a field of `struct rtnl_link_stats64`;
+//! - `~ FIELD = NAME + NAME`: the sum that the driver's `ndo_get_stats64` writes to a field of `struct
+//!   rtnl_link_stats64`;
 //! - `! REASON | NAME, NAME`: losses, errors and pauses by their names that do not count, and why.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -99,7 +100,7 @@ fn every_loss_of_a_source_counts_or_says_why_not() {
     }
 }
 
-/// Each counter has a value of its own, a whole that of its parts beside, and the kernel's fields what the driver sums up in them.
+/// Each counter has a unique value, a total the sum of its parts, and the kernel's fields the driver's sums.
 #[test]
 fn what_the_kernel_repeats_counts_once() {
     let mut fields = 0;
@@ -152,7 +153,7 @@ fn a_part_counts_where_the_whole_is_missing() {
     assert_eq!(queues.driver, Some(7));
 }
 
-/// `ena_get_stats64` adds what an XDP program dropped to the drops of the device.
+/// `ena_get_stats64` adds an XDP program's drops to those of the device.
 #[test]
 fn what_a_program_drops_is_no_loss() {
     let counted = counters(&[("queue_0_rx_xdp_drop", 900), ("queue_1_rx_xdp_drop", 90)]);

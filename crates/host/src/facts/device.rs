@@ -1,4 +1,4 @@
-//! What drivers tell over ethtool: asked of the running kernel, or read from a recorded tree.
+//! Drivers' answers over ethtool, from the running kernel or a recorded tree.
 //!
 //! Only commands that read are sent ([`COMMANDS`]). Structures are those of `include/uapi/linux/ethtool.h`.
 
@@ -9,8 +9,8 @@ use evenkeel_model::host::{Channels, Coalescing, Feature, Pause, Rings, Rss};
 use evenkeel_netlink::ethtool::EthtoolCalls;
 use serde::{Deserialize, Serialize};
 
-/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. What a driver does not have is left
-/// out.
+/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. Omits features that the
+/// driver lacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceAnswers {
@@ -91,7 +91,7 @@ impl From<FeatureText> for String {
     }
 }
 
-/// The ways in which a feature's state is written: ours, a plain truth value, and that of `ethtool --json -k`.
+/// The formats of a feature's state: this crate's, a boolean, and that of `ethtool --json -k`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum FeatureForm {
@@ -137,9 +137,9 @@ impl TryFrom<String> for FeatureText {
 pub struct RssAnswers {
     /// The queue of each entry of the indirection table.
     pub indirection: Vec<u32>,
-    /// The hash key, bytes in hexadecimal with colons between them; empty if it is not shown.
+    /// The hash key, bytes in hexadecimal separated by colons; empty if not reported.
     pub key: String,
-    /// `toeplitz`, `xor` or `crc32`; empty if it is not shown.
+    /// `toeplitz`, `xor` or `crc32`; empty if not reported.
     pub function: String,
     /// Fields that are hashed by kind of flow, in ethtool's letters.
     pub hash_fields: BTreeMap<String, String>,
@@ -158,8 +158,8 @@ impl From<&RssAnswers> for Rss {
     }
 }
 
-/// Names that ethtool(8) gives to features or groups of them, and the kernel's name that stands for each
-/// (`net/ethtool/common.c`, and ethtool's `off_flag_def`).
+/// Names of features or groups in ethtool(8), and the kernel's name for each (`net/ethtool/common.c`, and
+/// ethtool's `off_flag_def`).
 const FEATURE_NAMES: &[(&str, &str)] = &[
     ("rx-checksumming", "rx-checksum"),
     ("scatter-gather", "tx-scatter-gather"),
@@ -217,7 +217,7 @@ const STRINGS_PRIVATE_FLAGS: u32 = 2;
 const STRINGS_FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const STRING_LENGTH: usize = 32;
-/// What a driver says of lengths is not trusted with memory.
+/// Bounds the allocation for a driver's length.
 const MOST_ENTRIES: u32 = 1 << 16;
 
 struct Asker<'a, C> {
@@ -226,7 +226,7 @@ struct Asker<'a, C> {
     failed: RefCell<BTreeMap<String, String>>,
 }
 
-/// The part of the answers that a command asks for.
+/// Returns the part of the answers that a command queries.
 fn part(command: u32) -> &'static str {
     match command {
         GDRVINFO => "driver",
@@ -267,7 +267,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(bytes)
     }
 
-    /// Asks the driver. EOPNOTSUPP says that it has no such part, and EINVAL and ENODEV are what some drivers answer instead.
+    /// Queries the driver. EOPNOTSUPP means that it lacks the part; some drivers return EINVAL or ENODEV
+    /// instead.
     fn call(&self, command: u32, bytes: &mut [u8]) -> Option<()> {
         let error = match self.calls.call(self.interface, bytes) {
             Ok(()) => return Some(()),
@@ -279,7 +280,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         None
     }
 
-    /// Words of a structure that has nothing else.
+    /// Returns the words of a structure that consists only of words.
     fn words(&self, command: u32, count: usize) -> Option<Vec<u32>> {
         let bytes = self.ask(command, count * 4, &[])?;
         (0..count).map(|at| word(&bytes, at * 4)).collect()
@@ -318,7 +319,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
                 word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1)
             };
             let (available, active, never_changed) = (bit(0), bit(2), bit(3));
-            // A feature that is off and cannot be had says nothing.
+            // A feature that is off and not available has no information.
             if active || available {
                 features
                     .insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
@@ -327,7 +328,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(features)
     }
 
-    /// Switches of the driver's own: at most 32 (`struct ethtool_value`).
+    /// Returns the driver's private flags: at most 32 (`struct ethtool_value`).
     fn private_flags(&self) -> Option<BTreeMap<String, bool>> {
         let names = self.names(STRINGS_PRIVATE_FLAGS)?;
         let flags = word(&self.ask(GPFLAGS, 8, &[])?, 4)?;
@@ -337,10 +338,10 @@ impl<C: EthtoolCalls> Asker<'_, C> {
 
     /// The fastest link mode that is supported, Mbit/s.
     fn supported_mbps(&self) -> Option<u64> {
-        /// `struct ethtool_link_settings` without the masks, and where it says how many words each of them has.
+        /// Length of `struct ethtool_link_settings` without the masks, and the offset of their word count.
         const LENGTH: usize = 48;
         const WORDS: usize = 15;
-        // Asked with 0 words, the kernel answers with minus what it needs.
+        // For 0 words, the kernel returns the negated number that it needs.
         let bytes = self.ask(GLINKSETTINGS, LENGTH, &[])?;
         let count = usize::from(i8::from_ne_bytes([*bytes.get(WORDS)?]).unsigned_abs());
         let mut bytes = vec![0; LENGTH + count * 4 * 3];
@@ -418,7 +419,7 @@ fn mode_mbps(bit: usize) -> Option<u64> {
     })
 }
 
-/// Asks a driver all there is to ask.
+/// Runs all queries on a driver.
 pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
     let asker = Asker { calls, interface, failed: RefCell::default() };
     let information = asker.ask(GDRVINFO, 196, &[]);
@@ -482,7 +483,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// A NIC that answers as `struct`s of the header say, and remembers what it was asked.
+    /// A NIC that answers in the `struct`s of the header, and records the queries.
     #[derive(Default)]
     struct Nic(RefCell<Vec<u32>>);
 
@@ -535,7 +536,7 @@ mod tests {
         assert!(answers.features["rx-gro"].0.on && !answers.features["rx-lro"].0.on);
         assert_eq!(answers.driver, None);
         assert!(nic.0.borrow().iter().all(|command| COMMANDS.contains(command)));
-        // What was asked is what a recorded tree gives.
+        // The answers equal those of a recorded tree.
         let text = serde_json::to_string(&answers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);
     }

@@ -1,4 +1,4 @@
-//! Interfaces: sysfs, the driver's answers, and what lies above and below.
+//! Interfaces: sysfs, the driver's answers, and the interfaces above and below.
 //!
 //! Sources: `Documentation/ABI/testing/sysfs-class-net`, `-net-queues`, `-net-statistics`, `sysfs-bus-pci`,
 //! `sysfs-kernel-iommu_groups`.
@@ -20,7 +20,7 @@ const CLASS: &str = "/sys/class/net";
 /// `ARPHRD_LOOPBACK`.
 const TYPE_LOOPBACK: u64 = 772;
 
-/// Names of the interfaces by number; those that do not tell one have numbers after all others.
+/// Returns the names of the interfaces by number; those without a number come last.
 pub(super) fn names(tree: &Tree) -> BTreeMap<u32, String> {
     let mut found = BTreeMap::new();
     let mut without = u32::MAX / 2;
@@ -43,7 +43,7 @@ pub(super) fn names(tree: &Tree) -> BTreeMap<u32, String> {
     found
 }
 
-/// Every interface, and by what the interrupts of each are known.
+/// Returns every interface, and the names by which its interrupts are found.
 pub(super) fn interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -122,7 +122,7 @@ impl Reader<'_> {
         self.parse(file, |text| text.parse().ok())
     }
 
-    /// A file without which nothing can be said about the interface.
+    /// Reads a file without which the interface cannot be described.
     fn essential<T>(&self, file: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.text(file)?;
         let value = parser(&text);
@@ -141,7 +141,8 @@ impl Reader<'_> {
         self.essential("mtu", |text| text.parse().ok().filter(|mtu| *mtu > 0))
     }
 
-    /// A file of the NIC: of its device, or of the one above (virtio devices sit on a PCI function).
+    /// Reads a file of the NIC: of its device, or of the parent device (virtio devices are below a PCI
+    /// function).
     fn of_nic<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
         let own = self.parse(&format!("device/{file}"), &parser);
         own.or_else(|| self.parse(&format!("device/../{file}"), &parser))
@@ -203,7 +204,7 @@ impl Reader<'_> {
             pcie: self.pcie(),
             max_read_request: answers.max_read_request,
             iommu: self.of_nic("iommu_group/type", iommu_type),
-            // -1, and on some kernels 4294967295: the driver does not know.
+            // -1, and on some kernels 4294967295: unknown to the driver.
             speed_bps: self
                 .parse("speed", |text| text.parse::<i64>().ok())
                 .filter(|speed| (1..i64::from(u32::MAX / 2)).contains(speed))
@@ -275,7 +276,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The link of the NIC itself; that of a bridge above it is not its own.
+    /// Returns the link of the NIC itself, not of a bridge above it.
     fn pcie(&self) -> Option<PcieLink> {
         let speed = |file: &str| -> Option<f64> {
             // "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
@@ -287,7 +288,7 @@ impl Reader<'_> {
             speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
-            // 255 is what a NIC without a link shows.
+            // A NIC without a link reports 255.
             let width = self.parse(&format!("device/{file}"), |text| text.parse().ok());
             width.filter(|width| (1..=32).contains(width))
         };
@@ -363,13 +364,14 @@ fn operational_state(text: &str) -> Option<String> {
     STATES.contains(&text).then(|| text.to_owned())
 }
 
-/// The ways in which an IOMMU group translates (`iommu_group_show_type`, drivers/iommu/iommu.c).
+/// Returns the translation mode of an IOMMU group (`iommu_group_show_type`, drivers/iommu/iommu.c).
 fn iommu_type(text: &str) -> Option<String> {
     const TYPES: [&str; 7] = ["identity", "DMA", "DMA-FQ", "blocked", "unmanaged", "unknown", "auto"];
     TYPES.contains(&text).then(|| text.to_owned())
 }
 
-/// The directory of a NIC's files in a recording, beside which the one above it is: so that `device/..` is there again.
+/// Returns the directory of a NIC's files in a recording. Its parent device is its parent directory, so that
+/// `device/..` works.
 pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> std::path::PathBuf {
     for (link, name) in links {
         if let Some(rest) = path.strip_prefix(link.as_str()).filter(|rest| rest.starts_with('/')) {
@@ -379,7 +381,7 @@ pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> st
     tree::normalised(path)
 }
 
-/// Where a recording keeps what a link of sysfs points to.
+/// Returns the path in a recording of a sysfs link's target.
 pub(super) fn nic_directory(link: &str) -> String {
     let interface = link.trim_start_matches(CLASS).trim_start_matches('/').replace('/', "-");
     format!("/sys/devices/recorded/{interface}")

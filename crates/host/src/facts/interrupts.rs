@@ -1,7 +1,7 @@
-//! Interrupts of interfaces: what they are for, where they may go, where they went.
+//! Interrupts of interfaces: purpose, affinity, and the processors that served them.
 //!
-//! Where an interrupt was served is what `/proc/interrupts` counts, processor by processor; its mask alone only says where
-//! it may go (`Documentation/core-api/irq/irq-affinity.rst`).
+//! `/proc/interrupts` counts interrupts served per processor; the mask only lists the allowed processors
+//! (`Documentation/core-api/irq/irq-affinity.rst`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use evenkeel_model::host::{Interrupt, parse_processor_list};
 use super::tree::{Tree, unreadable};
 use crate::mask_members;
 
-/// By what an interface's interrupts are known.
+/// The names by which an interface's interrupts are found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
     /// Its name.
@@ -32,8 +32,7 @@ struct Row {
     text: String,
 }
 
-/// Reads the table, and names the first line that is damaged. Architectures add rows of their own, whose labels are no
-/// numbers.
+/// Reads the table, and returns the first damaged line. Architectures add rows whose labels are not numbers.
 fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -73,7 +72,7 @@ fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
     (found, damage)
 }
 
-/// What follows chip and hardware number: the names that drivers gave.
+/// Returns the driver's names, after chip and hardware number.
 fn action(text: &str) -> &str {
     let mut rest = text;
     while let Some((word, behind)) = rest.split_once(char::is_whitespace) {
@@ -91,14 +90,14 @@ fn action(text: &str) -> &str {
     rest
 }
 
-/// Whether a name stands in a text by itself: not within a longer one (`eth1` in `eth10-TxRx-0`).
+/// Returns whether a text contains a name as a whole word (not `eth1` in `eth10-TxRx-0`).
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let mut from = 0;
     while let Some(at) = text[from..].find(word).map(|at| at + from) {
         let end = at + word.len();
         let before = text[..at].chars().next_back().is_none_or(|character| !is_part(character));
-        // A VLAN's name goes on behind a point.
+        // A VLAN's name continues after a dot.
         let after =
             text[end..].chars().next().is_none_or(|character| !is_part(character) && character != '.');
         if before && after && !word.is_empty() {
@@ -112,13 +111,14 @@ fn has_word(text: &str, word: &str) -> bool {
     false
 }
 
-/// The interface that an interrupt belongs to: by its name, by its NIC's address, by its device, by the NIC's own list.
+/// Returns the interface of an interrupt: by its name, by its NIC's address, by its device, by the NIC's own
+/// list.
 fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
     let action = action(&row.text);
     let by = |is_it: &dyn Fn(&Owner) -> bool| {
         let mut found = owners.iter().filter(|owner| is_it(owner));
         let first = found.next()?;
-        // Two ports on one NIC cannot be told apart by the NIC.
+        // The NIC does not distinguish its two ports.
         found.next().is_none().then_some(first)
     };
     by(&|owner| has_word(action, &owner.name))
@@ -138,9 +138,9 @@ pub fn notify_blocks<'a>(actions: impl Iterator<Item = &'a str>) -> u32 {
     actions.filter_map(notify_block).max().map_or(0, |last| last.saturating_add(1))
 }
 
-/// The queue that an interrupt serves by its action, and whether it announces received packets; no queue of one that is
-/// for something else. `blocks` is how many notify blocks the NIC has: the first half transmits, the second receives
-/// (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
+/// Returns the queue of an interrupt by its action, and whether it signals received packets; none for an
+/// interrupt with another purpose. `blocks` is the NIC's number of notify blocks: the first half transmits,
+/// the second receives (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
 #[must_use]
 pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u32>, bool) {
     if let Some(block) = notify_block(action) {
@@ -199,7 +199,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
             served: row.served,
         });
     }
-    // A NIC with one interrupt, named like the interface, has one queue and says no number.
+    // A NIC with one interrupt, named like the interface, has one queue without a number.
     for owner in owners {
         let mut own = found.iter_mut().filter(|interrupt| interrupt.interface == owner.name);
         if let (Some(only), None) = (own.next(), own.next()) {

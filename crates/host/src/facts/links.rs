@@ -1,4 +1,5 @@
-//! Largest packets of interfaces: asked of the kernel, or in a recorded tree as `ip -d -j link show` prints them.
+//! Largest packets of interfaces, from the kernel or, in a recorded tree, in the format of `ip -d -j link
+//! show`.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::tree::Tree;
 use crate::HostError;
 
-/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): what kernels have that do not tell.
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the value of kernels that do not report it.
 const LEGACY_BYTES: u32 = 65_536;
 
-/// A line of `ip -d -j link show`; what is not used here is left out.
+/// A line of `ip -d -j link show`, with the used fields only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LinkLine {

@@ -35,8 +35,8 @@ use crate::HostError;
 /// Reads a host.
 ///
 /// # Errors
-/// When answers of ethtool or netlink in a recorded tree are damaged (the message names file, line and column), and when
-/// there is no interface at all.
+/// Returns an error if answers of ethtool or netlink in a recorded tree are damaged (the message names file,
+/// line and column), or if there is no interface.
 pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let about: Option<save::About> = tree.answers("about.json")?;
     if let Some(about) = &about
@@ -63,7 +63,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let (processors, nodes) = processors::processors(tree);
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
     let names = interfaces::names(tree);
-    // Every Linux has a loopback: without one these are no facts of a host.
+    // Every Linux has a loopback: a tree without one has no facts of a host.
     if names.is_empty() {
         return Err(HostError::NoHost { path: tree.name("/sys/class/net") });
     }
@@ -135,13 +135,13 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     Ok(facts)
 }
 
-/// Reads the running machine, and writes what was read into a directory, from which it can be read elsewhere. Returns the
-/// facts and the number of files.
+/// Reads the running machine, and saves the input to a directory, from which it can be read on another
+/// machine. Returns the facts and the number of files.
 ///
 /// # Errors
 /// When the directory is not empty, or cannot be written.
 pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize), HostError> {
-    // First, so that a directory which cannot be written is told at once.
+    // First, so that an unwritable directory is reported immediately.
     let target = OutputDirectory::claim(directory)?;
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
@@ -157,7 +157,7 @@ fn about_recording(facts: &HostFacts, anonymised: bool) -> save::About {
     save::About { format: save::FORMAT, page_bytes, anonymised, unknown }
 }
 
-/// Fills in what is computed from a driver's counters, of facts that were made and not read.
+/// Computes the fields that derive from a driver's counters, for facts that were built rather than read.
 pub fn complete(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
         interface.losses =
@@ -167,7 +167,7 @@ pub fn complete(facts: &mut HostFacts) {
     }
 }
 
-/// The word in brackets of a setting of transparent huge pages: `always [madvise] never`.
+/// Returns the word in brackets of a setting of transparent huge pages: `always [madvise] never`.
 fn selected(tree: &Tree, name: &str) -> Option<String> {
     let text = tree.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
     let (_, rest) = text.split_once('[')?;

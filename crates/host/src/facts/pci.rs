@@ -1,4 +1,4 @@
-//! What a NIC's PCI Express function is set to: its configuration space.
+//! Settings of a NIC's PCI Express function: its configuration space.
 
 use super::tree::Tree;
 
@@ -18,7 +18,7 @@ fn max_read_request_of(configuration: &[u8]) -> Option<u32> {
     const FIRST_CAPABILITY: usize = 0x34;
     const PCI_EXPRESS: u8 = 0x10;
     const DEVICE_CONTROL: usize = 8;
-    /// More than fit: a list that bites its own tail ends.
+    /// More than fit: bounds the walk over a cyclic list.
     const MOST_CAPABILITIES: usize = 48;
     if configuration.get(STATUS)? & HAS_CAPABILITIES == 0 {
         return None;
@@ -52,9 +52,9 @@ mod tests {
         assert_eq!(max_read_request_of(&configuration), Some(512));
         configuration[0x69] = 0x59;
         assert_eq!(max_read_request_of(&configuration), Some(4096));
-        // What a user without privilege sees ends before the capability.
+        // Without privileges, the configuration space is truncated before the capability.
         assert_eq!(max_read_request_of(&configuration[..64]), None);
-        // A list that bites its own tail.
+        // A cyclic list.
         (configuration[0x60], configuration[0x61]) = (0x05, 0x60);
         assert_eq!(max_read_request_of(&configuration), None);
         assert_eq!(max_read_request_of(&[]), None);

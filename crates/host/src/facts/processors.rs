@@ -43,7 +43,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     for number in online {
         let directory = format!("{PROCESSORS}/cpu{number}");
         let topology = |name: &str| format!("{directory}/topology/{name}");
-        // A package of -1: the machine does not tell (some virtual machines, arm64 without ACPI).
+        // A package of -1: unknown (some virtual machines, arm64 without ACPI).
         let figure = |name: &str| tree.parse(&topology(name), |text| text.parse::<i64>().ok());
         let figure = |name: &str| figure(name).and_then(|figure| u32::try_from(figure).ok());
         let siblings = list(&topology("thread_siblings_list")).or_else(|| list(&topology("core_cpus_list")));
@@ -86,7 +86,7 @@ fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
     })
 }
 
-/// A list of processors; `(null)` is what `nohz_full` holds where it is not set.
+/// Returns a list of processors; an unset `nohz_full` contains `(null)`.
 fn listed(text: &str) -> Option<Vec<u32>> {
     if text == "(null)" { Some(Vec::new()) } else { parse_processor_list(text) }
 }
@@ -132,7 +132,7 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
         let idle = tick(3).saturating_add(tick(4));
         Some((number, ProcessorTime { total, idle, softirq: tick(6), steal: tick(7) }))
     };
-    // "cpu" sums up, "cpu0" and its like are processors; other lines count other things.
+    // "cpu" is the sum, "cpu0" etc. are processors; other lines have other counters.
     let is_damaged = |text: &&str| {
         text.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' ') && line(text).is_none())
     };

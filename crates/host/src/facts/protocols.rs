@@ -1,4 +1,4 @@
-//! What the protocols count: drops and retransmissions from the softirq up to the sockets.
+//! Protocol counters: drops and retransmissions from the softirq to the sockets.
 //!
 //! Sources: proc_net(5), `Documentation/networking/snmp_counter.rst`, `softnet_seq_show` (net/core/net-procfs.c).
 
@@ -39,7 +39,7 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// The first line that could not be read, and what is wrong with it.
+/// The first unreadable line, and the problem.
 type Damage = Option<(usize, String)>;
 
 fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
@@ -74,7 +74,7 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
             wrong(at, format!("not the values of the {} counters of {group}", names.len()));
         }
         for (name, word) in names.iter().zip(&words) {
-            // Some are signed (Tcp.MaxConn is -1): those are no counters.
+            // Signed values are no counters (Tcp.MaxConn is -1).
             if let Ok(value) = word.parse() {
                 counters.insert(format!("{group}.{name}"), value);
             }
@@ -88,7 +88,7 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// `numa_hint_faults 12`; only the lines that rules look at, of some 200.
+/// Reads lines like `numa_hint_faults 12`; only those that rules use, of some 200.
 fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
@@ -138,8 +138,8 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// Columns of hexadecimal figures, a line for each processor, below their names; the first column, the number of entries,
-/// is the same in each line, so sums of it mean nothing.
+/// Returns columns of hexadecimal figures, one line per processor, below their names. The first column, the
+/// number of entries, is the same in each line, so its sum has no meaning.
 fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Queueing disciplines: asked of the kernel, or in a recorded tree as `tc -s -j qdisc show` prints them.
+//! Queueing disciplines, from the kernel or, in a recorded tree, in the format of `tc -s -j qdisc show`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::tree::Tree;
 use crate::HostError;
 
-/// A line of `tc -s -j qdisc show`; what is not used here is left out.
+/// A line of `tc -s -j qdisc show`, with the used fields only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct QdiscLine {

@@ -1,4 +1,4 @@
-//! Writes what was read of a host as a tree that can be read again.
+//! Saves the files read from a host as a tree that can be read again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use super::sockets::hexadecimal_address;
 use super::tree::{ANSWERS, Tree};
 use crate::HostError;
 
-/// What a recording says of itself: `evenkeel/about.json`.
+/// Metadata of a recording: `evenkeel/about.json`.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct About {
     /// Version of the layout.
@@ -28,8 +28,7 @@ pub(super) struct About {
 /// The layout that is written, and the only one that is read.
 pub(super) const FORMAT: u32 = 1;
 
-/// Words of the kernel's command line that say something about processors, interrupts and the IOMMU; the others may hold
-/// names.
+/// Words of the kernel's command line about processors, interrupts and the IOMMU; others may contain names.
 pub(super) const COMMAND_LINE: &[&str] = &[
     "iommu",
     "isolcpus",
@@ -139,7 +138,8 @@ impl Names {
         }
     }
 
-    /// Documentation addresses (RFC 5737, RFC 3849) would be too few: private ones and unique local ones.
+    /// Maps an address to a private or unique local one; documentation addresses (RFC 5737, RFC 3849) would
+    /// be too few.
     fn address(&mut self, address: &str) -> String {
         let Ok(found) = address.parse::<std::net::IpAddr>() else { return address.to_owned() };
         if found.is_loopback() || found.is_unspecified() {
@@ -166,7 +166,7 @@ impl Names {
         }
     }
 
-    /// A process that matters by its name keeps it.
+    /// Maps a process name; keeps names that rules use.
     fn process(&mut self, name: &str) -> String {
         if name == "irqbalance" {
             return name.to_owned();

@@ -1,5 +1,5 @@
-//! Sockets: TCP asked of the kernel, or in a recorded tree from `evenkeel/sockets.json`; UDP from `/proc/net/udp`, which
-//! counts what each socket dropped.
+//! Sockets: TCP from the kernel or, in a recorded tree, from `evenkeel/sockets.json`; UDP from
+//! `/proc/net/udp`, which counts each socket's drops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,12 +16,12 @@ use crate::{Host, HostError};
 const SOURCE: &str = "netlink/sockets";
 /// The source that a rule states which needs the owners of sockets.
 const OWNERS: &str = "/proc/PID/fd";
-/// Processes that matter to interrupts, whatever sockets they have.
+/// Processes that affect interrupts, with or without sockets.
 const SERVICES: &[&str] = &["irqbalance"];
 /// Sockets that are kept: the busiest. Others only cost.
 const MOST_SOCKETS: usize = 4096;
 
-/// What is known of sockets.
+/// Facts about sockets.
 pub(super) struct Sockets {
     pub(super) sockets: Vec<SocketFacts>,
     pub(super) processes: Vec<ProcessFacts>,
@@ -71,7 +71,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         found.truncate(MOST_SOCKETS);
         let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
         tree.keep_answers("sockets.json", &tcp);
-        // Owners of UDP sockets cannot be told from `/proc/net/udp` alone.
+        // `/proc/net/udp` alone does not identify the owners of UDP sockets.
         let owners: BTreeMap<u32, u32> =
             inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
         tree.keep_answers("owners.json", &owners);
@@ -103,8 +103,8 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     Ok(Sockets { sockets: found, processes, ports })
 }
 
-/// Of the connections that this host opened the destination with the most, from one address. A connection whose local port
-/// is that of a listener was opened by the other side.
+/// Returns the destination with the most connections that this host opened, from one address. The peer opened
+/// a connection whose local port is a listener's.
 fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
     let split = |end: &str| {
         let end: SocketAddr = end.parse().ok()?;
@@ -219,8 +219,8 @@ fn udp_line(line: &str) -> Option<(u32, SocketFacts)> {
     ))
 }
 
-/// Addresses are words as the machine that wrote them keeps them in memory: here taken as little endian ones, and ports
-/// as numbers.
+/// Reads an address. The words have the byte order of the recording machine: this assumes little endian for
+/// addresses, and numbers for ports.
 pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -245,7 +245,7 @@ pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
 fn services(tree: &Tree) -> Vec<u32> {
     let mut found = Vec::new();
     for number in tree.numbers("/proc", "") {
-        // Records only the wanted processes: names of the others are private.
+        // Record only the wanted processes: other names are private.
         let path = format!("/proc/{number}/comm");
         let Some(name) = tree.read_quietly(&path) else { continue };
         if name.is_empty() || name.contains(char::is_control) {

@@ -1,5 +1,5 @@
-//! What drivers count, under common names: by the dictionary of [`crate::counters`], of other drivers by the names that many
-//! use (`Documentation/networking/statistics.rst`).
+//! Driver counters under common names: by the dictionary of [`crate::counters`], for other drivers by widely
+//! used names (`Documentation/networking/statistics.rst`).
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const PAUSE_RECEIVED: &[&str] = &["rx_pause", "rx_pause_frames", "rx_flow_contro
 /// Endings of per-queue counters of packets that found no descriptor or buffer.
 const QUEUE_DROPS: &[&str] = &["drops", "no_buffer", "nobuf"];
 
-/// What was lost at an interface.
+/// Returns the losses of an interface.
 pub(crate) fn losses(
     driver: Option<&str>,
     driver_statistics: &BTreeMap<String, u64>,
@@ -44,12 +44,12 @@ pub(crate) fn losses(
         if found.ring.or(found.nic).is_none() {
             found.nic = missed(&kernel_sum);
         }
-        // Some versions show what their rings lost as missed, too.
+        // Some versions also report ring drops as missed.
         if found.nic == found.ring {
             found.nic = found.nic.map(|_| 0);
         }
         found.transmit_stops = found.transmit_stops.or_else(|| queue_stops(driver_statistics));
-        // Drivers sum both up in the kernel's fields, with what other layers lost.
+        // Drivers add both to the kernel's fields, together with the losses of other layers.
         return LossCounters {
             wire: found.wire.max(wire),
             transmit: found.transmit.max(transmit),
@@ -62,7 +62,7 @@ pub(crate) fn losses(
     let nic = own(NIC).max(missed(&kernel_sum));
     LossCounters {
         ring,
-        // Drivers show what their rings lost as missed, too.
+        // Drivers also report ring drops as missed.
         nic: nic.map(|nic| if ring == Some(nic) { 0 } else { nic }),
         wire: wire.max(own(&["rx_crc_errors"])),
         other: kernel.get("rx_dropped").copied(),
@@ -74,7 +74,8 @@ pub(crate) fn losses(
     }
 }
 
-/// Packets that a NIC missed by the kernel's fields, of which drivers fill one or repeat it in the others.
+/// Returns the packets that a NIC missed by the kernel's fields, of which drivers set one or several to the
+/// same value.
 fn missed(kernel_sum: &impl Fn(&[&str]) -> Option<u64>) -> Option<u64> {
     ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]
         .iter()
@@ -102,7 +103,7 @@ fn queue_counter(name: &str) -> Option<(bool, usize, &str)> {
         _ => None,
     };
     if let Some(rest) = name.strip_prefix("queue_") {
-        // ena and mlx4 styles differ in nothing but what stands behind the number.
+        // The formats of ena and mlx4 differ only in the text after the number.
         let (queue, digits) = number(rest)?;
         let rest = rest.get(digits..)?.strip_prefix('_')?;
         return Some((direction(rest)?, queue, rest.get(3..)?));
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_same_loss_has_one_name() {
-        // mlx5 shows what its rings lost in rx_missed_errors as well.
+        // mlx5 also reports ring drops in rx_missed_errors.
         let mlx5 = losses(
             Some("mlx5_core"),
             &map(&[("rx_out_of_buffer", 9), ("rx_discards_phy", 4)]),

@@ -1,4 +1,4 @@
-//! Sysctls that rules look at.
+//! Sysctls that rules use.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ const NAMES: &[&str] = &[
 /// Those that hold a list of ports or a mask, and may be empty.
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap", "net/ipv4/ip_local_reserved_ports"];
 
-/// Those whose numbers may be below 0.
+/// Sysctls that may be negative.
 const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale"];
 
 /// Those that a kernel has only with a module, a feature or several memory nodes.

@@ -1,8 +1,8 @@
 //! A host as a tree of files: the running one, or one that was recorded or written by hand.
 //!
-//! The tree has the layout of `/proc` and `/sys`. What a running kernel tells over ioctl and netlink stands in a
-//! recorded tree as JSON below [`ANSWERS`]. A tree that records keeps whatever is read through it, so that what is
-//! saved is what was looked at.
+//! The tree has the layout of `/proc` and `/sys`. A recorded tree has the kernel's answers over ioctl and
+//! netlink as JSON below [`ANSWERS`]. A recording tree keeps every file that is read through it, so the
+//! recording has exactly the files used.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use evenkeel_model::text::{name_field, plain_words};
 
 use crate::{HostError, Sysfs};
 
-/// Directory of a recorded tree with what comes by ioctl and netlink.
+/// Directory of a recorded tree with the answers over ioctl and netlink.
 pub const ANSWERS: &str = "/evenkeel";
 
-/// Longest file that is read, bytes: a tree may come from anywhere.
+/// Largest file that is read, bytes: a tree is not trusted.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Files that were read.
@@ -26,7 +26,7 @@ const MOST_BYTES: u64 = 64 << 20;
 pub(super) struct Recording {
     /// Content by path.
     pub(super) files: BTreeMap<String, String>,
-    /// Last part of what a symbolic link points to, by the link's path.
+    /// Last component of a symbolic link's target, by the link's path.
     pub(super) links: BTreeMap<String, String>,
 }
 
@@ -42,18 +42,18 @@ pub struct Tree {
     unknown: RefCell<BTreeMap<String, String>>,
 }
 
-/// Why a file has no text.
+/// Reason why a file has no text.
 enum Absent {
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
     /// The file exists, and the reason why its text is unusable is noted.
     Noted,
-    /// The kernel has no value to show, such as the speed of a link that is down.
+    /// The kernel has no value, such as the speed of a link that is down.
     NoValue,
 }
 
 impl Tree {
-    /// The running machine, seen from this process's network namespace.
+    /// Returns the running machine, as seen from this process's network namespace.
     #[must_use]
     pub fn live() -> Self {
         let mut tree = Self {
@@ -63,7 +63,7 @@ impl Tree {
             recording: None,
             unknown: RefCell::default(),
         };
-        // One that cannot be told is taken as it is.
+        // If unknown, use the mounted one.
         if !Sysfs::mounted_is_own().unwrap_or(true) {
             tree.network = Sysfs::of_namespace().ok();
         }
@@ -73,7 +73,7 @@ impl Tree {
     /// A tree below a directory.
     ///
     /// # Errors
-    /// When it is no directory with a host in it.
+    /// Returns an error if it is not a directory with a host's files.
     pub fn recorded(root: impl Into<PathBuf>) -> Result<Self, HostError> {
         let root = root.into();
         for part in ["proc", "sys"] {
@@ -86,14 +86,14 @@ impl Tree {
         Ok(Self { root, live: false, network: None, recording: None, unknown: RefCell::default() })
     }
 
-    /// Keeps what is read from now on.
+    /// Starts recording.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.recording = Some(RefCell::default());
         self
     }
 
-    /// Whether it is the running machine, whose kernel can be asked.
+    /// Returns whether it is the running machine, whose kernel can be queried.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.live
@@ -112,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// A file's text without white space around it; none if it is not there or cannot be read.
+    /// Returns a file's trimmed text; none if it is missing or unreadable.
     pub fn read(&self, path: &str) -> Option<String> {
         self.text(path).ok()
     }
@@ -130,7 +130,7 @@ impl Tree {
         }
     }
 
-    /// The first bytes of a file that has no text, such as a NIC's configuration space. They are not recorded.
+    /// Returns the first bytes of a binary file, such as a NIC's configuration space. They are not recorded.
     pub(super) fn first_bytes(&self, path: &str, most: usize) -> Option<Vec<u8>> {
         let place = self.path(path);
         if !std::fs::metadata(&place).ok()?.is_file() {
@@ -194,7 +194,7 @@ impl Tree {
                 self.note(path, format!("{} is readable by root only", generalised(path)));
                 Absent::Noted
             }
-            // Drivers answer so for what they do not have; a process may end while it is read.
+            // Drivers return this for features that they lack; a process may exit while it is read.
             _ if self.live
                 && matches!(
                     error.raw_os_error(),
@@ -245,7 +245,7 @@ impl Tree {
         self.parse(path, |text| text.parse().ok())
     }
 
-    /// Names in a directory, sorted; none if it is not there.
+    /// Returns the names in a directory, sorted; none if it is missing.
     pub fn list(&self, directory: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
@@ -254,7 +254,7 @@ impl Tree {
         names
     }
 
-    /// Names in a directory that themselves are what matters: a recording keeps those that start so.
+    /// Returns the names in a directory whose names are the facts: a recording keeps those with this prefix.
     pub(super) fn list_names(&self, directory: &str, prefix: &str) -> Vec<String> {
         let mut names = self.list(directory);
         names.retain(|name| name.starts_with(prefix));
@@ -275,7 +275,7 @@ impl Tree {
         numbers
     }
 
-    /// The last part of what a symbolic link points to.
+    /// Returns the last component of a symbolic link's target.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         let name = target.file_name()?.to_str()?.to_owned();
@@ -290,10 +290,10 @@ impl Tree {
         self.path(path).exists()
     }
 
-    /// A JSON file below [`ANSWERS`]; none if it is not there.
+    /// Reads a JSON file below [`ANSWERS`]; none if it is missing.
     ///
     /// # Errors
-    /// When it is not what it should be: the message names file, line and column.
+    /// Returns an error if it has another format: the message names file, line and column.
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
         let Some(text) = self.read(&path) else { return self.answers_absent(&path) };
@@ -306,7 +306,7 @@ impl Tree {
         })
     }
 
-    /// Answers that exist and cannot be read are an error: no rule states them as a need of its own.
+    /// Existing but unreadable answers are an error: no rule lists them as a separate need.
     fn answers_absent<T>(&self, path: &str) -> Result<Option<T>, HostError> {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         match self.bytes(path) {
@@ -317,7 +317,7 @@ impl Tree {
         }
     }
 
-    /// Keeps an answer of the kernel for a recording.
+    /// Records an answer of the kernel.
     pub(super) fn keep_answers(&self, name: &str, answers: &impl serde::Serialize) {
         if let Some(recording) = &self.recording
             && let Ok(text) = serde_json::to_string_pretty(answers)
@@ -326,7 +326,7 @@ impl Tree {
         }
     }
 
-    /// What was recorded.
+    /// Returns the recording.
     pub(super) fn into_recording(self) -> Recording {
         self.recording.map(RefCell::into_inner).unwrap_or_default()
     }

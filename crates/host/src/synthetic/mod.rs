@@ -1,8 +1,8 @@
 //! Hosts that do not exist, as facts and as trees of files: to try rules on machines that are not at hand.
 //!
-//! [`HostBuilder`] makes the facts of a host that is well tuned; a test plants a fault by changing them. [`write_tree`]
-//! writes facts in the layout of `/proc` and `/sys`, so that reading the tree gives the same facts again: what rules see
-//! has gone through the same files and parsers as that of a real host.
+//! [`HostBuilder`] builds the facts of a well-tuned host; a test injects a fault by changing them.
+//! [`write_tree`] writes facts in the layout of `/proc` and `/sys`, and reading the tree gives the same
+//! facts. So rules get facts through the same files and parsers as on a real host.
 
 mod write;
 
@@ -34,7 +34,7 @@ pub struct NicOptions {
     pub bus: &'static str,
     /// The memory node that its slot belongs to.
     pub node: Option<u32>,
-    /// Speed, Mbit/s; none: it tells no speed, as virtio does.
+    /// Speed, Mbit/s; none: it reports no speed, like virtio.
     pub speed_mbps: Option<u64>,
     /// PCI Express: GT/s of a lane, and lanes.
     pub pcie: Option<(f64, u32)>,
@@ -44,7 +44,7 @@ pub struct NicOptions {
     pub ring: u32,
     /// MTU, bytes.
     pub mtu: u32,
-    /// What its interrupts are called; `{}` is the queue.
+    /// Name of its interrupts; `{}` is the queue.
     pub action: &'static str,
 }
 
@@ -140,7 +140,7 @@ impl HostBuilder {
         self
     }
 
-    /// Gives its processors a frequency driver, a governor, and states of idleness of 2 and 10 µs.
+    /// Gives its processors a frequency driver, a governor, and idle states of 2 and 10 µs.
     #[must_use]
     pub fn power(mut self, driver: &str, governor: &str) -> Self {
         for processor in &mut self.facts.processors {
@@ -161,7 +161,7 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a NIC whose interrupts are on the cores of its node, one each, with maps and qdiscs as they should be.
+    /// Adds a NIC with one interrupt on each core of its node, and with correct maps and qdiscs.
     #[must_use]
     pub fn nic(mut self, options: &NicOptions) -> Self {
         let mut seen = Vec::new();

@@ -263,7 +263,7 @@ impl Writer<'_> {
                     &processor_list(&interrupt.effective),
                 )?;
             }
-            // The NIC's own list, by which interrupts without a telling name are known.
+            // The NIC's own list, which identifies interrupts without a specific name.
             if facts
                 .interface(&interrupt.interface)
                 .is_some_and(|interface| interface.kind == InterfaceKind::Device)

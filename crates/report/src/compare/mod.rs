@@ -49,7 +49,7 @@ pub struct Comparison {
     pub question: Question,
 }
 
-/// Why there is no comparison.
+/// Reasons why there is no comparison.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// No variant has the requested metric in both records.
@@ -74,7 +74,7 @@ impl Comparison {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Whether every figure was shown to be the same within the margin; true if there is none.
+    /// Returns whether every figure was shown to be the same within the margin; true if there is none.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.question.within.is_none() || self.figures().all(|(_, metric)| metric.within == Some(true))
@@ -98,7 +98,7 @@ pub struct MetricComparison {
     /// The change from the first record to the second.
     pub change: Change,
     pub verdict: Verdict,
-    /// With a margin: true if the whole interval lies within it, false if the whole interval lies outside, else
+    /// With a margin: true if the whole interval is within it, false if the whole interval is outside, else
     /// none.
     pub within: Option<bool>,
 }
@@ -108,7 +108,7 @@ pub struct MetricComparison {
 pub enum Verdict {
     /// The interval includes "no change".
     NotShown,
-    /// The whole interval lies within the margin.
+    /// The whole interval is within the margin.
     Same,
     /// A change for the better.
     Better,
@@ -155,7 +155,7 @@ impl Verdict {
 /// Compares the second record with the first.
 ///
 /// # Errors
-/// When they have nothing in common, or not the requested metric.
+/// Returns an error if they have no common figure, or lack the requested metric.
 pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<Comparison, CompareError> {
     let common: Vec<(&VariantRecord, &VariantRecord)> =
         first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?))).collect();

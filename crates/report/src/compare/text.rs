@@ -190,7 +190,7 @@ fn of_variant(variant: &VariantComparison) -> String {
     }
 }
 
-/// The largest changes of the first variant's main figures that would have gone unnoticed.
+/// Returns the largest changes of the first variant's main figures that would have been undetected.
 fn headline_ranges(comparison: &Comparison) -> Vec<String> {
     let Some(variant) = comparison.variants.first() else { return Vec::new() };
     let mut metrics: Vec<&MetricComparison> =

@@ -44,8 +44,8 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
 /// series.
 ///
 /// # Errors
-/// If a series belongs to no repeat or has flows of different lengths, a figure is not finite (JSON cannot hold
-/// it), or the disk fails. Nothing is left behind then.
+/// Returns an error if a series belongs to no repeat or has flows of different lengths, a figure is not
+/// finite (JSON cannot represent it), or the disk fails. It then leaves no files.
 pub fn write_into(
     directory: OutputDirectory,
     record: &Record,
@@ -117,7 +117,8 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
 /// record's.
 ///
 /// # Errors
-/// If the record has no such repeat, or the file is outside the directory, missing, damaged or not a series.
+/// Returns an error if the record has no such repeat, or the file is outside the directory, missing, damaged
+/// or not a series.
 pub fn read_series(
     directory: &Path,
     record: &Record,
@@ -156,8 +157,8 @@ fn write_record(path: &Path, record: &Record) -> Result<(), StoreError> {
     fs::write(path, text).map_err(|source| StoreError::io("write", path, source))
 }
 
-/// The path of a file in a record, if it lies within the record's directory: as text, and with symbolic links
-/// resolved.
+/// Returns the path of a file in a record, if it is inside the record's directory: as text, and with symbolic
+/// links resolved.
 fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
     let outside = || StoreError::OutsideRecord { directory: directory.to_owned(), file: file.to_owned() };
     let relative = Path::new(file);

@@ -139,7 +139,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::TRANSACTIONS
         | metric::QDISC
         | metric::DISTURBANCE => (0.0, MOST),
-        // A metric of a later version: only check that it is a sane number.
+        // A metric of a later version: only check that the number is plausible.
         _ => (-MOST, MOST),
     };
     check_one(value, least, most, || key.to_owned())

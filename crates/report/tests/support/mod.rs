@@ -27,7 +27,7 @@ pub fn map<V: Clone>(pairs: &[(&str, V)]) -> BTreeMap<String, V> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-/// A variant whose repeats have these values of one metric.
+/// Returns a variant whose repeats have these values of one metric.
 pub fn variant(name: &str, metric: &str, values: &[f64]) -> VariantRecord {
     let repeat = |value: &f64| RepeatRecord { metrics: map(&[(metric, *value)]), ..RepeatRecord::default() };
     VariantRecord {

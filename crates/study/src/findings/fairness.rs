@@ -17,7 +17,7 @@ fn of_thesis(point: &Point) -> bool {
     ALL.contains(&point.setup.as_str())
 }
 
-/// A metric's mean over the cells of a setup that `keep` keeps.
+/// Returns a metric's mean over the cells of a setup that `keep` selects.
 fn over_cells(
     results: &Results,
     scenario: &str,

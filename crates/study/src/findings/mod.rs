@@ -3,8 +3,8 @@
 //! Each finding is a function of the points alone. It has the thesis' statement and a criterion in words and
 //! numbers, fixed before any measurement. **The rule**: an effect of size X in the thesis is confirmed if the
 //! 95 % confidence interval of the paired ratio lies beyond half of X. *No difference* is confirmed if the
-//! interval lies within a stated margin of 1. Everything else is not confirmed, so noise confirms nothing; the
-//! reason says whether the figures contradict the finding or leave it open.
+//! interval lies within a stated margin of 1. Everything else is not confirmed, so noise confirms no finding;
+//! the reason states whether the figures contradict the finding or leave it open.
 //!
 //! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative
 //! result, KN).

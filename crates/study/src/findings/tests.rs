@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::results::Values;
 
-/// A point whose repeats have these values of one metric; three or four values are repeated, to have enough for
-/// an interval.
+/// Returns a point whose repeats have these values of one metric; repeats three or four values, to have
+/// enough for an interval.
 fn point(scenario: &str, setup: &str, axes: &[(&str, &str)], metric: &str, values: &[f64]) -> Point {
     let repeats = if (3..5).contains(&values.len()) { 2 * values.len() } else { values.len() };
     let repeats: BTreeMap<u32, Values> = values

@@ -23,7 +23,7 @@ use std::path::Path;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_model::change::{Change, Knob, Value, shell};
-use evenkeel_model::host::{HostFacts, InterfaceKind};
+use evenkeel_model::host::{HostFacts, InterfaceKind, parse_processor_list};
 use evenkeel_placement::applied::set;
 use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled, undo};
@@ -271,7 +271,90 @@ fn judge(original: &HostFacts) -> Result<(), String> {
             return Err(format!("{name}: after those of all interfaces it has {}", lines_of(name, &again)));
         }
     }
-    Ok(())
+    move_applications(original, &facts, &names, &mut journal)
+}
+
+/// Processes and the processors that the advice about applications on a far node moves them to.
+fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let of_finding = |finding: &Finding| {
+        let (_, command) = finding.remedy.advice.as_ref()?.split_once('`')?;
+        let (command, _) = command.split_once('`')?;
+        let (before, behind) = command.split_once("taskset -a -p -c ")?;
+        let (cores, who) = behind.split_once(' ')?;
+        let listed = before.strip_prefix("for p in ").and_then(|list| list.split(';').next()).unwrap_or(who);
+        let processes = listed.split(' ').map(str::parse).collect::<Result<Vec<u32>, _>>().ok()?;
+        Some((processes, parse_processor_list(cores)?))
+    };
+    // Where a process ran last is a hint: it may run elsewhere the next time.
+    let is_kept = |finding: &&Finding| finding.rule == "app-remote-node" && finding.severity > Severity::Low;
+    let far = findings.iter().filter(is_kept);
+    far.map(|finding| of_finding(finding).unwrap_or_else(|| panic!("no taskset: {finding:?}"))).collect()
+}
+
+/// Processors that a NIC's interrupts go to.
+fn targets(facts: &HostFacts, name: &str) -> BTreeSet<u32> {
+    facts.interrupts_of(name).flat_map(|interrupt| interrupt.target().iter().copied()).collect()
+}
+
+/// Moves applications as the advice says, on top of the plan: then these are on the NIC's node. Interrupts that the plan
+/// moved are not in their way; others have to make room once, on the same package.
+fn move_applications(
+    original: &HostFacts,
+    planned: &HostFacts,
+    names: &[String],
+    journal: &mut Journal,
+) -> Result<(), String> {
+    let mut facts = as_if_new(planned);
+    let before = check(&facts);
+    let moves = moves(&before);
+    if moves.is_empty() {
+        return Ok(());
+    }
+    for (processes, cores) in &moves {
+        for process in facts.processes.iter_mut().filter(|process| processes.contains(&process.number)) {
+            process.allowed.clone_from(cores);
+            process.processor = cores.first().copied();
+        }
+    }
+    let was = subjects(&before);
+    let is_new = |finding: &Finding, rules: &[&str]| {
+        let before = was.get(&(finding.rule, finding.subject.as_str()));
+        rules.contains(&finding.rule) && before.is_none_or(|before| *before < finding.severity)
+    };
+    let words = |finding: &Finding| {
+        format!("{} of {} after {moves:?}: {}", finding.rule, finding.subject, finding.evidence)
+    };
+    let is_placed = |finding: &Finding| {
+        let nic = finding.remedy.interface.as_deref().unwrap_or_default();
+        let numbers = |facts: &HostFacts| -> Vec<u32> {
+            facts.interrupts_of(nic).map(|interrupt| interrupt.number).collect()
+        };
+        // A node of one core has none to spare.
+        let home = planned.interface(nic).and_then(|nic| nic.node);
+        let local =
+            planned.processors.iter().filter(|processor| home == Some(processor.node) && !processor.isolated);
+        let cores: BTreeSet<u32> = local.map(|processor| processor.core).collect();
+        // Where queues came or went the driver has spread the interrupts, not the plan.
+        cores.len() > 1
+            && numbers(original) == numbers(planned)
+            && targets(original, nic) != targets(planned, nic)
+    };
+    let after = check(&facts);
+    if let Some(finding) =
+        after.iter().find(|finding| is_new(finding, &["irq-on-application"]) && is_placed(finding))
+    {
+        return Err(words(finding));
+    }
+    for name in names {
+        let (_, steps) = ready(&facts, name, journal);
+        apply(&mut facts, name, journal, steps)?;
+    }
+    let facts = as_if_new(&facts);
+    let places = ["irq-on-application", "irq-remote-node", "app-remote-node"];
+    match check(&facts).iter().find(|finding| is_new(finding, &places)) {
+        Some(finding) => Err(words(finding)),
+        None => Ok(()),
+    }
 }
 
 #[test]

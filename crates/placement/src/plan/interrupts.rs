@@ -84,6 +84,31 @@ fn pinned(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     view.with_siblings(&pinned)
 }
 
+/// Processors of a NIC's node that its interrupts leave to applications that belong there and are kept to another package:
+/// half of the cores, those without interrupts first. None where no application has to move.
+#[must_use]
+pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
+    let is_far = |number: &u32| view.is_other_package(nic, *number);
+    let mut kept = view.connections(nic).into_iter().filter_map(|socket| view.pinned(socket.process?));
+    if !kept.any(|allowed| allowed.iter().all(is_far)) {
+        return BTreeSet::new();
+    }
+    let targets: BTreeSet<u32> = view
+        .receive_interrupts(nic)
+        .into_iter()
+        .flat_map(|interrupt| interrupt.target().iter().copied())
+        .collect();
+    let serving = view.with_siblings(&targets.iter().copied().collect::<Vec<_>>());
+    let pinned = pinned(view, nic);
+    let cores: Vec<u32> =
+        view.local_cores(nic).into_iter().filter(|number| !pinned.contains(number)).collect();
+    let (idle, busy): (Vec<u32>, Vec<u32>) = cores.iter().partition(|number| !serving.contains(number));
+    // The interrupts keep the other half: where they are, or the first cores for those that come.
+    let chosen: Vec<u32> = busy.into_iter().chain(idle).rev().take(cores.len() / 2).collect();
+    let is_open = |number: &u32| view.facts.processor(*number).is_some_and(|processor| !processor.isolated);
+    view.with_siblings(&chosen).into_iter().filter(is_open).collect()
+}
+
 /// [`Places`] with their ranks, and how many queues have a core of their own.
 fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     let pinned = pinned(view, nic);
@@ -115,9 +140,12 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
     let queues = places.len().max(view.queue_places(nic).len());
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
+    // Applications that will come get cores of their own, and the interrupts stay beside them.
+    let left = cores_for_applications(view, nic);
+    keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| left.contains(number)));
     // The NIC's own node, where it has a core for each queue.
     let own = places.iter().filter(|place| place.rank.0 == Distance::OwnNode).count();
-    if own >= nic.receive_queue_count() as usize {
+    if own >= nic.receive_queue_count() as usize || !left.is_empty() {
         keep_if_any(&mut places, &|place| place.rank.0 == Distance::OwnNode);
     }
     places.sort_by_key(|place| place.rank);

@@ -17,7 +17,9 @@ mod search;
 use std::collections::BTreeSet;
 
 pub use facts::{interrupt_processors, problem};
-pub use interrupts::{Distance, Places, channel_changes, distance, interrupt_changes, interrupt_places};
+pub use interrupts::{
+    Distance, Places, channel_changes, cores_for_applications, distance, interrupt_changes, interrupt_places,
+};
 pub use maps::map_changes;
 pub use search::place;
 

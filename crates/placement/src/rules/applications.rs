@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::host::{Interface, processor_list};
+use evenkeel_model::host::{Interface, ProcessFacts, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::plan::interrupt_places;
+use crate::plan::{cores_for_applications, interrupt_places};
 use crate::view::gigabits;
 use crate::{Basis, View};
 
@@ -36,7 +36,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-on-application",
         looks_at: "whether processes that are kept to some processors are kept to those that serve the NIC's interrupts, or to their twins",
         fires_when: "when at least half of a process's cores serve interrupts, from 10 Gbit/s on, and the package has cores for these to which no \
-                     application is kept; without such cores when four cores and more do both and are half of the process's; low where these are not \
+                     application is kept; without such cores when four cores and more do both and are half of the process's, and less than a \
+                     quarter of these serves no interrupt; low where these are not \
                      busy with it (30 % in softirqs) and nothing is lost, else medium, high from 40 Gbit/s on where the node has other cores",
         why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
@@ -72,6 +73,62 @@ fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     found
 }
 
+/// Processes of one name that are kept to the same processors: what is wrong with one is wrong with all.
+struct Group<'a> {
+    processes: Vec<&'a ProcessFacts>,
+    /// Processors that they are kept to; none of a process that may run anywhere.
+    allowed: Option<Vec<u32>>,
+    bytes: u64,
+}
+
+impl Group<'_> {
+    fn name(&self) -> &str {
+        self.processes.first().map_or("", |process| &process.name)
+    }
+
+    /// `ceph-osd (processes 5100 and 5101)`, and the verb that goes with it.
+    fn words(&self) -> (String, &'static str) {
+        let numbers: Vec<String> = self.processes.iter().map(|process| process.number.to_string()).collect();
+        match numbers.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                (format!("{} (processes {} and {last})", self.name(), others.join(", ")), "are")
+            }
+            _ => (format!("{} (process {})", self.name(), numbers.join(", ")), "is"),
+        }
+    }
+
+    /// The command that moves them now.
+    fn taskset(&self, cores: &str) -> String {
+        match self.processes.as_slice() {
+            [one] => format!("`taskset -a -p -c {cores} {}`", one.number),
+            all => {
+                let numbers: Vec<String> = all.iter().map(|process| process.number.to_string()).collect();
+                format!("`for p in {}; do taskset -a -p -c {cores} $p; done`", numbers.join(" "))
+            }
+        }
+    }
+}
+
+/// The processes with much traffic through a NIC, in groups.
+fn busy_groups<'a>(view: &View<'a>, nic: &Interface) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for (number, bytes) in busy_processes(view, nic) {
+        let Some(process) = view.facts.process(number) else { continue };
+        let allowed = view.pinned(number);
+        let is_same = |group: &&mut Group<'_>| {
+            allowed.is_some() && group.name() == process.name && group.allowed == allowed
+        };
+        match groups.iter_mut().find(is_same) {
+            Some(group) => {
+                group.processes.push(process);
+                group.bytes = group.bytes.saturating_add(bytes);
+            }
+            None => groups.push(Group { processes: vec![process], allowed, bytes }),
+        }
+    }
+    groups
+}
+
 /// From here on a process's traffic says something about its place, bytes.
 const MUCH: u64 = 100_000_000;
 
@@ -89,39 +146,46 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
         let (Some(node), Some(speed)) = (nic.node, nic.speed_bps.filter(|speed| *speed >= FAST)) else {
             continue;
         };
-        for (number, bytes) in busy_processes(view, nic) {
-            let Some(process) = view.facts.process(number) else { continue };
+        for group in busy_groups(view, nic) {
             let is_remote = |processor: &u32| view.is_other_package(nic, *processor);
-            let pinned = view.pinned(number);
-            let (severity, place) = match (&pinned, process.processor) {
+            let (who, verb) = group.words();
+            let whose = if group.processes.len() == 1 { "its" } else { "their" };
+            let last = group.processes.first().and_then(|process| process.processor);
+            let (severity, place) = match (&group.allowed, last) {
                 (Some(allowed), _) if allowed.iter().all(is_remote) => {
                     let grave = speed > INTERCONNECT_BPS;
                     (
                         if grave { High } else { Medium },
-                        format!("is kept to processors {}", processor_list(allowed)),
+                        format!("{verb} kept to processors {}", processor_list(allowed)),
                     )
                 }
                 (Some(allowed), _) if !allowed.iter().any(is_remote) => continue,
-                (_, Some(last)) if is_remote(&last) && bytes >= MUCH => {
+                (_, Some(last)) if is_remote(&last) && group.bytes >= MUCH => {
                     (Low, format!("ran on processor {last} last"))
                 }
                 _ => continue,
             };
-            let text = format!(
-                "{} (process {number}) {place}, and its connections go through {} on node {node}",
-                process.name, nic.name
-            );
+            let text =
+                format!("{who} {place}, and {whose} connections go through {} on node {node}", nic.name);
             let effect = format!(
                 "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
                 gigabits(speed as f64)
             );
-            let cores = processor_list(&free_cores(view, nic));
-            let advice = format!(
-                "keep it on the NIC's node: `taskset -a -p -c {cores} {number}` now, `numactl --cpunodebind={node} --membind={node}` \
-                 at its start, or CPUAffinity= and NUMAPolicy= in its unit"
+            // The interrupts and the applications share the node: the planner leaves these cores to them.
+            let reserved: Vec<u32> = cores_for_applications(view, nic).into_iter().collect();
+            let cores = if reserved.is_empty() { free_cores(view, nic) } else { reserved };
+            let list = processor_list(&cores);
+            let mut advice = format!(
+                "keep it on the NIC's node, on cores without its interrupts: {} now, `numactl --physcpubind={list} --membind={node}` at its \
+                 start, or CPUAffinity= and NUMAPolicy= in its unit",
+                group.taskset(&list)
             );
+            if view.interrupt_targets(nic).iter().any(|target| cores.contains(target)) {
+                advice +=
+                    &format!("; then `evenkeel tune {}` moves its interrupts off these cores", nic.name);
+            }
             found.push(
-                Found::on_basis(load_of(view, nic, bytes), severity, &process.name, text, effect)
+                Found::on_basis(load_of(view, nic, group.bytes), severity, group.name(), text, effect)
                     .on(&nic.name)
                     .advice(advice),
             );
@@ -142,6 +206,8 @@ fn free_cores(view: &View<'_>, nic: &Interface) -> Vec<u32> {
 fn on_interrupts(view: &View<'_>) -> Vec<Found> {
     /// From so many shared cores on half of them are enough for interrupts.
     const CROWDED: usize = 4;
+    /// With such a part of its cores for itself the scheduler keeps an application apart from the interrupts.
+    const ENOUGH_PART: usize = 4;
     const GRAVE_BPS: u64 = 40_000_000_000;
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -152,17 +218,19 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let places = interrupt_places(view, nic);
-        for (number, bytes) in busy_processes(view, nic) {
-            let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else {
-                continue;
-            };
+        for group in busy_groups(view, nic) {
+            let Some(allowed) = group.allowed.clone() else { continue };
             let (same, twins): (Vec<u32>, Vec<u32>) =
                 allowed.iter().filter(|core| busy_cores.contains(core)).partition(|core| busy.contains(core));
             let shared = same.len() + twins.len();
             // Cores that no application is kept to.
             let is_free = places.clear && places.near;
             // Interrupts on all cores of the node: they have to be fewer first.
-            let crowded = !is_free && same.len() >= CROWDED && same.len() * 2 >= allowed.len();
+            let own: Vec<u32> = allowed.iter().copied().filter(|core| !busy_cores.contains(core)).collect();
+            let crowded = !is_free
+                && same.len() >= CROWDED
+                && same.len() * 2 >= allowed.len()
+                && own.len() * ENOUGH_PART < allowed.len();
             if shared * 2 < allowed.len() || shared == 0 || !is_free && !crowded {
                 continue;
             }
@@ -182,11 +250,8 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                     processor_list(&twins)
                 ),
             };
-            let text = format!(
-                "{} (process {number}) is kept to processors {}, {place}",
-                process.name,
-                processor_list(&allowed)
-            );
+            let (who, verb) = group.words();
+            let text = format!("{who} {verb} kept to processors {}, {place}", processor_list(&allowed));
             let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
             let severity = match (view.is_busy(nic), speed >= GRAVE_BPS && !crowded) {
                 (true, true) => High,
@@ -194,22 +259,24 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                 // A worker beside its own queue is a common placement; it costs where the processor has no time left.
                 (false, _) => Low,
             };
-            let entry = Found::on_basis(load_of(view, nic, bytes), severity, &process.name, text, effect);
+            let entry =
+                Found::on_basis(load_of(view, nic, group.bytes), severity, group.name(), text, effect);
             if crowded {
                 let half = same.len() / 2;
-                let free: Vec<u32> = same.iter().copied().skip(half).collect();
+                let mut free: Vec<u32> = same.iter().copied().skip(half).chain(own).collect();
+                free.sort_unstable();
                 found.push(entry.on(&nic.name).advice(format!(
-                    "`ethtool -L {} combined {half}`, then interrupts on {} and the application on {}: `taskset -a -p -c {} {number}`",
+                    "`ethtool -L {} combined {half}`, then interrupts on {} and the application on {}: {}",
                     nic.name,
                     processor_list(&same.iter().copied().take(half).collect::<Vec<_>>()),
                     processor_list(&free),
-                    processor_list(&free)
+                    group.taskset(&processor_list(&free))
                 )));
                 continue;
             }
             found.push(super::interrupts::with_placement(view, nic, entry).advice(format!(
-                "or move the application to cores without interrupts: `taskset -a -p -c {} {number}`",
-                processor_list(&free_cores(view, nic))
+                "or move the application to cores without interrupts: {}",
+                group.taskset(&processor_list(&free_cores(view, nic)))
             )));
         }
     }

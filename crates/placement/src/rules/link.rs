@@ -1,5 +1,8 @@
 //! The link: its speed, its errors, its MTU.
 
+use std::collections::BTreeSet;
+
+use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind};
 
 use super::{Found, Rule, needs};
@@ -51,8 +54,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-sent",
         looks_at: "pause frames that this NIC sent, of the link and of priorities (priority flow control)",
-        fires_when: "from 1,000 and one in 100,000 received packets on; high from one in ten on, or when the NIC itself saw a storm \
-                     (tx_pause_storm_warning_events of mlx5)",
+        fires_when: "from 1,000 and one in 100,000 received packets on; high where pauses took 10 % of the uptime, without a count of their time \
+                     from one frame for ten packets on, or when the NIC itself saw a storm (tx_pause_storm_warning_events of mlx5)",
         why: "The NIC's buffer was full and it stopped the switch, which holds up other hosts as well: the same cause as drops in the \
               ring, shown elsewhere.",
         fix: "what keeps the ring from being emptied: its size, interrupts, queues",
@@ -64,7 +67,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-received",
         looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
-        fires_when: "from 1,000 and one in 100,000 sent packets on; medium from one in a hundred on, high from one in ten on: a storm",
+        fires_when: "from 1,000 and one in 100,000 sent packets on; medium where pauses took 1 % of the uptime, high from 10 % on. Where the NIC \
+                     does not count their time: medium from one frame for a hundred packets on, high from one for ten on, a storm",
         why: "The switch or the peer stopped this host: its queues wait for somebody else's receiver.",
         fix: "the switch's or the peer's end; no setting of this host",
         source: "IEEE 802.3, annex 31B",
@@ -74,7 +78,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-standard",
         looks_at: "the MTU of links that are faster than what one processor receives in packets of 1,500 bytes",
-        fires_when: "above 25 Gbit/s, with an MTU of 1,500 or less",
+        fires_when: "above 25 Gbit/s, with an MTU of 1,500 or less, where TCP has a twentieth of the packets and more",
         why: "Work is by the packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes and 43 with 9,000. Not every path \
               carries jumbo frames; towards the Internet 1,500 is right.",
         fix: "9,000 bytes on every host and switch of the same network, with MTU probing for what lies beyond",
@@ -92,6 +96,19 @@ pub(super) const RULES: &[Rule] = &[
         source: "RFC 4821, section 1; Documentation/networking/bridge.rst; __is_skb_forwardable, include/linux/netdevice.h",
         needs: &[needs::MTU, needs::STATISTICS],
         check: mtu_mismatch,
+    },
+    Rule {
+        name: "mtu-tunnel",
+        looks_at: "the MTU of tunnels (VXLAN, Geneve, GRE, IP in IP, WireGuard) against that of the NIC below less the tunnel's headers, and \
+                   datagrams that this host cut into fragments or could not send whole (Ip.FragCreates, FragFails)",
+        fires_when: "low, when a full packet of the tunnel does not fit below; medium from 100 fragments made or datagrams not sent on, where these \
+                     are one in a thousand sent packets",
+        why: "The outer packet is cut into fragments, or dropped where that is forbidden. Two packets for one, no GRO and one queue for all \
+              fragments of a pair of hosts at the receiver; a lost one takes the whole with it.",
+        fix: "the MTU of the NIC less the headers: 50 bytes for VXLAN and Geneve, 20 more over IPv6; or a larger MTU below",
+        source: "RFC 7348, section 4.3; vxlan_headroom, include/net/vxlan.h; RFC 8900; Documentation/networking/snmp_counter.rst",
+        needs: &[needs::MTU, needs::SNMP, needs::DRIVER],
+        check: tunnel_mtu,
     },
 ];
 
@@ -115,7 +132,8 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(supported)) = (nic.speed_bps, nic.supported_bps) else { continue };
-        if speed.saturating_mul(10) <= supported {
+        // In half duplex the ends did not agree on a mode at all: link-half-duplex says so.
+        if speed.saturating_mul(10) <= supported && nic.duplex.as_deref() != Some("half") {
             let text = format!(
                 "the link runs at {}, the NIC supports {}",
                 gigabits(speed as f64),
@@ -152,20 +170,41 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
     found
 }
 
+/// Counters of the wire by kind: checksums of frames, blocks that forward error correction could not repair.
+fn named_errors(nic: &Interface) -> Vec<(&str, u64)> {
+    const KINDS: [&str; 3] = ["crc_err", "fcs_err", "fec_uncorrectable"];
+    let is_named = |name: &str| KINDS.iter().any(|kind| name.contains(kind)) && !name.starts_with("tx");
+    let named = nic.driver_statistics.iter().filter(|(name, errors)| is_named(name) && **errors > 0);
+    let mut named: Vec<(&str, u64)> = named.map(|(name, errors)| (name.as_str(), *errors)).collect();
+    named.sort_by_key(|(name, errors)| (std::cmp::Reverse(*errors), *name));
+    named.truncate(3);
+    named
+}
+
 fn wire_errors(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 100;
     const RATIO: f64 = 1e-7;
     const GRAVE_RATIO: f64 = 1e-5;
     let mut found = Vec::new();
     for nic in view.nics() {
-        let errors = nic.losses.wire.unwrap_or(0);
+        let named = named_errors(nic);
+        let largest = named.iter().map(|(_, errors)| *errors).max().unwrap_or(0);
+        let total = nic.losses.wire.unwrap_or(0);
+        // A total of some drivers includes packets that the NIC missed, which rx-ring-drops counts.
+        let missed = nic.losses.nic.unwrap_or(0);
+        let errors = if missed > 0 && total == largest.saturating_add(missed) { largest } else { total };
         let packets = nic.received_packets();
         let all = packets.saturating_add(errors);
         let ratio = errors as f64 / all.max(1) as f64;
         if errors < FEWEST || ratio < RATIO {
             continue;
         }
-        let text = format!("{} of {} packets arrived damaged", count(errors), count(all));
+        let mut text = format!("{} of {} packets arrived damaged", count(errors), count(all));
+        let names: Vec<String> =
+            named.iter().map(|(name, errors)| format!("{name} {}", count(*errors))).collect();
+        if !names.is_empty() {
+            text += &format!(" ({})", names.join(", "));
+        }
         let cost = view.cost_of_loss(nic, ratio).unwrap_or_else(|| "it sends less".to_owned());
         let effect = format!("TCP takes them for congestion: {cost}");
         let severity = if ratio >= GRAVE_RATIO { High } else { Medium };
@@ -177,27 +216,102 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Pause frames of the link and of its priorities, where they are many, and how grave that is: high is a storm of one for ten
-/// packets. A frame stops its side for up to 65,535 times 512 bits (annex 31B).
-fn many_pauses(link: Option<u64>, priorities: Option<u64>, packets: u64) -> Option<(String, Severity)> {
+/// Pauses of one direction.
+struct Pauses {
+    words: String,
+    severity: Severity,
+}
+
+/// The number of the priority in a counter's name: `rx_prio3_pause`, `rx_priority_3_xoff`, `mac_rx_pfc_pri3_pkt_num`.
+fn priority_of(name: &str) -> Option<u8> {
+    let behind = name.split_once("pri")?.1;
+    let digits =
+        behind.trim_start_matches(|character: char| character.is_ascii_alphabetic() || character == '_');
+    let end = digits.find(|character: char| !character.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+/// `priorities 3, 5`: those whose pauses are counted in a direction, `rx` or `tx`.
+fn paused_priorities(nic: &Interface, direction: &str) -> Option<String> {
+    const KINDS: [&str; 4] = ["pause", "xoff", "pfc", "pxoff"];
+    let of_direction = |name: &str| name.split(['_', '.']).any(|word| word == direction);
+    let counts = nic.driver_statistics.iter().filter(|(name, value)| {
+        **value > 0 && of_direction(name) && KINDS.iter().any(|kind| name.contains(kind))
+    });
+    let priorities: BTreeSet<u8> = counts.filter_map(|(name, _)| priority_of(name)).collect();
+    let words: Vec<String> = priorities.iter().map(u8::to_string).collect();
+    match words.len() {
+        0 => None,
+        1 => Some(format!("priority {}", words[0])),
+        _ => Some(format!("priorities {}", words.join(", "))),
+    }
+}
+
+/// Time of the longest pauses of a direction, `rx` or `tx`, s: mlx5 counts it in µs for the link and for each priority
+/// (Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst).
+fn paused_s(nic: &Interface, direction: &str) -> Option<f64> {
+    let is_time = |name: &str| {
+        name.strip_prefix(direction)
+            .is_some_and(|rest| rest.starts_with('_') && rest.ends_with("_pause_duration"))
+    };
+    let times = nic.driver_statistics.iter().filter(|(name, _)| is_time(name)).map(|(_, us)| *us);
+    times.max().filter(|us| *us > 0).map(|us| us as f64 / 1e6)
+}
+
+/// Pause frames of the link and of its priorities, where they are many, and how grave that is. The time of the pauses
+/// decides where the NIC counts it. Of frames one for ten packets is a storm: a frame stops its side for up to 65,535 times
+/// 512 bits (annex 31B).
+fn many_pauses(
+    view: &View<'_>,
+    nic: &Interface,
+    direction: &str,
+    (link, priorities): (Option<u64>, Option<u64>),
+    packets: u64,
+) -> Option<Pauses> {
+    const SHARE: f64 = 0.01;
+    const GRAVE_SHARE: f64 = 0.1;
     // mlx5 counts frames of priorities among those of the link, too.
     let link = link.filter(|frames| Some(*frames) != priorities);
     let all = link.unwrap_or(0).saturating_add(priorities.unwrap_or(0));
-    if all < 1000 || all.saturating_mul(100_000) < packets {
+    let time = paused_s(nic, direction).zip(view.uptime_s()).map(|(paused, up)| (paused, paused / up));
+    let long = time.is_some_and(|(_, share)| share >= SHARE);
+    if all < 1000 || all.saturating_mul(100_000) < packets && !long {
         return None;
     }
     let of = |frames: Option<u64>, kind: &str| {
         frames.filter(|frames| *frames > 0).map(|frames| format!("{} {kind}", count(frames)))
     };
-    let kinds = [of(link, "pause frames"), of(priorities, "pause frames of priorities")];
-    let words: Vec<String> = kinds.into_iter().flatten().collect();
-    let one_in = |limit: u64| all.saturating_mul(limit) >= packets;
-    let severity = match (one_in(10), one_in(100)) {
-        (true, _) => High,
-        (_, true) => Medium,
-        _ => Low,
+    let of_priorities = match paused_priorities(nic, direction) {
+        Some(which) => format!("pause frames of {which}"),
+        None => "pause frames of priorities".to_owned(),
     };
-    Some((words.join(" and "), severity))
+    let kinds = [of(link, "pause frames"), of(priorities, &of_priorities)];
+    let mut words = kinds.into_iter().flatten().collect::<Vec<_>>().join(" and ");
+    if let Some((paused, share)) = time {
+        words += &format!(
+            ", which paused it for {} s ({} of the uptime),",
+            count(paused.round() as u64),
+            per_cent(share)
+        );
+    }
+    let one_in = |limit: u64| all.saturating_mul(limit) >= packets;
+    let severity = match time {
+        Some((_, share)) if share >= GRAVE_SHARE => High,
+        Some(_) if long => Medium,
+        Some(_) => Low,
+        None if one_in(10) => High,
+        None if one_in(100) => Medium,
+        None => Low,
+    };
+    Some(Pauses { words, severity })
+}
+
+/// A receive ring that bridges longer pauses of its processor; none where it is as long, or another rule lengthens it.
+fn longer_ring(view: &View<'_>, nic: &Interface) -> Option<u32> {
+    const ENTRIES: u32 = 8192;
+    let rings = nic.rings?;
+    let wanted = rings.rx_max.min(ENTRIES);
+    (rings.rx > 0 && rings.rx < wanted && !super::nic::lengthens_ring(view, nic)).then_some(wanted)
 }
 
 fn pause_sent(view: &View<'_>) -> Vec<Found> {
@@ -206,21 +320,24 @@ fn pause_sent(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let packets = nic.received_packets();
-        let losses = &nic.losses;
-        if let Some((frames, severity)) = many_pauses(losses.pause_sent, losses.priority_pause_sent, packets)
-        {
-            let mut text = format!("it sent {frames} while it received {} packets", count(packets));
-            let effect = "its buffer was full: the switch waits, and other hosts with it";
-            let stalls = nic.driver_statistics.get(STORMS).copied().unwrap_or(0);
-            let severity = if stalls > 0 { High } else { severity.max(Medium) };
-            if stalls > 0 {
-                text += &format!("; {} times for so long that the NIC saw a storm ({STORMS})", count(stalls));
-            }
-            found.push(Found::measured(severity, &nic.name, text, effect).advice(
-                "see the findings about its slot, ring, interrupts and queues: the NIC is emptied too slowly; until that is fixed no pause \
-                 on a shared fabric, or a watchdog of the switch",
-            ));
+        let frames = (nic.losses.pause_sent, nic.losses.priority_pause_sent);
+        let Some(pauses) = many_pauses(view, nic, "tx", frames, packets) else { continue };
+        let mut text = format!("it sent {} while it received {} packets", pauses.words, count(packets));
+        let effect = "its buffer was full: the switch waits, and other hosts with it";
+        let stalls = nic.driver_statistics.get(STORMS).copied().unwrap_or(0);
+        let severity = if stalls > 0 { High } else { pauses.severity.max(Medium) };
+        if stalls > 0 {
+            text += &format!("; {} times for so long that the NIC saw a storm ({STORMS})", count(stalls));
         }
+        let mut entry = Found::measured(severity, &nic.name, text, effect).on(&nic.name);
+        if let (Some(wanted), Some(rings)) = (longer_ring(view, nic), nic.rings) {
+            entry.evidence += &format!("; the receive ring has {} of {} entries", rings.rx, rings.rx_max);
+            entry = entry.change(Knob::Ring(Ring::Rx), Value::Number(wanted));
+        }
+        found.push(entry.advice(
+            "the NIC is emptied too slowly: more queues, interrupts on its own node, a slot that carries the line rate; until that is fixed no \
+             pause on a shared fabric (`ethtool -A`), or a watchdog of the switch",
+        ));
     }
     found
 }
@@ -229,19 +346,19 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let packets = nic.sent_packets();
-        let losses = &nic.losses;
-        if let Some((frames, severity)) =
-            many_pauses(losses.pause_received, losses.priority_pause_received, packets)
-        {
-            let text = format!("it received {frames} while it sent {} packets", count(packets));
-            let effect = "the other side stops this host";
-            found.push(
-                Found::measured(severity, &nic.name, text, effect).advice(
-                    "find the port of the switch that sends them, and the receiver behind it that cannot keep up; a watchdog of \
-                     the switch ends storms of priority pauses",
-                ),
-            );
-        }
+        let frames = (nic.losses.pause_received, nic.losses.priority_pause_received);
+        let Some(pauses) = many_pauses(view, nic, "rx", frames, packets) else { continue };
+        let text = format!("it received {} while it sent {} packets", pauses.words, count(packets));
+        let advice = if nic.losses.priority_pause_received.is_some_and(|frames| frames > 0) {
+            "find the port of the switch that sends them, and the receiver behind it that cannot keep up; ECN with DCQCN slows senders before \
+             the switch pauses them, and a watchdog of the switch ends storms of priority pauses"
+        } else {
+            "find the port of the switch that sends them, and the receiver or the slower port behind it"
+        };
+        found.push(
+            Found::measured(pauses.severity, &nic.name, text, "the other side stops this host")
+                .advice(advice),
+        );
     }
     found
 }
@@ -251,7 +368,7 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(mtu)) = (nic.speed_bps, nic.mtu) else { continue };
-        if speed <= ABOVE_BPS || mtu > 1500 {
+        if speed <= ABOVE_BPS || mtu > 1500 || !view.carries_tcp() {
             continue;
         }
         let packets = speed as f64 / 8.0 / 1538.0;
@@ -264,7 +381,8 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes, 43 with 9,000";
         let advice = format!(
-            "if every host and switch of this network can do it: `ip link set dev {} mtu 9000`; otherwise leave it",
+            "if every host and switch of this network can do it: `ip link set dev {} mtu 9000`, with net.ipv4.tcp_mtu_probing=1 for paths \
+             beyond it; otherwise leave it",
             nic.name
         );
         found.push(Found::setting(Low, &nic.name, text, effect).advice(advice));
@@ -309,6 +427,73 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
         };
         let effect = "large packets are lost or fragmented where small ones pass";
         found.push(Found::setting(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));
+    }
+    found
+}
+
+/// Bytes that a tunnel puts around its packets, over IPv4, by its kind (`ethtool -i`).
+fn tunnel_headers(kind: &str) -> Option<u32> {
+    Some(match kind {
+        // Outer IP, UDP, the tunnel's own header, inner Ethernet.
+        "vxlan" | "geneve" => 50,
+        "gretap" | "erspan" => 38,
+        "gre" => 24,
+        "ipip" | "sit" => 20,
+        "wireguard" => 60,
+        _ => return None,
+    })
+}
+
+fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
+    const OVER_IPV6: u32 = 20;
+    const FEWEST: u64 = 100;
+    const ONE_IN: u64 = 1000;
+    let counter = |name: &str| view.facts.counter(name);
+    let (made, failed) = (counter("Ip.FragCreates"), counter("Ip.FragFails"));
+    let sent = counter("Ip.OutRequests").saturating_add(counter("Ip.ForwDatagrams"));
+    let affected = made.saturating_add(failed);
+    let shows = affected >= FEWEST && affected.saturating_mul(ONE_IN) >= sent;
+    let carriers: Vec<&Interface> = view.nics().filter(|nic| nic.mtu.is_some()).collect();
+    let mut found = Vec::new();
+    for tunnel in view.facts.interfaces.iter().filter(|interface| interface.up) {
+        let Some(headers) = tunnel.driver.as_deref().and_then(tunnel_headers) else { continue };
+        // A tunnel names the interface below it only if it is bound to one; else routes decide, and the largest MTU is the
+        // one that harms least.
+        let bound = tunnel.lower.iter().filter_map(|name| view.facts.interface(name)).next();
+        let below = bound.or_else(|| carriers.iter().copied().max_by_key(|nic| nic.mtu));
+        let (Some(below), Some(mtu)) = (below, tunnel.mtu) else { continue };
+        let Some(wanted) = below.mtu.map(|below| below.saturating_sub(headers)) else { continue };
+        if mtu <= wanted {
+            continue;
+        }
+        let kind = tunnel.driver.as_deref().unwrap_or_default();
+        let mut text = format!(
+            "its MTU is {mtu}, and {} below it has {}: {kind} adds {headers} bytes, {} over IPv6",
+            below.name,
+            wanted + headers,
+            headers + OVER_IPV6
+        );
+        let effect = "full packets are cut into two fragments, or dropped where that is forbidden";
+        let entry = if shows {
+            text += &format!(
+                "; this host made {} fragments of {} datagrams and could not send {} for their size, of {} sent",
+                count(made),
+                count(counter("Ip.FragOKs")),
+                count(failed),
+                count(sent)
+            );
+            Found::measured(Medium, &tunnel.name, text, effect)
+        } else {
+            Found::setting(Low, &tunnel.name, text, effect)
+        };
+        found.push(entry.advice(format!(
+            "`ip link set dev {} mtu {wanted}` ({} over IPv6), and the same in the configuration of what makes the tunnel; or {} bytes and more \
+             on {}, where the network below carries that",
+            tunnel.name,
+            wanted.saturating_sub(OVER_IPV6),
+            mtu + headers,
+            below.name
+        )));
     }
     found
 }

@@ -84,7 +84,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "coalescing-off",
         looks_at: "whether the NIC interrupts for each packet",
-        fires_when: "low, from 10 Gbit/s on; medium when it shows in the counts (one interrupt for two packets or fewer)",
+        fires_when: "low, from 10 Gbit/s on, and on slower NICs from 5,000 interrupts per second on with one interrupt for two packets or \
+                     fewer; medium from 10 Gbit/s on with so many",
         why: "At line rate that is hundreds of thousands of interrupts a second, each with a switch of context. On a host whose only \
               aim is latency this is wanted.",
         fix: "a wait of microseconds that the ring bridges easily",
@@ -137,10 +138,26 @@ fn pcie_narrow(view: &View<'_>) -> Vec<Found> {
             gigabits(speed as f64)
         );
         let effect = format!("at most {} of the line rate", per_cent(link.current_bps() / speed as f64));
-        let advice = if link.best_bps() >= speed as f64 {
-            "the NIC itself can do more: put it into a slot with more lanes, seat it again, or look at the slot's settings in the firmware"
-        } else {
-            "neither NIC nor slot can do more: spread the traffic over two NICs"
+        let best = PcieLink {
+            speed_gts: link.max_speed_gts.unwrap_or(link.speed_gts),
+            width: link.max_width.unwrap_or(link.width),
+            ..link
+        };
+        let (slow, narrow) = (link.speed_gts < best.speed_gts, link.width < best.width);
+        let text =
+            if slow || narrow { format!("{text}; the NIC supports {}", link_words(&best)) } else { text };
+        let advice = match (slow, narrow) {
+            (true, true) => {
+                "put it into a slot with its lanes and speed, or look at the slot's settings in the firmware: bifurcation, PCIe generation"
+            }
+            (true, false) => {
+                "all lanes are in use, at a lower speed: set the slot's PCIe generation in the firmware to the NIC's or to automatic, seat the \
+                 NIC again, replace a riser, or take another slot"
+            }
+            (false, true) => {
+                "put it into a slot with more lanes, seat it again, or look at the slot's settings in the firmware (bifurcation)"
+            }
+            (false, false) => "neither NIC nor slot can do more: spread the traffic over two NICs",
         };
         found.push(Found::limit(High, &nic.name, text, effect).advice(advice));
     }
@@ -245,6 +262,12 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
     found
 }
 
+/// Whether a finding about the receive ring itself lengthens it.
+pub(super) fn lengthens_ring(view: &View<'_>, nic: &Interface) -> bool {
+    let is_of = |found: &Found| found.subject == nic.name && !found.remedy.changes.is_empty();
+    ring_drops(view).iter().chain(&ring_short(view)).any(is_of)
+}
+
 fn ring_short(view: &View<'_>) -> Vec<Found> {
     const SHORT_US: f64 = 200.0;
     let mut found = Vec::new();
@@ -336,17 +359,23 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
     found
 }
 
+/// Drivers whose `rx-usecs 3` lets them set the wait by the traffic (`igb_set_coalesce`, `e1000_set_coalesce`).
+const SELF_TUNING: [&str; 3] = ["igb", "igc", "e1000e"];
+const SELF_TUNED: u32 = 3;
+
 fn coalescing_off(view: &View<'_>) -> Vec<Found> {
     // Beside an application that waits for answers it is wanted.
     if view.latency_bound().is_some() {
         return Vec::new();
     }
     const MANY: u64 = 1_000_000;
+    /// From so many interrupts per second on a slow NIC costs noticeable processor time, too.
+    const RATE: f64 = 5000.0;
     let mut found = Vec::new();
     if view.facts.virtual_machine {
         return found;
     }
-    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
+    for nic in view.nics() {
         let Some(coalescing) = nic.coalescing else { continue };
         if coalescing.adaptive_rx || coalescing.rx_usecs > 0 || coalescing.rx_frames > 1 {
             continue;
@@ -354,19 +383,31 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
         let interrupts: u64 = view.served_by(nic).values().saturating_sum();
         let packets = nic.received_packets();
         let shows = packets >= MANY && interrupts.saturating_mul(2) >= packets;
+        let rate = view.per_second(interrupts).unwrap_or(0.0);
+        let fast = nic.speed_bps.is_some_and(|speed| speed >= FAST);
+        let costs = fast || shows && rate >= RATE;
+        if !costs {
+            continue;
+        }
         let text = format!(
             "it interrupts without a wait (rx-usecs 0, no adaption){}",
             if shows {
-                format!(": {} interrupts for {} packets", count(interrupts), count(packets))
+                format!(
+                    ": {} interrupts for {} packets, {} per second since boot",
+                    count(interrupts),
+                    count(packets),
+                    count(rate as u64)
+                )
             } else {
                 String::new()
             }
         );
         let effect = "an interrupt for almost every packet: processor time that receives nothing";
-        let entry = Found::setting(if shows { Medium } else { Low }, &nic.name, text, effect).on(&nic.name);
-        found.push(
-            entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(nic).min(16))),
-        );
+        let severity = if shows && fast { Medium } else { Low };
+        let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
+        let by_itself = nic.driver.as_deref().is_some_and(|driver| SELF_TUNING.contains(&driver));
+        let wait = if by_itself { SELF_TUNED } else { suitable_wait_us(nic).min(16) };
+        found.push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(wait)));
     }
     found
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Channels, Knob, Value};
-use evenkeel_model::host::{Interface, SaturatingSum, processor_list};
+use evenkeel_model::host::{Interface, SaturatingSum, Softnet, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Basis;
@@ -87,8 +87,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rps-one-processor",
         looks_at: "RPS masks that have a single processor, the processor that the queue's interrupt goes to, and what that one does",
-        fires_when: "low when it is the interrupt's own; medium when it is the only one of at most half as many queues as cores, and spends 30 % \
-                     of its time in softirqs or its backlog dropped packets",
+        fires_when: "low when it is the interrupt's own; medium when it is the only one of all queues, and spends 30 % of its time in softirqs \
+                     or its backlog dropped packets",
         why: "RPS hands the packets of a queue to the processors of its mask. The interrupt's own processor alone only queues each packet once \
               more; another one alone takes over the work of all, and is the limit instead.",
         fix: "the other processors of the node where queues are few, no mask where each core has a queue",
@@ -386,7 +386,7 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let own = single.iter().filter(|queue| is_own(queue)).count();
     let only: BTreeSet<u32> = single.iter().map(|(_, only)| *only).collect();
     let places = view.queue_places(nic);
-    let few = queues * 2 <= places.len() && single.len() == queues && only.len() == 1;
+    let all_to_one = single.len() == queues && only.len() == 1 && queues.max(places.len()) > 1;
     let dropped: u64 = view
         .facts
         .softnet
@@ -395,7 +395,7 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
         .map(|line| line.dropped)
         .saturating_sum();
     let share = only.iter().filter_map(|number| view.softirq_share(*number)).fold(0.0, f64::max);
-    let busy = few && (share >= SHARE || dropped >= DROPS);
+    let busy = all_to_one && (share >= SHARE || dropped >= DROPS);
     if single.is_empty() || own == 0 && !busy {
         return None;
     }
@@ -409,6 +409,10 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     }
     if busy {
         text += &format!("; it spends {} of its time in softirqs", per_cent(share));
+    }
+    let far: Vec<u32> = only.iter().copied().filter(|number| view.is_other_package(nic, *number)).collect();
+    if let Some(node) = nic.node.filter(|_| busy && !far.is_empty()) {
+        text += &format!("; it is in another package than the NIC's node {node}");
     }
     if busy && dropped > 0 {
         text += &format!(", and its backlog dropped {} packets", count(dropped));
@@ -436,9 +440,31 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     }))
 }
 
+/// Whether one processor takes the packets of all queues: rps-one-processor reports it, with the cost.
+fn is_steered_to_one(view: &View<'_>, nic: &Interface) -> bool {
+    rps_one_of(view, nic).is_some_and(|found| found.basis == Basis::Measured)
+}
+
+/// What packet steering to one processor asks for, where that processor dropped most of what the backlogs dropped.
+pub(super) fn steered_to_dropper(view: &View<'_>) -> Option<Found> {
+    const SHARE: f64 = 0.9;
+    let dropped = |line: &Softnet| line.dropped;
+    let all: u64 = view.facts.softnet.iter().map(dropped).saturating_sum();
+    view.nics().find_map(|nic| {
+        let first = nic.receive_queues.first()?.rps.as_slice();
+        let lines = view.facts.softnet.iter().filter(|line| first == [line.processor]);
+        let here = lines.map(dropped).saturating_sum();
+        let same = nic.receive_queues.iter().all(|queue| queue.rps == first);
+        if first.len() != 1 || !same || (here as f64) < SHARE * all as f64 {
+            return None;
+        }
+        rps_one_of(view, nic)
+    })
+}
+
 fn rps_redundant(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for nic in view.nics() {
+    for nic in view.nics().filter(|nic| !is_steered_to_one(view, nic)) {
         // A queue that gets most packets, as the hash leads there, is spread in software (rss-skew).
         let skewed = super::spread::busiest(view, nic).map(|(queue, ..)| queue);
         let steered: Vec<usize> = nic
@@ -475,7 +501,7 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
 fn rps_remote(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let Some(node) = nic.node else { continue };
+        let Some(node) = nic.node.filter(|_| !is_steered_to_one(view, nic)) else { continue };
         let is_local = |processor: &u32| !view.is_other_package(nic, *processor);
         let mut entry: Option<Found> = None;
         for (at, queue) in nic.receive_queues.iter().enumerate() {

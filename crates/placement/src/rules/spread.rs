@@ -1,10 +1,10 @@
 //! How received packets are spread over queues: the hash, its table, and what came of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{Interface, Rss, SaturatingSum, SocketFacts};
+use evenkeel_model::host::{Interface, Interrupt, Rss, SaturatingSum, SocketFacts, processor_list};
 
 use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -14,7 +14,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-narrow",
         looks_at: "queues that the indirection table names, against the receive queues in use",
-        fires_when: "when some queues are in no entry; high when a single one is left, from 10 Gbit/s on",
+        fires_when: "when some queues are in no entry; medium where the processors of those that are spend 30 % of their time in softirqs and twice as \
+                     much as the others, high where packets were lost at the NIC as well, or a single queue is left from 10 Gbit/s on",
         why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that somebody has set is not extended; \
               somebody may also keep queues free for filters on purpose.",
         fix: "the table over all queues",
@@ -107,7 +108,29 @@ fn with_even_table(nic: &Interface, rss: &Rss, found: Found) -> Found {
     found.on(&nic.name).change(Knob::RssTable, Value::Table(table))
 }
 
+/// The load of the processors that serve the queues in the table, where it is much more than that of the others.
+fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<String> {
+    const MUCH: f64 = 0.3;
+    let is_named = |interrupt: &&&Interrupt| {
+        interrupt.queue.is_some_and(|queue| rss.indirection.contains(&queue)) && interrupt.target().len() == 1
+    };
+    let interrupts = view.receive_interrupts(nic);
+    let servers: BTreeSet<u32> =
+        interrupts.iter().filter(is_named).flat_map(|interrupt| interrupt.target()).copied().collect();
+    let share = view.mean_softirq_share(|number| servers.contains(&number))?;
+    let others = view.mean_softirq_share(|number| !servers.contains(&number))?;
+    (share >= MUCH && others * 2.0 <= share).then(|| {
+        format!(
+            "processors {}, which serve them, spend {} of their time in softirqs, the others {}",
+            processor_list(&servers.into_iter().collect::<Vec<_>>()),
+            per_cent(share),
+            per_cent(others)
+        )
+    })
+}
+
 fn table_narrow(view: &View<'_>) -> Vec<Found> {
+    const LOST: u64 = 10_000;
     let mut found = Vec::new();
     for nic in view.nics() {
         let Some(rss) = nic.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
@@ -117,8 +140,21 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
         if named >= queues.min(rss.indirection.len()) || named >= view.facts.processors.len() {
             continue;
         }
-        let severity = if named == 1 { by_speed(nic, High, Medium) } else { Low };
-        let text = format!("the indirection table names {named} of {queues} receive queues");
+        let lost = nic.losses.ring.unwrap_or(0).saturating_add(nic.losses.nic.unwrap_or(0));
+        let hot = hot_servers(view, nic, rss);
+        let severity = match &hot {
+            _ if named == 1 => by_speed(nic, High, Medium),
+            Some(_) if lost >= LOST => High,
+            Some(_) => Medium,
+            None => Low,
+        };
+        let mut text = format!("the indirection table names {named} of {queues} receive queues");
+        if let Some(words) = &hot {
+            text += &format!("; {words}");
+            if lost > 0 {
+                text += &format!("; {} packets were lost at the NIC", count(lost));
+            }
+        }
         let effect = "the other queues receive nothing that is hashed";
         found.push(with_even_table(
             nic,

@@ -41,16 +41,14 @@ fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
     let nic = nic_mut(&mut facts).unwrap();
     nic.rings.as_mut().unwrap().rx = 1024;
     nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 9_000_000);
-    facts.sysctls.insert("net/ipv4/tcp_mtu_probing".to_owned(), "0".to_owned());
+    facts.sysctls.insert("net/ipv4/tcp_sack".to_owned(), "0".to_owned());
     let directory = tree(&facts);
     let from = text(directory.path());
     let ended = run(&["check", "--from", from]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    let (ring, probing) = (
-        ended.stdout.find("HIGH   rx-ring-drops  ens2f0"),
-        ended.stdout.find("LOW    mtu-probing-off  host"),
-    );
-    assert!(ring.is_some() && ring < probing, "{}", ended.stdout);
+    let (ring, sack) =
+        (ended.stdout.find("HIGH   rx-ring-drops  ens2f0"), ended.stdout.find("MEDIUM sack-off  host"));
+    assert!(ring.is_some() && ring < sack, "{}", ended.stdout);
     for words in [
         "lost 9,000,000 without a receive descriptor of 5,009,000,000 packets",
         "1024 of 8192 entries",
@@ -69,12 +67,12 @@ fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
         assert!(!finding[key].as_str().unwrap().is_empty(), "{key}");
     }
     assert_eq!(json["host"]["processors"], 80);
-    let explained = run(&["check", "--from", from, "--explain", "mtu-probing-off"]);
+    let explained = run(&["check", "--from", from, "--explain", "sack-off"]);
     assert_eq!(explained.code, 0);
     for words in [
-        "RFC 4821",
-        "  fix:\n            sysctl -w net.ipv4.tcp_mtu_probing=1\n",
-        "  undo:\n            sysctl -w net.ipv4.tcp_mtu_probing=0\n",
+        "RFC 2018",
+        "  fix:\n            sysctl -w net.ipv4.tcp_sack=1\n",
+        "  undo:\n            sysctl -w net.ipv4.tcp_sack=0\n",
     ] {
         assert!(explained.stdout.contains(words), "{words}: {}", explained.stdout);
     }

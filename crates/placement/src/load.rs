@@ -122,6 +122,19 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether TCP of this host has a part in what its NICs carry, or that is not known: a router's and a name server's has
+    /// none to speak of, and limits of TCP cost these nothing.
+    #[must_use]
+    pub fn carries_tcp(&self) -> bool {
+        const ENOUGH: u64 = 1_000_000;
+        const ONE_IN: u64 = 20;
+        let of = |nic: &Interface| nic.received_packets().saturating_add(nic.sent_packets());
+        let packets = self.nics().map(of).fold(0, u64::saturating_add);
+        let is_known = self.facts.counters.contains_key("Tcp.InSegs");
+        let segments = self.facts.counter("Tcp.InSegs").saturating_add(self.facts.counter("Tcp.OutSegs"));
+        !is_known || packets < ENOUGH || segments.saturating_mul(ONE_IN) >= packets
+    }
+
     /// Share of a processor's time since boot in softirqs.
     #[must_use]
     pub fn softirq_share(&self, processor: u32) -> Option<f64> {

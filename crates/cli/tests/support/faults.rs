@@ -596,7 +596,9 @@ pub const FAULTS: &[Fault] = &[
         set(facts, "net/ipv4/tcp_moderate_rcvbuf", "0")
     }),
     fault("jumbo frames without probing", hosts::very_fast, "mtu-probing-off", &[], |facts| {
-        set(facts, "net/ipv4/tcp_mtu_probing", "0")
+        set(facts, "net/ipv4/tcp_mtu_probing", "0");
+        let sent = facts.counter("Tcp.OutSegs");
+        count(facts, "TcpExt.TCPTimeouts", (sent / 500).max(10_000));
     }),
     fault(
         "reno on a long path",

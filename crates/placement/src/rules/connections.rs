@@ -220,21 +220,28 @@ fn ports(view: &View<'_>) -> Vec<Found> {
     let lasting = (rate * TIME_WAIT_S) as u64;
     // 2, the default, is for the loopback alone.
     let reuses = view.facts.sysctl_number("net/ipv4/tcp_tw_reuse");
-    let taken = |busiest: &PortUse| busiest.connections.saturating_add(waiting);
+    let taken = |busiest: &PortUse| busiest.connections.saturating_add(waiting).min(ports);
     let failed = view.facts.counter("Tcp.AttemptFails");
     let entry = if let Some(busiest) = busiest.filter(|busiest| share(taken(busiest)) >= SHARE) {
         let alone = share(busiest.connections);
         let of = share(taken(busiest));
-        let text = format!(
-            "{} connections from {} to {} and {} sockets in TIME_WAIT take {} of {} ports ({first} to {last}); {} attempts to connect failed",
+        let mut text = format!(
+            "{} connections from {} to {} take {} of {} ports ({first} to {last})",
             count(busiest.connections),
             busiest.local,
             busiest.remote,
-            count(waiting),
-            per_cent(of.min(1.0)),
-            count(ports),
-            count(failed)
+            per_cent(alone),
+            count(ports)
         );
+        // The kernel counts them for the whole host, and this destination can have no more than the ports that are left.
+        if waiting > 0 {
+            text += &format!(
+                ", and up to {} of the host's {} sockets in TIME_WAIT others of them",
+                count(waiting.min(ports.saturating_sub(busiest.connections))),
+                count(waiting)
+            );
+        }
+        text += &format!("; {} attempts to connect failed", count(failed));
         let severity = if alone >= GRAVE || of >= GRAVE && failed >= GRAVE_FAILURES { High } else { Medium };
         Found::measured(
             severity,

@@ -16,7 +16,8 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "from 100 and one in a million on; high from one in ten thousand on",
         why: "The backlog takes what RPS hands over and what virtual devices deliver; a NIC's own packets do not pass it, so a large one \
               helps nothing where none is dropped here. That is why this rule waits for drops and does not ask for the paper's 250,000.",
-        fix: "a backlog that bridges a round of softirqs at line rate; more processors in RPS",
+        fix: "no packet steering to one processor where that drops; else a backlog that bridges a round of softirqs at line rate, or more \
+              processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
         needs: &[needs::SOFTNET, "/proc/sys/net/core/netdev_max_backlog"],
         check: backlog,
@@ -72,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "from 100 times and one in a million segments on; medium where so many packets were dropped. Prunes are events, and one may be \
                      counted in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
         why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
-        fix: "larger receive buffers; a reader that keeps up",
+        fix: "larger receive buffers, unless all of TCP lacks memory (tcp-memory); a reader that keeps up",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: pruned,
@@ -199,6 +200,10 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     );
     let larger =
         |now: u64| power_of_two(burst_packets(view).max(now.saturating_mul(4))).min(250_000.max(now));
+    if let Some(steering) = super::queues::steered_to_dropper(view) {
+        let advice = "one processor gets the packets of all queues: first this, and a longer backlog only where drops go on";
+        return vec![Found { remedy: steering.remedy, ..entry }.advice(advice)];
+    }
     vec![match now.map(|now| (now, larger(now))) {
         Some((now, wanted)) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
         Some(_) => entry.advice("the backlog is long already: more processors in RPS"),
@@ -313,6 +318,10 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
 pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
     let (least, default, most) = (field(0)?, field(1)?, field(2)?);
+    // Larger buffers take what all of TCP lacks: tcp-memory comes first.
+    if super::tcp::lacks_memory(view) {
+        return None;
+    }
     let needed = view.largest_product(Direction::Receive).map_or(0, |(_, bytes, _)| bytes.saturating_mul(2));
     let wanted = most.saturating_mul(2).max(power_of_two(needed)).min(2_147_483_647);
     (wanted > most).then(|| format!("{least} {default} {wanted}"))
@@ -371,10 +380,13 @@ fn pruned(view: &View<'_>) -> Vec<Found> {
         text,
         "TCP throws away what it has received, or spends its time on packing it",
     );
-    vec![
-        with_larger_receive_buffers(view, entry)
-            .advice("look for readers that do not keep up: `ss -tm` shows full receive queues"),
-    ]
+    let advice = if super::tcp::lacks_memory(view) {
+        "all sockets together reach tcp_mem: see tcp-memory, larger buffers would only fill it faster; then look for readers that do not keep up: \
+         `ss -tm` shows full receive queues"
+    } else {
+        "look for readers that do not keep up: `ss -tm` shows full receive queues"
+    };
+    vec![with_larger_receive_buffers(view, entry).advice(advice)]
 }
 
 fn udp(view: &View<'_>) -> Vec<Found> {
@@ -487,10 +499,19 @@ fn listen(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let limit = facts.sysctl_number("net/core/somaxconn");
-    let is_limited = |socket: &&SocketFacts| i64::try_from(socket.send_queue).ok() == limit;
+    let at_limit =
+        |socket: &SocketFacts| i64::try_from(socket.send_queue).is_ok_and(|queue| Some(queue) >= limit);
+    // A listener that is full now shows which of the two limits it has reached.
+    let is_limited = if full.is_empty() {
+        listeners.iter().any(|socket| at_limit(socket)) || limit.is_some_and(|limit| limit < 1024)
+    } else {
+        full.iter().any(|socket| at_limit(socket))
+    };
     let mut text = format!("{} connections met a full accept queue", count(overflows));
     let name = |socket: &&&SocketFacts| {
-        format!("{} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
+        let of = socket.process.and_then(|number| facts.process(number));
+        let of = of.map(|process| format!(" of {}", process.name)).unwrap_or_default();
+        format!("{}{of} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
     };
     if !full.is_empty() {
         text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
@@ -498,13 +519,19 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let is_much = overflows.saturating_mul(10_000) >= facts.counter("Tcp.PassiveOpens");
     let severity = if is_much || !full.is_empty() { Medium } else { Low };
     let entry = Found::measured(severity, "host", text, "clients wait a second or more, and try again");
-    let entry = match limit {
-        Some(limit) if limit < 1024 || listeners.iter().any(is_limited) => {
-            entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535))
-        }
-        _ => entry,
+    let entry = match limit.filter(|_| is_limited) {
+        Some(limit) => entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535)),
+        None => entry,
     };
-    vec![entry.advice("raise the application's own backlog (listen(2)), which the sysctl only limits; and let it accept faster")]
+    let asked = full.iter().map(|socket| socket.send_queue).min();
+    vec![match (limit, asked) {
+        (Some(limit), Some(asked)) if !is_limited => entry.advice(format!(
+            "raise the backlog that the application gives to listen(2), which is {asked}: net.core.somaxconn is {limit} and does not limit it;              and let it accept faster"
+        )),
+        _ => entry.advice(
+            "raise the application's own backlog (listen(2)), which the sysctl only limits; and let it accept faster",
+        ),
+    }]
 }
 
 fn retransmissions(view: &View<'_>) -> Vec<Found> {

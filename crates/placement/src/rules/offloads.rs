@@ -36,16 +36,7 @@ pub(super) const RULES: &[Rule] = &[
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
-        check: |view| {
-            switched_off(
-                view,
-                "tx-tcp-segmentation",
-                "tcp-segmentation-offload",
-                High,
-                Medium,
-                "the processor segments what the NIC could",
-            )
-        },
+        check: tso_off,
     },
     Rule {
         name: "gso-off",
@@ -138,7 +129,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "big-tcp-off",
         looks_at: "gso_max_size and gro_max_size against what the driver can send (tso_max_size), from 100 Gbit/s on",
-        fires_when: "low, when they are 65,536, the driver can send twice that, and the kernel has BIG TCP for IPv4 (6.3)",
+        fires_when: "low, when they are 65,536, the driver can send twice that, the kernel has BIG TCP for IPv4 (6.3), and TCP has a \
+                     twentieth of the packets and more",
         why: "The stack handles one packet of 180 KB as it handles one of 64 KB: a single flow gains most. Programs that capture packets or \
               parse headers of 16-bit lengths may not cope, so it is no default.",
         fix: "185,000 bytes for both",
@@ -254,6 +246,28 @@ fn switched_off(
         .collect()
 }
 
+/// Where the offload is off for both versions of IP, one fix switches both on.
+fn tso_off(view: &View<'_>) -> Vec<Found> {
+    const SIX: &str = "tx-tcp6-segmentation";
+    let found = switched_off(
+        view,
+        "tx-tcp-segmentation",
+        "tcp-segmentation-offload",
+        High,
+        Medium,
+        "the processor segments what the NIC could",
+    );
+    let with_six = |mut entry: Found| {
+        let nic = view.facts.interface(&entry.subject);
+        if nic.and_then(|nic| nic.feature(SIX)).is_some_and(|feature| !feature.on && !feature.fixed) {
+            entry.evidence += ", for IPv4 and IPv6";
+            return entry.change(Knob::Feature(SIX.to_owned()), Value::Switch(true));
+        }
+        entry
+    };
+    found.into_iter().map(with_six).collect()
+}
+
 fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
     const KINDS: [&str; 3] = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
     let mut found = Vec::new();
@@ -332,7 +346,7 @@ fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
     /// What the authors of BIG TCP measured with.
     const WANTED_BYTES: u32 = 185_000;
     let mut found = Vec::new();
-    if view.kernel_version().is_none_or(|kernel| kernel < (6, 3)) {
+    if view.kernel_version().is_none_or(|kernel| kernel < (6, 3)) || !view.carries_tcp() {
         return found;
     }
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {

@@ -14,7 +14,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "qdisc-no-pacing",
         looks_at: "the qdiscs of NICs of 10 Gbit/s and more, and net.core.default_qdisc",
         fires_when: "when no queue has fq and the congestion control does not pace by itself; medium when a thousandth of all segments is sent \
-                     again",
+                     again and neither the cloud's allowances nor recoveries without SACK explain that; not where TCP has less than a twentieth \
+                     of the packets",
         why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the receiver's ring overflow. fq \
               sends evenly. Sources disagree about fq_codel: the paper sets fq, ESnet recommends fq and calls fq_codel fine where hosts do \
               not pace.",
@@ -93,12 +94,24 @@ fn retransmitted(view: &View<'_>) -> f64 {
     view.facts.counter("Tcp.RetransSegs") as f64 / view.facts.counter("Tcp.OutSegs").max(1) as f64
 }
 
+/// What explains retransmissions better than bursts, by counters.
+fn other_cause(view: &View<'_>, nic: &Interface) -> Option<String> {
+    const FEWEST: u64 = 1000;
+    if let Some(allowance) = nic.losses.allowance.filter(|packets| *packets >= FEWEST) {
+        return Some(format!("the cloud's allowances explain: {} packets were above them", count(allowance)));
+    }
+    let (reno, sack) =
+        (view.facts.counter("TcpExt.TCPRenoRecovery"), view.facts.counter("TcpExt.TCPSackRecovery"));
+    (reno >= FEWEST && reno > sack).then(|| format!("{} recoveries without SACK explain", count(reno)))
+}
+
 fn no_pacing(view: &View<'_>) -> Vec<Found> {
     const LOSS: f64 = 0.001;
     const ENOUGH: u64 = 100_000;
     let congestion = view.facts.sysctl("net/ipv4/tcp_congestion_control").unwrap_or("cubic");
     let default = view.facts.sysctl("net/core/default_qdisc");
-    if congestion.starts_with("bbr") {
+    // fq paces what TCP of this host sends, not what it forwards.
+    if congestion.starts_with("bbr") || !view.carries_tcp() {
         return Vec::new();
     }
     let lossy = retransmitted(view) >= LOSS && view.facts.counter("Tcp.OutSegs") >= ENOUGH;
@@ -123,8 +136,12 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
         if lossy {
             text += &format!("; {} of all segments were sent again", per_cent(retransmitted(view)));
         }
+        let cause = other_cause(view, nic).filter(|_| lossy);
+        if let Some(cause) = &cause {
+            text += &format!(", which {cause}");
+        }
         let effect = "windows are sent in bursts at line rate, which buffers on the way and the receiver's ring have to take";
-        let severity = if lossy { Medium } else { Low };
+        let severity = if lossy && cause.is_none() { Medium } else { Low };
         let mut entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         if default != Some("fq") {
             entry = entry.sysctl("net/core/default_qdisc", "fq");

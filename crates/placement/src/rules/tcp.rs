@@ -1,6 +1,6 @@
 //! TCP's own limits, against what the links and round trips of this host need.
 
-use evenkeel_model::host::{Interface, InterfaceKind};
+use evenkeel_model::host::{Interface, InterfaceKind, TcpFacts};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -13,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "the last figure of tcp_rmem against bandwidth times delay of the fastest link and the longest round trip of a busy connection",
         fires_when: "when half of it (the rest is for overhead) is less than that product: medium where a connection that received 10 MB and more has \
                      grown its buffer to the limit and all of these together cannot fill the link, high where they cannot fill half of it; else low, \
-                     with an assumed round trip of 1 ms where none received so much",
+                     with an assumed round trip of 1 ms where none received so much, and none where TCP has less than a twentieth of the packets (a \
+                     router)",
         why: "A window smaller than what is under way stops the sender each round trip. Connections that share the link need a share of it each. \
               The paper sets 2 GB for every host; that much does not help at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: \
               what is needed is computed here.",
@@ -41,7 +42,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "socket-limits",
         looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on, with an assumed round trip from 40",
-        fires_when: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs",
+        fires_when: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs, and TCP has a twentieth of the \
+                     packets and more",
         why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
         fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
@@ -74,10 +76,7 @@ pub(super) const RULES: &[Rule] = &[
         fix: "1",
         source: "RFC 7323, section 2",
         needs: &["/proc/sys/net/ipv4/tcp_window_scaling"],
-        check: |view| {
-            let severity = if is_too_small(view, 65_535) { High } else { Medium };
-            must_be_on(view, "net/ipv4/tcp_window_scaling", severity, "no window is larger than 64 KB")
-        },
+        check: scaling_off,
     },
     Rule {
         name: "sack-off",
@@ -124,12 +123,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-probing-off",
         looks_at: "net.ipv4.tcp_mtu_probing on hosts with jumbo frames",
-        fires_when: "when an interface has more than 1,500 bytes and probing is off",
+        fires_when: "when an interface has more than 1,500 bytes, probing is off, and of a thousand segments sent one and more ended in a timeout \
+                     (TcpExt.TCPTimeouts): a path that swallows large packets shows in them",
         why: "Where the path beyond carries less and ICMP is filtered, connections hang as soon as they carry data. With 1 TCP finds the size by \
               itself when that happens.",
         fix: "1",
         source: "the paper, Table I (net.ipv4.tcp_mtu_probing); RFC 4821",
-        needs: &[needs::MTU, "/proc/sys/net/ipv4/tcp_mtu_probing"],
+        needs: &[needs::MTU, needs::NETSTAT, needs::SNMP, "/proc/sys/net/ipv4/tcp_mtu_probing"],
         check: mtu_probing,
     },
     Rule {
@@ -226,6 +226,9 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     if window >= product || most >= LARGEST_BUFFER {
         return Vec::new();
     }
+    if !view.carries_tcp() && !is_held_up(view, nic, direction, most) {
+        return Vec::new();
+    }
     let speed = nic.speed_bps.unwrap_or(0) as f64;
     let together = rate_of_windows(view, nic, direction, window);
     // A receiver does not see its sender wait: a buffer at its limit holds up no link that its connections fill together.
@@ -258,11 +261,16 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         view.facts.sysctl(path).unwrap_or_default(),
         bytes(window)
     );
-    let effect = format!(
-        "one connection gets at most {} of {}",
-        gigabits(window as f64 * 8e6 / time.us as f64),
-        gigabits(speed)
-    );
+    let effect = if is_scaling_off(view) {
+        // window-scaling-off says what that costs.
+        "this buffer is the next limit once window scaling is on".to_owned()
+    } else {
+        format!(
+            "one connection gets at most {} of {}",
+            gigabits(window as f64 * 8e6 / time.us as f64),
+            gigabits(speed)
+        )
+    };
     let wanted = power_of_two_for(product).max(most);
     vec![
         Found::on_basis(basis, severity, "host", text, effect)
@@ -282,6 +290,9 @@ const VERY_FAST: u64 = 40_000_000_000;
 
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
     let Some((nic, product, time)) = either_product(view) else { return Vec::new() };
+    if !view.carries_tcp() {
+        return Vec::new();
+    }
     // A product of an assumed round trip counts only where every link of that speed needs it.
     let least = if time.peer.is_some() { FAST } else { VERY_FAST };
     if nic.speed_bps.is_none_or(|speed| speed < least) {
@@ -394,6 +405,56 @@ fn must_be_on(view: &View<'_>, path: &str, severity: Severity, effect: &str) -> 
     vec![Found::limit(severity, "host", format!("{} is 0", path.replace('/', ".")), effect).sysctl(path, 1)]
 }
 
+/// The largest window without scaling, bytes (RFC 7323, section 2.2).
+const UNSCALED: u64 = 65_535;
+
+fn is_scaling_off(view: &View<'_>) -> bool {
+    view.facts.sysctl_number("net/ipv4/tcp_window_scaling") == Some(0)
+}
+
+fn scaling_off(view: &View<'_>) -> Vec<Found> {
+    const PART: u64 = 10;
+    let severity = if is_too_small(view, UNSCALED) { High } else { Medium };
+    let mut found =
+        must_be_on(view, "net/ipv4/tcp_window_scaling", severity, "no window is larger than 64 KB");
+    let products =
+        [Direction::Receive, Direction::Send].into_iter().filter_map(|way| view.largest_product(way));
+    let longest = products.filter(|(_, _, time)| time.peer.is_some()).max_by_key(|(_, _, time)| time.us);
+    if let (Some(entry), Some((nic, _, time))) = (found.first_mut(), longest) {
+        let link = nic.speed_bps.map(|speed| format!(" of {}", gigabits(speed as f64))).unwrap_or_default();
+        entry.effect = format!(
+            "no window is larger than 64 KB: a connection with {} gets at most {}{link}",
+            time.words(),
+            gigabits(UNSCALED as f64 * 8e6 / time.us as f64)
+        );
+        let waits: Vec<_> = view
+            .bulk(nic, Direction::Send)
+            .into_iter()
+            .filter_map(|socket| socket.tcp.as_ref())
+            .filter(|tcp| tcp.busy_us > 0 && tcp.receiver_limited_us.saturating_mul(PART) >= tcp.busy_us)
+            .collect();
+        let sum = |of: fn(&TcpFacts) -> u64| waits.iter().map(|tcp| of(tcp)).fold(0, u64::saturating_add);
+        let (limited, busy) = (sum(|tcp| tcp.receiver_limited_us), sum(|tcp| tcp.busy_us));
+        if busy > 0 {
+            entry.evidence += &format!(
+                "; {} connection{} waited for the receiver's window {} of their busy time",
+                waits.len(),
+                if waits.len() == 1 { "" } else { "s" },
+                per_cent(limited as f64 / busy as f64)
+            );
+        }
+    }
+    found
+}
+
+/// Whether all sockets together have reached `tcp_mem`, now or often.
+pub(super) fn lacks_memory(view: &View<'_>) -> bool {
+    const OFTEN: u64 = 10;
+    let pressure = view.facts.sysctl_field("net/ipv4/tcp_mem", 1).filter(|pressure| *pressure > 0);
+    pressure.is_some_and(|pressure| view.facts.counter("Sockstat.TCP.mem") >= pressure)
+        || view.facts.counter("TcpExt.TCPMemoryPressures") >= OFTEN
+}
+
 fn timestamps(view: &View<'_>) -> Vec<Found> {
     let speed = view.fastest_bps().unwrap_or(0);
     let severity = if speed >= FAST { Medium } else { Low };
@@ -410,6 +471,9 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
 }
 
 fn mtu_probing(view: &View<'_>) -> Vec<Found> {
+    /// A path that swallows full segments shows in timeouts: nothing behind them is acknowledged.
+    const TIMEOUTS_ONE_IN: u64 = 1000;
+    const FEWEST: u64 = 1000;
     let jumbo = view.facts.interfaces.iter().find(|interface| {
         interface.up
             && interface.mtu.is_some_and(|mtu| mtu > 1500)
@@ -421,7 +485,17 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
     else {
         return Vec::new();
     };
-    let text = format!("{} has an MTU of {}, and net.ipv4.tcp_mtu_probing is 0", jumbo.name, mtu);
+    let (timeouts, sent) = (view.facts.counter("TcpExt.TCPTimeouts"), view.facts.counter("Tcp.OutSegs"));
+    if timeouts < FEWEST || timeouts.saturating_mul(TIMEOUTS_ONE_IN) < sent {
+        return Vec::new();
+    }
+    let text = format!(
+        "{} has an MTU of {}, net.ipv4.tcp_mtu_probing is 0, and {} timeouts came with {} segments sent",
+        jumbo.name,
+        mtu,
+        count(timeouts),
+        count(sent)
+    );
     let effect =
         "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
     vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]

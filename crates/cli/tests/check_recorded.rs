@@ -4,7 +4,9 @@
 //!
 //! - `healthy`, and `story`: the machine and its load;
 //! - `[[fault]]`: `what` is wrong, the `number` that a right finding contains (each lost packet counted once), its `cause`,
-//!   the `fix`, the `severity` to an operator where stated, the `counter` or file that shows it, and the `rule` that reports it.
+//!   the `fix`, the `severity` to an operator where stated, the `counter` or file that shows it, and the `rule` that reports it;
+//!   `says` are texts of the report that a right finding contains, `never` those that it must not contain;
+//! - `silent`: rules without a finding on this host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/recorded.rs"]
@@ -65,7 +67,7 @@ fn expectations_are_complete() {
     let hosts = hosts();
     let healthy = hosts.iter().filter(|host| host.is_healthy()).count();
     let faults: usize = hosts.iter().map(|host| host.faults().len()).sum();
-    assert!(hosts.len() >= 54 && healthy >= 14 && faults >= 140, "{} {healthy} {faults}", hosts.len());
+    assert!(hosts.len() >= 68 && healthy >= 18 && faults >= 190, "{} {healthy} {faults}", hosts.len());
     for host in &hosts {
         assert!(!host.expected["story"].as_str().unwrap().is_empty(), "{}", host.name);
         assert_eq!(host.is_healthy(), host.faults().is_empty(), "{}", host.name);
@@ -133,6 +135,47 @@ fn planted_faults_are_found() {
     assert!(missing.is_empty(), "{missing:#?}");
     assert!(found * 100 >= LEAST * total, "{found} of {total}");
     println!("{found} of {total} planted faults are found with their number");
+}
+
+/// What operators check in a finding beside its number: the fix, the severity, and that no other rule blames something else.
+#[test]
+fn findings_say_what_operators_need() {
+    let texts = |table: &toml::Value, key: &str| -> Vec<String> {
+        let list = table.get(key).and_then(toml::Value::as_array).into_iter().flatten();
+        list.map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let mut failures = Vec::new();
+    for host in hosts() {
+        let expected = toml::Value::Table(host.expected.clone());
+        let faults: Vec<_> = host.faults().into_iter().filter(|fault| fault.get("says").is_some()).collect();
+        let silent = texts(&expected, "silent");
+        if faults.is_empty() && silent.is_empty() {
+            continue;
+        }
+        let report = host.report();
+        let of_rule = |rule: &str| -> Vec<&Value> {
+            report["findings"].as_array().unwrap().iter().filter(|finding| finding["rule"] == rule).collect()
+        };
+        for rule in silent.iter().filter(|rule| !of_rule(rule).is_empty()) {
+            failures.push(format!("{}: {rule} is not silent", host.name));
+        }
+        for fault in faults {
+            let rule = fault["rule"].as_str().unwrap();
+            let (says, never) = (texts(fault, "says"), texts(fault, "never"));
+            let severity = fault.get("severity").map(|severity| severity.as_str().unwrap());
+            let is_right = |finding: &&&Value| {
+                let keys = ["evidence", "effect", "fix", "advice"];
+                let text = keys.map(|key| finding[key].as_str().unwrap_or_default()).join("\n");
+                says.iter().all(|says| text.contains(says.as_str()))
+                    && !never.iter().any(|never| text.contains(never.as_str()))
+                    && severity.is_none_or(|severity| finding["severity"] == severity)
+            };
+            if of_rule(rule).iter().find(is_right).is_none() {
+                failures.push(format!("{}: {says:?} in {:#?}", host.name, of_rule(rule)));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]

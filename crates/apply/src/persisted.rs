@@ -35,8 +35,13 @@ impl Etc {
     /// The directory in `EVENKEEL_ETC_DIR`, else `/etc`.
     #[must_use]
     pub fn from_environment() -> Self {
-        let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty());
-        Self::at(named.map_or_else(|| PathBuf::from("/etc"), PathBuf::from))
+        Self::at(named().unwrap_or_else(|| PathBuf::from("/etc")))
+    }
+
+    /// Whether the user named the directory: the host does not read it at boot.
+    #[must_use]
+    pub fn is_named() -> bool {
+        named().is_some()
     }
 
     #[must_use]
@@ -173,6 +178,10 @@ impl Etc {
         }
         Ok(removals)
     }
+}
+
+fn named() -> Option<PathBuf> {
+    std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// Creates a file's directory, never world-writable, whatever the umask.

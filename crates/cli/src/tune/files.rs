@@ -36,6 +36,17 @@ fn place(options: &TuneOptions) -> Place<'_> {
     Place { interface: &options.interface, namespace: Etc::namespace() }
 }
 
+/// Refuses files that would be read at boot in the initial network namespace, and change its settings instead.
+pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
+    let is_named = Etc::is_named();
+    if options.persist.is_empty() || options.from.is_some() || is_named || Etc::namespace().is_none() {
+        return Ok(());
+    }
+    let message = "--persist: the host reads these files at boot in its initial network namespace, and this is another one; \
+                   run `evenkeel tune` again from the program that creates this namespace";
+    Err(Failure::new(Exit::Unable, message))
+}
+
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
     let settings: Vec<(Knob, Value)> =
         prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone())).collect();

@@ -58,6 +58,7 @@ impl Prepared {
 }
 
 pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
+    files::check_namespace(options)?;
     let keep = keep(options.keep.as_deref())?;
     // Before any change, so that a signal is handled by an undo.
     let signals = Signals::catch()?;

@@ -9,8 +9,11 @@ use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
 
+use nix::unistd::geteuid;
+
+use crate::damaged::Damaged;
 use crate::journal::Header;
-use crate::journal_lines::Damage;
+use crate::rollback::Report;
 
 /// Decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,22 +77,19 @@ pub enum JournalError {
         /// The system's error.
         source: io::Error,
     },
-    #[error(
-        "cannot use {path}, where journals lie: {source}; name another directory with EVENKEEL_STATE_DIR",
-        path = path_text(.path)
-    )]
+    #[error("cannot use {path}, where journals lie: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
     /// Another user can have written the directory's files.
-    #[error("{path} is not safe to use: {reason}; root would put back what it says", path = path_text(.path))]
-    Unsafe { path: PathBuf, reason: String },
+    #[error("{path} is not safe to use: {reason}, and root would put back what it says; {next}", path = path_text(.path))]
+    Unsafe {
+        path: PathBuf,
+        reason: String,
+        /// The action that the user should take.
+        next: String,
+    },
     /// A part of the file fails its checksum or cannot be parsed.
-    #[error(
-        "the journal {path} is damaged ({}): the settings of what cannot be read are not known; compare them with it and \
-         put them back by hand, then remove it",
-        listed(.damage),
-        path = path_text(.path)
-    )]
-    Damaged { path: PathBuf, damage: Vec<Damage> },
+    #[error(transparent)]
+    Damaged(Box<Damaged>),
     /// Another run has changed this setting, which belongs to the whole namespace or host.
     #[error("{knob} is changed by evenkeel {} on {} already (process {})", .owner.command, .owner.interface.name, .owner.process.id)]
     Owned { knob: String, owner: Box<Header> },
@@ -128,13 +128,12 @@ pub enum JournalError {
     Host(#[from] HostError),
 }
 
-/// Lists the first few damaged lines.
-pub(crate) fn listed(damage: &[Damage]) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<String> = damage.iter().take(SHOWN).map(ToString::to_string).collect();
-    let more = damage.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    format!("{}{more}", shown.join(", "))
+/// The next step after a failure to use the state directory.
+fn access(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied if !geteuid().is_root() => "run it as root",
+        _ => "name another directory with EVENKEEL_STATE_DIR",
+    }
 }
 
 /// The command that enters a network namespace, in parentheses.
@@ -173,9 +172,32 @@ pub enum ApplyError {
     Disturbed(crate::run::Disturbance),
     #[error("cannot start the guardian process: {0}")]
     Guardian(io::Error),
+    /// The guardian could not roll back.
+    #[error("settings of {interface} are still changed: {source}; run `{}`", Line::new("evenkeel revert {}", &[.interface]))]
+    StillChanged { interface: String, source: Box<ApplyError> },
+    /// Everything is rolled back.
+    #[error(
+        "{rolled_back}, but the journal stays: {source}; `evenkeel revert` removes it when that is possible"
+    )]
+    JournalStays {
+        /// Summary of the roll-back.
+        rolled_back: String,
+        source: Box<JournalError>,
+    },
 }
 
 impl ApplyError {
+    /// The same, of a run that `report` rolled back before its end.
+    #[must_use]
+    pub fn after(self, report: &Report, interface: &str) -> Self {
+        match self {
+            Self::JournalStays { source, .. } if report.is_settled() => {
+                Self::JournalStays { rolled_back: report.summary(interface), source }
+            }
+            error => error,
+        }
+    }
+
     /// Whether another run has journalled a setting of the whole namespace or host.
     #[must_use]
     pub fn is_owned(&self) -> bool {

@@ -177,9 +177,11 @@ impl Guardian {
     /// Replaces a guardian that died or does not answer. The old one is killed: if continued, it would roll
     /// back too.
     pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
-        if self.is_alive() {
-            return Ok(());
-        }
+        if self.is_alive() { Ok(()) } else { self.replace() }
+    }
+
+    /// Starts another guardian, then kills this one.
+    pub(crate) fn replace(&mut self) -> io::Result<()> {
         let (program, arguments) = &self.again;
         let mut command = Command::new(program);
         command.arg0("evenkeel").args(arguments);
@@ -265,15 +267,36 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
     keep_only(&[Capability::NetAdmin]).map_err(ApplyError::Guardian)?;
     // The id may have been reused before pidfd_open.
     let alive = Host::live().process(arguments.worker).map(Process::from) == Some(worker);
+    let mut failure = None;
     if let Some(pidfd) = pidfd.filter(|_| alive) {
         let mut output = io::stdout();
         // Ignore the error: a worker that closed the pipe has died.
         let _ = output.write_all(READY.as_bytes()).and_then(|()| output.flush());
-        if wait_for_end(&pidfd).map_err(ApplyError::Guardian)? {
-            return Ok(Watch::Released);
+        match wait_for_end(&pidfd) {
+            Ok(true) => return Ok(Watch::Released),
+            Ok(false) => {}
+            // The lock shows whether the worker is alive.
+            Err(error) => failure = Some(ApplyError::Guardian(error)),
         }
     }
-    revert_watched(watched, worker, kernel).map(|outcome| Watch::WorkerDied(Box::new(outcome)))
+    free_descriptors();
+    let interface = header.interface.name;
+    match revert_watched(watched, worker, kernel) {
+        Ok(outcome) => Ok(Watch::WorkerDied(Box::new(outcome))),
+        Err(error @ ApplyError::JournalStays { .. }) => Err(error),
+        Err(error @ ApplyError::Journal(JournalError::Busy { .. })) => Err(failure.unwrap_or(error)),
+        Err(error) => Err(ApplyError::StillChanged { interface, source: Box::new(error) }),
+    }
+}
+
+/// Closes the pipes to the dead worker: a process that may open no more descriptors (`RLIMIT_NOFILE`) then has two for
+/// the files of settings.
+fn free_descriptors() {
+    // SAFETY: nothing reads standard input or writes to standard output after this.
+    unsafe {
+        libc::close(libc::STDIN_FILENO);
+        libc::close(libc::STDOUT_FILENO);
+    }
 }
 
 /// Waits for [`RELEASED`] (true) or the worker's death (false).
@@ -304,7 +327,8 @@ fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
                     _ => {}
                 }
             }
-        } else if died {
+        }
+        if died {
             return Ok(false);
         }
     }

@@ -13,6 +13,7 @@ use evenkeel_model::change::Knob;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
+use crate::damaged::Damaged;
 use crate::error::JournalError;
 use crate::journal::{Entry, Header, Process, Storage};
 use crate::journal_lines::{Contents, JournalWriter};
@@ -105,20 +106,21 @@ impl Held {
             if let Some(held) = Self::take(&directory, &name)? {
                 return Ok(Some(held));
             }
-            if let Some(held) = Self::create(&directory, &name, header)? {
+            if let Some(held) = Self::create(&directory, &name, header, &[])? {
                 return Ok(Some(held));
             }
         }
         Ok(None)
     }
 
-    /// Creates a journal with its header; none if the name is taken.
+    /// Creates a journal with its header and entries; none if the name is taken.
     pub(crate) fn create(
         directory: &Arc<Directory>,
         name: &str,
         header: &Header,
+        entries: &[Entry],
     ) -> Result<Option<Self>, JournalError> {
-        let (writer, bytes) = JournalWriter::begin(header, name);
+        let (writer, bytes) = JournalWriter::whole(header, name, entries);
         let (draft, file) = directory.draft(name, &bytes)?;
         // The file gets its name only after its header: an empty journal was emptied by another program.
         let linked = directory.link(&draft, name);
@@ -133,12 +135,7 @@ impl Held {
     /// Replaces this finished journal with a new one.
     pub(crate) fn replace(mut self, header: &Header, entries: &[Entry]) -> Result<Self, JournalError> {
         let (directory, name) = (Arc::clone(&self.directory), self.name.clone());
-        let (mut writer, mut bytes) = JournalWriter::begin(header, &name);
-        for entry in entries {
-            bytes.extend(writer.entry(entry));
-        }
-        let count = writer.count();
-        bytes.splice(..count.len(), count);
+        let (writer, bytes) = JournalWriter::whole(header, &name, entries);
         let (draft, file) = directory.draft(&name, &bytes)?;
         self.shut()?;
         renameat(&directory.file, draft.as_str(), &directory.file, name.as_str())
@@ -285,7 +282,7 @@ impl Storage for Held {
             self.read()?;
         }
         let Some(before) = self.writer.clone() else {
-            return Err(JournalError::Damaged { path: self.path(), damage: self.read()?.damage });
+            return Err(Damaged::of(self.path(), &self.read()?).into());
         };
         let mut writer = before.clone();
         let lines: Vec<u8> = entries.iter().flat_map(|entry| writer.entry(entry)).collect();
@@ -297,6 +294,27 @@ impl Storage for Held {
         }
         self.writer = Some(writer);
         Ok(())
+    }
+
+    fn write_again(&mut self, entries: &[Entry]) -> Result<Option<PathBuf>, JournalError> {
+        let path = self.path();
+        let is_gone =
+            matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound);
+        let Some(header) = self.writer.as_ref().map(JournalWriter::header).filter(|_| is_gone) else {
+            return Ok(None);
+        };
+        let directory = StateDirectory::of_journal(&path).0.made()?;
+        let Some(again) = Self::create(&directory, &self.name, header, entries)? else { return Ok(None) };
+        directory.file.sync_all().map_err(directory.failed("sync", ""))?;
+        let earlier = std::mem::replace(self, again);
+        // If the directory was renamed.
+        if earlier.standing()? == Standing::Named {
+            earlier
+                .directory
+                .unlink(&earlier.name)
+                .map_err(earlier.directory.failed("remove", &earlier.name))?;
+        }
+        Ok(Some(path))
     }
 
     /// Marks the journal, so that a guardian that has it open sees that nothing is left to restore.

@@ -3,6 +3,8 @@
 //! A [`Header`] identifies the run and its interface. An [`Entry`] is written before a knob is changed for the
 //! first time, and again when the run adds values. [`crate::journal_lines`] defines the bytes.
 
+use std::path::PathBuf;
+
 use evenkeel_host::{Host, ProcessIdentity};
 use evenkeel_model::change::{Knob, Value};
 use serde::{Deserialize, Serialize};
@@ -124,6 +126,15 @@ pub trait Storage {
     /// [`JournalError::Owned`] when another run has journalled it.
     fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
         self.append(entry)
+    }
+
+    /// Writes the journal again, with these entries, if another program removed it or its directory; returns its
+    /// path then.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<PathBuf>, JournalError> {
+        Ok(None)
     }
 
     /// Marks the journal as finished: nothing is left to restore.

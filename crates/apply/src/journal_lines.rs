@@ -63,6 +63,19 @@ impl JournalWriter {
         (writer, whole)
     }
 
+    /// A journal with these entries, as [`Self::begin`].
+    pub(crate) fn whole(header: &Header, file: &str, entries: &[Entry]) -> (Self, Vec<u8>) {
+        let (mut writer, mut bytes) = Self::begin(header, file);
+        bytes.extend(entries.iter().flat_map(|entry| writer.entry(entry)).collect::<Vec<_>>());
+        let count = writer.count();
+        bytes.splice(..count.len(), count);
+        (writer, bytes)
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// The line of an entry. Write it at the previous [`Self::bytes`] and sync, then write [`Self::count`] at
     /// the start of the file.
     #[must_use]

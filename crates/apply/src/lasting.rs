@@ -9,7 +9,8 @@
 //!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune continues
 //! ```
 
-use crate::error::{ApplyError, JournalError, KnobError};
+use crate::damaged::Damaged;
+use crate::error::{ApplyError, KnobError};
 use crate::held::Held;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, Storage};
@@ -171,9 +172,9 @@ impl Drop for Lasting {
 fn take_kept(state: &StateDirectory, header: &Header) -> Result<(Held, Vec<Entry>), ApplyError> {
     let (held, entries) = state.take_kept(header, |held| {
         let contents = held.read()?;
-        let Some(known) = contents.header.filter(|_| contents.damage.is_empty()) else {
+        let Some(known) = contents.header.clone().filter(|_| contents.damage.is_empty()) else {
             // `evenkeel revert` restores the readable part.
-            return Err(JournalError::Damaged { path: held.path(), damage: contents.damage }.into());
+            return Err(Damaged::of(held.path(), &contents).into());
         };
         let (known, here) = (known.interface, &header.interface);
         let same_place = known.same_boot(here) && known.same_namespace(here);

@@ -30,6 +30,7 @@
 //! Changes that must outlive their process are made through [`Lasting`], with a separate journal.
 
 mod channel_queues;
+mod damaged;
 mod error;
 pub mod guardian;
 mod held;
@@ -52,6 +53,7 @@ mod state;
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
 pub use evenkeel_model::shell::Line;
 
+pub use damaged::{Damaged, Remains, remains};
 pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter};
 pub use held::Held;
 pub use identity::InterfaceIdentity;
@@ -62,7 +64,7 @@ pub use lasting::{Lasting, Made, kept};
 pub use namespace::NamespaceHandle;
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};
-pub use revert::{Damaged, Leftover, RevertOutcome, leftover, put_back, revert};
+pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};
 pub use state::StateDirectory;

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::damaged::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::held::{Held, Standing, Watched, is_alive};
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, Process, Storage};
-use crate::journal_lines::{Contents, Damage};
+use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};
 use crate::rollback::{Report, roll_back};
@@ -24,20 +25,6 @@ pub struct Leftover {
     pub damaged: Option<Damaged>,
     /// The journal's name, if another program's file, directory or link stands there: it stays.
     pub supplanted: Option<PathBuf>,
-}
-
-/// A journal that could not be read completely.
-#[derive(Debug)]
-pub struct Damaged {
-    /// Where the journal is kept.
-    pub path: PathBuf,
-    pub damage: Vec<Damage>,
-}
-
-impl From<Damaged> for JournalError {
-    fn from(Damaged { path, damage }: Damaged) -> Self {
-        Self::Damaged { path, damage }
-    }
 }
 
 /// How the revert of one journal ended.
@@ -86,10 +73,19 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
     let header = Header::kept(interface, "revert");
-    let Some(mut lock) = Held::take_working(journal, &header)? else { return Ok(RevertOutcome::Nothing) };
-    take_over(&mut lock)?;
+    let lock = match Held::take_working(journal, &header) {
+        Ok(None) => return Ok(RevertOutcome::Nothing),
+        Ok(Some(mut lock)) => {
+            take_over(&mut lock)?;
+            Some(lock)
+        }
+        // A directory that is full or read-only: no run can begin meanwhile.
+        Err(JournalError::File { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
     let outcome = revert_held(journal);
-    lock.remove()?;
+    // Ignore the error: a lock without entries is no journal, and the next run removes it.
+    let _ = lock.map(Held::remove);
     outcome
 }
 
@@ -100,12 +96,12 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
 /// run would treat them as the administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     let mut leftover = match revert(journal)? {
-        RevertOutcome::Unreadable(damaged) => return Err(JournalError::from(damaged).into()),
+        RevertOutcome::Unreadable(damaged) => return Err(damaged.into()),
         RevertOutcome::RolledBack(leftover) => *leftover,
         _ => return Ok(None),
     };
     match leftover.damaged.take() {
-        Some(damaged) => Err(JournalError::from(damaged).into()),
+        Some(damaged) => Err(damaged.into()),
         None => Ok(Some(leftover)),
     }
 }
@@ -171,10 +167,17 @@ fn finish(
     kernel: Option<LiveKernel>,
 ) -> Result<RevertOutcome, ApplyError> {
     let (outcome, is_done) = settle(&mut held, contents, kernel)?;
-    if is_done {
-        held.remove()?;
+    if is_done && let Err(source) = held.remove() {
+        return Err(ApplyError::JournalStays { rolled_back: summary(&outcome), source: Box::new(source) });
     }
     Ok(outcome)
+}
+
+fn summary(outcome: &RevertOutcome) -> String {
+    match outcome {
+        RevertOutcome::RolledBack(leftover) => leftover.report.summary(&leftover.header.interface.name),
+        _ => "nothing is left to put back".to_owned(),
+    }
 }
 
 /// Whether the journal's run is in another namespace; it is then left alone.
@@ -200,8 +203,9 @@ fn settle(
     contents: Contents,
     kernel: Option<LiveKernel>,
 ) -> Result<(RevertOutcome, bool), ApplyError> {
-    let damaged = |held: &Held, damage| -> Result<Damaged, ApplyError> {
-        Ok(Damaged { path: held.set_aside()?, damage })
+    // A directory that takes no changes keeps the journal under its name.
+    let set_aside = |held: &Held, contents: &Contents| {
+        Damaged::of(held.set_aside().unwrap_or_else(|_| held.path()), contents)
     };
     if contents.shut {
         return Ok((RevertOutcome::Nothing, true));
@@ -209,9 +213,11 @@ fn settle(
     if let Some(outcome) = elsewhere(&contents, &held.path())? {
         return Ok((outcome, false));
     }
-    let Contents { header, entries, damage, .. } = contents;
-    let Some(header) = header else { return Ok((RevertOutcome::Unreadable(damaged(held, damage)?), false)) };
-    if is_bare_lock(&header, &entries) && damage.is_empty() {
+    let Some(header) = contents.header.clone() else {
+        return Ok((RevertOutcome::Unreadable(set_aside(held, &contents)), false));
+    };
+    let Contents { entries, damage, .. } = &contents;
+    if is_bare_lock(&header, entries) && damage.is_empty() {
         return Ok((RevertOutcome::Nothing, true));
     }
     let here = here(&header)?;
@@ -227,13 +233,13 @@ fn settle(
         kernel.forget_namespace();
     }
     kernel.follow();
-    let report = roll_back(&mut kernel, &entries, &mut |entries| {
+    let report = roll_back(&mut kernel, entries, &mut |entries| {
         // Ignore the error, for example of a damaged journal: this process restores them all the same.
         let _ = held.append_all(entries);
     });
     let name = kernel.current_name()?;
     if !report.is_settled() {
-        let damaged = (!damage.is_empty()).then(|| Damaged { path: held.path(), damage });
+        let damaged = (!damage.is_empty()).then(|| Damaged::of(held.path(), &contents));
         let leftover = Leftover { header, name, report, damaged, supplanted: None };
         return Ok((RevertOutcome::RolledBack(Box::new(leftover)), false));
     }
@@ -244,7 +250,7 @@ fn settle(
         let leftover = Leftover { header, name, report, damaged: None, supplanted: None };
         return Ok((RevertOutcome::RolledBack(Box::new(leftover)), true));
     }
-    let damaged = Some(damaged(held, damage)?);
+    let damaged = Some(set_aside(held, &contents));
     let leftover = Leftover { header, name, report, damaged, supplanted: None };
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
 }
@@ -270,7 +276,7 @@ pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError>
         RevertOutcome::OtherNamespace { header, path, .. } => {
             return Err(JournalError::ElsewhereFirst { header: Box::new(header), path }.into());
         }
-        RevertOutcome::Unreadable(damaged) => return Err(JournalError::from(damaged).into()),
+        RevertOutcome::Unreadable(damaged) => return Err(damaged.into()),
         RevertOutcome::RolledBack(leftover) => *leftover,
     };
     if let Some((knob, error)) = leftover.report.failed.first() {
@@ -279,7 +285,7 @@ pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError>
         return Err(JournalError::Unfinished { path, knob, reason }.into());
     }
     match leftover.damaged {
-        Some(damaged) => Err(JournalError::from(damaged).into()),
+        Some(damaged) => Err(damaged.into()),
         None => Ok(Some(leftover)),
     }
 }

@@ -44,6 +44,12 @@ impl Report {
         self.failed.is_empty()
     }
 
+    /// All of it in one line.
+    pub(crate) fn summary(&self, interface: &str) -> String {
+        let all = std::iter::once(format!("{interface}: {self}")).chain(self.remarks(interface));
+        all.collect::<Vec<_>>().join("; ")
+    }
+
     /// Remarks for the user: a line for each knob that was not simply restored.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
+use evenkeel_model::text::path_text;
 
 use crate::error::{ApplyError, KnobError};
 use crate::guardian::Guardian;
@@ -63,6 +64,9 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     sole: Option<SocketName>,
     /// The changes stay when the run ends.
     keeps: bool,
+    remarks: Vec<String>,
+    /// The journal is gone and could not be written again.
+    lost_journal: bool,
 }
 
 impl Run {
@@ -113,6 +117,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             guardian: None,
             sole: None,
             keeps: false,
+            remarks: Vec::new(),
+            lost_journal: false,
         }
     }
 
@@ -313,12 +319,42 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
+    /// Remarks of [`Self::disturbances`] for the user since the last call.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
+    }
+
+    /// Writes the journal again if another program removed it: without it, nothing is undone when worker and guardian die.
+    fn keep_journal(&mut self) -> Result<(), ApplyError> {
+        match self.storage.as_mut().map_or(Ok(None), |storage| storage.write_again(&self.entries)) {
+            Ok(None) => {}
+            Ok(Some(path)) => {
+                self.lost_journal = false;
+                self.remarks
+                    .push(format!("the journal {} was removed: it is written again", path_text(&path)));
+                // The old one watches the removed file.
+                self.guardian.as_mut().map_or(Ok(()), Guardian::replace).map_err(ApplyError::Guardian)?;
+            }
+            Err(error) if !self.lost_journal => {
+                self.lost_journal = true;
+                self.remarks.push(format!(
+                    "the journal was removed, and cannot be written again: {error}; if both this process and its guardian \
+                     are killed, the settings of {} stay",
+                    self.name
+                ));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
     /// The knobs that another program has changed or that are gone. Call it several times a second: it also
-    /// checks the guardian and replaces it if necessary.
+    /// checks the journal and the guardian and replaces them if necessary.
     ///
     /// # Errors
     /// When a knob cannot be read, or no guardian can be started.
     pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
+        self.keep_journal()?;
         if let Some(guardian) = &mut self.guardian {
             guardian.keep_alive().map_err(ApplyError::Guardian)?;
         }
@@ -392,8 +428,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.sole = None;
         if let Some(storage) = self.storage.take()
             && report.is_settled()
+            && let Err(source) = storage.remove()
         {
-            storage.remove()?;
+            return Err(ApplyError::JournalStays {
+                rolled_back: report.summary(&self.name),
+                source: Box::new(source),
+            });
         }
         Ok(report)
     }

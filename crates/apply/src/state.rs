@@ -28,6 +28,8 @@ const KEPT: &str = ".kept";
 pub(crate) const DAMAGED: &str = ".damaged";
 /// Suffix of a file that is not a journal yet.
 const DRAFT: &str = ".draft";
+const ANOTHER: &str = "name another directory with EVENKEEL_STATE_DIR";
+const REMOVE: &str = "it is not a journal: remove it or rename it";
 /// A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 
@@ -95,10 +97,15 @@ impl StateDirectory {
     }
 
     pub fn read(journal: &Path) -> Result<Option<Contents>, JournalError> {
-        let (state, name) = Self::of_journal(journal);
+        Self::read_as(journal, &Self::of_journal(journal).1)
+    }
+
+    /// The same of a journal that was renamed from `earlier`.
+    pub(crate) fn read_as(path: &Path, earlier: &str) -> Result<Option<Contents>, JournalError> {
+        let (state, name) = Self::of_journal(path);
         let Some(directory) = state.open(false)? else { return Ok(None) };
         match directory.open_file(&name, OFlag::O_RDONLY)? {
-            Some(mut file) => directory.read(&mut file, &name).map(Some),
+            Some(mut file) => directory.read(&mut file, earlier).map(Some),
             None => Ok(None),
         }
     }
@@ -115,7 +122,8 @@ impl StateDirectory {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => return Ok(None),
             Err(_) if path.is_symlink() => {
-                return Err(self.unsafe_because("it is a symbolic link".to_owned()));
+                let next = "name the directory behind it with EVENKEEL_STATE_DIR, or remove the link";
+                return Err(self.unsafe_because("it is a symbolic link".to_owned(), next));
             }
             Err(error) => return Err(failed(error)),
         };
@@ -133,28 +141,24 @@ impl StateDirectory {
         let own = geteuid().as_raw();
         let metadata = file.metadata().map_err(failed)?;
         if metadata.uid() != own && metadata.uid() != 0 {
-            return Err(
-                self.unsafe_because(format!("it belongs to the user with the number {}", metadata.uid()))
-            );
+            return Err(self.unsafe_because(belongs_to("it", metadata.uid()), &trusted(&self.0)));
         }
         let mode = metadata.mode() & 0o7777;
         // A session drops the capability that overrides permissions.
         if mode & 0o700 != 0o700 {
-            return Err(self.unsafe_because(format!("its owner may not write to it (mode {mode:o})")));
+            let reason = format!("its owner may not write to it (mode {mode:o})");
+            return Err(self.unsafe_because(reason, &format!("chmod 700 {}", path_text(&self.0))));
         }
         if mode & 0o022 != 0 {
-            return Err(self.unsafe_because(format!(
-                "others may write to it (mode {mode:o}; chmod 700, or name another directory with \
-                 EVENKEEL_STATE_DIR)"
-            )));
+            let next = format!("chmod 700 {}, or {ANOTHER}", path_text(&self.0));
+            return Err(self.unsafe_because(format!("others may write to it (mode {mode:o})"), &next));
         }
         let real = self.0.canonicalize().map_err(failed)?;
         for parent in self.0.ancestors().chain(real.ancestors()).skip(1) {
             let Ok(metadata) = std::fs::symlink_metadata(parent) else { continue };
             if ![0, own].contains(&metadata.uid()) {
-                let reason =
-                    format!("{} belongs to the user with the number {}", path_text(parent), metadata.uid());
-                return Err(self.unsafe_because(reason));
+                let reason = belongs_to(&path_text(parent), metadata.uid());
+                return Err(self.unsafe_because(reason, &trusted(parent)));
             }
             // With the sticky bit, a user cannot replace another user's files.
             if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
@@ -163,7 +167,8 @@ impl StateDirectory {
                     path_text(parent),
                     metadata.mode() & 0o7777
                 );
-                return Err(self.unsafe_because(reason));
+                let next = format!("chmod o-w {}, or {ANOTHER}", path_text(parent));
+                return Err(self.unsafe_because(reason, &next));
             }
         }
         Ok(())
@@ -199,11 +204,11 @@ impl StateDirectory {
         }
     }
 
-    fn unsafe_because(&self, reason: String) -> JournalError {
-        JournalError::Unsafe { path: self.0.clone(), reason }
+    fn unsafe_because(&self, reason: String, next: &str) -> JournalError {
+        JournalError::Unsafe { path: self.0.clone(), reason, next: next.to_owned() }
     }
 
-    fn made(&self) -> Result<Arc<Directory>, JournalError> {
+    pub(crate) fn made(&self) -> Result<Arc<Directory>, JournalError> {
         let gone = || self.unusable(io::ErrorKind::NotFound.into());
         let directory = self.open(true)?.ok_or_else(gone)?;
         directory.remove_drafts()?;
@@ -248,7 +253,8 @@ impl StateDirectory {
                 };
             }
             // Another process may create it first.
-            let created = Held::create(&directory, name, header).map_err(|error| self.takes_none(error))?;
+            let created =
+                Held::create(&directory, name, header, &[]).map_err(|error| self.takes_none(error))?;
             if let Some(held) = created {
                 return Ok((held, None));
             }
@@ -280,6 +286,15 @@ pub(crate) fn is_kept(name: &str) -> bool {
 pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
     let stem = kept.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
     Some(format!("{stem}.{EXTENSION}"))
+}
+
+fn belongs_to(what: &str, user: u32) -> String {
+    format!("{what} belongs to the user with the number {user}")
+}
+
+/// The next step for a directory of another user.
+fn trusted(path: &Path) -> String {
+    format!("if you trust its files, chown root {}; else {ANOTHER}", path_text(path))
 }
 
 fn open_directory(path: &Path) -> io::Result<File> {
@@ -328,25 +343,39 @@ impl Directory {
         }
         // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let opened = openat(&self.file, name, flags, Mode::from_bits_truncate(0o600));
+        let open = |flags| openat(&self.file, name, flags, Mode::from_bits_truncate(0o600));
+        let opened = match open(flags) {
+            // Readable is enough to lock it and roll back.
+            Err(nix::Error::EROFS | nix::Error::EPERM) if !flags.contains(OFlag::O_CREAT) => {
+                open(flags.difference(OFlag::O_ACCMODE))
+            }
+            opened => opened,
+        };
         let file = match opened {
             Ok(descriptor) => File::from(descriptor),
             Err(nix::Error::ENOENT) => return Ok(None),
-            Err(nix::Error::ELOOP) => return Err(self.is_no_journal(name, "it is a symbolic link")),
+            Err(nix::Error::ELOOP) => return Err(self.is_no_journal(name, "it is a symbolic link", REMOVE)),
+            Err(nix::Error::EISDIR) => return Err(self.is_no_journal(name, "it is a directory", REMOVE)),
             Err(error) => return Err(self.failed("open", name)(error.into())),
         };
         let metadata = file.metadata().map_err(self.failed("look at", name))?;
         if !metadata.is_file() {
-            return Err(self.is_no_journal(name, "it is no regular file"));
+            let what = if metadata.is_dir() { "it is a directory" } else { "it is no regular file" };
+            return Err(self.is_no_journal(name, what, REMOVE));
         }
         if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
-            return Err(self.is_no_journal(name, "it belongs to somebody else"));
+            let next = format!(
+                "if an administrator made it so, chown root {}; else remove it",
+                path_text(&self.path.join(name))
+            );
+            return Err(self.is_no_journal(name, &belongs_to("it", metadata.uid()), &next));
         }
         Ok(Some(file))
     }
 
-    fn is_no_journal(&self, name: &str, reason: &str) -> JournalError {
-        JournalError::Unsafe { path: self.path.join(name), reason: reason.to_owned() }
+    fn is_no_journal(&self, name: &str, reason: &str, next: &str) -> JournalError {
+        let path = self.path.join(name);
+        JournalError::Unsafe { path, reason: reason.to_owned(), next: next.to_owned() }
     }
 
     pub(crate) fn read(&self, file: &mut File, name: &str) -> Result<Contents, JournalError> {

@@ -10,7 +10,7 @@ Examples:
     evenkeel fair eth0
 
 Exit codes: 0 done; 1 ran, and a stated expectation did not hold; 2 bad usage or bad input file; 3 this machine cannot \
-do it (the message names what is missing and what to do); 4 failed while running, everything put back; 130 interrupted, \
+do it (the message names what is missing and what to do); 4 failed while running, everything put back unless the message names what is not; 130 interrupted, \
 everything put back.";
 
 pub const RUN: &str = "\

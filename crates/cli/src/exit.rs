@@ -20,7 +20,7 @@ pub enum Exit {
     Usage = 2,
     /// This machine cannot do it.
     Unable = 3,
-    /// Failed while running; everything is restored.
+    /// Failed while running; everything is restored, or the message says what is not.
     Failed = 4,
     /// Interrupted; everything is restored.
     Interrupted = 130,

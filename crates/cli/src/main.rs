@@ -6,7 +6,7 @@
 //! | 1 | ran, but a stated expectation did not hold |
 //! | 2 | bad usage or bad input file |
 //! | 3 | this machine cannot do it; the message names what is missing and what to do |
-//! | 4 | failed while running; everything is restored |
+//! | 4 | failed while running; everything is restored, or the message says what is not |
 //! | 130 | interrupted; everything is restored |
 //!
 //! Results go to standard output, progress and logs to standard error.
@@ -76,6 +76,7 @@ fn prepare(command: &Command) -> Result<(), Failure> {
 }
 
 fn run_command(command: Command) -> Result<Exit, Failure> {
+    revert::remind(&command);
     match command {
         Command::Run(options) => run::run(&options),
         Command::Scenario(command) => scenario::scenario(&command),

@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Removal,
-    RevertOutcome, StateDirectory, how_to_enter, revert as revert_journal,
+    ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Remains, Removal,
+    RevertOutcome, StateDirectory, how_to_enter, remains, revert as revert_journal,
 };
-use evenkeel_host::Sysfs;
+use evenkeel_host::{Capability, Sysfs};
 use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::persist::{self, Place};
 
-use crate::arguments::{GuardOptions, RevertOptions};
+use crate::arguments::{Command, GuardOptions, RevertOptions};
 use crate::exit::{Exit, Failure, print, say};
+use crate::live::require;
 
 fn failure(error: &ApplyError) -> Failure {
     let exit = if error.cause() == Cause::Unable { Exit::Unable } else { Exit::Failed };
@@ -42,6 +43,7 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
 }
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
+    require(&[Capability::NetAdmin], "revert")?;
     // A failure of one does not exclude the other.
     let settings = revert_settings(options.interface.as_deref()).map_err(|error| error.tell());
     let files = remove_files(options.interface.as_deref()).map_err(|error| error.tell());
@@ -64,20 +66,17 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
 }
 
 /// Restores the settings of all journals, or of an interface and the devices below it that `evenkeel fair` manages;
-/// returns whether there were any journals.
+/// returns whether any journal had something.
 fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     let state = StateDirectory::from_environment();
     let journals = state.remove_drafts().and_then(|()| state.journals());
     let journals = journals.map_err(|error| failure(&error.into()))?;
-    for path in state.damaged().map_err(|error| failure(&error.into()))? {
-        say(&format!(
-            "{} is what is left of a damaged journal: compare the settings with it, then remove it",
-            path_text(&path)
-        ));
-    }
     let below = interface.map(|name| journals_below(name, &state)).unwrap_or_default();
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
+    for remains in remains(&state).map_err(|error| failure(&error))? {
+        exit = tell_remains(remains, interface).unwrap_or(exit);
+    }
     for path in journals {
         match interface {
             None => chosen.push(path),
@@ -90,10 +89,12 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
             },
         }
     }
-    let any = !chosen.is_empty();
+    let mut any = false;
     for path in chosen {
         // Continue with the others after a failure.
         match revert_journal(&path) {
+            // Its run has restored everything, or changed nothing.
+            Ok(RevertOutcome::Nothing) => continue,
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { .. }) => {
                     // The user's request was not done, unless the name is also one of this namespace. An earlier
@@ -107,8 +108,77 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
             },
             Err(error) => exit = failure(&error).tell(),
         }
+        any = true;
     }
     Ok((exit, any))
+}
+
+/// Reports a damaged journal of an earlier call, if it is about the interface; removes one of an earlier boot. Returns
+/// the exit code if settings may still be changed.
+fn tell_remains(remains: Remains, interface: Option<&str>) -> Option<Exit> {
+    let is_about = |damaged: &Damaged| interface.is_none_or(|name| is_of(damaged, &[name.to_owned()]));
+    match remains {
+        Remains::Present(damaged) => is_about(&damaged).then(|| tell_damaged(&damaged)),
+        Remains::Absent(damaged) => {
+            if is_about(&damaged) {
+                say(&format!(
+                    "{} is what is left of a damaged journal, whose interface is not in this network namespace: remove it if \
+                     that interface is gone",
+                    path_text(&damaged.path)
+                ));
+            }
+            None
+        }
+        Remains::Void(path) => match std::fs::remove_file(&path) {
+            Ok(()) => None,
+            Err(error) => Some(
+                Failure::new(Exit::Failed, format!("cannot remove {}: {error}", path_text(&path))).tell(),
+            ),
+        },
+    }
+}
+
+/// Whether a damaged journal is of one of these interfaces. One of an unknown interface may be of any.
+fn is_of(damaged: &Damaged, names: &[String]) -> bool {
+    damaged.interface.as_ref().is_none_or(|interface| names.contains(interface))
+}
+
+/// Reports settings that a damaged journal left changed, before a command that works on a live host.
+pub fn remind(command: &Command) {
+    match command {
+        Command::Fair(options) => remind_of_damaged(Some(&options.interface)),
+        Command::Steer(options) if options.interface.is_some() => {
+            remind_of_damaged(options.interface.as_deref());
+        }
+        Command::Tune(options) if options.from.is_none() => {
+            remind_of_damaged(Some(&options.interface));
+        }
+        Command::Check(options) if options.from.is_none() && options.explain.is_none() => {
+            remind_of_damaged(options.interface.as_deref());
+        }
+        _ => {}
+    }
+}
+
+/// Reports damaged journals of earlier runs on an interface or the devices below it, or of all interfaces.
+fn remind_of_damaged(interface: Option<&str>) {
+    // Ignore the error: a user who may not read the directory cannot restore anything either.
+    let found = remains(&StateDirectory::from_environment()).unwrap_or_default();
+    if found.is_empty() {
+        return;
+    }
+    let names = interface.map(|name| {
+        let mut names = evenkeel_fair::managed_devices(name).unwrap_or_default();
+        names.push(name.to_owned());
+        names
+    });
+    for remains in found {
+        if let Remains::Present(damaged) = remains
+            && names.as_ref().is_none_or(|names| is_of(&damaged, names))
+        {
+            say(&damaged.to_string());
+        }
+    }
 }
 
 /// The journals of runs on the devices below an interface, such as the ports of a bridge.
@@ -155,7 +225,7 @@ fn whose(header: &Header) -> String {
 
 fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
     match outcome {
-        RevertOutcome::Nothing => print("nothing to put back\n")?,
+        RevertOutcome::Nothing => {}
         RevertOutcome::Void(header) => {
             print(&format!("{}: its settings went with its boot or its network namespace\n", whose(header)))?;
         }
@@ -183,9 +253,7 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
 
 /// Reports the damage of a journal.
 fn tell_damaged(damaged: &Damaged) -> Exit {
-    let Damaged { path, damage } = damaged;
-    let error = evenkeel_apply::JournalError::Damaged { path: path.clone(), damage: damage.clone() };
-    Failure::with_causes(Exit::Failed, &error).tell()
+    Failure::with_causes(Exit::Failed, damaged).tell()
 }
 
 /// Reports remarks for the user; the exit code says whether something is left to do.

@@ -227,6 +227,11 @@ impl Session {
         self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
+    /// Remarks of [`Self::tick`] for the user since the last call.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        self.managed.iter_mut().flat_map(|managed| managed.run.take_remarks()).collect()
+    }
+
     /// Sets the flow weights on every device; running flows follow with their next segment.
     ///
     /// # Errors
@@ -260,7 +265,7 @@ impl Session {
                 let report = run.restore();
                 // Detach before waiting for the guardian: a stopped one takes time.
                 drop((select, sampler, leaves));
-                let last = run.finish()?;
+                let last = run.finish().map_err(|error| error.after(&report, &status.name))?;
                 // The second report covers settings that failed at first and may be restored by now.
                 Ok(Ended { status, report: if report.is_settled() { report } else { last } })
             })

@@ -87,6 +87,11 @@ pub trait Backend {
     /// When the kernel cannot be queried.
     fn check(&mut self) -> Result<Option<String>, SteerError>;
 
+    /// Returns the remarks of [`Self::check`] for the user since the last call.
+    fn take_remarks(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns the counters of all flows that the back end sees, also of flows outside the search.
     ///
     /// # Errors

@@ -164,6 +164,10 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
     }
 
+    fn take_remarks(&mut self) -> Vec<String> {
+        self.run.take_remarks()
+    }
+
     fn remarks(&self) -> Vec<String> {
         self.remarks.clone()
     }

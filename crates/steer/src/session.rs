@@ -190,6 +190,11 @@ impl Session {
         self.backend.check()
     }
 
+    /// Remarks of [`Self::check`] for the user since the last call.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        self.backend.take_remarks()
+    }
+
     /// The progress of a search.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {

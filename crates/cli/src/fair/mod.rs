@@ -200,7 +200,9 @@ fn manage(
         if let Some(weights) = &mut weights {
             follow_weights(session, weights)?;
         }
-        session.tick()
+        let ended = session.tick();
+        session.take_remarks().iter().for_each(|remark| say(remark));
+        ended
     };
     let end = keep_going(&mut session, WATCH_INTERVAL, options.time, signals, tick, |session| {
         let status: Vec<Status> = session.status();

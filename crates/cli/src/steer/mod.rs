@@ -376,7 +376,9 @@ fn watch(
         }
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();
-            if let Some(reason) = session.check()? {
+            let reason = session.check()?;
+            session.take_remarks().iter().for_each(|remark| say(remark));
+            if let Some(reason) = reason {
                 return Ok(End::ForeignChange(reason));
             }
             if let Some(old) = policy.refresh() {

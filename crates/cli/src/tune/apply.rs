@@ -212,7 +212,7 @@ fn failure(error: &ApplyError) -> Failure {
 /// Nothing was changed: a run is active, or a directory or a privilege is missing.
 fn cannot_begin(error: &ApplyError) -> Failure {
     let exit = match error {
-        ApplyError::Journal(JournalError::Damaged { .. } | JournalError::Unfinished { .. }) => Exit::Failed,
+        ApplyError::Journal(JournalError::Damaged(_) | JournalError::Unfinished { .. }) => Exit::Failed,
         _ => Exit::Unable,
     };
     let failure = Failure::with_causes(exit, error);

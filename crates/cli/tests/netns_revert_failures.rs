@@ -1,0 +1,301 @@
+//! `evenkeel revert` and guardians that cannot restore everything: damaged journals, full and read-only directories, no
+//! descriptors, no permission. Messages and exit codes say what is still changed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use evenkeel_apply::{Header, InterfaceIdentity, JournalWriter, StateDirectory};
+use nix::sys::signal::Signal;
+
+use support::leftovers::children;
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, kill_process, wait_for};
+use support::running::Running;
+use support::{Ended, end};
+
+const LIMIT: Duration = Duration::from_secs(20);
+const TUNE: [&str; 4] = ["tune", NAME, "--apply", "--no-watch"];
+
+fn guardian(running: &mut Running) -> u32 {
+    children(running.id())[0].id
+}
+
+/// Kills a run and its guardian so that neither does anything more.
+fn kill_both(mut running: Running) {
+    let guardian = guardian(&mut running);
+    running.signal(Signal::SIGSTOP);
+    kill_process(guardian);
+    running.kill();
+}
+
+fn run(managed: &Managed, arguments: &[&str]) -> Ended {
+    end(managed.command(arguments))
+}
+
+/// A script of the shell in a mount namespace of its own; `$E` is the binary, `$S` the state directory.
+fn script(managed: &Managed, text: &str) -> Ended {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", text]).env("E", env!("CARGO_BIN_EXE_evenkeel"));
+    command.env("S", managed.state.path()).env("EVENKEEL_STATE_DIR", managed.state.path());
+    end(managed.enter(command))
+}
+
+fn assert_has(said: &str, words: &[&str]) {
+    for word in words {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+/// The second line of an entry cannot be read.
+fn flip(text: &str) -> String {
+    let at = text.rfind("\"knob\"").unwrap();
+    format!("{}x{}", &text[..at], &text[at + 1..])
+}
+
+#[test]
+fn a_damaged_journal_is_reported_until_its_file_is_removed() {
+    let managed = Managed::with_maps();
+    let damages: [fn(&str) -> String; 3] =
+        [flip, |text| text[..text.len() / 2].to_owned(), |_| "x\n".repeat(99)];
+    for damage in damages {
+        for (queue, map) in (0..).zip(DRIVERS_MAPS) {
+            managed.set_map(queue, map);
+        }
+        kill_both(managed.session(&["--xps", "off"]));
+        let journal = managed.state.path().join(&managed.journals()[0]);
+        let text = std::fs::read_to_string(&journal).unwrap();
+        std::fs::write(&journal, damage(&text)).unwrap();
+        let kept = format!("{}.damaged", journal.display());
+        let words = [
+            "settings of evk0 may still be changed",
+            &kept,
+            "line ",
+            "tc qdisc show dev evk0",
+            "then remove",
+        ];
+        for arguments in [&["revert"][..], &["revert"], &["revert", NAME]] {
+            let ended = run(&managed, arguments);
+            assert_eq!((ended.code, ended.stdout.contains("nothing to put back")), (4, false), "{ended:?}");
+            assert_has(&ended.stderr, &words);
+        }
+        for arguments in [
+            &["fair", NAME, "--xps", "off", "--for", "300ms"][..],
+            &["fair", NAME, "--xps", "off", "--plan"],
+            &["steer", NAME, "--policy", "balance", "--for", "300ms"],
+            &["tune", NAME],
+            &["check"],
+            &["check", NAME],
+        ] {
+            assert_has(&run(&managed, arguments).stderr, &words);
+        }
+        managed.shell(&["ip", "link", "add", "evkother", "type", "bridge"]);
+        let other = run(&managed, &["revert", "evkother"]);
+        assert_eq!((other.code, other.stderr.as_str()), (0, ""), "{other:?}");
+        managed.shell(&["ip", "link", "del", "evkother"]);
+        std::fs::remove_file(kept).unwrap();
+        let ended = run(&managed, &["revert"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_of_an_earlier_boot_or_of_a_deleted_interface_is_no_failure() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let mut header = StateDirectory::read(&journal).unwrap().unwrap().header.unwrap();
+    std::fs::write(&journal, flip(&std::fs::read_to_string(&journal).unwrap())).unwrap();
+    assert_eq!(run(&managed, &["revert"]).code, 4);
+    let kept = PathBuf::from(format!("{}.damaged", journal.display()));
+    managed.shell(&["ip", "link", "del", NAME]);
+    let ended = run(&managed, &["revert"]);
+    assert!(ended.code == 0 && ended.stderr.contains("not in this network namespace"), "{ended:?}");
+    header.interface.boot = "00000000-0000-0000-0000-000000000000".to_owned();
+    let (_, bytes) = JournalWriter::begin(&header, journal.file_name().unwrap().to_str().unwrap());
+    std::fs::write(&kept, bytes).unwrap();
+    let ended = run(&managed, &["revert"]);
+    assert!(ended.code == 0 && ended.stderr.is_empty() && !kept.exists(), "{ended:?}");
+}
+
+#[test]
+fn a_user_is_told_to_run_revert_as_root() {
+    let managed = Managed::new();
+    let place = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = place.path().join("evenkeel");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
+    for state in [managed.state.path(), Path::new("/nonexistent/evenkeel")] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).arg("revert");
+        command.env("EVENKEEL_STATE_DIR", state);
+        let ended = end(managed.enter(command));
+        assert!(ended.code == 3 && ended.stdout.is_empty(), "{ended:?}");
+        assert_has(&ended.stderr, &["run it as root"]);
+    }
+}
+
+#[test]
+fn a_guardian_without_descriptors_restores() {
+    let managed = Managed::with_maps();
+    let mut running = managed.session(&["--xps", "off", "--segments", "16KiB"]);
+    let id = guardian(&mut running).to_string();
+    managed.shell(&["prlimit", "--nofile=3:3", "--pid", &id]);
+    running.kill();
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+    wait_for("the journal is removed", LIMIT, || managed.journals().is_empty());
+}
+
+#[test]
+fn a_guardian_that_cannot_restore_names_the_interface() {
+    let managed = Managed::with_maps();
+    let mut running = managed.session(&["--xps", "off"]);
+    let id = guardian(&mut running).to_string();
+    // A ping would make it poll again, which needs descriptors too.
+    running.signal(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(200));
+    managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
+    running.signal(Signal::SIGKILL);
+    let words = ["settings of evk0 are still changed: ", "run `evenkeel revert evk0`"];
+    wait_for("the message", LIMIT, || words.iter().all(|word| running.said().contains(word)));
+    running.kill();
+    assert_eq!(run(&managed, &["revert", NAME]).code, 0);
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+#[test]
+fn a_journal_that_cannot_be_removed_does_not_hide_the_summary() {
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let managed = Managed::with_maps();
+        let mut running = managed.session(&["--xps", "off"]);
+        let set_mode = |mode| {
+            std::fs::set_permissions(managed.state.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(0o500);
+        running.signal(signal);
+        managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+        let words = [
+            "evk0: 2 settings put back",
+            "but the journal stays: cannot remove",
+            "`evenkeel revert` removes it",
+        ];
+        wait_for("the summary", LIMIT, || words.iter().all(|word| running.said().contains(word)));
+        if signal == Signal::SIGINT {
+            assert_eq!(running.end().code, 4);
+        } else {
+            running.kill();
+        }
+        set_mode(0o700);
+        let ended = run(&managed, &["revert"]);
+        assert!(ended.code == 0 && managed.journals().is_empty(), "{ended:?}");
+    }
+}
+
+#[test]
+fn settings_go_back_although_the_directory_is_full_or_read_only() {
+    let managed = Managed::new();
+    let full = "mount -t tmpfs -o size=64k,mode=700 x $S; $E tune evk0 --apply --no-watch >&2; \
+                dd if=/dev/zero of=$S/x.draft bs=4k 2>/dev/null || :; chmod 600 $S/x.draft; exec 9<$S/x.draft; flock -x 9; \
+                $E revert evk0 9<&-";
+    let read_only = "$E tune evk0 --apply --no-watch >&2; mount --bind $S $S; mount -o remount,ro,bind $S; \
+                     $E revert evk0 || echo $?; $E revert evk0 || echo $?; umount $S; $E revert evk0";
+    for (text, words) in [(full, &["1 setting put back"][..]), (read_only, &["4\n4\n", "as before already"])]
+    {
+        managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+        let before = managed.seen();
+        let ended = script(&managed, text);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_has(&ended.stdout, words);
+        assert_same(&managed.seen(), &before, "reverted");
+    }
+}
+
+#[test]
+fn a_lock_without_entries_adds_no_line() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    assert_eq!(run(&managed, &TUNE).code, 0);
+    // As a killed `tune` or `revert` leaves it.
+    let kept = managed.state.path().join(&managed.journals()[0]);
+    let contents = StateDirectory::read(&kept).unwrap().unwrap();
+    let interface: InterfaceIdentity = contents.header.unwrap().interface;
+    let lock = StateDirectory::at(managed.state.path()).journal_of(&interface);
+    let header = Header {
+        process: evenkeel_apply::Process { id: 1, start_ticks: 1 },
+        ..Header::kept(interface, "tune")
+    };
+    let (_, bytes) = JournalWriter::begin(&header, lock.file_name().unwrap().to_str().unwrap());
+    std::fs::write(&lock, bytes).unwrap();
+    let ended = run(&managed, &["revert", NAME]);
+    assert!(ended.code == 0 && ended.stdout.contains("put back"), "{ended:?}");
+    assert!(!ended.stdout.contains("nothing to put back"), "{ended:?}");
+    assert!(managed.journals().is_empty());
+}
+
+#[test]
+fn a_journal_that_is_removed_during_a_session_is_written_again() {
+    let sessions: [&[&str]; 2] =
+        [&["fair", NAME, "--xps", "off"], &["steer", NAME, "--policy", "balance", "--backend", "rps"]];
+    for (arguments, ready) in sessions.into_iter().zip(["managed now", "steered now"]) {
+        for removal in ["rm $S/*.journal", "rm -r $S", "mv $S $S.moved"] {
+            let managed = Managed::with_maps();
+            let before = managed.seen();
+            let mut running = Running::start(managed.command(arguments));
+            running.wait_for_activity(ready);
+            let first = guardian(&mut running);
+            assert_eq!(script(&managed, removal).code, 0);
+            wait_for("the warning", LIMIT, || running.said().contains("was removed: it is written again"));
+            wait_for("another guardian", LIMIT, || {
+                children(running.id()).iter().map(|child| child.id).collect::<Vec<_>>() != [first]
+            });
+            wait_for("one guardian", LIMIT, || children(running.id()).len() == 1);
+            kill_both(running);
+            let ended = run(&managed, &["revert"]);
+            assert!(ended.code == 0 && ended.stdout.contains("put back"), "{removal}: {ended:?}");
+            assert_same(&managed.seen(), &before, removal);
+            let _ = std::fs::remove_dir_all(format!("{}.moved", managed.state.path().display()));
+        }
+    }
+}
+
+#[test]
+fn what_is_unsafe_has_a_next_step() {
+    let managed = Managed::with_maps();
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    for (made, step) in [
+        ("mkdir -m 700 $D; chown 65534 $D", "chown root "),
+        ("mkdir -m 777 $D", "chmod 700 "),
+        ("mkdir -m 700 $D.real; ln -s $D.real $D", "or remove the link"),
+        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "remove it or rename it"),
+        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "remove it or rename it"),
+        ("mkdir -m 700 $D; ln -s /etc/passwd $D/1-7.journal", "remove it or rename it"),
+        ("mkdir -m 700 $D; touch $D/1-7.journal; chown 65534 $D/1-7.journal", "chown root "),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-ec", &format!("rm -rf $D $D.real; {made}")]).env("D", &state);
+        assert_eq!(end(command).code, 0, "{made}");
+        let mut command = managed.command(&["revert"]);
+        command.env("EVENKEEL_STATE_DIR", &state);
+        let ended = end(command);
+        assert_eq!(ended.code, 3, "{made}: {ended:?}");
+        assert_has(&ended.stderr, &["is not safe to use: ", step]);
+    }
+}
+
+#[test]
+fn files_for_another_namespace_than_the_hosts_are_refused() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let before = managed.seen();
+    // An empty directory on top of the host's.
+    let text = "mount -t tmpfs x /etc; $E tune evk0 --apply --no-watch --persist sysctl || echo $?; ls /etc";
+    let ended = script(&managed, text);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "3\n"), "{ended:?}");
+    assert_has(&ended.stderr, &["initial network namespace"]);
+    assert_same(&managed.seen(), &before, "refused");
+    assert!(managed.journals().is_empty());
+}

@@ -43,7 +43,7 @@ fn kept(root: &Path, scenario: &str) -> PathBuf {
     root.join("docs/demo").join(format!("{scenario}.json"))
 }
 
-/// Stores a record, without the machine's local kernel version suffix.
+/// Stores a record, without the machine's own kernel name.
 fn take(root: &Path, mut record: Record) -> Result<(), Box<dyn Error>> {
     if !SCENARIOS.contains(&record.scenario.as_str()) {
         return Err(format!("{} is no scenario of the demo", record.scenario).into());

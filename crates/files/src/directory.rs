@@ -15,8 +15,8 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
-/// A directory locked by this process while this lives. If dropped before [`Self::keep`], it is removed again,
-/// provided the claim created it.
+/// A directory that this process has locked during the lifetime of this value. If dropped before
+/// [`Self::keep`], it is removed, provided the claim created it.
 #[derive(Debug)]
 pub struct ClaimedDirectory {
     path: PathBuf,
@@ -30,7 +30,7 @@ impl ClaimedDirectory {
     /// Creates the directory, or takes the existing one, and locks it.
     ///
     /// # Errors
-    /// If the path is no directory, or another process has claimed it; if the system refuses.
+    /// Returns an error if the path is no directory, another process has claimed it, or the system refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let made = make(path)?;
         let mut claim = Self { path: path.to_owned(), made, _lock: None };
@@ -55,14 +55,14 @@ impl ClaimedDirectory {
 
 impl Drop for ClaimedDirectory {
     fn drop(&mut self) {
-        // A directory that is not empty any more stays.
+        // Keep a directory that is no longer empty.
         for made in self.made.iter().rev() {
             let _ = fs::remove_dir(made);
         }
     }
 }
 
-/// A claimed directory for a result. If dropped before it is filled, it leaves nothing behind.
+/// A claimed directory for a result. If dropped before it is filled, it leaves no files.
 #[derive(Debug)]
 pub struct OutputDirectory {
     claim: ClaimedDirectory,
@@ -72,7 +72,8 @@ impl OutputDirectory {
     /// Creates the directory, or takes an empty one, and checks that it is writable.
     ///
     /// # Errors
-    /// If it is not empty, no directory, or claimed by another process; if the system refuses.
+    /// Returns an error if it is not empty, no directory, or claimed by another process, or the system
+    /// refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let claim = ClaimedDirectory::claim(path)?;
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
@@ -102,7 +103,7 @@ impl OutputDirectory {
     /// them, or none.
     ///
     /// # Errors
-    /// Those of `write`, and if the system refuses. Nothing is left behind then.
+    /// Returns the errors of `write`, and an error if the system refuses. It then leaves no files.
     pub fn fill<T, E: From<OutputError>>(
         mut self,
         last: &str,

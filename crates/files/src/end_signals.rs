@@ -1,8 +1,8 @@
-//! Waits for a descriptor or a signal that asks the process to end.
+//! Waits for a descriptor or a termination signal.
 //!
-//! A read that blocks is restarted after a handler that only sets a flag (SA_RESTART, signal(7)), so the flag
-//! would never be checked. Here the signals are blocked during the wait and read from a signalfd, whatever
-//! their handlers are.
+//! A blocking read is restarted after a handler that only sets a flag (SA_RESTART, signal(7)), so the flag
+//! would never be checked. Here the signals are blocked during the wait and read from a signalfd, regardless
+//! of their handlers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals that ask a process to end, blocked during a wait.
+/// The termination signals, blocked during a wait.
 pub(crate) struct EndSignals {
     arrivals: SignalFd,
     /// The thread's signal mask, restored at the end.
@@ -23,7 +23,7 @@ pub(crate) struct EndSignals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     Ready,
-    /// A signal asked the process to end.
+    /// The process received a termination signal.
     EndSignal,
     /// The time has passed.
     Timeout,

@@ -177,7 +177,7 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
 /// user did not name one by one.
 ///
 /// # Errors
-/// If it is no regular file, too large for its kind, or not UTF-8; if the system refuses.
+/// Returns an error if it is no regular file, too large for its kind, or not UTF-8, or the system refuses.
 pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -187,7 +187,7 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
 /// Opens a regular file for reading by lines, under the rules of [`read_regular`].
 ///
 /// # Errors
-/// If it is no regular file, or too large for its kind.
+/// Returns an error if it is no regular file, or too large for its kind.
 pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     if is_standard_input(path) {
@@ -258,7 +258,7 @@ pub struct Input {
     file: File,
     /// Reads may block: a pipe, a socket, a terminal.
     blocks: bool,
-    /// A pipe that has shown no writer yet, and no wait for one was reported. It is open with O_NONBLOCK.
+    /// A pipe that has had no writer yet and whose wait was not reported. It is open with O_NONBLOCK.
     unreported: bool,
     /// Held from the start for a blocking file, to see a signal between two reads.
     signals: Option<EndSignals>,

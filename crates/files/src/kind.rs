@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Size limit in bytes. It keeps a command below 500 MB of memory.
+    /// Returns the size limit in bytes. It keeps a command below 500 MB of memory.
     #[must_use]
     pub const fn most(self) -> u64 {
         match self {

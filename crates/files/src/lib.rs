@@ -1,8 +1,8 @@
 //! Reads the files that a user names, and writes results.
 //!
-//! - [`read`] takes a regular file, a pipe or `-`. Each [`Kind`] of file has a size limit. Directories, devices and sockets
-//!   are refused, and SIGINT, SIGTERM or SIGHUP end the wait for a pipe.
-//! - [`Watched`] and [`read_regular`] are for a running session: they take regular files only and never wait.
+//! - [`read`] reads a regular file, a pipe or `-`. Each [`Kind`] of file has a size limit. Directories,
+//!   devices and sockets are refused, and SIGINT, SIGTERM or SIGHUP end the wait for a pipe.
+//! - [`Watched`] and [`read_regular`] serve a running session: they accept only regular files and never wait.
 //! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is claimed before the work
 //!   that produces the result.
 

@@ -56,7 +56,7 @@ impl OutputError {
 /// Writes a file atomically, replacing an existing one, and syncs it.
 ///
 /// # Errors
-/// If the system refuses. The existing file then stays, and nothing else is left behind.
+/// Returns an error if the system refuses. It then keeps the existing file, and leaves no other files.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let failed = |action| OutputError::system(action, path);
     let parent = match path.parent() {

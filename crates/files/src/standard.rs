@@ -18,8 +18,8 @@ pub fn was_closed(descriptor: &impl AsRawFd) -> bool {
     STANDARD.contains(&number) && CLOSED.load(Ordering::Relaxed) >> number & 1 == 1
 }
 
-// SAFETY: the C library calls the functions of this section before `main` (gABI, "Initialization and Termination
-// Functions"); this one needs nothing from Rust's runtime.
+// SAFETY: the C library calls the functions of this section before `main` (gABI, "Initialization and
+// Termination Functions"); this one does not use Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = look;

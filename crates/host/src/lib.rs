@@ -52,7 +52,7 @@ impl Host {
         Self::at("/")
     }
 
-    /// A host whose files lie below `root`.
+    /// Creates a host whose files are below `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -83,7 +83,8 @@ impl Host {
         self.read("/proc/sys/kernel/osrelease")
     }
 
-    /// Memory that programs can have without swapping, bytes (`MemAvailable` of proc(5)); none if the kernel does not say.
+    /// Returns the memory available without swapping, bytes (`MemAvailable` of proc(5)); none if the kernel does
+    /// not report it.
     #[must_use]
     pub fn available_memory(&self) -> Option<u64> {
         let text = self.read("/proc/meminfo").ok()?;
@@ -91,7 +92,7 @@ impl Host {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Whether the kernel carries its own type information, which CO-RE programs need.
+    /// Returns whether the kernel has BTF type information, which CO-RE programs need.
     #[must_use]
     pub fn has_btf(&self) -> bool {
         self.path("/sys/kernel/btf/vmlinux").is_file()
@@ -106,7 +107,7 @@ impl Host {
         Ok(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Facts for a record. What cannot be read is left out: a record is no place to fail.
+    /// Returns the facts for a record, without unreadable ones: they are no reason to fail.
     #[must_use]
     pub fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::new();

@@ -4,9 +4,9 @@
 //! interval on the logarithms. Any other figure changes by a *difference* of means, with Welch's interval
 //! (*Biometrika* 34, 1947).
 //!
-//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change". Intervals that
-//! must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures: then about 2 of
-//! 100 reports have a wrong interval, and at most 5 of 100 reports that someone tries.
+//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change". Intervals
+//! that must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures: then
+//! about 2 of 100 reports have a wrong interval, and at most 5 in any series of 100 reports.
 //!
 //! **Few repeats.** Five repeats estimate a spread badly, which makes such intervals wide. If the ratios of a
 //! report have similar spreads, each spread is estimated from all of them (Smyth, *Statistical Applications in
@@ -29,7 +29,7 @@ const LEAST_SPREADS: usize = 8;
 /// The confidence of the intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confidence {
-    /// 95 % for each interval by itself.
+    /// 95 % for each interval separately.
     Each,
     /// 98 % that all intervals hold.
     Together,
@@ -69,8 +69,8 @@ impl Change {
     }
 }
 
-/// The changes between the sets of each pair. Ignores values that are not finite; a pair with an empty set has
-/// no change.
+/// Returns the changes between the sets of each pair. Ignores values that are not finite; a pair with an
+/// empty set has no change.
 #[must_use]
 pub fn changes(pairs: &[(Vec<f64>, Vec<f64>)], confidence: Confidence) -> Vec<Option<Change>> {
     let pairs: Vec<Option<Pair>> = pairs.iter().map(|(first, second)| Pair::of(first, second)).collect();
@@ -106,7 +106,8 @@ impl Pair {
         self.first.n.min(self.second.n) >= LEAST_REPEATS
     }
 
-    /// Whether an interval could exclude 0: identical values in all repeats of both sets are no change.
+    /// Returns whether an interval could exclude 0: identical values in all repeats of both sets are no
+    /// change.
     fn can_differ(&self) -> bool {
         let is_constant = |sample: &Sample| sample.variance == Some(0.0);
         let same = self.first.mean == self.second.mean;
@@ -165,7 +166,8 @@ struct Spreads {
 }
 
 impl Spreads {
-    /// From mean and variance of the logarithms of the sample variances, each of which is a scaled χ².
+    /// Estimates from mean and variance of the logarithms of the sample variances, each of which is a scaled
+    /// χ².
     fn of<'p>(pairs: impl Iterator<Item = &'p Pair>) -> Self {
         let none = Self { freedom: 0.0, variance: 0.0 };
         let samples = pairs
@@ -173,7 +175,7 @@ impl Spreads {
             .flat_map(|pair| [&pair.first, &pair.second]);
         let (mut logarithms, mut expected) = (Vec::new(), 0.0);
         for sample in samples {
-            // A constant figure says nothing about the spread of others.
+            // A constant figure is no evidence for the spread of others.
             let Some(variance) = sample.variance.filter(|variance| *variance > 0.0) else { continue };
             let half = (sample.n as f64 - 1.0) / 2.0;
             logarithms.push(variance.ln() - digamma(half) + half.ln());

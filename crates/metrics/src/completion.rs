@@ -19,8 +19,8 @@ pub struct CompletionTimes {
 }
 
 impl CompletionTimes {
-    /// From each flow's completion time in seconds. `None` if there is none, or one is negative or not finite:
-    /// an incomplete flow has no place in a distribution.
+    /// Computes it from each flow's completion time in seconds. `None` if there is none, or one is negative
+    /// or not finite: a distribution excludes incomplete flows.
     ///
     /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of the
     /// values.

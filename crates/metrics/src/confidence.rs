@@ -30,20 +30,20 @@ impl Interval {
         (self.low.is_finite() && self.high.is_finite()).then_some(self)
     }
 
-    /// Whether `value` lies in it, ends included.
+    /// Returns whether it includes `value`; both ends belong to it.
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Whether the whole interval lies between two bounds. With bounds around "no change" this tests
+    /// Returns whether the whole interval is between two bounds. With bounds around "no change" this tests
     /// equivalence (two one-sided tests, Schuirmann 1987).
     #[must_use]
     pub fn lies_within(&self, low: f64, high: f64) -> bool {
         low <= self.low && self.high <= high
     }
 
-    /// Whether the whole interval lies outside two bounds.
+    /// Returns whether the whole interval is outside two bounds.
     #[must_use]
     pub fn lies_outside(&self, low: f64, high: f64) -> bool {
         self.high < low || high < self.low

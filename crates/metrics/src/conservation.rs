@@ -13,8 +13,8 @@ pub struct WorkConservation {
     pub backlogged_bins: usize,
 }
 
-/// Work conservation, from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`, and the bins
-/// throughout which at least one flow was backlogged (ranges in any order, such as the
+/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`, and
+/// the bins throughout which at least one flow was backlogged (ranges in any order, such as the
 /// [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows concatenated).
 ///
 /// A link is busy for the time that its bytes need at line rate; the rest of a backlogged stretch of bins is
@@ -56,15 +56,15 @@ pub struct LineUse {
     pub windows: usize,
 }
 
-/// Use of a line while packets waited for it, from the bytes sent in each bin and the minimum backlog seen in
-/// it.
+/// Computes the use of a line while packets waited for it, from the bytes sent in each bin and the minimum
+/// backlog of the bin.
 ///
 /// Bins are grouped in windows of `bins_per_window`, so that a window holds several of the largest segments: a
 /// slow line sends one in many bins, none of which is idle. An incomplete window at the end is ignored. A
 /// window is backlogged if bytes waited in each of its bins. The loss is computed over whole stretches of such
 /// windows: a segment on the border of two makes one look overfull and the other idle.
 ///
-/// `None` if nothing ever waited, or the capacity or the window is 0.
+/// Returns `None` if no packet ever waited, or the capacity or the window is 0.
 #[must_use]
 pub fn line_use(
     sent_bytes: &[u64],
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_full_while_somebody_waits_loses_nothing() {
-        // The last two bins are idle, but nothing waits then.
+        // The last two bins are idle, but no packet waits then.
         let found = line_use(&[1000, 1000, 0, 0], &[5, 5, 0, 0], 1000.0, 1);
         assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 4 }));
     }
@@ -162,7 +162,7 @@ mod tests {
         let sent = [4000, 0, 0, 0, 4000, 0, 0, 0, 4000];
         let found = line_use(&sent, &[9; 9], 1000.0, 4);
         assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 2 }));
-        // A segment on the border of two windows counts in one of them, and nothing is lost.
+        // A segment on the border of two windows counts in one of them, so no bytes are lost.
         let found = line_use(&[8000, 0, 0, 0, 0, 0, 0, 0], &[9; 8], 1000.0, 4);
         assert_eq!(found.map(|found| (found.idle_share, found.lost_share)), Some((0.5, 0.0)));
     }

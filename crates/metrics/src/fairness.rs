@@ -52,11 +52,10 @@ pub enum NfmError {
 
 /// The normalised fairness metric NFM(τ) for τ = `window_ns`.
 ///
-/// The series are cut into consecutive windows from bin 0; an incomplete window at the end is ignored. In each
-/// window only the flows count that were backlogged throughout it, because an idle flow has no claim to a
-/// share. The window's value is the largest difference between any two of them in bytes sent per weight,
-/// divided by the fair share per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows
-/// is skipped.
+/// The series are cut into consecutive windows from bin 0; an incomplete window at the end is ignored. A
+/// window counts only the flows that were backlogged throughout it, because an idle flow needs no share. The
+/// window's value is the largest difference between any two of them in bytes sent per weight, divided by the
+/// fair share per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows is skipped.
 ///
 /// Bins after the end of a shorter series have no bytes. The caller leaves out the warm-up. `Ok(None)` if no
 /// window is left.
@@ -124,8 +123,8 @@ fn window_nfm<'a>(
     (count >= 2).then(|| (most - least) / (window_capacity / weights))
 }
 
-/// The window in which as many bytes pass at `rate_bps` as in `window_ns` at `nominal_rate_bps`: 1 ms at 10
-/// Gbit/s is 2 ms at 5 Gbit/s. Rounded to the nearest nanosecond.
+/// Returns the window in which `rate_bps` passes as many bytes as `nominal_rate_bps` in `window_ns`: 1 ms at
+/// 10 Gbit/s is 2 ms at 5 Gbit/s. Rounded to the nearest nanosecond.
 ///
 /// `u64::MAX` if the result does not fit, which includes a rate of 0.
 #[must_use]
@@ -140,8 +139,8 @@ pub fn stretched_window_ns(window_ns: u64, nominal_rate_bps: u64, rate_bps: u64)
 
 /// Jain's fairness index `(Σx)² / (n · Σx²)`: 1 if all values are equal, 1/n if one of n has everything.
 ///
-/// The values are each flow's bytes or packets, divided by its weight if weights differ. `None` if there is no
-/// value, all are 0 (nothing was shared out), or one is negative or not finite.
+/// The values are each flow's bytes or packets, divided by its weight if weights differ. `None` if there is
+/// no value, all are 0, or one is negative or not finite.
 #[must_use]
 pub fn jain(values: &[f64]) -> Option<f64> {
     if values.iter().any(|value| !value.is_finite() || *value < 0.0) {

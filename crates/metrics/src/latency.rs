@@ -29,7 +29,7 @@ pub struct LatencySummary {
 }
 
 impl LatencySummary {
-    /// Summary of samples in nanoseconds. `None` if there is none.
+    /// Returns a summary of samples in nanoseconds. `None` if there is none.
     ///
     /// A percentile is the smallest sample that is at least as large as this share of the samples, to three
     /// significant digits.

@@ -4,7 +4,7 @@
 
 use statrs::function::beta::checked_beta_reg;
 
-/// With more degrees of freedom, use this many: it is practically a normal distribution.
+/// Limit of degrees of freedom: beyond it, the distribution is practically normal.
 const MOST_FREEDOM: f64 = 1e6;
 /// Bisection steps: enough for every bit of a number.
 const HALVINGS: usize = 200;
@@ -36,7 +36,7 @@ pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, 
     Some((low, high))
 }
 
-/// The argument at which a function that rises from 0 to 1 over that range has the value `target`.
+/// Returns the argument at which a function that rises from 0 to 1 over that range has the value `target`.
 fn bisect(of: impl Fn(f64) -> Option<f64>, target: f64) -> Option<f64> {
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     for _ in 0..HALVINGS {

@@ -81,7 +81,7 @@ pub struct RepeatRecord {
     /// Processes, processors and qdiscs, with tenants.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenants: Option<TenantsRecord>,
-    /// Simulator's own cost.
+    /// Cost of the simulation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sim: Option<SimCost>,
     /// The BPF programs' cost.
@@ -277,10 +277,10 @@ pub struct ExpectationRecord {
     /// Repeats required for a verdict.
     #[serde(default = "one_repeat")]
     pub repeats: u32,
-    /// True if the whole interval lies within the bounds, false if it lies outside or the metric was not
+    /// True if the whole interval is within the bounds, false if it is outside or the metric was not
     /// measured. None: not judged, or the interval includes a bound.
     pub met: Option<bool>,
-    /// Why there is no verdict.
+    /// Reason for a missing verdict.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub open: Option<String>,
 }

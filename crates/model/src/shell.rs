@@ -15,7 +15,7 @@ use crate::text::{is_invisible, printable};
 pub struct Line {
     text: String,
     is_command: bool,
-    /// What the command omits.
+    /// The part that the command omits.
     remark: Option<String>,
 }
 
@@ -23,8 +23,8 @@ pub struct Line {
 const PLACE: &str = "{}";
 
 impl Line {
-    /// A command: each `{}` of the template becomes the next word, quoted. A word that no line can hold (with a
-    /// NUL, or with a final line feed) makes the line a comment that says so.
+    /// Creates a command: each `{}` of the template becomes the next word, quoted. A word that no line can
+    /// contain (with a NUL, or with a final line feed) makes the line a comment that states this.
     #[must_use]
     pub fn new(template: &'static str, words: &[&dyn Display]) -> Self {
         Self { text: String::new(), is_command: true, remark: None }.with(template, words)
@@ -70,7 +70,7 @@ impl Line {
         if path.split('/').any(|part| part == "..") {
             return Self::comment(format_args!("{path}: '{text}'"));
         }
-        // `echo` takes options, and in some shells expands backslashes.
+        // `echo` has options, and in some shells expands backslashes.
         let is_plain = !text.starts_with('-') && !text.contains('\\');
         let template = if is_plain { "echo {} > {}" } else { r"printf '%s\n' {} > {}" };
         Self::new(template, &[&text, &path])
@@ -94,7 +94,7 @@ impl Line {
         self
     }
 
-    /// The command, if the line omits nothing.
+    /// Returns the command, if the line omits no part.
     #[must_use]
     pub fn command(&self) -> Option<&str> {
         (self.is_command && self.remark.is_none()).then_some(self.text.as_str())
@@ -163,7 +163,8 @@ impl Display for Script {
     }
 }
 
-/// A word as a literal for a shell; none if impossible. Terminal control characters become octal escapes.
+/// Returns a word as a literal for a shell; none if impossible. Terminal control characters become octal
+/// escapes.
 fn quote(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -3,7 +3,7 @@
 //! The test bed builds it in the kernel, and the simulator simulates it. Both use the parameters here: its
 //! classes, missing features of a variant, and the placement of the traffic's programs.
 //!
-//! One HTB class is the line. Below it each hardware queue is a class with a tiny rate of its own. So all
+//! One HTB class is the line. Below it each hardware queue is a class with a tiny guaranteed rate. So all
 //! borrow from the line and are served in deficit round robin by their quantum, like the queues of a NIC with
 //! credits (`net/sched/sch_htb.c`).
 
@@ -22,7 +22,7 @@ const BURST_TIME_NS: u64 = 250_000;
 /// A queue's DRR credit, bytes. HTB ignores a quantum below the largest packet: its deficit would never skip a
 /// turn.
 const BASE_QUANTUM_BYTES: u32 = LARGEST_GSO_PACKET_BYTES;
-/// The line's rate divided by the own rate of all queues together: they borrow the rest.
+/// The line's rate divided by the sum of the queues' guaranteed rates: they borrow the rest.
 const OWNED_SHARE: u64 = 1000;
 /// Least rate of a class, bit/s: HTB counts whole bytes per second, and this is a thousand.
 const LEAST_RATE_BPS: u64 = 8_000;
@@ -30,13 +30,13 @@ const LEAST_RATE_BPS: u64 = 8_000;
 /// An HTB class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Its own rate.
+    /// Guaranteed rate of the class.
     pub rate: BitRate,
     /// Its rate with borrowing.
     pub ceiling: BitRate,
     /// Depth of both of its buckets, bytes.
     pub burst_bytes: u32,
-    /// Bytes that it sends before the next class's turn.
+    /// Bytes per turn.
     pub quantum_bytes: u32,
 }
 

@@ -29,8 +29,8 @@ pub fn path_text(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
-/// A complete output, with all terminal controls escaped except line feeds, tabs and, with `styles`, colours
-/// (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
+/// Returns a complete output, with all terminal controls escaped except line feeds, tabs and, with `styles`,
+/// colours (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
 #[must_use]
 pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     let stays = |character: char| matches!(character, '\n' | '\t') || !is_invisible(character);
@@ -63,7 +63,7 @@ fn style_length(text: &str) -> usize {
     if parameters.as_bytes().get(digits) == Some(&b'm') { "\u{1b}[".len() + digits + 1 } else { 0 }
 }
 
-/// A character as JSON writes it (RFC 8259, section 7) if it is invisible, else itself.
+/// Returns a character as JSON writes it (RFC 8259, section 7) if it is invisible, else the character.
 fn escape(character: char) -> impl Iterator<Item = char> {
     let escaped = match character {
         '\n' => "\\n".to_owned(),
@@ -91,7 +91,7 @@ pub fn is_invisible(character: char) -> bool {
 /// Returns the known name that `name` most likely misspells: at most one edit per three letters; names of one
 /// or two letters are never near.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    /// Longer names are no misspellings, and the distance takes quadratic time.
+    /// Longer names are unlikely to be misspellings, and the distance takes quadratic time.
     const LONGEST: usize = 64;
     let length = name.chars().take(LONGEST + 1).count();
     if length > LONGEST {
@@ -114,7 +114,7 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) 
     }
 }
 
-/// `a, b, c`, truncated if there are very many.
+/// Returns `a, b, c`, truncated if there are very many.
 pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
     const SHOWN: usize = 30;
     let names: Vec<String> = names.into_iter().map(excerpt).collect();
@@ -218,8 +218,9 @@ pub fn plain_words(message: &str) -> String {
     message.to_owned()
 }
 
-/// Puts the field's name before a JSON reader's error about a value at a line and column. The reader has no position (line 0)
-/// within an internally tagged enum: there the field is named if it alone has that value.
+/// Puts the field's name before a JSON reader's error about a value at a line and column. The reader has no
+/// position (line 0) within an internally tagged enum: there the name is added if only one field has that
+/// value.
 #[must_use]
 pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E, text: &[u8]) -> E {
     let message = error.to_string();
@@ -249,7 +250,8 @@ pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E,
 /// A field and its value, as JSON.
 type Field<'t> = (&'t [u8], &'t [u8]);
 
-/// The field at the end of a JSON text, and all fields with a string, a number or a word as their value.
+/// Returns the field at the end of a JSON text, and all fields with a string, a number or a word as their
+/// value.
 fn fields(text: &[u8]) -> (Option<&[u8]>, Vec<Field<'_>>) {
     let (mut open, mut all, mut at): (Vec<Option<&[u8]>>, Vec<Field<'_>>, usize) =
         (vec![None], Vec::new(), 0);

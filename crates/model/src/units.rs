@@ -1,8 +1,8 @@
 //! Units as types: bit/s, bytes and nanoseconds, written and read with their unit.
 //!
-//! All three are whole numbers of their base unit, so that adding up a million packets loses
-//! nothing. Text is exact as well: `2.5gbit` is 2,500,000,000 bit/s, and a decimal that is not a
-//! whole number of the base unit is refused rather than rounded.
+//! All three are whole numbers of their base unit, so that the sum of a million packets is exact. Text is
+//! exact as well: `2.5gbit` is 2,500,000,000 bit/s, and a decimal that is not a whole number of the base unit
+//! is refused rather than rounded.
 //!
 //! | type | base unit | spellings |
 //! |---|---|---|
@@ -10,9 +10,9 @@
 //! | [`ByteSize`] | byte | `B` `kB` `MB` `GB` (powers of 1000) and `KiB` `MiB` `GiB` (powers of 1024) |
 //! | [`Nanoseconds`] | ns | `ns` `us` (or `µs`) `ms` `s` `min`, in any case |
 //!
-//! The spellings of rates are those of tc(8), except that tc's `bps`, which means *bytes* per
-//! second, is refused. Sizes are case-sensitive because `b` is a bit and `K` is 1000 to some and
-//! 1024 to others. [`Display`](fmt::Display) writes what [`FromStr`] reads back unchanged.
+//! The spellings of rates are those of tc(8), except that tc's `bps`, which means *bytes* per second, is
+//! refused. Sizes are case-sensitive because `b` is a bit, and `K` may mean 1000 or 1024.
+//! [`Display`](fmt::Display) writes a form that [`FromStr`] reads back unchanged.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,8 +47,8 @@ impl BitRate {
         ByteSize(saturate(bit_nanoseconds / (BITS_PER_BYTE * NANOSECONDS_PER_SECOND as u128)))
     }
 
-    /// Time that `size` takes on the wire, rounded up, so that a sender that waits for it never exceeds the
-    /// rate. A rate of zero, or an overflow, gives [`Nanoseconds::MAX`].
+    /// Returns the time of `size` on the wire, rounded up, so that a sender that waits for it never exceeds
+    /// the rate. Returns [`Nanoseconds::MAX`] for a rate of zero or an overflow.
     #[must_use]
     pub const fn time_to_send(self, size: ByteSize) -> Nanoseconds {
         if self.0 == 0 {
@@ -164,7 +164,7 @@ pub enum UnitError {
     /// The text is empty.
     #[error("empty; write a {quantity} with its unit, for example {example}")]
     Empty {
-        /// What was wanted: `rate`, `size` or `time`.
+        /// Expected quantity: `rate`, `size` or `time`.
         quantity: &'static str,
         /// A correct text.
         example: &'static str,
@@ -172,7 +172,7 @@ pub enum UnitError {
     /// A bare number.
     #[error("a {quantity} needs a unit; write for example {example}")]
     MissingUnit {
-        /// What was wanted.
+        /// Expected quantity.
         quantity: &'static str,
         /// A correct text.
         example: &'static str,
@@ -180,9 +180,9 @@ pub enum UnitError {
     /// A number followed by something that is not a unit of the quantity.
     #[error("'{}' is not a unit of a {quantity}{hint}; use {units}, for example {example}", excerpt(.unit))]
     UnknownUnit {
-        /// What was wanted.
+        /// Expected quantity.
         quantity: &'static str,
-        /// What was written.
+        /// The unit in the text.
         unit: String,
         /// The likely intention, or empty.
         hint: &'static str,
@@ -194,15 +194,15 @@ pub enum UnitError {
     /// A negative number.
     #[error("a {quantity} cannot be negative")]
     Negative {
-        /// What was wanted.
+        /// Expected quantity.
         quantity: &'static str,
     },
     /// The text does not begin with a plain decimal number.
     #[error("'{}' is not a {quantity}; write a number with its unit, for example {example}", excerpt(.text))]
     NotANumber {
-        /// What was wanted.
+        /// Expected quantity.
         quantity: &'static str,
-        /// What was written.
+        /// The text.
         text: String,
         /// A correct text.
         example: &'static str,
@@ -216,7 +216,7 @@ pub enum UnitError {
     /// The number needs more than 64 bits.
     #[error("too large for a {quantity}")]
     TooLarge {
-        /// What was wanted.
+        /// Expected quantity.
         quantity: &'static str,
     },
 }
@@ -325,7 +325,7 @@ impl Quantity {
     fn scale(&self, whole: &str, fraction: &str, factor: u64) -> Result<u64, UnitError> {
         let too_large = || UnitError::TooLarge { quantity: self.name };
         let factor = u128::from(factor);
-        // Digits can only fail to parse if there are too many.
+        // Digits only fail to parse if there are too many.
         let whole =
             whole.parse::<u128>().ok().and_then(|whole| whole.checked_mul(factor)).ok_or_else(too_large)?;
         let fraction = fraction.trim_end_matches('0');
@@ -387,7 +387,7 @@ impl FromStr for Nanoseconds {
 /// Writes `value` in the largest of `units` that needs at most three decimals.
 fn write_decimal(formatter: &mut fmt::Formatter<'_>, value: u64, units: &[(u64, &str)]) -> fmt::Result {
     for &(factor, unit) in units {
-        // A factor is 1 or a multiple of 1000, whose thousandth is whole.
+        // A factor is 1 or a multiple of 1000, so a thousandth of it is whole.
         let thousandth = (factor / 1000).max(1);
         if value >= factor && value.is_multiple_of(thousandth) {
             let thousandths = value % factor / thousandth;

@@ -62,7 +62,7 @@ pub struct RawRepeat {
     pub clients: Vec<RawClients>,
     /// Retransmitted segments of all bulk flows.
     pub retransmits: Option<u64>,
-    /// The simulator's own cost.
+    /// Cost of the simulation.
     pub sim: Option<SimCost>,
     /// The BPF programs' cost.
     pub datapath: Option<DatapathCost>,
@@ -98,7 +98,7 @@ pub struct RawLine {
     pub capacity_bytes: f64,
     /// Bytes sent in each bin.
     pub bytes: Vec<u64>,
-    /// Minimum backlog seen in each bin; sampled in some worlds.
+    /// Minimum backlog of each bin; sampled in some worlds.
     pub backlog_bytes: Vec<u64>,
 }
 
@@ -160,7 +160,7 @@ pub struct RawFetch {
     pub completion_s: f64,
 }
 
-/// Watches a run: gets its progress, and may interrupt it.
+/// Observes a run: receives its progress, and may interrupt it.
 pub trait Observer: Sync {
     /// `fraction` (0 to 1) of a repeat is done; `activity` is the current step.
     fn progress(&self, fraction: f64, activity: &str);
@@ -186,7 +186,7 @@ pub trait World {
     /// # Errors
     /// Why it cannot run, for the record's list of refusals.
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String>;
-    /// The rate of the scenario's run. `wanted` is the user's, if any.
+    /// Returns the rate of the scenario's run. `wanted` is the user's, if any.
     ///
     /// # Errors
     /// When this world cannot run the scenario, or not at this rate.
@@ -196,7 +196,7 @@ pub trait World {
         wanted: Option<BitRate>,
         observer: &dyn Observer,
     ) -> Result<BitRate, Self::Error>;
-    /// Runs one repeat and leaves nothing behind.
+    /// Runs one repeat without leftovers.
     ///
     /// # Errors
     /// When it could not finish, or was interrupted.

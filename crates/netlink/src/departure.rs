@@ -51,7 +51,7 @@ impl DepartureWatch {
         Ok(Self { socket, index, seen: None })
     }
 
-    /// What happened to the interface; none while it exists, or if the notification was missed.
+    /// Returns the interface's fate; none while it exists, or if the notification was missed.
     pub fn departure(&mut self) -> Option<Departure> {
         while let Ok((datagram, _)) = self.socket.recv_from_full() {
             self.seen = departure_in(&datagram, self.index).or(self.seen);

@@ -52,7 +52,7 @@ pub enum EthtoolError {
     #[error("the driver of {interface} says {what}")]
     Answer {
         interface: String,
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
     },
 }
@@ -178,7 +178,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         u32::try_from(queues).map_err(|_| self.strange(format!("that it has {queues} receive queues")))
     }
 
-    /// The current rules; none if the driver has no rules.
+    /// Returns the current rules; none if the driver has no rules.
     ///
     /// # Errors
     /// When the driver refuses for another reason, or its answer is invalid.
@@ -252,7 +252,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Table and key of a context; 0 is the device's own.
+    /// Returns table and key of a context; 0 is the device's own.
     fn rss_of(&self, context: u32) -> Result<RssTable, EthtoolError> {
         let action = || match context {
             0 => "show its RSS table".to_owned(),
@@ -280,8 +280,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         })
     }
 
-    /// Restores the kernel's default table, each queue in turn. It follows the number of queues again; a
-    /// user-set table forbids fewer queues.
+    /// Restores the kernel's default table, which has the queues round robin. It follows the number of queues
+    /// again; a user-set table forbids fewer queues.
     ///
     /// # Errors
     /// When the driver refuses.
@@ -301,7 +301,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     }
 }
 
-/// A request that sets a context's table and keeps key and function.
+/// Builds a request that sets a context's table and keeps key and function.
 fn table_request(context: u32, indirection: &[u32]) -> Vec<u8> {
     let mut data = request(SRSSH, RXFH_LENGTH + indirection.len() * 4);
     put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());

@@ -30,7 +30,7 @@ pub struct VethOptions<'a> {
 /// The largest GSO packets that the stack builds for a device, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GsoSizes {
-    /// `gso_max_size`: for IPv6, and protocols without a limit of their own; above 64 KiB with BIG TCP.
+    /// `gso_max_size`: for IPv6, and protocols without their own limit; above 64 KiB with BIG TCP.
     pub all: u32,
     /// `gso_ipv4_max_size` (since Linux 6.3). Setting `gso_max_size` to 64 KiB or less also sets this one
     /// (`netif_set_gso_max_size`). On older kernels the same as `all`.
@@ -343,7 +343,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Adds an address; for IPv6 without duplicate address detection, so that it is usable at once.
+    /// Adds an address; for IPv6 without duplicate address detection, so that it is usable immediately.
     ///
     /// # Errors
     /// When the kernel refuses.

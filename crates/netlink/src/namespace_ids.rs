@@ -1,8 +1,8 @@
-//! The ids by which a network namespace knows others (rtnetlink(7), `RTM_GETNSID`).
+//! The ids of other network namespaces in this one (rtnetlink(7), `RTM_GETNSID`).
 //!
 //! When an interface moves to a namespace, that namespace gets an id in the one that the interface left
 //! (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface that has left a
-//! namespace is in one that this namespace knows.
+//! namespace is in one that has an id here.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,7 +18,7 @@ const NETNSA_FD: u16 = 3;
 const HEADER_LENGTH: usize = 4;
 
 impl Netlink {
-    /// The ids of all namespaces that this one knows.
+    /// Returns the ids of all namespaces that have one here.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -28,7 +28,7 @@ impl Netlink {
         Ok(answers.iter().filter_map(|answer| id_in(&answer.payload)).collect())
     }
 
-    /// The id of a namespace, if this one knows it.
+    /// Returns the id of a namespace, if it has one here.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -388,7 +388,8 @@ impl Settings {
     /// report them.
     ///
     /// # Errors
-    /// When ethtool(8) does not know the flow type, or the driver refuses for another reason.
+    /// Returns an error if ethtool(8) does not support the flow type, or the driver refuses for another
+    /// reason.
     pub fn flow_hash(&self, device: Device<'_>, flows: &str) -> Result<Option<String>, EthtoolError> {
         let mut data = hash_request(device, GRXFH, flows)?;
         match self.ask(device, &mut data, &format!("tell what it hashes of {flows}")) {

@@ -1,11 +1,11 @@
 //! Queue weights of a device through the kernel's net-shaper interface (Linux 6.13 and later;
 //! `Documentation/netlink/specs/net_shaper.yaml`, `include/uapi/linux/net_shaper.h`).
 //!
-//! Every transmit queue may have a shaper. Its weight counts in a round robin among the queues of the same
-//! priority. A queue without a shaper is unlimited and takes its turn.
+//! Every transmit queue may have a shaper. Its weight applies to a round robin among the queues of the same
+//! priority. A queue without a shaper is unlimited and takes part in the round robin.
 //!
-//! No hardware driver in Linux 7.2 takes weights: `iavf` takes rates (`bw-min`, `bw-max`), and `mana` takes
-//! `bw-max`. Only netdevsim, which has no hardware, takes everything.
+//! No hardware driver in Linux 7.2 supports weights: `iavf` supports rates (`bw-min`, `bw-max`), and `mana`
+//! supports `bw-max`. Only netdevsim, which has no hardware, supports all parameters.
 //!
 //! To restore a device, read [`Shapers::queues`] before the first change. Pass each queue's shaper, or none, to
 //! [`Shapers::restore_queue`].
@@ -118,7 +118,7 @@ impl Shapers {
         Ok(netlink.family(FAMILY)?.map(|family| Self { netlink, family }))
     }
 
-    /// The queue capabilities of an interface; all false if its driver has no shapers.
+    /// Returns the queue capabilities of an interface; all false if its driver has no shapers.
     ///
     /// # Errors
     /// When the interface does not exist, or the kernel refuses.
@@ -145,7 +145,7 @@ impl Shapers {
     /// A queue's shaper, if any.
     ///
     /// # Errors
-    /// When the interface has no shapers, or the kernel refuses.
+    /// Returns an error if the interface has no shapers, or the kernel refuses.
     pub fn queue(&mut self, index: u32, queue: u32) -> Result<Option<Shaper>, NetlinkError> {
         let action = format!("read the shaper of queue {queue} of interface {index}");
         match self.netlink.request(self.family, NET_SHAPER_CMD_GET, queue_handle(index, queue), &action) {
@@ -157,7 +157,7 @@ impl Shapers {
     /// All shapers of queues, by queue.
     ///
     /// # Errors
-    /// When the interface has no shapers, or the kernel refuses.
+    /// Returns an error if the interface has no shapers, or the kernel refuses.
     pub fn queues(&mut self, index: u32) -> Result<BTreeMap<u32, Shaper>, NetlinkError> {
         let action = format!("list the shapers of interface {index}");
         let request = vec![DefaultNla::new(NET_SHAPER_A_IFINDEX, words(&[index]))];
@@ -168,11 +168,11 @@ impl Shapers {
             .collect())
     }
 
-    /// Sets a queue's weight and reads it back. The rest of its shaper stays; a missing shaper is created.
+    /// Sets a queue's weight and reads it back. Keeps the rest of its shaper; creates a missing one.
     ///
     /// # Errors
-    /// When the device takes no weights, the queue does not exist, the kernel refuses for another reason, or
-    /// another weight is read back.
+    /// Returns an error if the device supports no weights, the queue does not exist, the kernel refuses for
+    /// another reason, or the weight that it reads back differs.
     pub fn set_queue_weight(&mut self, index: u32, queue: u32, weight: u32) -> Result<(), NetlinkError> {
         let action = format!("set the weight of queue {queue} of interface {index} to {weight}");
         let mut request = queue_handle(index, queue);

@@ -101,7 +101,7 @@ pub struct SocketDetail {
     pub busy_us: u64,
     /// Time limited by the receiver's window, µs.
     pub receiver_limited_us: u64,
-    /// Time limited by its own send buffer, µs.
+    /// Time limited by its send buffer, µs.
     pub sender_limited_us: u64,
 }
 

@@ -289,7 +289,7 @@ impl Netlink {
     /// Bytes queued in a qdisc; the root includes all its descendants.
     ///
     /// # Errors
-    /// When there is no qdisc, or the kernel refuses.
+    /// Returns an error if there is no qdisc, or the kernel refuses.
     pub fn qdisc_backlog(&mut self, index: u32, place: Handle) -> Result<u64, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -327,7 +327,7 @@ fn htb_quantum(class: &TcMessage) -> Option<u32> {
     class.attributes.iter().find_map(|attribute| {
         let TcAttribute::Options(options) = attribute else { return None };
         options.iter().find_map(|option| {
-            // The library does not know this kind, so the options are raw.
+            // The library does not support this kind, so the options are raw.
             let TcOption::Other(options) = option else { return None };
             let mut bytes = vec![0; options.value_len()];
             options.emit_value(&mut bytes);

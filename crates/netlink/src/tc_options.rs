@@ -25,8 +25,8 @@ mod sfq {
     pub(super) const STATISTICS: usize = 48;
 }
 
-/// The time to set in `sch_codel` and `sch_fq_codel` for a shown one, µs. They use units of 1024 ns and round
-/// down twice (`codel_change`, `codel_time_to_us`). The next microsecond lies within the shown unit.
+/// Returns the time to set in `sch_codel` and `sch_fq_codel` for a shown one, µs. They use units of 1024 ns
+/// and round down twice (`codel_change`, `codel_time_to_us`). The next microsecond is within the shown unit.
 fn codel_time(shown: u32) -> u32 {
     shown.saturating_add(1)
 }
@@ -127,7 +127,7 @@ mod tests {
         ((kept << 6) / 1000) as u32
     }
 
-    /// The (limit, flows, depth) that `sfq_change` keeps in a new qdisc; 0 keeps the default.
+    /// Returns the (limit, flows, depth) that `sfq_change` keeps in a new qdisc; 0 keeps the default.
     fn sfq_shows([limit, flows, depth]: [u32; 3]) -> [u32; 3] {
         let own = |set: u32, own: u32| if set == 0 { own } else { set };
         let (mut flows, depth) = (own(flows, 128), own(depth, 127).min(127));

@@ -104,7 +104,7 @@ impl QdiscState {
     }
 }
 
-/// An HTB class by what a change of its weight keeps.
+/// Fields of an HTB class that a change of its weight keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbClassState {
     pub handle: Handle,

@@ -22,7 +22,7 @@ pub enum TxMaxrateError {
     },
     #[error("{} holds '{text}', which is not a rate in Mbit/s", path_text(.path))]
     NotARate { path: PathBuf, text: String },
-    /// Another rate is in force than the one set.
+    /// The device uses another rate than the requested one.
     #[error("{} took {set} Mbit/s and says {found} Mbit/s", path_text(.path))]
     NotInForce {
         path: PathBuf,
@@ -65,8 +65,9 @@ impl TxMaxrate {
         text.parse().map_err(|_| TxMaxrateError::NotARate { path, text: text.to_owned() })
     }
 
-    /// Whether the driver has maximum rates. Changes nothing: it writes a text that is no number, which a
-    /// driver without rates refuses before parsing it (`tx_maxrate_store`, net/core/net-sysfs.c).
+    /// Returns whether the driver has maximum rates, without changing one: it writes a text that is no
+    /// number, which a driver without rates refuses before parsing it (`tx_maxrate_store`,
+    /// net/core/net-sysfs.c).
     ///
     /// # Errors
     /// When the queue does not exist, or the file cannot be written.

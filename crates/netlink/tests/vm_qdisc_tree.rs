@@ -14,7 +14,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use support::{Hosts, NAME, RECEIVER, ports};
 
-/// Only in the guest, whose kernel is known.
+/// Returns hosts in the guest, whose kernel version is fixed.
 fn hosts() -> Hosts {
     assert!(Path::new("/run/evenkeel/guest").exists(), "run this with ./dev test --tier vm");
     Hosts::new()

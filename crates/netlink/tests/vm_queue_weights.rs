@@ -1,4 +1,4 @@
-//! Queue weights on the kernel's interfaces: netdevsim supports all of net-shaper, igb nothing.
+//! Queue weights on the kernel's interfaces: netdevsim supports all of net-shaper, igb has no shapers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Drop for Simulated {
     }
 }
 
-/// An igb interface, which has no shapers.
+/// Returns an igb interface, which has no shapers.
 fn igb() -> (String, u32) {
     let of_igb = |entry: &fs::DirEntry| {
         fs::read_link(entry.path().join("device/driver")).is_ok_and(|driver| driver.ends_with("igb"))
@@ -81,7 +81,7 @@ fn queue_weights_are_set_read_and_put_back() {
         shapers.restore_queue(device.index, queue, before.get(&queue)).unwrap();
     }
     assert_eq!(shapers.queues(device.index).unwrap(), before);
-    // A shaper that is removed already is no error.
+    // The removal of a missing shaper is no error.
     shapers.restore_queue(device.index, 0, None).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Changes to a host as data: a [`Knob`], its new [`Value`], and the equivalent shell line.
 //!
-//! `check` proposes changes, `apply` makes them, and [`shell`] explains them, all with the same data. Nothing
-//! here touches a kernel.
+//! `check` proposes changes, `apply` makes them, and [`shell`] explains them, all with the same data. This
+//! module does not access a kernel.
 
 mod permitted;
 mod qdisc;
@@ -87,7 +87,7 @@ pub enum Ring {
 }
 
 impl Ring {
-    /// ethtool's word for it.
+    /// Returns ethtool's name for it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ pub enum Channels {
 }
 
 impl Channels {
-    /// ethtool's word for it.
+    /// Returns ethtool's name for it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -149,13 +149,13 @@ impl Coalescing {
     pub const ALL: [Self; 6] =
         [Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames, Self::AdaptiveRx, Self::AdaptiveTx];
 
-    /// Whether it is a switch and not a number.
+    /// Returns whether it is a boolean rather than a number.
     #[must_use]
     pub fn is_switch(self) -> bool {
         matches!(self, Self::AdaptiveRx | Self::AdaptiveTx)
     }
 
-    /// ethtool's word for it.
+    /// Returns ethtool's name for it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -204,7 +204,7 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// What to change.
+    /// Setting to change.
     pub knob: Knob,
     /// The new value.
     pub to: Value,
@@ -225,7 +225,7 @@ impl Change {
 }
 
 impl Knob {
-    /// Whether it is a setting of an interface, not of the whole host.
+    /// Returns whether it is a setting of an interface rather than of the host.
     #[must_use]
     pub fn is_of_interface(&self) -> bool {
         !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
@@ -255,7 +255,7 @@ impl Knob {
         }
     }
 
-    /// Whether two values are equal, in whatever form the kernel writes them.
+    /// Returns whether two values are equal, in any format of the kernel.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {

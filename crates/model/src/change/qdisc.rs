@@ -120,7 +120,7 @@ impl QdiscSnapshot {
         self.handle.0 == Handle::new(0, 0)
     }
 
-    /// Whether it is the root.
+    /// Returns whether it is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.parent.0 == Handle::ROOT

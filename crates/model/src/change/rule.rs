@@ -129,7 +129,7 @@ impl Rule {
         &self.0
     }
 
-    /// Among matching rules, the one at the lowest location decides.
+    /// The matching rule at the lowest location decides.
     #[must_use]
     pub fn location(&self) -> u32 {
         word(&self.0, LOCATION)

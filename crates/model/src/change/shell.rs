@@ -11,8 +11,8 @@ pub fn sysctl_name(path: &str) -> String {
     if path.contains('.') { path.to_owned() } else { path.replace('/', ".") }
 }
 
-/// The line that sets a knob; with the previous value it is the undo. A change that no line can express is a
-/// comment.
+/// Returns the line that sets a knob; with the previous value it is the undo. A change that no line can
+/// express is a comment.
 #[must_use]
 pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     match (knob, value) {
@@ -173,7 +173,7 @@ fn sysctl_line(path: &str, value: &str) -> Line {
     Line::new("sysctl -w {}", &[&format_args!("{}={value}", sysctl_name(path))])
 }
 
-/// The number of queues of a table in turn; none for another table.
+/// Returns the number of queues of a round-robin table; none for another table.
 fn equal_spread(queues: &[u32]) -> Option<u32> {
     let count = queues.iter().max()?.checked_add(1)?;
     let in_turn = (0..count).cycle().take(queues.len()).eq(queues.iter().copied());
@@ -220,7 +220,7 @@ fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
     })
 }
 
-/// In ethtool(8)'s syntax, whose masks mark the ignored bits.
+/// Returns the rule in ethtool(8)'s syntax, whose masks mark the ignored bits.
 fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     let Some(rule) = rule.and_then(RuleBytes::rule) else {
         return Line::new("ethtool -N {} delete {}", &[&interface, &location]);

@@ -11,7 +11,7 @@ pub struct Interface {
     pub name: String,
     /// Its number.
     pub index: Option<u32>,
-    /// What it is.
+    /// Kind of the interface.
     pub kind: InterfaceKind,
     /// Its driver.
     pub driver: Option<String>,
@@ -323,7 +323,7 @@ pub struct QdiscFacts {
 }
 
 impl QdiscFacts {
-    /// Whether it is the root.
+    /// Returns whether it is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.parent == "root"
@@ -349,7 +349,7 @@ pub struct LossCounters {
     pub transmit: Option<u64>,
     /// How often a transmit queue was full and stopped.
     pub transmit_stops: Option<u64>,
-    /// Pause frames sent: this host asked the peer to wait.
+    /// Pause frames sent: this host paused the peer.
     pub pause_sent: Option<u64>,
     /// Pause frames received.
     pub pause_received: Option<u64>,

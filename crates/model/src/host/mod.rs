@@ -1,8 +1,8 @@
 //! Facts about a host and its NICs, as plain data.
 //!
-//! Nothing is read or judged here: the crate `host` reads these facts from a running machine or a recorded
-//! tree, and the crate `placement` judges them. A fact that a machine does not have is absent, never 0; one
-//! that could not be read is also listed in [`HostFacts::unknown`].
+//! This module only defines facts: the crate `host` reads them from a running machine or a recorded tree, and
+//! the crate `placement` judges them. A fact that a machine does not have is absent, never 0; an unreadable
+//! one is also listed in [`HostFacts::unknown`].
 //!
 //! Units: rates in bit/s, sizes in bytes, times in µs, processors by their kernel numbers, counters since boot.
 
@@ -119,7 +119,7 @@ pub struct ProcessorTime {
     pub total: u64,
     /// Idle, or waiting for I/O.
     pub idle: u64,
-    /// In softirqs, such as that which receives packets.
+    /// In softirqs, such as the receive softirq.
     pub softirq: u64,
     /// Taken by the hypervisor.
     pub steal: u64,
@@ -139,11 +139,11 @@ pub struct Node {
 /// Pages of a memory node since boot (`numastat`, `Documentation/admin-guide/numastat.rst`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NodeAllocations {
-    /// Wanted on this node and allocated there.
+    /// Intended for this node and allocated there.
     pub hit: u64,
-    /// Wanted on another node and allocated here.
+    /// Intended for another node and allocated here.
     pub miss: u64,
-    /// Wanted on this node and allocated on another.
+    /// Intended for this node and allocated on another.
     pub foreign: u64,
     /// Allocated here by a process that ran here.
     pub local: u64,

@@ -78,7 +78,7 @@ pub struct TcpFacts {
     pub congestion: String,
     /// Time limited by the receiver's window, µs (`tcpi_rwnd_limited`).
     pub receiver_limited_us: u64,
-    /// Time limited by its own send buffer, µs (`tcpi_sndbuf_limited`).
+    /// Time limited by its send buffer, µs (`tcpi_sndbuf_limited`).
     pub sender_limited_us: u64,
     /// Time with data to send, µs (`tcpi_busy_time`).
     pub busy_us: u64,

@@ -19,14 +19,14 @@ impl Unknown {
         Self { source: source.into(), why: why.into() }
     }
 
-    /// Whether this gap affects a rule's need. A `*` in the need matches one part of a path; a need covers
-    /// everything below it, and so does an unknown directory.
+    /// Returns whether this gap affects a rule's need. A `*` in the need matches one part of a path; a need
+    /// covers everything below it, and so does an unknown directory.
     #[must_use]
     pub fn concerns(&self, need: &str) -> bool {
         self.source.split('/').zip(need.split('/')).all(|(part, needed)| part == needed || needed == "*")
     }
 
-    /// The interface whose facts are unknown; none for facts of the whole host.
+    /// Returns the interface whose facts are unknown; none for facts of the whole host.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         self.source.strip_prefix("/sys/class/net/")?.split('/').next()

@@ -42,13 +42,13 @@ pub enum Width {
 /// Place of an option inside `TCA_OPTIONS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In an attribute: a number as it is, a size in bytes, a rate in bytes per second, a time in microseconds.
+    /// In an attribute: a plain number, a size in bytes, a rate in bytes per second, a time in microseconds.
     Attribute(u16, Width),
     /// In an attribute, a time in nanoseconds.
     Nanoseconds(u16),
     /// In an attribute, as its logarithm to base 2.
     Logarithm(u16),
-    /// The word stands for this value of an attribute.
+    /// The word selects this value of an attribute.
     Value(u16, Width, u32),
     /// In the kind's structure, with others.
     Structure,

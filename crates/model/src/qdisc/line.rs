@@ -25,7 +25,7 @@ pub fn line_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(u64::from(soft_nic::burst_bytes(rate)))
 }
 
-/// A shaper that never drops: its children have their own limits.
+/// Returns a shaper that never drops: its children have their own limits.
 fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
     let setting = |name: &str, value| Setting { name: name.to_owned(), value };
     Step::Qdisc(Node {

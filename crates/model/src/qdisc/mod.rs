@@ -97,7 +97,7 @@ pub enum Step {
 pub struct Node {
     /// Its parent; [`Handle::ROOT`] is the device.
     pub parent: Handle,
-    /// Its own handle.
+    /// Handle of the qdisc itself.
     pub handle: Handle,
     /// Its kind, as the kernel calls it: `htb`.
     pub kind: String,
@@ -106,7 +106,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// The value of an option, if it is set.
+    /// Returns the value of an option, if it is set.
     #[must_use]
     pub fn setting(&self, name: &str) -> Option<&SettingValue> {
         self.settings.iter().find(|setting| setting.name == name).map(|setting| &setting.value)
@@ -230,7 +230,7 @@ pub enum Classifier {
     Bpf,
 }
 
-/// Rules before a qdisc's own filters that match nothing: they measure the cost of filters.
+/// Rules without matches before a qdisc's own filters: they measure the cost of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterRules {
     /// The classifier.

@@ -182,7 +182,7 @@ fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result
     })
 }
 
-/// The port of a flow, from 0; bulk flows come first.
+/// Returns the port of a flow, from 0; bulk flows come first.
 fn port_of_flow(flow: u32, on: &Surroundings) -> Option<u16> {
     let (first, number) = match flow.checked_sub(on.bulk_flows) {
         None => (BULK_PORT, flow),
@@ -241,7 +241,7 @@ fn fitting(name: &str, size: ByteSize) -> Result<ByteSize, Wrong> {
     Err(wrong(format!("{name} is {size} here, and the kernel keeps 32 bits"), "write a smaller one"))
 }
 
-/// Whether the kernel keeps a rate in 32 bits of bytes per second.
+/// Returns whether the kernel stores a rate in 32 bits of bytes per second.
 fn keeps_32_bits(of: &str, name: &str) -> bool {
     let option = kind(of).and_then(|kind| option_named(kind.options, name));
     option.is_some_and(|option| matches!(option.place, Place::Attribute(_, Width::Word)))

@@ -10,7 +10,7 @@ use super::{QdiscTree, Surroundings};
 /// A configuration of qdiscs, classes and filters under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscSetup {
-    /// What it is called.
+    /// Name of the setup.
     pub name: String,
     /// Description in a sentence.
     pub summary: String,

@@ -73,12 +73,12 @@ impl<'t> Words<'t> {
         Some(word)
     }
 
-    /// The next word, if it is this one.
+    /// Returns the next word, if it is this one.
     fn take(&mut self, text: &str) -> Option<Word<'t>> {
         self.peek().filter(|word| word.text == text).inspect(|_| self.next += 1)
     }
 
-    /// The next word, which is required.
+    /// Returns the next word, which is required.
     fn need(&mut self, what: &str, advice: &str) -> Result<Word<'t>, Mistake> {
         self.next().ok_or_else(|| self.missing(what, advice))
     }
@@ -87,7 +87,7 @@ impl<'t> Words<'t> {
         Mistake { offset: self.end, problem: format!("{what} is missing"), advice: advice.to_owned() }
     }
 
-    /// The next word, which must be this one.
+    /// Returns the next word, which must be this one.
     fn expect(&mut self, text: &str, advice: &str) -> Result<(), Mistake> {
         let word = self.need(&format!("'{text}'"), advice)?;
         if word.text == text {
@@ -96,7 +96,7 @@ impl<'t> Words<'t> {
         Err(word.wrong(format!("'{}' where '{text}' should stand", excerpt(word.text)), advice))
     }
 
-    /// The next word as a value.
+    /// Returns the next word as a value.
     fn value<T>(
         &mut self,
         what: &str,
@@ -301,7 +301,7 @@ fn settings(
     Ok(settings)
 }
 
-/// Whether two options contradict each other because they set the same thing.
+/// Returns whether two options conflict because they set the same value.
 fn excludes(known: &'static [KnownOption], one: &str, other: &str) -> bool {
     const EXCLUSIVE: [(&str, &str); 3] = [("sc", "rt"), ("sc", "ls"), ("limit", "latency")];
     let pair = |(first, second): &(&str, &str)| {
@@ -396,7 +396,7 @@ fn fitting_rate(rate: RateTerm, place: Place) -> Result<RateTerm, Wrong> {
     }
 }
 
-/// A time that its place keeps exactly.
+/// Returns a time that the kernel stores exactly.
 fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     let (unit, called) = if matches!(place, Place::Nanoseconds(_)) { (1, "ns") } else { (1000, "us") };
     let most = Nanoseconds::new(u64::from(u32::MAX) * unit);
@@ -415,7 +415,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     Ok(time)
 }
 
-/// Numbers up to the first word that is none.
+/// Returns the numbers up to the first other word.
 fn entries<T>(
     words: &mut Words<'_>,
     what: &str,

@@ -5,7 +5,7 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Attribute, Classifier, Surroundings};
 
-/// What a step is repeated for.
+/// The objects for which a step is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counter {
     /// Flows, bulk flows first.
@@ -160,7 +160,7 @@ impl HandleTemplate {
 }
 
 impl StepTemplate {
-    /// What the step is repeated for.
+    /// Returns the objects for which the step is repeated.
     pub(super) fn counter(&self) -> Option<Counter> {
         self.counters().next()
     }

@@ -158,7 +158,7 @@ fn what_tc_fills_in_is_filled_in() {
     assert_eq!(hfsc("rt m1 1mbit d 5ms m2 2mbit ul m2 1gbit"), "rt m1 1mbit d 5ms m2 2mbit ul rate 1gbit");
     // tc class add ... hfsc rt umax 1500b dmax 10ms rate 800kbit: 1500 bytes in 10 ms are 1.2 Mbit/s.
     assert_eq!(hfsc("rt umax 1500b dmax 10ms rate 800kbit"), "rt m1 1.2mbit d 10ms m2 800kbit");
-    // The same at 2 Mbit/s would take 6 ms only: nothing for 4 ms.
+    // At 2 Mbit/s the same would take only 6 ms: a slope of 0 for 4 ms.
     assert_eq!(hfsc("rt umax 1500b dmax 10ms rate 2mbit"), "rt m1 0bit d 4ms m2 2mbit");
 }
 

@@ -249,7 +249,7 @@ pub(super) fn minor(text: &str) -> Result<u16, Wrong> {
     })
 }
 
-/// `3 u32 5`: number, type and value of an attribute; a flag has no value.
+/// Parses `3 u32 5`: number, type and value of an attribute; a flag has no value.
 pub(super) fn attribute(number: u16, of: &str, value: Option<&str>) -> Result<Attribute, Wrong> {
     let needed =
         || value.ok_or_else(|| wrong("an attribute needs a value", "write for example attribute 3 u32 5"));

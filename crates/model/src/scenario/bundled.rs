@@ -1,7 +1,6 @@
 //! The scenarios and variant tables that are compiled into the program.
 //!
-//! They are the files of `scenarios/` at the root of the repository, where they can be read and
-//! copied; nothing is generated.
+//! They are the files of `scenarios/` at the root of the repository; none is generated.
 
 macro_rules! scenario_files {
     ($($name:literal),+ $(,)?) => {

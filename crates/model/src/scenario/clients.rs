@@ -10,7 +10,7 @@ use crate::units::ByteSize;
 
 /// Sizes of values: up to far more than a cache holds under one key.
 const SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Sizes that a client fetches in turn: each has figures of its own.
+/// Limit of sizes per client: each has its own figures.
 const MOST_SIZES: usize = 32;
 /// Groups of clients.
 const MOST_GROUPS: usize = 32;

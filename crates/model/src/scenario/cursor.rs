@@ -76,7 +76,7 @@ impl<'a> Complaints<'a> {
         self.first.borrow().as_ref().is_none_or(|first| span.start < first.order)
     }
 
-    /// Whether there is no error yet.
+    /// Returns whether there is no error yet.
     pub fn is_empty(&self) -> bool {
         self.first.borrow().is_none()
     }
@@ -105,7 +105,7 @@ impl<'t> Table<'t> {
         Self { entries, span: 0..0, path: String::new(), known: Vec::new(), complaints }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,8 +1,8 @@
 //! Reading a TOML file the way scenarios are read: key by key, strictly, with the place of every mistake.
 //!
-//! For the other kinds of files that people write, such as policies of receive steering. [`document`] turns text into
-//! a tree in which every key and value has its place; a [`Table`] over its root hands out the keys that the reader
-//! asks for, and complains about the others; [`Complaints`] keeps the first mistake in file order.
+//! Used for other configuration files, such as policies of receive steering. [`document`] parses text into a
+//! tree with the position of every key and value. A [`Table`] over its root returns the keys that the reader
+//! requests, and reports the others. [`Complaints`] keeps the first mistake in file order.
 //!
 //! ```
 //! use evenkeel_model::scenario::document::{Complaints, Table, document};

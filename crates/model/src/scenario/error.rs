@@ -19,7 +19,7 @@ pub struct ScenarioError {
     pub column: usize,
     /// Path of the key, such as `link.queues`; empty if the error concerns no single key.
     pub key: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
     /// The remedy; may be empty.
     pub advice: String,
@@ -65,7 +65,8 @@ pub(super) fn key_segment(key: &str) -> String {
 
 /// Line and column, both from 1, of a byte offset.
 ///
-/// Columns count characters. A byte order mark at the start takes no column, because editors hide it.
+/// Returns line and column, in characters. A byte order mark at the start takes no column, because editors
+/// hide it.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;

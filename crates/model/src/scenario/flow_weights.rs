@@ -1,4 +1,4 @@
-//! Flow weights: which flows count for more, as a table in a file of its own.
+//! Flow weights: a table in a separate file.
 //!
 //! ```toml
 //! schema = 1

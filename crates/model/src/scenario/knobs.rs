@@ -55,7 +55,7 @@ pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'st
 /// Declares the knobs of a kind of variant, each once: its documentation, name and type, its key in the file, its value in
 /// files without it (if it is newer than the schema), how to read it, and how to write it.
 ///
-/// Makes the struct of the values, and the struct of what one variant sets, which its base completes.
+/// Defines the struct of the values, and the struct of one variant's own values, which its base completes.
 macro_rules! knobs {
     (
         $(#[$meta:meta])* struct $knobs:ident, $settings:ident;
@@ -126,7 +126,7 @@ pub(super) fn knob<'t, T>(
     read(&field).map(|value| field.located(value))
 }
 
-/// An optional value, which has a word if there is none.
+/// Returns a formatter of an optional value, with a word for none.
 fn or<T: fmt::Display>(word: &'static str) -> impl Fn(&Option<T>) -> String {
     move |value| value.as_ref().map_or_else(|| word.to_owned(), T::to_string)
 }

@@ -1,17 +1,16 @@
-//! Scenarios: what to run, as data.
+//! Scenarios: data that defines a run.
 //!
 //! A scenario is a TOML file (see `docs/reference/scenarios.md`). [`parse`] turns its text into a
-//! [`Scenario`] in which every variant has its knobs resolved through the chain of bases, every
-//! number has its unit, and nothing is left to check. It is strict: what it does not know it
-//! refuses, with file, line and column ([`ScenarioError`]).
+//! [`Scenario`] in which every variant has its knobs resolved through the chain of bases, every number has
+//! its unit, and all values are checked. It is strict: it refuses unknown keys and values, with file, line
+//! and column ([`ScenarioError`]).
 //!
 //! ```text
 //! text ──────────> TOML with positions ─ cursor ─> link, workload, ... ──────────┐
 //! variant table ─> TOML with positions ─ cursor ─> knob settings ─ bases ─ knobs ┴─> Scenario
 //! ```
 //!
-//! The scenarios that come with Evenkeel, and the tables of variants that any scenario may inherit
-//! from, are in [`bundled`].
+//! [`bundled`] has the built-in scenarios, and the tables of variants from which any scenario may inherit.
 
 use std::collections::BTreeMap;
 
@@ -155,7 +154,7 @@ pub enum WorkloadKind {
         bytes_per_flow: ByteSize,
     },
     /// Clients on one host fetch values from a server on the other, each over a permanent connection: a small
-    /// request, with the value as its response. The next request follows at once.
+    /// request, with the value as its response. The next request follows immediately.
     Fetch {
         /// The clients, with as many flows in all as the workload has.
         clients: Vec<ClientGroup>,
@@ -225,7 +224,7 @@ impl RequestClients {
 pub struct ClientGroup {
     /// How many.
     pub count: u32,
-    /// Sizes of the values that each fetches in turn.
+    /// Sizes of the values that each fetches in sequence.
     pub sizes: Vec<ByteSize>,
     /// Whether results include the completion times of their fetches.
     pub timed: bool,
@@ -328,11 +327,11 @@ pub struct Variant {
     pub base: Option<String>,
     /// The difference, in a sentence.
     pub summary: String,
-    /// What it sets.
+    /// Values that it sets.
     pub sets: Sets,
 }
 
-/// What a variant sets, by the kind of its scenario.
+/// A variant's settings, by the kind of its scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sets {
     /// The transmit side.
@@ -412,12 +411,12 @@ pub struct Supplied {
     pub text: Option<String>,
 }
 
-/// How a flow gets its transmit queue.
+/// Transmit queue selection of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueChoice {
     /// The kernel's: a hash per socket.
     Hash,
-    /// Dynamic queue assignment: the queue of least weight, if nothing is outstanding.
+    /// Dynamic queue assignment: the queue of least weight, if the flow has no data outstanding.
     Dqa,
 }
 

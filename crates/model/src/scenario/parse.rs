@@ -59,8 +59,8 @@ pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>,
 
 /// Offset of the line where the parser fails without a position.
 ///
-/// This happens only for keys with very many parts (`a.b.c...`), whatever text follows, so bisection finds the
-/// line.
+/// This happens only for keys with very many parts (`a.b.c...`), regardless of the text that follows, so
+/// bisection finds the line.
 fn line_with_spanless_error(text: &str) -> usize {
     let ends: Vec<usize> = text
         .split_inclusive('\n')
@@ -124,7 +124,7 @@ pub fn parse_with(
     match (complaints.into_error(), scenario) {
         (None, Some(scenario)) => Ok(scenario),
         (Some(error), _) => Err(error),
-        // A fallback: every reader that returns nothing reports an error.
+        // A fallback: every reader that returns none reports an error.
         (None, None) => Err(syntax_error(origin, (1, 1), "not a complete scenario", "")),
     }
 }

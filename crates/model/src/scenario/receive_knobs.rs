@@ -35,7 +35,7 @@ const RINGS: RangeInclusive<u32> = 1..=65_536;
 /// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
 const RING: u32 = 512;
 
-/// The file's spelling of an enumeration's value; the name of the user's own.
+/// Returns the file's spelling of an enumeration's value; for the user's own, its name.
 fn word<'w, T: PartialEq>(value: &T, words: &'w [Spelling<T>], own: Option<&'w Supplied>) -> &'w str {
     let known = words.iter().find(|(_, spelt)| spelt == value).map(|(word, _)| *word);
     known.or_else(|| own.map(|own| own.origin.as_str())).unwrap_or_default()
@@ -54,7 +54,7 @@ impl fmt::Display for ReceivePolicy {
 }
 
 impl ReceivePolicy {
-    /// The user's policy, if it is one.
+    /// Returns the user's policy, if it is one.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
@@ -84,7 +84,7 @@ impl Scenario {
 }
 
 impl ReceiveNic {
-    /// The user's model, if it is one.
+    /// Returns the user's model, if it is one.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
@@ -104,7 +104,7 @@ impl ReceiveKnobs {
     }
 }
 
-/// A word, or the user's own, of which records have the complete text.
+/// Formats a word, or the user's own file, whose complete text is in records.
 fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
     let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
     format!("{word}{}", text.unwrap_or_default())

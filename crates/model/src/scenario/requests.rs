@@ -15,7 +15,7 @@ use crate::text::excerpt;
 use crate::units::Nanoseconds;
 
 const SERVERS: [Spelling<ServerKind>; 2] = [("echo", ServerKind::Echo), ("memcached", ServerKind::Memcached)];
-/// Groups of clients: each has figures of its own.
+/// Limit of groups of clients: each has its own figures.
 const MOST_GROUPS: usize = 16;
 /// Flows of a client: its UDP ports.
 const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
@@ -23,7 +23,7 @@ const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
 const OUTSTANDING: RangeInclusive<u32> = 1..=1024;
 /// Limit of outstanding requests in all: more than any NIC's ring holds.
 const MOST_OUTSTANDING: u64 = 1_000_000;
-/// Hosts of the clients: each has an address of its own in one network.
+/// Number of client hosts: each has an address in the same network.
 const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
 /// Times of the clients' start, and of their stay.
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);

@@ -77,7 +77,7 @@ const KINDS: [Spelling<Kind>; 5] = [
     ("tenants", Kind::Tenants),
 ];
 
-/// The kind of a workload, on which other tables depend. [`read_workload`] reports its errors.
+/// Returns the kind of a workload, on which other tables depend. [`read_workload`] reports its errors.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
     match workload.map(|field| field.value) {
         Some(DeValue::Table(entries)) => match entries.get("kind").map(|kind| kind.get_ref()) {
@@ -97,7 +97,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// The value of an optional key; none if it is wrong.
+/// Returns the value of an optional key; none if it is invalid.
 pub(super) fn or_default<'t, T>(
     field: Option<Field<'t>>,
     default: T,
@@ -158,7 +158,7 @@ fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     Some(priorities)
 }
 
-/// Reads the `priority` of flows: an index into `link.priorities`. `link` is none if it is wrong.
+/// Reads the `priority` of flows: an index into `link.priorities`. `link` is none if it is invalid.
 pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Option<u32> {
     or_default(field, 0, |field| {
         let Some(link) = link else { return field.integer(0..=MAX_QUEUES) };

@@ -147,9 +147,9 @@ impl TenantPoint {
         self.probes.map_or(0, |probes| probes.count)
     }
 
-    /// The processors, of `processors`, of a flow's client and server; bulk flows come first, then probes. None
-    /// if not pinned. Clients use processors in turn, and a server is half of the processors away from its
-    /// client, so that each processor has as many of either.
+    /// Returns the processors, of `processors`, of a flow's client and server; bulk flows come first, then
+    /// probes. None if not pinned. Clients are assigned round robin, and a server is half of the processors
+    /// away from its client, so that each processor has equally many of either.
     #[must_use]
     pub fn processors_of(&self, flow: u32, processors: u32) -> Option<(u32, u32)> {
         let processors = processors.max(1);

@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 64;
 pub type Spelling<T> = (&'static str, T);
 
 impl<'t> Field<'t> {
-    /// A string, if it is one.
+    /// Returns a string, if it is one.
     pub fn text(&self) -> Option<&'t str> {
         if let DeValue::String(text) = self.value { Some(text.as_ref()) } else { None }
     }
@@ -189,7 +189,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A whole number, or the word for none.
+    /// Returns a whole number, or none for the word.
     pub fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),

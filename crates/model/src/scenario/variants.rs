@@ -92,7 +92,7 @@ fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
 #[derive(Clone, Debug)]
 struct Resolved {
     draft: Draft,
-    /// Own settings over those of the bases; none if a base could not be resolved.
+    /// Its settings merged over those of the bases; none if a base could not be resolved.
     settings: Option<Settings>,
 }
 
@@ -102,7 +102,7 @@ impl Resolved {
         &self.draft.name.value
     }
 
-    /// The finished variant, if it is valid.
+    /// Returns the finished variant, if it is valid.
     fn variant(&self) -> Option<Variant> {
         let sets = match self.settings.as_ref()? {
             Settings::Transmit(settings) => Sets::Transmit(settings.knobs()?),

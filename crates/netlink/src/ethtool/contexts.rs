@@ -15,7 +15,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// # Errors
     /// When it refuses for another reason.
     pub fn has_contexts(&self) -> Result<bool, EthtoolError> {
-        // An unused number: a driver with contexts answers that it does not exist, one without that it has no
+        // An unused number: a driver with contexts reports that it does not exist, one without that it has no
         // contexts.
         const UNLIKELY: u32 = 0x7fff_0001;
         let mut data = request(GRSSH, RXFH_LENGTH);
@@ -46,7 +46,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// the lowest free one.
     ///
     /// # Errors
-    /// When the driver has no further context, or refuses the table.
+    /// Returns an error if the driver has no further context, or refuses the table.
     pub fn create_context(&self, indirection: &[u32]) -> Result<u32, EthtoolError> {
         let mut data = table_request(NEW, indirection);
         self.ask(&mut data, || "make an RSS context".to_owned())?;

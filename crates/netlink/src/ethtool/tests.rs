@@ -163,7 +163,7 @@ impl EthtoolCalls for &Driver {
 }
 
 impl Driver {
-    /// As net/ethtool/ioctl.c for a driver whose contexts the kernel numbers.
+    /// Behaves like net/ethtool/ioctl.c for a driver whose contexts the kernel numbers.
     fn of_context(&self, context: u32, data: &mut [u8]) -> io::Result<()> {
         if self.without_contexts {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));

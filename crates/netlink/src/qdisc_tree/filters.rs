@@ -16,10 +16,10 @@ const IPV4: u16 = 0x0800;
 const EVERYTHING: u16 = 0x0003;
 /// Probes use the destination ports from [`PROBE_PORT`] on, this many.
 const PROBE_PORTS: u32 = 1024;
-/// First destination port of rules that match nothing. It is far from the flows' ports and below the clients'
+/// First destination port of rules without matches. It is far from the flows' ports and below the clients'
 /// ports (`net.ipv4.ip_local_port_range`), which are destination ports of the reverse direction.
 const IDLE_PORT: u16 = 20_000;
-/// Limit of rules that match nothing: the number of such ports.
+/// Limit of rules without matches: the number of such ports.
 pub(super) const MOST_IDLE_RULES: u32 = 12_000;
 
 /// A filter: kind, protocol, and payload of `TCA_OPTIONS`.
@@ -40,7 +40,7 @@ pub(super) fn of_tree(filter: &Filter) -> Encoded {
     }
 }
 
-/// Rule `number`, from 0, of those that match nothing; none from [`MOST_IDLE_RULES`] on.
+/// Returns rule `number`, from 0, of those without matches; none from [`MOST_IDLE_RULES`] on.
 pub(super) fn idle_rule(classifier: Classifier, number: u32, class: Handle) -> Option<Encoded> {
     let number = u16::try_from(number).ok().filter(|number| u32::from(*number) < MOST_IDLE_RULES)?;
     Some(of_port(classifier, IDLE_PORT + number, class))

@@ -105,7 +105,7 @@ fn filter_message(index: u32, parent: Handle, preference: u16, filter: &Encoded)
     message
 }
 
-/// Whether the kernel's error means that it lacks the kind (`tc_modify_qdisc`, `net/sched/sch_api.c`;
+/// Returns whether the kernel's error means that it lacks the kind (`tc_modify_qdisc`, `net/sched/sch_api.c`;
 /// `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Other errors use the same errno, such as a missing parent.
 fn means_unknown(error: &NetlinkError) -> bool {
     let NetlinkError::Refused { source, kernel_says, .. } = error else { return false };

@@ -33,7 +33,7 @@ pub(super) struct Options {
     pub(super) payload: Vec<u8>,
 }
 
-/// A qdisc's options; none if nothing is set and the kind requires nothing.
+/// Returns a qdisc's options; none if none is set and the kind requires none.
 pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.options) };
     let payload = match node.kind.as_str() {

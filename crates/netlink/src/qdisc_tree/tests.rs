@@ -147,8 +147,8 @@ fn bands_are_nested() {
 }
 
 /// Removes additions of `tc` for kernels before 3.8: rate tables (attributes 3 and 4 of HTB, 2 and 3 of TBF),
-/// and the first and third field of `struct tc_ratespec`, which belong to them. Removes nothing where both
-/// rates are 0.
+/// and the first and third field of `struct tc_ratespec`, which belong to them. No effect if both rates are
+/// 0.
 fn without_cells(options: &[u8]) -> Vec<u8> {
     let mut plain = options.to_vec();
     for at in [4, 16] {

@@ -19,7 +19,7 @@ pub enum Setting {
     /// The shaper weight of a transmit queue.
     QueueWeight {
         queue: u32,
-        /// None: the queue has no weight of its own.
+        /// None: the queue has no weight.
         weight: Option<u32>,
     },
     /// The highest rate of a transmit queue.

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use crate::error::DatapathError;
 
 /// `length` values of `T` that BPF programs change at any time. Every access is a volatile copy; no reference
-/// into the mapping is handed out.
+/// into the mapping is returned.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
     memory: NonNull<T>,

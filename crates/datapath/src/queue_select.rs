@@ -526,7 +526,8 @@ impl QueueView {
     /// until the next walk; releases no flow.
     ///
     /// # Errors
-    /// When the kernel refuses to run the program.
+    /// Returns the number of rules and of locations for them, by a command with space for this many
+    /// locations.
     pub fn busy_weights(&self) -> Result<Vec<u32>, DatapathError> {
         let Some(count) = &self.count else { return Ok(self.weights()) };
         for _ in 0..TRIES_TO_COUNT {

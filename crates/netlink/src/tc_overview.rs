@@ -26,9 +26,9 @@ pub struct QdiscOverview {
     pub bytes: u64,
     pub packets: u64,
     pub drops: u32,
-    /// How often the device refused a packet.
+    /// A segment has arrived, merged from this many.
     pub requeues: u32,
-    /// How often a limit delayed packets.
+    /// Enqueues a segment; returns false if the qdisc refused it.
     pub overlimits: u32,
     pub queue_length: u32,
     pub backlog_bytes: u32,
@@ -83,7 +83,7 @@ impl Netlink {
     /// Every qdisc of the namespace, in the kernel's order.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate (bit/s) or none.
     pub fn all_qdiscs(&mut self) -> Result<Vec<QdiscOverview>, NetlinkError> {
         let nowhere = Handle::new(0, 0);
         let answers = self.dump_raw(request(RTM_GETQDISC, 0, nowhere, nowhere), "list the qdiscs")?;

@@ -6,7 +6,7 @@ use comfy_table::{
 
 use crate::format::clean;
 
-/// How a table is drawn.
+/// Returns the time for this many bytes, rounded up (`seg_y2x`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
     /// Columns of the terminal; none: unlimited.

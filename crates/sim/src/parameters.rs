@@ -80,7 +80,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// The numbers of both ends of a test bed on a machine with so many processors.
+    /// Retransmissions in flight (`retrans_out`).
     #[must_use]
     pub fn on_test_bed(self, processors: u32) -> Self {
         Self {

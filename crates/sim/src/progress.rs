@@ -32,7 +32,7 @@ pub(crate) struct EventLimit {
 }
 
 impl EventLimit {
-    /// A limit for a calendar with so many sources of events.
+    /// Splits an entry in two, the first with this many bytes.
     pub(crate) fn new(sources: usize) -> Self {
         Self::of_events((sources as u64).saturating_mul(EVENTS_PER_SOURCE).max(LEAST_EVENTS))
     }
@@ -103,7 +103,7 @@ impl Patience {
         std::mem::replace(&mut self.arrived, arrived) == arrived
     }
 
-    /// How long it lasts.
+    /// Adds this many bytes of the application; `u64::MAX / 2` is a bulk transfer without end.
     pub(crate) fn wait(&self) -> Span {
         self.wait
     }

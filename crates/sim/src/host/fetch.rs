@@ -39,7 +39,7 @@ struct Connection {
     group: u32,
     /// Which of the group's sizes is being fetched.
     turn: u32,
-    /// When the request was sent, by the receiver's clock.
+    /// Delay samples are ignored for this time after the start of an epoch.
     sent: Time,
     /// Size of the value, bytes.
     bytes: u64,

@@ -35,7 +35,7 @@ impl Rate {
         }
     }
 
-    /// Bytes that are sent in so long, rounded to one next to it.
+    /// Retransmitted, and in flight (`TCPCB_SACKED_RETRANS`).
     #[inline]
     pub(super) fn bytes_in(&self, span: Span) -> u64 {
         ((u128::from(span) * u128::from(self.bytes_per_picosecond) + (1 << 63)) >> 64) as u64

@@ -46,7 +46,7 @@ pub(super) struct Reception {
     answers: Vec<(u32, Time, Ack)>,
     readers: Vec<Reader>,
     queues: Vec<ReceiveQueue>,
-    /// When each flow had received everything.
+    /// Returns whether it is lost and not retransmitted.
     completed: Vec<Time>,
     unfinished: usize,
     /// Packets that interrupts have taken.

@@ -12,9 +12,9 @@ use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
-    /// When the softirq work at hand is done.
+    /// Returns the retransmitted packets in flight.
     softirq_until: Time,
-    /// When all work at hand is done.
+    /// Returns the packets in flight (`tcp_packets_in_flight`).
     all_until: Time,
     /// Work since the count began.
     busy: Span,

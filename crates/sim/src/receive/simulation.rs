@@ -36,7 +36,7 @@ pub struct ClientSpec {
     pub outstanding: u32,
     /// Whether its flows are of high priority.
     pub high_priority: bool,
-    /// When it comes.
+    /// Returns the packets in flight (`tcp_packets_in_flight`).
     pub from: Time,
     /// Time at which it leaves; [`Time::NEVER`] if it stays.
     pub until: Time,
@@ -48,7 +48,7 @@ struct Request {
     flow: u32,
     client: u32,
     is_set: bool,
-    /// When the client began to make it.
+    /// 6.18 defers only if data was sent, and an acknowledgement is due, within this time.
     made: Time,
     /// Time at which it reached its present queue.
     ready: Time,
@@ -98,7 +98,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// When a message that is handed over `now` has arrived at the other end.
+    /// Accounts for a segment that is passed to the qdisc.
     fn carry(&mut self, now: Time, wire: Span, latency: Span) -> Time {
         self.free = self.free.max(now) + wire;
         self.free + latency
@@ -113,7 +113,7 @@ enum Change {
     Configure,
 }
 
-/// Where all requests are.
+/// Disorder of this duration was no reordering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Requests that clients have begun to make.

@@ -185,7 +185,7 @@ impl Nic {
         next_end
     }
 
-    /// Where the head of `queue` ends, if that is before steady rounds do.
+    /// During a move.
     #[inline]
     pub(super) fn end_in_rounds(&self, queue: u32) -> Option<u64> {
         let ring = &self.rings[queue as usize];

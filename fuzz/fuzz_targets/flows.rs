@@ -6,10 +6,10 @@ use evenkeel_receive::flows;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match flows::parse(text, "fuzzed.csv") {
+    match flows::parse(text, "fuzzed.csv", u16::MAX) {
         Ok(flows) => {
             assert!(!flows.is_empty());
-            assert_eq!(flows::parse(&flows::to_csv(&flows), "again.csv").as_ref(), Ok(&flows));
+            assert_eq!(flows::parse(&flows::to_csv(&flows), "again.csv", u16::MAX).as_ref(), Ok(&flows));
         }
         Err(error) => {
             assert!((1..=text.lines().count() + 1).contains(&error.line));

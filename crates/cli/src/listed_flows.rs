@@ -10,11 +10,12 @@ use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
 use crate::input;
 
-/// The flows of the command line, if any; `fits` refuses a number of them. Warns about classes that the policy does
+/// The flows of the command line, if any; `fits` refuses a number of them. Their current queues are among `queues`. Warns about classes that the policy does
 /// not have.
 pub fn read(
     listed: &ListedFlows,
     policy: &PolicyFile,
+    queues: u16,
     fits: impl Fn(usize) -> Result<(), Failure>,
 ) -> Result<Option<Vec<ObservedFlow>>, Failure> {
     if let Some(count) = listed.generate {
@@ -23,7 +24,7 @@ pub fn read(
     }
     let Some(path) = &listed.flows else { return Ok(None) };
     let Text { text, origin } = input::read(path, Kind::FlowList)?;
-    let flows = flows::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let flows = flows::parse(&text, &origin, queues).map_err(|error| Failure::new(Exit::Usage, error))?;
     fits(flows.len())?;
     tell_unknown_classes(policy, &flows);
     Ok(Some(flows))

@@ -234,7 +234,7 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
                 "80",
             ],
             0,
-            "evk0: policy balance met, cost 0.000; 80 flows",
+            "evk0: policy balance met; cost 0.000; 80 flows",
         ),
         (
             &["steer", NAME, "--policy", "balance", "--plan", "--flows", flows.to_str().unwrap()],
@@ -246,6 +246,12 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
         (&["steer", NAME, "--policy", path], 2, "queues"),
         (&["steer", NAME, "--policy", "/nowhere.toml"], 2, "cannot read /nowhere.toml"),
         (&["steer", NAME, "--policy", "balance", "--backend", "ntuple"], 3, "takes no n-tuple rules"),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan", "--backend", "ntuple"],
+            3,
+            "takes no n-tuple rules",
+        ),
+        (&["steer", "lo", "--policy", "balance", "--plan"], 3, "lo has no XDP"),
         (&["steer", NAME, "--policy", "balance", "--model", "sfc9020"], 2, "XDP steering is of the model"),
         (&["steer", NAME, "--policy", "balance", "--queues", "4000"], 2, "are online"),
         (&["steer", NAME, "--policy", "balance", "--netns", "evk-no-such"], 2, "evk-no-such"),

@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
-use evenkeel_model::text::{excerpt, suggestion};
+use evenkeel_model::text::{counted, excerpt, suggestion};
 
 use crate::{FlowTuple, QueueId, Transport};
 
@@ -71,11 +71,11 @@ const COLUMNS: [&str; 11] = [
 /// Number of required columns.
 const NEEDED: usize = 5;
 
-/// Parses a list of flows.
+/// Parses a list of flows whose current queues are among the first `queues`.
 ///
 /// # Errors
 /// The first error with its line; an empty list is an error.
-pub fn parse(text: &str, origin: &str) -> Result<Vec<ObservedFlow>, FlowListError> {
+pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>, FlowListError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
@@ -110,6 +110,10 @@ pub fn parse(text: &str, origin: &str) -> Result<Vec<ObservedFlow>, FlowListErro
             continue;
         }
         let flow = columns.flow(&record).map_err(fails)?;
+        if let Some(queue) = flow.queue.filter(|queue| queue.0 >= queues) {
+            let queues = counted(usize::from(queues), "queue");
+            return Err(fails(format!("queue {queue} of a NIC with {queues}; the first one is 0")));
+        }
         if let Some(first) = seen.insert(flow.tuple, line) {
             return Err(fails(format!("the flow of line {first} once more")));
         }
@@ -306,27 +310,27 @@ mod tests {
     use proptest::prelude::*;
 
     fn fails(text: &str) -> String {
-        parse(text, "f.csv").unwrap_err().to_string()
+        parse(text, "f.csv", 1000).unwrap_err().to_string()
     }
 
     #[test]
     fn names_remarks_and_blanks_are_passed_over() {
         let text = "\u{feff}# clients\n\nPROTOCOL,src,src_port,dst,dst_port,class\n  \n tcp , 10.0.0.1,1,10.0.0.2,2,\r\n";
-        let flows = parse(text, "f.csv").unwrap();
+        let flows = parse(text, "f.csv", u16::MAX).unwrap();
         assert_eq!((flows.len(), flows[0].class.as_deref(), flows[0].rate_bps), (1, None, 0));
         assert_eq!(flows[0].tuple.to_string(), "tcp 10.0.0.1:1 > 10.0.0.2:2");
         // The NIC sees an IPv4-mapped address as IPv4.
-        let mapped = parse("udp,::ffff:10.0.0.1,1,10.0.0.2,2", "f.csv").unwrap();
+        let mapped = parse("udp,::ffff:10.0.0.1,1,10.0.0.2,2", "f.csv", u16::MAX).unwrap();
         assert!(mapped[0].tuple.source.is_ipv4());
     }
 
     #[test]
     fn named_columns_have_any_order_and_quotes_hold_commas() {
         let text = "class,dst_port,dst,src_port,src,protocol\n\"a, \"\"b\"\"\",2,10.0.0.2,1,10.0.0.1,udp\n";
-        let flows = parse(text, "f.csv").unwrap();
+        let flows = parse(text, "f.csv", u16::MAX).unwrap();
         assert_eq!(flows[0].tuple.to_string(), "udp 10.0.0.1:1 > 10.0.0.2:2");
         assert_eq!(flows[0].class.as_deref(), Some("a, \"b\""));
-        assert_eq!(parse(&to_csv(&flows), "f.csv").unwrap(), flows);
+        assert_eq!(parse(&to_csv(&flows), "f.csv", u16::MAX).unwrap(), flows);
     }
 
     #[test]
@@ -336,6 +340,10 @@ mod tests {
         assert!(fails(&format!("{flow},a,-1")).starts_with("f.csv:1: rate_bps '-1' is no"));
         assert!(fails(&format!("{flow},a,+1")).starts_with("f.csv:1: rate_bps '+1' is no"));
         assert!(fails(&format!("{flow},,,,,,65536")).starts_with("f.csv:1: queue '65536' is no"));
+        assert_eq!(
+            fails(&format!("{flow}\n{flow}0,,,,,,1000")),
+            "f.csv:2: queue 1000 of a NIC with 1,000 queues; the first one is 0"
+        );
         assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u001b"));
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
         // Remarks, empty lines and quotes of another line do not count as lines.
@@ -396,14 +404,14 @@ mod tests {
                 ..flow
             };
             let flows: Vec<ObservedFlow> = generate(first, count).map(known).collect();
-            let list = parse(&to_csv(&flows), "f.csv");
+            let list = parse(&to_csv(&flows), "f.csv", u16::MAX);
             prop_assert_eq!(list.ok(), Some(flows).filter(|flows| !flows.is_empty()));
         }
 
         #[test]
         fn no_text_makes_the_reader_panic(text in "(udp|tcp|,|src|[0-9.:]|\n|\r|#|\"|µ| ){0,60}") {
-            if let Ok(flows) = parse(&text, "f.csv") {
-                prop_assert_eq!(parse(&to_csv(&flows), "f.csv"), Ok(flows));
+            if let Ok(flows) = parse(&text, "f.csv", u16::MAX) {
+                prop_assert_eq!(parse(&to_csv(&flows), "f.csv", u16::MAX), Ok(flows));
             }
         }
     }

@@ -105,6 +105,14 @@ impl Interface {
         Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
     }
 
+    /// Checks that its driver takes n-tuple rules at given locations.
+    ///
+    /// # Errors
+    /// [`SteerError::Unable`] when it does not.
+    pub fn check_rules(&self) -> Result<(), SteerError> {
+        if self.takes_rules()? { Ok(()) } else { Err(crate::ntuple::no_rules(&self.name)) }
+    }
+
     /// Returns the processors of its receive queues, `wanted` of them or all, and a remark for the user. A
     /// queue's processor handles its interrupt. If the interrupt is unknown, processors are assigned round
     /// robin, as drivers do.
@@ -170,8 +178,8 @@ impl Interface {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
-    /// Checks the requirements of programs that redirect packets.
-    pub(crate) fn check_programs(&self) -> Result<(), SteerError> {
+    /// Checks the privileges for programs that redirect packets.
+    pub(crate) fn check_privileges(&self) -> Result<(), SteerError> {
         use evenkeel_host::Capability;
         let host = Host::live();
         let missing =
@@ -183,6 +191,14 @@ impl Interface {
                 "run it as root: it loads BPF programs",
             ));
         }
+        Ok(())
+    }
+
+    /// Checks that XDP can redirect its packets: the driver has XDP, and no other program uses it.
+    ///
+    /// # Errors
+    /// [`SteerError::Unable`] when it cannot.
+    pub fn check_xdp(&self) -> Result<(), SteerError> {
         let redirects = evenkeel_netlink::redirects_by_xdp(self.index)?;
         if self.name == "lo" || redirects == Some(false) {
             let remedy = if self.name == "lo" {
@@ -193,6 +209,15 @@ impl Interface {
             return Err(SteerError::unable(
                 format!("{} has no XDP in its driver ({})", self.name, self.driver_name()),
                 remedy,
+            ));
+        }
+        let link = Netlink::open()?.link(self.index)?;
+        if let Some(program) = link.and_then(|link| link.xdp_program) {
+            return Err(SteerError::unable(
+                format!("{} has an XDP program already, number {program}", self.name),
+                format!(
+                    "bpftool prog show id {program} tells whose it is; end its owner, or take another back end"
+                ),
             ));
         }
         Ok(())

@@ -29,6 +29,6 @@ pub use interface::{Interface, lacks_xdp};
 pub use ntuple::{NtupleBackend, live_ntuple};
 pub use observe::{FlowSource, ObserveOptions, Observer};
 pub use planned::Planned;
-pub use rps::{RpsBackend, live_rps};
+pub use rps::{RpsBackend, check_rps, live_rps};
 pub use session::{FlowView, QueueView, Session, SessionOptions, Status, Step};
 pub use xdp::{XdpBackend, XdpMode};

@@ -245,9 +245,7 @@ pub fn live_ntuple(
     state: &StateDirectory,
     guardian: Option<Command>,
 ) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
-    if !interface.takes_rules()? {
-        return Err(no_rules(&interface.name));
-    }
+    interface.check_rules()?;
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
     let device = interface.receive_rules()?;
     let (processors, note) = interface.queue_processors(queues)?;
@@ -257,7 +255,7 @@ pub fn live_ntuple(
     Ok((Box::new(backend), leftover))
 }
 
-fn no_rules(name: &str) -> SteerError {
+pub(crate) fn no_rules(name: &str) -> SteerError {
     SteerError::unable(
         format!("the driver of {name} takes no n-tuple rules at locations of one's choice"),
         "turn them on if it has them (ethtool -K DEVICE ntuple on), or use --backend xdp",

@@ -46,18 +46,27 @@ pub fn live_rps(
     state: &StateDirectory,
     guardian: Option<Command>,
 ) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
+    check_rps(interface)?;
+    let queues = Sysfs::of_namespace()?.receive_queues(&interface.name)?;
+    let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
+    let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
+    backend.interface = Some(interface.clone());
+    Ok((Box::new(backend), leftover))
+}
+
+/// Checks that an interface has RPS.
+///
+/// # Errors
+/// [`SteerError::Unable`] when it has not.
+pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
     let sysfs = Sysfs::of_namespace()?;
-    let queues = sysfs.receive_queues(&interface.name)?;
     if sysfs.read(&format!("class/net/{}/queues/rx-0/rps_cpus", interface.name)).is_err() {
         return Err(SteerError::unable(
             format!("{} has no RPS", interface.name),
             "it needs a kernel with CONFIG_RPS; use --backend xdp",
         ));
     }
-    let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
-    let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
-    backend.interface = Some(interface.clone());
-    Ok((Box::new(backend), leftover))
+    Ok(())
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {

@@ -59,7 +59,8 @@ impl XdpBackend {
     /// # Errors
     /// Returns [`SteerError::Unable`] if the driver accepts no XDP program, or another one is attached.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
-        interface.check_programs()?;
+        interface.check_privileges()?;
+        interface.check_xdp()?;
         let model = NicModel::built_in(MODEL)
             .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
         let mut steering = ReceiveSteering::load(&SteeringOptions {
@@ -67,15 +68,6 @@ impl XdpBackend {
             cpus: processors.to_vec(),
             ..SteeringOptions::default()
         })?;
-        let link = Netlink::open()?.link(interface.index)?;
-        if let Some(program) = link.and_then(|link| link.xdp_program) {
-            return Err(SteerError::unable(
-                format!("{} has an XDP program already, number {program}", interface.name),
-                format!(
-                    "bpftool prog show id {program} tells whose it is; end its owner, or take another back end"
-                ),
-            ));
-        }
         steering.attach(interface.index.cast_signed())?;
         let program = steering.program_id()?;
         Ok(Self {

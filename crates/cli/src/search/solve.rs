@@ -33,7 +33,7 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
             if options.format == Format::Json { filters * JSON_FILTER_BYTES } else { 0 },
         )
     };
-    let flows = listed_flows::read(&options.listed, &file, fits)?.unwrap_or_default();
+    let flows = listed_flows::read(&options.listed, &file, options.queues, fits)?.unwrap_or_default();
     let policy = bind(&file, options.queues)?;
     let best = {
         let seen: Vec<Flow> = flows.iter().map(|flow| policy.classify(flow)).collect();

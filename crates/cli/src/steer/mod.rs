@@ -222,13 +222,21 @@ fn rps(
     Ok(backend)
 }
 
+/// The model of a session on this host's interface, which must be able to have it.
+fn able_model(options: &SteerOptions, interface: &Interface) -> Result<&'static str, SteerError> {
+    let prefers_rules = || Ok::<bool, SteerError>(options.baseline.is_none() && interface.takes_rules()?);
+    match options.backend {
+        BackendChoice::Auto if prefers_rules()? => Ok(NTUPLE_MODEL),
+        BackendChoice::Ntuple => interface.check_rules().map(|()| NTUPLE_MODEL),
+        BackendChoice::Rps => evenkeel_steer::check_rps(interface).map(|()| RPS_MODEL),
+        BackendChoice::Auto | BackendChoice::Xdp => interface.check_xdp().map(|()| XDP_MODEL),
+    }
+}
+
 fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> Result<Exit, Failure> {
-    let name = match (&options.model, options.backend) {
-        (Some(name), _) => name.as_str(),
-        (None, BackendChoice::Ntuple) => NTUPLE_MODEL,
-        (None, BackendChoice::Auto) if interface.takes_rules().map_err(failure)? => NTUPLE_MODEL,
-        (None, BackendChoice::Rps) => RPS_MODEL,
-        (None, BackendChoice::Auto | BackendChoice::Xdp) => XDP_MODEL,
+    let name = match &options.model {
+        Some(name) => name.as_str(),
+        None => able_model(options, interface).map_err(failure)?,
     };
     let model = nic::load(name, &options.source)?;
     let (processors, note) = match name {
@@ -243,7 +251,8 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
         let shown = if options.format == Format::Json { JSON_FLOW_BYTES } else { FLOW_BYTES };
         require_memory(flows, room(&model).min(flows), flows * shown)
     };
-    let source = match listed_flows::read(&options.listed, policy, fits)? {
+    let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
+    let source = match listed_flows::read(&options.listed, policy, queues, fits)? {
         Some(flows) => FlowSource::Listed(flows),
         None => {
             let mut observer = observer(options, interface)?;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_model::text::counted;
+use evenkeel_model::text::{counted, suggestion};
 use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage,
     BasicStringPackage, LogicPackage, MoreStringPackage, Package,
@@ -252,6 +252,7 @@ impl Script {
             EvalAltResult::ErrorStackOverflow(_) => {
                 format!("functions call each other more than {DEEPEST_CALL} levels deep")
             }
+            EvalAltResult::ErrorDotExpr(text, _) => unknown_field(text).unwrap_or_else(|| text.clone()),
             // Without the position, which comes first.
             other => {
                 let text = other.to_string();
@@ -260,6 +261,33 @@ impl Script {
         };
         self.source.error(position, problem)
     }
+}
+
+/// Fields of a script's values, by type.
+const FIELDS: [(&str, &[&str]); 2] = [
+    ("queue", &["index", "flows", "rate"]),
+    (
+        "flow",
+        &["class", "rate", "protocol", "source", "source_port", "destination", "destination_port", "reader"],
+    ),
+];
+
+/// The engine's message about an unknown field, in the terms of the reference; none if it is another one. It is
+/// `Unknown property 'x' - a getter is not registered for type 'queue'`, or `No writable property 'x' - a setter …`.
+fn unknown_field(text: &str) -> Option<String> {
+    let mut parts = text.split('\'');
+    let (problem, name, middle, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    if !["Unknown property ", "No writable property "].contains(&problem) {
+        return None;
+    }
+    let Some((kind, known)) = FIELDS.iter().find(|(known, _)| *known == kind) else {
+        let hint = if kind == "i64" { "; in flow_cost a queue is only its number" } else { "" };
+        return Some(format!("a value of type {kind} has no field '{name}'{hint}"));
+    };
+    if middle.contains("setter") && known.contains(&name) {
+        return Some(format!("field '{name}' of a {kind} cannot be set"));
+    }
+    Some(format!("{kind} has no field '{name}'; {}", suggestion(name, known.iter().copied())))
 }
 
 /// A cost in steps of a term; none if negative, not finite or too large.

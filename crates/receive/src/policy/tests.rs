@@ -347,6 +347,26 @@ fn scripts_see_queues_and_flows() {
 }
 
 #[test]
+fn unknown_fields_are_told_with_those_that_there_are() {
+    for (script, words) in [
+        (
+            "fn queue_cost(queue) { queue.flow }",
+            "queue has no field 'flow'; did you mean 'flows'? known: index, flows, rate",
+        ),
+        ("fn queue_cost(queue) { queue.flows = 1; 0 }", "field 'flows' of a queue cannot be set"),
+        ("fn cost(queues) { queues[0].nosuch }", "queue has no field 'nosuch'; known: index, flows, rate"),
+        ("fn flow_cost(flow, queue) { flow.src }", "flow has no field 'src'; known: class, rate, protocol"),
+        (
+            "fn flow_cost(flow, queue) { queue.flows }",
+            "has no field 'flows'; in flow_cost a queue is only its number",
+        ),
+    ] {
+        let error = run(script).unwrap_err();
+        assert!(error.contains(words), "{script}: {error}");
+    }
+}
+
+#[test]
 fn hostile_scripts_end_with_one_error_and_soon() {
     for (script, told) in [
         ("fn queue_cost(q) { loop { } }", "loop without end"),

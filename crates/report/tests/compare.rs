@@ -208,12 +208,31 @@ fn json_of_a_comparison() {
 fn records_with_nothing_in_common_are_refused() {
     let first = with("nfm.1s", &[1.0]);
     let refused = |second: &Record| compare(&first, second, &Question::default()).unwrap_err();
-    assert_eq!(refused(&with("cpu_pct", &[1.0])), CompareError::NoMetric);
+    let reasons = |reason: &str| CompareError::NoMetric { reasons: vec![reason.to_owned()] };
+    assert_eq!(refused(&with("cpu_pct", &[1.0])), reasons("dqa has no metric in common"));
+    assert_eq!(refused(&with("nfm.1s", &[])), reasons("dqa has no repeats in the second record"));
     let none = refused(&Record { variants: Vec::new(), ..record() }).to_string();
     assert!(
         none.contains("nothing to compare") && none.contains("the first has dqa, the second none"),
         "{none}"
     );
+}
+
+/// A variant without repeats was not found to be alike.
+#[test]
+fn a_variant_without_repeats_is_not_compared() {
+    let mut second = of_six();
+    second.variants[0].repeats.clear();
+    let name = second.variants[0].name.clone();
+    let comparison = differ(&of_six(), &second);
+    assert!(comparison.variants.iter().all(|variant| variant.name != name));
+    let shown = text(&comparison, false);
+    assert!(shown.contains(&format!("Not compared: {name} has no repeats in the second record.")), "{shown}");
+    assert!(shown.lines().next().is_some_and(|line| !line.contains(&format!("of {name}"))), "{shown}");
+    assert_eq!(json(&comparison)["not_compared"][0], format!("{name} has no repeats in the second record"));
+    let question = Question { within: Some(0.5), ..Question::default() };
+    assert!(compare(&of_six(), &of_six(), &question).unwrap().agrees());
+    assert!(!compare(&of_six(), &second, &question).unwrap().agrees());
 }
 
 #[test]

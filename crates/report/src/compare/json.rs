@@ -11,7 +11,8 @@ use crate::json::interval;
 const SCHEMA: u32 = 2;
 
 /// The JSON of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics": {KEY: {"better",
-/// "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first", "only_in_second"}`.
+/// "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first", "only_in_second",
+/// "not_compared"}`.
 ///
 /// Metric keys are as recorded (`nfm.1s`, not nested). `better` is `higher`, `lower` or `null`; `interval` is
 /// `null` with too few repeats. With a margin there are also `tolerance`, a share, and `within` for each
@@ -25,6 +26,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "variants": comparison.variants.iter().map(|one| variant(one, comparison)).collect::<Vec<_>>(),
         "only_in_first": comparison.only_in_first,
         "only_in_second": comparison.only_in_second,
+        "not_compared": comparison.not_compared,
     });
     if let Some(margin) = comparison.question.within {
         object["tolerance"] = margin.into();

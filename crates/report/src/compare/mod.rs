@@ -46,6 +46,8 @@ pub struct Comparison {
     pub only_in_first: Vec<String>,
     /// Variants that only the second record has.
     pub only_in_second: Vec<String>,
+    /// Variants of both records without a common metric, each with the reason.
+    pub not_compared: Vec<String>,
     pub question: Question,
 }
 
@@ -64,8 +66,8 @@ pub enum CompareError {
     )]
     NoVariant { first: String, second: String },
     /// No common variant has a common metric.
-    #[error("nothing to compare: the records have no metric of the same variant in common")]
-    NoMetric,
+    #[error("nothing to compare: {}", .reasons.join("; "))]
+    NoMetric { reasons: Vec<String> },
 }
 
 impl Comparison {
@@ -74,10 +76,11 @@ impl Comparison {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Returns whether every figure was shown to be the same within the margin; true if there is none.
+    /// Returns whether every figure of every common variant was shown to be the same within the margin; true if there is none.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        self.question.within.is_none() || self.figures().all(|(_, metric)| metric.within == Some(true))
+        let is_same = || self.figures().all(|(_, metric)| metric.within == Some(true));
+        self.question.within.is_none() || (self.not_compared.is_empty() && is_same())
     }
 }
 
@@ -157,17 +160,23 @@ impl Verdict {
 /// # Errors
 /// Returns an error if they have no common figure, or lack the requested metric.
 pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<Comparison, CompareError> {
-    let common: Vec<(&VariantRecord, &VariantRecord)> =
+    let mut common: Vec<(&VariantRecord, &VariantRecord)> =
         first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?))).collect();
     if common.is_empty() {
         return Err(CompareError::NoVariant { first: names(first), second: names(second) });
     }
+    let mut not_compared = Vec::new();
+    common.retain(|(before, after)| {
+        let reason = obstacle(before, after);
+        not_compared.extend(reason.clone());
+        reason.is_none()
+    });
+    if common.is_empty() {
+        return Err(CompareError::NoMetric { reasons: not_compared });
+    }
     let keys: Vec<Vec<String>> =
         common.iter().map(|(before, after)| metrics(before, after, &first.windows)).collect();
     let known: BTreeSet<&String> = keys.iter().flatten().collect();
-    if known.is_empty() {
-        return Err(CompareError::NoMetric);
-    }
     if let Some(key) = question.metrics.iter().find(|key| !known.contains(key)) {
         let known = catalogue::in_order(known.into_iter().cloned().collect(), &first.windows);
         return Err(CompareError::UnknownMetric { key: key.clone(), known: known.join(", ") });
@@ -206,6 +215,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         variants,
         only_in_first: missing(first, second),
         only_in_second: missing(second, first),
+        not_compared,
         question: question.clone(),
     })
 }
@@ -217,6 +227,19 @@ fn names(record: &Record) -> String {
 
 fn find<'r>(record: &'r Record, name: &str) -> Option<&'r VariantRecord> {
     record.variants.iter().find(|variant| variant.name == name)
+}
+
+/// Why a variant of both records cannot be compared.
+fn obstacle(first: &VariantRecord, second: &VariantRecord) -> Option<String> {
+    let name = &first.name;
+    match (first.repeats.is_empty(), second.repeats.is_empty()) {
+        (true, true) => return Some(format!("{name} has no repeats")),
+        (true, false) => return Some(format!("{name} has no repeats in the first record")),
+        (false, true) => return Some(format!("{name} has no repeats in the second record")),
+        (false, false) => {}
+    }
+    let is_empty = metrics(first, second, &BTreeMap::new()).is_empty();
+    is_empty.then(|| format!("{name} has no metric in common"))
 }
 
 /// The common metrics of a variant, in display order.

@@ -29,6 +29,10 @@ pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: Tab
         }
     }
 
+    if !comparison.not_compared.is_empty() {
+        line("", &format!("Not compared: {}.", comparison.not_compared.join("; ")));
+    }
+
     let all = all || !comparison.question.metrics.is_empty();
     let is_within = comparison.question.within.is_some();
     let is_worth_a_row = |metric: &MetricComparison| {

@@ -131,6 +131,24 @@ fn a_run_that_measured_nothing_says_so() {
     }
 }
 
+/// Flows that end before the measured time, and probes, are no silence.
+#[test]
+fn requests_and_probes_are_measured_though_no_flow_delivers() {
+    let directory = tempfile::tempdir().unwrap();
+    let quick = |arguments: &[&str]| {
+        let mut command =
+            evenkeel(&[&["run"], arguments, &["--on", "sim", "--quick", "--repeat", "1"]].concat());
+        command.current_dir(directory.path());
+        end(command)
+    };
+    let fetches = quick(&["memcached-hol", "--variant", "cmax", "--rate", "400gbit"]);
+    assert!(fetches.code == 0 && fetches.stdout.contains("completion"), "{fetches:?}");
+    assert!(!fetches.stdout.contains("nothing was measured"), "{fetches:?}");
+    let probes = quick(&["tc-latency", "--variant", "pfifo probes=1 message=1KiB"]);
+    assert!(probes.code == 0 && probes.stdout.contains("transactions"), "{probes:?}");
+    assert!(!probes.stdout.contains("throughput"), "{probes:?}");
+}
+
 #[test]
 fn a_simulation_of_gigabytes_is_announced() {
     let directory = tempfile::tempdir().unwrap();

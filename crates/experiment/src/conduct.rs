@@ -189,8 +189,8 @@ pub fn conduct<W: World>(
 
 /// A remark if no byte of any flow arrived in the measured time: the metrics are then meaningless.
 fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
-    let is_silent =
-        !raw.flows.is_empty() && raw.flows.iter().flat_map(|flow| &flow.bytes).all(|bytes| *bytes == 0);
+    // Flows may have finished before the measured time, or be measured by their fetches.
+    let is_silent = !raw.flows.is_empty() && evaluate::payload(raw) == 0 && raw.fetches.is_empty();
     is_silent.then(|| {
         format!(
             "nothing was measured: none of {} flows delivered a byte in {}; measure for longer, or with fewer flows",

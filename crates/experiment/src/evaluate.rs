@@ -11,6 +11,12 @@ use evenkeel_model::world::RawRepeat;
 use crate::timing::Timing;
 use crate::{requests, tenants};
 
+/// Payload that arrived in the measured time, bytes.
+pub(crate) fn payload(raw: &RawRepeat) -> u64 {
+    let of_clients = raw.clients.iter().flat_map(|group| &group.clients).map(|client| client.payload_bytes);
+    raw.flows.iter().map(|flow| flow.payload_bytes).chain(of_clients).sum()
+}
+
 /// Metrics of a repeat; absent if not measured.
 pub(crate) fn metrics(
     raw: &RawRepeat,
@@ -25,10 +31,12 @@ pub(crate) fn metrics(
         }
     };
 
-    let of_clients = raw.clients.iter().flat_map(|group| &group.clients).map(|client| client.payload_bytes);
-    let payload: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).chain(of_clients).sum();
+    let payload = payload(raw);
     let measured = raw.elapsed.unwrap_or(timing.duration);
-    put(metric::THROUGHPUT.to_owned(), Some(payload as f64 * 8.0 / measured.as_secs_f64()));
+    // Probes alone carry no payload that is counted.
+    let has_payload = payload > 0 || !raw.flows.is_empty();
+    let throughput = has_payload.then(|| payload as f64 * 8.0 / measured.as_secs_f64());
+    put(metric::THROUGHPUT.to_owned(), throughput);
     put(metric::CPU.to_owned(), raw.busy_cores.map(|cores| cores * 100.0));
     put(metric::RETRANSMITS.to_owned(), raw.retransmits.map(|count| count as f64));
     let out_of_order: Option<u64> = raw.flows.iter().map(|flow| flow.out_of_order).sum();

@@ -173,6 +173,18 @@ fn a_plan_without_facts_is_no_all_clear() {
     }
 }
 
+/// Directories that could not be opened are not empty.
+#[test]
+fn too_few_descriptors_are_named() {
+    let line = format!("ulimit -n 4; exec {} check", env!("CARGO_BIN_EXE_evenkeel"));
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &line]);
+    let ended = support::end(command);
+    let text = ended.stdout.replace("\n  ", " ") + &ended.stderr;
+    assert!(text.contains("Too many open files"), "{ended:?}");
+    assert!(!text.contains("holds no counters"), "{ended:?}");
+}
+
 /// A link that reports no speed, as those of clouds.
 #[test]
 fn rules_that_need_a_speed_say_so() {

@@ -247,9 +247,17 @@ impl Tree {
 
     /// Returns the names in a directory, sorted; none if it is missing.
     pub fn list(&self, directory: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.path(directory)).into_iter().flatten().flatten();
+        let entries =
+            std::fs::read_dir(self.path(directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries.unwrap_or_else(|error| {
+            // Without descriptors or memory, what is there is unknown.
+            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EIO)) {
+                self.note(directory, format!("{directory}: {error}"));
+            }
+            Vec::new()
+        });
         let mut names: Vec<String> =
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            entries.into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }

@@ -128,7 +128,7 @@ fn parse(text: &Text, path: &Path, has_cgroups: bool) -> Result<FlowWeights, Wei
     let weights = FlowWeights::parse(&text.text, &text.origin)?;
     if !has_cgroups && weights.rules.iter().any(|rule| rule.cgroup.is_some()) {
         let reason =
-            "it has rules by cgroup, and no hierarchy of version-2 cgroups is mounted here".to_owned();
+            "it has rules by cgroup, and cgroup v2 is not mounted here; mount it (mount -t cgroup2 none /sys/fs/cgroup)".to_owned();
         return Err(WeightsError::Cgroup { path: path.to_owned(), reason });
     }
     Ok(weights)
@@ -243,7 +243,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = written(directory.path(), "schema = 1\n[[rule]]\nweight = 4\ncgroup = \"/b\"\n");
         let error = WeightsFile::with_cgroups(&path, None).unwrap_err();
-        assert!(error.to_string().contains("no hierarchy"), "{error}");
+        assert!(error.to_string().contains("mount it (mount -t cgroup2"), "{error}");
+        assert!(matches!(error, WeightsError::Cgroup { .. }));
         let mut file = WeightsFile::with_cgroups(&path, Some(directory.path().join("root"))).unwrap();
         assert_eq!((file.rules().len(), file.take_remarks().len()), (1, 1));
     }

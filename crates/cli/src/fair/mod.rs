@@ -79,7 +79,8 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
     let weights = weights.map_err(|error| match error {
         WeightsError::Input(error) => error.into(),
-        error => Failure::with_causes(Exit::Usage, &error),
+        error @ WeightsError::Wrong(_) => Failure::with_causes(Exit::Usage, &error),
+        error @ WeightsError::Cgroup { .. } => Failure::with_causes(Exit::Unable, &error),
     })?;
     // Before anything is attached, so that a signal never leaves something behind.
     let signals = Signals::catch()?;

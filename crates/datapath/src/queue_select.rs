@@ -526,8 +526,7 @@ impl QueueView {
     /// until the next walk; releases no flow.
     ///
     /// # Errors
-    /// Returns the number of rules and of locations for them, by a command with space for this many
-    /// locations.
+    /// When the kernel refuses to run the program.
     pub fn busy_weights(&self) -> Result<Vec<u32>, DatapathError> {
         let Some(count) = &self.count else { return Ok(self.weights()) };
         for _ in 0..TRIES_TO_COUNT {

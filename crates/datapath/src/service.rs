@@ -86,7 +86,7 @@ impl FlowMover {
     /// The flows with data outstanding now; none if they are 4096 or more, or another walk kept running.
     ///
     /// # Errors
-    /// Returns a structure of this many bytes, filled by a command; some of its words are set before.
+    /// When the kernel refuses to run the program.
     pub fn flows(&self) -> Result<Option<Vec<FlowService>>, DatapathError> {
         for _ in 0..TRIES_TO_READ {
             if object::run_descriptor(self.read.as_fd())? == 0 {

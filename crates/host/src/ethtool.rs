@@ -128,7 +128,8 @@ impl Ethtool {
         Some(RuleTable { rules, places: (places > 0).then_some(places) })
     }
 
-    /// Number of rules and of places for them, by a command that has room for so many locations.
+    /// Returns the number of rules and of locations for them, by a command with space for this many
+    /// locations.
     fn rules(&self, interface: &str, command: u32, room: u32) -> io::Result<(u32, u32)> {
         /// More rules than any device has: bounds the allocation for a driver's figure.
         const MOST: u32 = 1 << 20;

@@ -290,7 +290,7 @@ impl Netlink {
     /// segmentation offload.
     ///
     /// # Errors
-    /// Returns the progress of the repeat for a progress of this part.
+    /// When the kernel refuses.
     pub fn set_gso_max_segments(&mut self, index: u32, segments: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -302,7 +302,7 @@ impl Netlink {
     /// Deletes an interface; of a veth pair, both ends.
     ///
     /// # Errors
-    /// Interrupts after this many calls.
+    /// When the kernel refuses.
     pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;

@@ -19,7 +19,7 @@ const REDIRECT: u64 = 2;
 /// Whether an interface's driver runs XDP programs that redirect packets; none if the kernel does not report it.
 ///
 /// # Errors
-/// The response is complete at this stream offset.
+/// When the kernel refuses.
 pub fn redirects_by_xdp(index: u32) -> Result<Option<bool>, NetlinkError> {
     let mut netlink = GenericNetlink::open()?;
     let Some(family) = netlink.family(FAMILY)? else { return Ok(None) };

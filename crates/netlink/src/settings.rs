@@ -193,7 +193,7 @@ impl Settings {
     /// Uses only the ioctl, as on a kernel before 5.6.
     ///
     /// # Errors
-    /// Memory of a flow's bytes and packets in one bin, bytes.
+    /// When the kernel refuses a socket.
     pub fn by_ioctl() -> Result<Self, EthtoolError> {
         let socket = EthtoolSocket::open().map_err(|source| EthtoolError::Refused {
             interface: "every interface".to_owned(),
@@ -206,7 +206,7 @@ impl Settings {
     /// A parameter; none if the device does not have it.
     ///
     /// # Errors
-    /// Returns the parameters of both ends of a test bed on a machine with this many processors.
+    /// When the kernel or the driver refuses for another reason.
     pub fn get(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         let word = setting.place().word;
         self.read(device, setting, word)
@@ -300,7 +300,7 @@ impl Settings {
     /// Switches a feature.
     ///
     /// # Errors
-    /// Creates a limit for a calendar with this many sources of events.
+    /// When the feature does not exist, or the kernel refuses.
     pub fn set_feature(&mut self, device: Device<'_>, name: &str, on: bool) -> Result<(), EthtoolError> {
         let action = format!("switch the feature {name} {}", if on { "on" } else { "off" });
         let Some((netlink, family)) = &mut self.netlink else {
@@ -405,7 +405,7 @@ impl Settings {
     /// Sets the hashed fields.
     ///
     /// # Errors
-    /// Creates a limit of this many events, at least 1.
+    /// When a letter is unknown, or the driver refuses.
     pub fn set_flow_hash(&self, device: Device<'_>, flows: &str, fields: &str) -> Result<(), EthtoolError> {
         let mut data = hash_request(device, SRXFH, flows)?;
         let bits = hash_bits(fields).ok_or_else(|| EthtoolError::Answer {

@@ -171,7 +171,8 @@ impl Shapers {
     /// Sets a queue's weight and reads it back. Keeps the rest of its shaper; creates a missing one.
     ///
     /// # Errors
-    /// Requests in flight per flow.
+    /// Returns an error if the device supports no weights, the queue does not exist, the kernel refuses for
+    /// another reason, or the weight that it reads back differs.
     pub fn set_queue_weight(&mut self, index: u32, queue: u32, weight: u32) -> Result<(), NetlinkError> {
         let action = format!("set the weight of queue {queue} of interface {index} to {weight}");
         let mut request = queue_handle(index, queue);

@@ -137,7 +137,7 @@ impl SocketDiagnosis {
     /// Opens it in the current network namespace.
     ///
     /// # Errors
-    /// Returns the arrival of a message that is sent `now`.
+    /// When the kernel refuses a socket.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(PROTOCOL)? })
     }

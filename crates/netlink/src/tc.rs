@@ -276,7 +276,7 @@ impl Netlink {
     /// Counters of an interface's classes, by handle.
     ///
     /// # Errors
-    /// Flows whose data the last interrupt delivered, with the arrival of their first packet.
+    /// When the kernel refuses.
     pub fn class_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();

@@ -26,9 +26,9 @@ pub struct QdiscOverview {
     pub bytes: u64,
     pub packets: u64,
     pub drops: u32,
-    /// A segment has arrived, merged from this many.
+    /// How often the device refused a packet.
     pub requeues: u32,
-    /// Enqueues a segment; returns false if the qdisc refused it.
+    /// How often a limit delayed packets.
     pub overlimits: u32,
     pub queue_length: u32,
     pub backlog_bytes: u32,
@@ -83,7 +83,7 @@ impl Netlink {
     /// Every qdisc of the namespace, in the kernel's order.
     ///
     /// # Errors
-    /// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate (bit/s) or none.
+    /// When the kernel refuses.
     pub fn all_qdiscs(&mut self) -> Result<Vec<QdiscOverview>, NetlinkError> {
         let nowhere = Handle::new(0, 0);
         let answers = self.dump_raw(request(RTM_GETQDISC, 0, nowhere, nowhere), "list the qdiscs")?;

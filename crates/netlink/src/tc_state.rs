@@ -259,7 +259,7 @@ impl Netlink {
     /// Every qdisc of an interface, the root first, parents before children.
     ///
     /// # Errors
-    /// Runs a repeat of this many milliseconds.
+    /// When the kernel refuses.
     pub fn qdiscs(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
         let action = format!("list the qdiscs of interface {index}");
         let answers = self.dump_raw(request(RTM_GETQDISC, index, NOWHERE, NOWHERE), &action)?;
@@ -287,7 +287,7 @@ impl Netlink {
     /// Restores a qdisc at its place with its options.
     ///
     /// # Errors
-    /// Payload that was read, and payload that was sent: the difference is in flight.
+    /// When the kernel refuses.
     pub fn put_qdisc(&mut self, index: u32, qdisc: &QdiscState) -> Result<(), NetlinkError> {
         let message = request(RTM_NEWQDISC, index, qdisc.handle, qdisc.parent);
         let action = format!("put the qdisc {} at {} of interface {index}", qdisc.kind, qdisc.parent);
@@ -299,7 +299,7 @@ impl Netlink {
     /// Deletes the root qdisc; the kernel installs its default (`dev_activate`, net/sched/sch_generic.c).
     ///
     /// # Errors
-    /// Writes this many bytes at a time.
+    /// When the kernel refuses, as it does if the default is installed already.
     pub fn delete_root_qdisc(&mut self, index: u32) -> Result<(), NetlinkError> {
         let action = format!("remove the root qdisc of interface {index}");
         self.change_raw(request(RTM_DELQDISC, index, NOWHERE, Handle::ROOT), 0, &action)
@@ -308,7 +308,7 @@ impl Netlink {
     /// The filters of a qdisc or hook of an interface.
     ///
     /// # Errors
-    /// Reads this many bytes at a time.
+    /// When the kernel refuses.
     pub fn filters(&mut self, index: u32, parent: Handle) -> Result<Vec<FilterState>, NetlinkError> {
         let action = format!("list the filters at {parent} of interface {index}");
         let answers = self.dump_raw(request(RTM_GETTFILTER, index, NOWHERE, parent), &action)?;
@@ -376,7 +376,7 @@ impl Netlink {
     /// The HTB classes of an interface.
     ///
     /// # Errors
-    /// Returns the simulator of the test bed: its soft NIC, on a machine with this many processors.
+    /// When the kernel refuses.
     pub fn htb_classes(&mut self, index: u32) -> Result<Vec<HtbClassState>, NetlinkError> {
         let classes = self.htb_classes_raw(index)?.into_iter();
         Ok(classes

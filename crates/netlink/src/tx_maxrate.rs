@@ -53,7 +53,7 @@ impl TxMaxrate {
     /// A queue's maximum rate, Mbit/s; 0: no limit.
     ///
     /// # Errors
-    /// Spurious retransmissions may still be in flight.
+    /// When the queue does not exist, or the file holds no number.
     pub fn get(&self, queue: u32) -> Result<u32, TxMaxrateError> {
         let path = self.path(queue);
         let text = fs::read_to_string(&path).map_err(|source| TxMaxrateError::File {

@@ -128,7 +128,8 @@ pub(crate) fn text_width(text: &str) -> usize {
     text.width()
 }
 
-/// Returns the bytes in this time at a rate in bit/s, rounded down (`seg_x2y`).
+/// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`, further
+/// lines with as many spaces. A word longer than a line is broken, after a slash or comma if possible.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     /// An indent that leaves less room is dropped.

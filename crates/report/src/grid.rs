@@ -6,7 +6,7 @@ use comfy_table::{
 
 use crate::format::clean;
 
-/// Returns the time for this many bytes, rounded up (`seg_y2x`).
+/// How a table is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
     /// Columns of the terminal; none: unlimited.

@@ -126,9 +126,9 @@ pub mod processes {
     }
 
     impl Machine {
-        /// The test bed's machine, with so many processors. The costs are calibrated as one set: on the test bed's
-        /// bandwidth and processor time against the length of writes (`tc-packet-length` and `tc-clients` with
-        /// pfifo).
+        /// Returns the test bed's machine with this many processors. The costs are calibrated as one set: on
+        /// the test bed's bandwidth and processor time against the length of writes (`tc-packet-length` and
+        /// `tc-clients` with pfifo).
         #[must_use]
         pub fn epyc_vm(processors: u32) -> Self {
             Self {

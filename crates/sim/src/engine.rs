@@ -191,7 +191,7 @@ impl Part {
         }
     }
 
-    /// How much of the repeat is done when so much of this part is.
+    /// Returns the progress of the repeat for a progress of this part.
     fn progress(self, done: f64) -> f64 {
         match self {
             Self::WarmUp => 0.0,
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(clock.ticks.len(), 3);
     }
 
-    /// Interrupts after so many questions.
+    /// Interrupts after this many calls.
     struct Impatient(AtomicUsize);
 
     impl Observer for Impatient {

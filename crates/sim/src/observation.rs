@@ -2,7 +2,7 @@
 
 use crate::time::{Span, Time};
 
-/// A flow's bytes and packets in one bin take so much memory.
+/// Memory of a flow's bytes and packets in one bin, bytes.
 pub(crate) const BIN_BYTES: u64 = 16;
 /// Most that the bins of one repeat may take: repeats run several at a time, and all are kept until the
 /// record is written.

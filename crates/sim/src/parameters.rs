@@ -80,7 +80,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Retransmissions in flight (`retrans_out`).
+    /// Returns the parameters of both ends of a test bed on a machine with this many processors.
     #[must_use]
     pub fn on_test_bed(self, processors: u32) -> Self {
         Self {

@@ -32,12 +32,12 @@ pub(crate) struct EventLimit {
 }
 
 impl EventLimit {
-    /// Splits an entry in two, the first with this many bytes.
+    /// Creates a limit for a calendar with this many sources of events.
     pub(crate) fn new(sources: usize) -> Self {
         Self::of_events((sources as u64).saturating_mul(EVENTS_PER_SOURCE).max(LEAST_EVENTS))
     }
 
-    /// A limit of so many events, 1 at least.
+    /// Creates a limit of this many events, at least 1.
     pub(crate) fn of_events(limit: u64) -> Self {
         let limit = limit.max(1);
         Self { limit, left: limit, sent: None }
@@ -103,7 +103,7 @@ impl Patience {
         std::mem::replace(&mut self.arrived, arrived) == arrived
     }
 
-    /// Adds this many bytes of the application; `u64::MAX / 2` is a bulk transfer without end.
+    /// How long it lasts.
     pub(crate) fn wait(&self) -> Span {
         self.wait
     }

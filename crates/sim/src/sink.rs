@@ -59,7 +59,7 @@ pub struct Sink {
     /// Segments per receive queue and ring: how many in the ring are for that queue.
     under_way: Vec<u32>,
     interval: Span,
-    /// Flows that the last interrupt has handed over, with when the first packet of each had arrived.
+    /// Flows whose data the last interrupt delivered, with the arrival of their first packet.
     taken: Vec<(Time, u32)>,
 }
 

@@ -43,8 +43,8 @@ pub struct Memory {
     pub kept: ByteSize,
 }
 
-/// Estimates the memory of a repeat with so many bins. On x86_64 a shuffle of 64 to 512 hosts took 6 to 12 kB a flow,
-/// and 100,000 flows between two hosts 3 kB each.
+/// Estimates the memory of a repeat with this many bins. On x86_64 a shuffle of 64 to 512 hosts took 6 to 12
+/// kB a flow, and 100,000 flows between two hosts 3 kB each.
 #[must_use]
 pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
     const SHUFFLED_FLOW: u64 = 12_000;
@@ -73,7 +73,7 @@ impl SimWorld {
         Self { parameters: Parameters { profile, ..Parameters::default() }, test_bed: None, exact: false }
     }
 
-    /// The simulator of the test bed: its soft NIC, on a machine with so many processors.
+    /// Returns the simulator of the test bed: its soft NIC, on a machine with this many processors.
     #[must_use]
     pub fn of_test_bed(profile: Profile, processors: u32) -> Self {
         let Self { parameters, .. } = Self::new(profile);

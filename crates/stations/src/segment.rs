@@ -18,7 +18,7 @@ pub(crate) const SKB_OVERHEAD: u32 = 1280;
 /// The flow number of the latency probe's segments.
 pub const PROBE: u32 = u32::MAX;
 
-/// A GSO segment on its way through the host.
+/// A GSO segment inside the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Number of the flow.

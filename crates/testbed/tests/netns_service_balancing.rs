@@ -177,7 +177,7 @@ fn a_flow_is_never_stuck() {
     wait_for("the time is over", PATIENCE, || (mover.state() == MoveState::Expired).then_some(()));
     mover.begin(&flow, NO_SUCH_QUEUE, 60 * SECOND_NS);
     std::thread::sleep(Duration::from_millis(30));
-    // While a move is under way.
+    // During a move.
     drop(mover);
     let before = bulk.received()[0];
     bulk.wait_for_each(before + 4_000_000);

@@ -256,7 +256,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl<C: EthtoolCalls> Asker<'_, C> {
-    /// A structure of so many bytes, filled by a command; some of its words are set before.
+    /// Returns a structure of this many bytes, filled by a command; some of its words are set before.
     fn ask(&self, command: u32, length: usize, words: &[(usize, u32)]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         put(&mut bytes, 0, command);

@@ -60,8 +60,9 @@ const KEY: [u8; 40] = [
 ];
 
 impl HostBuilder {
-    /// A host of so many memory nodes (sockets), each of so many cores with so many threads. Threads of a core are numbered
-    /// as Linux numbers them on most machines: all first ones, then all second ones.
+    /// Returns a host of this many memory nodes (sockets), each of this many cores with this many threads.
+    /// Threads of a core are numbered as Linux numbers them on most machines: all first ones, then all second
+    /// ones.
     #[must_use]
     pub fn new(nodes: u32, cores: u32, threads: u32) -> Self {
         let all_cores = nodes * cores;

@@ -206,7 +206,7 @@ pub fn install_rules(
 /// Counters of each qdisc of an interface, in the kernel's order.
 ///
 /// # Errors
-/// Returns the time for this many bytes, rounded down.
+/// When the kernel refuses.
 pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCounters>, NetlinkError> {
     let of_interface = |qdisc: crate::tc_overview::QdiscOverview| {
         (qdisc.interface == index).then(|| QdiscCounters {
@@ -228,7 +228,7 @@ pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCoun
 /// The qdisc kinds that the kernel lacks, even as a module. Use a spare interface: its root qdisc is deleted.
 ///
 /// # Errors
-/// Returns the bytes sent in this time, rounded to a neighbouring whole number.
+/// When the kernel refuses for another reason than an unknown kind or its options.
 pub fn missing_kinds<'k>(
     netlink: &mut Netlink,
     index: u32,

@@ -257,8 +257,8 @@ fn filters_are_as_tc_sends_them() {
         // struct tcmsg: family and padding, interface, handle, parent, preference and protocol.
         assert_eq!(message.payload[..20], bytes("0000000003000000000000000000050008000700"));
     }
-    // Creates the receivers of flows over this many receive queues, each with at least `interval` between two
-    // interrupts.
+    // tc filter add dev v0 parent 5: protocol all prio 7 bpf bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 327696,6 0
+    // 0 0' sends attributes 4 (a 16-bit length) and 5 (code, jt, jf, k); so does this crate.
     let step =
         last_step(&["qdisc root handle 5: dualpi2", "filter parent 5: bpf dst_port 5201 classid 5:10"]);
     let found = attributes_of(&options_of(&step).unwrap().1);

@@ -22,8 +22,7 @@ pub struct FilterId {
     pub location: u32,
 }
 
-/// After an idle time longer than its timeout, a connection restarts with its initial window
-/// (`tcp_slow_start_after_idle`); after a shorter one it does not.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigureError {
     /// More queues than the NIC has, or fewer than its graph names.
@@ -119,8 +118,7 @@ impl ConfiguredNic {
     /// Creates the model with its defaults: no filters, and RSS over all `queues` round robin.
     ///
     /// # Errors
-    /// Returns the least descriptors of a ring for segments of up to this many bytes: with fewer, a stopped
-    /// queue would never be woken.
+    /// When the model has fewer queues.
     pub fn new(model: &NicModel, queues: u16) -> Result<Self, ConfigureError> {
         let (least, most) = (model.queues_least(), model.queues());
         if !(least..=most).contains(&queues) {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::QueueId;
 
-/// The interval between checks doubles with each failure, up to this number.
+/// Why a policy cannot be bound to these queues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// The classes leave no queue.

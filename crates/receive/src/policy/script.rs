@@ -40,7 +40,7 @@ use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 pub const MOST_OPERATIONS: u64 = 50_000;
 /// Longest string, bytes.
 const LONGEST_STRING: usize = 1024;
-/// Returns the wire bytes of this many of them.
+/// Longest list and largest map, with their elements: as many as NICs have queues.
 const MOST_ELEMENTS: usize = 1024;
 const MOST_VARIABLES: usize = 256;
 const MOST_FUNCTIONS: usize = 64;

@@ -12,7 +12,7 @@ const MOST: f64 = 1e15;
 /// Tolerance for a share above 1, due to rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// A queue of this many segments.
+/// Why a record cannot be of a run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Implausible {
     #[error("{field} is {}, which cannot have been measured: {reason}", figure(*.value))]

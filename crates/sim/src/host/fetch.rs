@@ -39,11 +39,11 @@ struct Connection {
     group: u32,
     /// Which of the group's sizes is being fetched.
     turn: u32,
-    /// Delay samples are ignored for this time after the start of an epoch.
+    /// When the request was sent, by the receiver's clock.
     sent: Time,
     /// Size of the value, bytes.
     bytes: u64,
-    /// The response is complete when so much of the stream is there.
+    /// The response is complete at this stream offset.
     complete_at: u64,
     /// The processor has been charged for the copy of the value, but has not done it.
     copying: bool,

@@ -25,7 +25,7 @@ impl Rate {
         }
     }
 
-    /// Time that so many bytes take, rounded down.
+    /// Returns the time for this many bytes, rounded down.
     #[inline]
     pub(super) fn time_of(&self, bytes: u32) -> Span {
         match self.byte {
@@ -35,7 +35,7 @@ impl Rate {
         }
     }
 
-    /// Retransmitted, and in flight (`TCPCB_SACKED_RETRANS`).
+    /// Returns the bytes sent in this time, rounded to a neighbouring whole number.
     #[inline]
     pub(super) fn bytes_in(&self, span: Span) -> u64 {
         ((u128::from(span) * u128::from(self.bytes_per_picosecond) + (1 << 63)) >> 64) as u64

@@ -46,7 +46,7 @@ pub(super) struct Reception {
     answers: Vec<(u32, Time, Ack)>,
     readers: Vec<Reader>,
     queues: Vec<ReceiveQueue>,
-    /// Returns whether it is lost and not retransmitted.
+    /// When each flow had received everything.
     completed: Vec<Time>,
     unfinished: usize,
     /// Packets that interrupts have taken.
@@ -57,8 +57,8 @@ pub(super) struct Reception {
 }
 
 impl Reception {
-    /// Receiving ends of flows over so many receive queues, each with at least `interval` between two
-    /// interrupts.
+    /// Creates the receivers of flows over this many receive queues, each with at least `interval` between
+    /// two interrupts.
     pub(super) fn new(readers: Vec<Reader>, queues: u32, interval: Span, mss: u32) -> Self {
         let mut all = vec![ReceiveQueue::default(); queues as usize];
         for (flow, reader) in readers.iter().enumerate() {

@@ -12,9 +12,9 @@ use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
-    /// Returns the retransmitted packets in flight.
+    /// When the softirq work at hand is done.
     softirq_until: Time,
-    /// Returns the packets in flight (`tcp_packets_in_flight`).
+    /// When all work at hand is done.
     all_until: Time,
     /// Work since the count began.
     busy: Span,

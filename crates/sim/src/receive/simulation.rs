@@ -32,11 +32,11 @@ pub struct ClientSpec {
     pub host: u32,
     /// Flows.
     pub flows: u32,
-    /// Requests of each flow that are under way at a time.
+    /// Requests in flight per flow.
     pub outstanding: u32,
     /// Whether its flows are of high priority.
     pub high_priority: bool,
-    /// Returns the packets in flight (`tcp_packets_in_flight`).
+    /// When it comes.
     pub from: Time,
     /// Time at which it leaves; [`Time::NEVER`] if it stays.
     pub until: Time,
@@ -48,7 +48,7 @@ struct Request {
     flow: u32,
     client: u32,
     is_set: bool,
-    /// 6.18 defers only if data was sent, and an acknowledgement is due, within this time.
+    /// When the client began to make it.
     made: Time,
     /// Time at which it reached its present queue.
     ready: Time,
@@ -98,7 +98,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Accounts for a segment that is passed to the qdisc.
+    /// Returns the arrival of a message that is sent `now`.
     fn carry(&mut self, now: Time, wire: Span, latency: Span) -> Time {
         self.free = self.free.max(now) + wire;
         self.free + latency
@@ -113,7 +113,7 @@ enum Change {
     Configure,
 }
 
-/// Disorder of this duration was no reordering.
+/// Where all requests are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Requests that clients have begun to make.

@@ -33,7 +33,7 @@ use crate::time::{MICROSECOND, Span, Time};
 pub(super) enum Then {
     /// No effect.
     Nothing,
-    /// A segment has arrived, into which so many were merged.
+    /// A segment has arrived, merged from this many.
     Receive(Segment, u32),
     /// An acknowledgement has arrived at the sender of a connection.
     Acknowledge(u32, Ack),
@@ -428,7 +428,7 @@ impl Simulation {
         self.note_if_idle(number);
     }
 
-    /// A segment on its way down; false if the qdisc has refused it.
+    /// Enqueues a segment; returns false if the qdisc refused it.
     fn enqueue(&mut self, processor: Slot, number: u32, segment: Segment, account: Account) -> bool {
         let mut cost = self.machine.costs.segment;
         if number >= self.forward {

@@ -52,12 +52,12 @@ fn with_probes(point: TenantPoint, count: u32, message: u64) -> TenantPoint {
     TenantPoint { probes: Some(Probes { count, message: ByteSize::from_bytes(message), slo: None }), ..point }
 }
 
-/// A repeat of 200 ms in bins of 1 ms, behind a line of so many bits per second or none.
+/// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate (bit/s) or none.
 fn repeat(point: &TenantPoint, line: Option<u64>, seed: u64) -> RawRepeat {
     repeat_for(point, line, seed, 200)
 }
 
-/// The same, of so many milliseconds.
+/// Runs a repeat of this many milliseconds.
 fn repeat_for(point: &TenantPoint, line: Option<u64>, seed: u64, milliseconds: u64) -> RawRepeat {
     let scenario = scenario(if line.is_some() { "tc-priority" } else { "tc-clients" });
     let variant = Variant { sets: Sets::Tenants(Box::new(point.clone())), ..scenario.variants[0].clone() };
@@ -141,7 +141,7 @@ fn bytes_are_conserved_in_every_setup() {
         for flow in &raw.flows {
             assert_eq!(flow.backlogged, std::iter::once(0..200).collect::<Vec<_>>(), "{name}");
         }
-        // Payload that was read, and payload that left: the difference is on its way.
+        // Payload that was read, and payload that was sent: the difference is in flight.
         let packets: u64 = raw.flows.iter().flat_map(|flow| &flow.packets).sum();
         assert!((of_flows - packets * 66).abs_diff(payload(&raw) as u64) < 5 * 200_000, "{name}");
     }

@@ -19,9 +19,9 @@ const LOW_WATER_BYTES: u64 = 128 << 10;
 /// The behaviour of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// Writes so many bytes at a time.
+    /// Writes this many bytes at a time.
     Client { connection: u32, length: u64, on_off: Option<OnOff> },
-    /// Reads so many bytes at a time.
+    /// Reads this many bytes at a time.
     Server { connection: u32, length: u64 },
     /// Writes and reads messages in turn; the `first` of the two starts and measures.
     Probe { inward: u32, outward: u32, message: u64, first: bool },

@@ -82,7 +82,7 @@ proptest! {
                 break;
             }
         }
-        // Spurious retransmissions may still be under way.
+        // Spurious retransmissions may still be in flight.
         simulation.run(now + SECOND).unwrap();
         for account in balance(&simulation, &settings)? {
             prop_assert_eq!((account.delivered, account.unfinished), (kib << 10, 0));

@@ -74,8 +74,8 @@ fn a_value_larger_than_the_send_buffer_arrives_whole() {
     assert!(account.delivered >= 5 * (10 << 20) && account.delivered < 6 * (10 << 20));
 }
 
-/// After so long a silence that its timeout has passed, a connection begins with its first window again
-/// (`tcp_slow_start_after_idle`); after a short one it does not.
+/// After an idle time longer than its timeout, a connection restarts with its initial window
+/// (`tcp_slow_start_after_idle`); after a shorter one it does not.
 #[test]
 fn slow_start_follows_a_long_silence_and_not_a_short_one() {
     for profile in [Profile::Linux4_4, Profile::Linux6_18] {

@@ -15,8 +15,8 @@ const fn worst_case(largest_segment: u32) -> u32 {
     if needed > WORST_CASE_DESCRIPTORS { needed } else { WORST_CASE_DESCRIPTORS }
 }
 
-/// Descriptors that a ring has at least for segments of up to so many bytes: with fewer, one that has been
-/// stopped would never be woken.
+/// Returns the least descriptors of a ring for segments of up to this many bytes: with fewer, a stopped queue
+/// would never be woken.
 pub const fn least_descriptors(largest_segment: u32) -> u32 {
     2 * worst_case(largest_segment) + 1
 }

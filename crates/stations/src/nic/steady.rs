@@ -20,7 +20,7 @@ use crate::{segment::Segment, time::Time};
 
 /// Fewer rounds do not pay for the pass over all rings at their begin and end.
 const LEAST_ROUNDS: u32 = 2;
-/// After so many looks in vain, the wait for the next, which doubles with each, is longest.
+/// The interval between checks doubles with each failure, up to this number.
 const MOST_FAILURES: u32 = 4;
 
 /// The rounds; they begin at the NIC's position, with the first ring in line.
@@ -60,7 +60,7 @@ impl Turns {
         self.done
     }
 
-    /// Wire bytes of so many of them.
+    /// Returns the wire bytes of this many of them.
     #[inline]
     pub(super) fn bytes_of(&self, turns: u64) -> u64 {
         turns * u64::from(self.packet_bytes)
@@ -185,7 +185,7 @@ impl Nic {
         next_end
     }
 
-    /// During a move.
+    /// Where the head of `queue` ends, if that is before steady rounds do.
     #[inline]
     pub(super) fn end_in_rounds(&self, queue: u32) -> Option<u64> {
         let ring = &self.rings[queue as usize];

@@ -20,7 +20,7 @@ const RECOMPUTE_JIFFIES: u64 = SECOND / JIFFY / 32;
 const UNPROBED_COUNT: u32 = 20;
 /// The window grows by half a round trip at most.
 const LEAST_COUNT: u32 = 2;
-/// Delay samples are not used for so long after the start of an epoch.
+/// Delay samples are ignored for this time after the start of an epoch.
 const DELAY_HOLD_OFF: Span = SECOND;
 
 /// HyStart requires windows of at least this many packets (`hystart_low_window`).

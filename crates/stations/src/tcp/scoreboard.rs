@@ -9,7 +9,7 @@ use crate::time::{Span, Time};
 const SACKED: u8 = 1;
 /// Taken for lost (`TCPCB_LOST`).
 const LOST: u8 = 2;
-/// Sent again, and that is under way (`TCPCB_SACKED_RETRANS`).
+/// Retransmitted, and in flight (`TCPCB_SACKED_RETRANS`).
 const RETRANSMITTED: u8 = 4;
 /// Sent again at some time (`TCPCB_EVER_RETRANS`).
 const EVER_RETRANSMITTED: u8 = 8;
@@ -43,7 +43,7 @@ impl Entry {
         self.marks & marks != 0
     }
 
-    /// Taken for lost, and not on its way again.
+    /// Returns whether it is lost and not retransmitted.
     fn is_due(&self) -> bool {
         self.marks & (LOST | RETRANSMITTED) == LOST
     }
@@ -132,7 +132,7 @@ pub(super) struct Scoreboard {
     sacked: u32,
     /// Taken for lost (`lost_out`).
     lost: u32,
-    /// Retransmissions under way (`retrans_out`).
+    /// Retransmissions in flight (`retrans_out`).
     retransmitted: u32,
     /// Taken for lost and not on their way again.
     due: u32,
@@ -178,7 +178,7 @@ impl Scoreboard {
         self.lost
     }
 
-    /// Retransmitted packets under way.
+    /// Returns the retransmitted packets in flight.
     pub fn retransmitted(&self) -> u32 {
         self.retransmitted
     }
@@ -188,7 +188,7 @@ impl Scoreboard {
         self.due
     }
 
-    /// Packets under way (`tcp_packets_in_flight`).
+    /// Returns the packets in flight (`tcp_packets_in_flight`).
     pub fn in_flight(&self) -> u32 {
         self.outstanding - self.sacked - self.lost + self.retransmitted
     }
@@ -538,7 +538,7 @@ impl Scoreboard {
         }
     }
 
-    /// Cuts an entry in two, the first with so many bytes.
+    /// Splits an entry in two, the first with this many bytes.
     fn split(&mut self, index: usize, bytes: u32) {
         let entry = self.entries[index];
         let rest = entry.payload - bytes;

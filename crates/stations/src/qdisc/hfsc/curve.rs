@@ -6,12 +6,12 @@ use crate::time::{SECOND, Span};
 /// A time or a number of bytes that is never reached (`HT_INFINITY`).
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Bytes in so long at a rate in bit/s, rounded down (`seg_x2y`).
+/// Returns the bytes in this time at a rate in bit/s, rounded down (`seg_x2y`).
 fn bytes_in(span: Span, rate: u64) -> u64 {
     u64::try_from(u128::from(span) * u128::from(rate) / u128::from(8 * SECOND)).unwrap_or(NEVER)
 }
 
-/// Time that so many bytes take, rounded up (`seg_y2x`).
+/// Returns the time for this many bytes, rounded up (`seg_y2x`).
 fn span_of(bytes: u64, rate: u64) -> Span {
     match (bytes, rate) {
         (0, _) => 0,

@@ -59,7 +59,7 @@ pub struct HfscClass {
 /// Content of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HfscContent {
-    /// A queue of so many segments.
+    /// A queue of this many segments.
     Leaf(u32),
     /// Classes.
     Inner(Vec<HfscClass>),

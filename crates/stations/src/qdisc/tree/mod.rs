@@ -105,7 +105,7 @@ pub enum TreeError {
     Number(#[from] KindError),
 }
 
-/// Builds the disciplines of a device with so many transmit queues and this layer-3 MTU.
+/// Builds the disciplines of a device with this many transmit queues and this layer-3 MTU.
 ///
 /// # Errors
 /// Returns [`TreeError`] for an unsupported feature, which it names.

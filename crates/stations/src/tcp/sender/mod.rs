@@ -350,7 +350,7 @@ impl Sender {
         sender
     }
 
-    /// The application writes so many bytes; `u64::MAX / 2` is a bulk transfer without end.
+    /// Adds this many bytes of the application; `u64::MAX / 2` is a bulk transfer without end.
     pub fn write(&mut self, bytes: u64) {
         if self.next == self.written {
             // Data appended to a non-empty send queue fills its last skb.
@@ -429,7 +429,7 @@ impl Sender {
         self.bytes_below
     }
 
-    /// Packets under way (`tcp_packets_in_flight`).
+    /// Returns the packets in flight (`tcp_packets_in_flight`).
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.board.in_flight()

@@ -7,7 +7,7 @@ use crate::time::{MILLISECOND, SECOND, Time};
 
 /// Part of the window that is worth a segment, as a divisor (`tcp_tso_win_divisor`).
 const DEFER_DIVISOR: u64 = 3;
-/// 6.18 defers only if data were sent, and an acknowledgement is due, within so long.
+/// 6.18 defers only if data was sent, and an acknowledgement is due, within this time.
 const DEFER_HORIZON: u64 = MILLISECOND;
 /// The first packets of a connection are not paced (`tcp_update_skb_after_send`).
 const UNPACED_PACKETS: u64 = 10;
@@ -178,7 +178,7 @@ impl Sender {
         Ok(self.send(now, sequence, payload, packets, true))
     }
 
-    /// Accounts for a segment on its way down.
+    /// Accounts for a segment that is passed to the qdisc.
     fn send(&mut self, now: Time, sequence: u64, payload: u32, packets: u32, retransmit: bool) -> Segment {
         self.bytes_below += u64::from(truesize(payload));
         self.counters.segments += 1;

@@ -142,7 +142,7 @@ impl Sender {
             self.window.reduce();
         }
         if self.state <= State::Disorder && self.board.sacked() >= self.reordering {
-            // Disorder for so long was no reordering.
+            // Disorder of this duration was no reordering.
             self.reordering = self.reordering.min(INITIAL_REORDERING);
         }
         let packets = match self.profile {

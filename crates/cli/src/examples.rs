@@ -9,8 +9,9 @@ Examples:
   Keep flows through an interface fair until Ctrl-C:
     evenkeel fair eth0
 
-Exit codes: 0 done; 1 ran, and a stated expectation did not hold; 2 bad usage or bad input file; 3 this machine cannot \
-do it (the message names what is missing and what to do); 4 failed while running, everything put back unless the message names what is not; 130 interrupted, \
+Exit codes: 0 done; 1 ran, and a stated expectation did not hold, check has a finding of high severity, or a change of tune --apply was \
+refused or made losses worse; 2 bad usage or bad input file; 3 this machine cannot do it (the message names what is missing and what to do); \
+4 failed while running, everything put back unless the message names what is not; 130 interrupted, \
 everything put back.";
 
 pub const RUN: &str = "\
@@ -128,7 +129,9 @@ Examples:
   Where are packets lost now?
     evenkeel check eth0 --watch 10s
   Why does a rule fire, and what are all of its fixes?
-    evenkeel check --explain rx-ring-drops";
+    evenkeel check --explain rx-ring-drops
+
+Exits with 1 if a finding has high severity, with 0 otherwise.";
 
 pub const STUDY: &str = "\
 Examples:

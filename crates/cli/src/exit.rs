@@ -14,7 +14,7 @@ use evenkeel_report::page::Page;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Done = 0,
-    /// Ran, but a stated expectation did not hold.
+    /// Ran, but a stated expectation did not hold, or a host has a serious finding.
     Unmet = 1,
     /// Bad usage or bad input file.
     Usage = 2,

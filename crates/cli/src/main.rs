@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | ran, but a stated expectation did not hold |
+//! | 1 | ran, but a stated expectation did not hold, or `check` has a finding of high severity |
 //! | 2 | bad usage or bad input file |
 //! | 3 | this machine cannot do it; the message names what is missing and what to do |
 //! | 4 | failed while running; everything is restored, or the message says what is not |

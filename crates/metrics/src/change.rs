@@ -1,8 +1,8 @@
 //! Compares many figures before and after, so that all statements hold together.
 //!
-//! A figure whose values are all positive changes by a *ratio*: the ratio of the geometric means, with Welch's
-//! interval on the logarithms. Any other figure changes by a *difference* of means, with Welch's interval
-//! (*Biometrika* 34, 1947).
+//! A figure whose values are all positive and comparable changes by a *ratio*: the ratio of the
+//! geometric means, with Welch's interval on the logarithms. Any other figure changes by a *difference* of means,
+//! with Welch's interval (*Biometrika* 34, 1947): a value near 0 would decide a geometric mean by itself.
 //!
 //! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change". Intervals
 //! that must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures: then
@@ -23,6 +23,8 @@ use crate::student;
 const OUTSIDE_TOGETHER: f64 = 0.02;
 /// Limit of the degrees of freedom that other figures add to one.
 const MOST_BORROWED: f64 = 50.0;
+/// A ratio needs a smallest value that is at least this share of the largest.
+const LEAST_SHARE: f64 = 0.001;
 /// Spreads needed to estimate how alike they are.
 const LEAST_SPREADS: usize = 8;
 
@@ -47,7 +49,7 @@ pub enum Scale {
 /// A figure before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Ratio if all values are positive.
+    /// Ratio if all values are positive and comparable: the smallest is at least a thousandth of the largest.
     pub scale: Scale,
     /// Mean of the first set; for a ratio the geometric mean.
     pub first: f64,
@@ -94,7 +96,9 @@ struct Pair {
 impl Pair {
     fn of(first: &[f64], second: &[f64]) -> Option<Self> {
         let finite = || first.iter().chain(second).filter(|value| value.is_finite());
-        let scale = if finite().all(|value| *value > 0.0) { Scale::Ratio } else { Scale::Difference };
+        let largest = finite().copied().fold(0.0, f64::max);
+        let is_comparable = |value: &f64| *value > 0.0 && *value >= largest * LEAST_SHARE;
+        let scale = if finite().all(is_comparable) { Scale::Ratio } else { Scale::Difference };
         let sample = |values: &[f64]| match scale {
             Scale::Ratio => Sample::of(&values.iter().map(|value| value.ln()).collect::<Vec<f64>>()),
             Scale::Difference => Sample::of(values),
@@ -240,6 +244,14 @@ mod tests {
 
     fn one(first: &[f64], second: &[f64]) -> Change {
         changes(&[(first.to_vec(), second.to_vec())], Confidence::Each).remove(0).unwrap()
+    }
+
+    #[test]
+    fn a_value_near_0_makes_a_difference_of_means() {
+        let found = one(&[0.738, 0.738, 1e-9, 1e-9, 1e-9], &[0.738; 5]);
+        assert_eq!(found.scale, Scale::Difference);
+        close(found.first, 0.2952, 1e-6);
+        assert_eq!(one(&[0.01, 1.0, 1.0, 1.0, 1.0], &[1.0; 5]).scale, Scale::Ratio);
     }
 
     #[test]

@@ -79,7 +79,9 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
 
 /// The rule behind the verdicts.
 fn rule(comparison: &Comparison) -> String {
-    let least = format!("No interval from fewer than {LEAST_REPEATS} repeats.");
+    let least = format!(
+        "Means of changes in per cent are geometric. No interval from fewer than {LEAST_REPEATS} repeats."
+    );
     match comparison.question.within {
         Some(margin) => format!(
             "Within {0}: the whole 95 % confidence interval of the change lies within {0} of the first. {least}",

@@ -434,7 +434,9 @@ fn what_somebody_else_set_is_named_with_what_it_was() {
     assert_eq!(report.to_string(), "0 settings put back, 1 left as somebody else set them");
     let remarks = report.remarks("x");
     assert!(
-        remarks[0].contains("201 bytes") && remarks[0].contains("+101") && remarks[0].contains("100 bytes")
+        remarks[0].contains("201 bytes") && remarks[0].contains("before it was 100 bytes"),
+        "{}",
+        remarks[0]
     );
 }
 

@@ -167,7 +167,7 @@ fn a_table_for_people() {
     let ended = solve(directory.path(), "i82599", "4", &flows(40), BALANCE, &["--format", "table"]);
     assert_eq!(ended.code, 0);
     assert!(
-        ended.stdout.starts_with("40 flows on 4 queues of i82599: policy balance met, cost 0.000"),
+        ended.stdout.starts_with("40 flows on 4 queues of i82599: policy balance met; cost 0.000"),
         "{ended:?}"
     );
     let row: Vec<&str> = ended

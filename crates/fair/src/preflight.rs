@@ -181,7 +181,7 @@ pub(crate) fn check_machine(host: &Host) -> Result<(), FairError> {
         let list: Vec<String> = missing.iter().map(ToString::to_string).collect();
         return Err(FairError::unable(
             format!(
-                "this process lacks {}, which it takes to load programs and change settings",
+                "this process lacks {}, which it takes to query the hook, load programs and change settings; a plan queries, too",
                 list.join(", ")
             ),
             "run it as root",

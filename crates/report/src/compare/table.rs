@@ -79,9 +79,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
 
 /// The rule behind the verdicts.
 fn rule(comparison: &Comparison) -> String {
-    let least = format!(
-        "Means of changes in per cent are geometric. No interval from fewer than {LEAST_REPEATS} repeats."
-    );
+    let least = format!("Changes in % are of geometric means. No interval below {LEAST_REPEATS} repeats.");
     match comparison.question.within {
         Some(margin) => format!(
             "Within {0}: the whole 95 % confidence interval of the change lies within {0} of the first. {least}",

@@ -152,11 +152,12 @@ pub(crate) trait Handler {
 
 /// Handles the events until `until`. The present is the time of the last one then.
 pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), SimulationError> {
+    let slots = handler.engine().slots;
     while let Some((time, slot)) = handler.engine().calendar.pop(until) {
         let engine = handler.engine();
         debug_assert!(time >= engine.now, "time goes back from {:?} to {time:?} in slot {slot}", engine.now);
         engine.now = time;
-        let event = H::Event::of_slot(&engine.slots, slot);
+        let event = H::Event::of_slot(&slots, slot);
         if engine.limit.count() {
             check_progress(handler)?;
         }

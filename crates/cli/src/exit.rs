@@ -135,14 +135,25 @@ pub fn print(text: &str) -> Result<(), Failure> {
     written(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
 }
 
-/// The outcome of a write to standard output. A reader that has gone (`| head`) is no error.
+/// Whether a write failed because the terminal was closed: the kernel hangs it up, and a write gives EIO.
+fn hung_up(error: &io::Error) -> bool {
+    use nix::libc::EIO;
+    use nix::sys::stat::{SFlag, fstat};
+    let is_device = || {
+        fstat(io::stdout()).is_ok_and(|status| status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFCHR.bits())
+    };
+    error.raw_os_error() == Some(EIO) && is_device()
+}
+
+/// The outcome of a write to standard output. A reader that has gone (`| head`, a closed terminal) is no error: SIGHUP
+/// decides the exit code.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     let failed = |why: &dyn Display| {
         Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {why}")))
     };
     match result {
         _ if was_closed(&io::stdout()) => failed(&"it is closed"),
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => failed(&error),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe && !hung_up(&error) => failed(&error),
         _ => Ok(()),
     }
 }

@@ -67,6 +67,20 @@ fn signals_that_were_ignored_at_the_start_stay_ignored() {
 }
 
 #[test]
+fn a_closed_terminal_ends_with_the_code_of_the_signal() {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let mut command = evenkeel(&["check", "lo", "--watch", "30s"]);
+    command.stdout(terminal.slave);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    drop(command);
+    wait_for_handler(&mut child, Signal::SIGHUP);
+    // Its summary cannot be written any more.
+    drop(terminal.master);
+    send(&child, Signal::SIGHUP);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn commands_that_hold_nothing_end_with_the_documented_code() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         for arguments in [

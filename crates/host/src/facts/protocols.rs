@@ -70,11 +70,13 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
             columns = Some((group, words));
             continue;
         }
-        if names.len() != words.len() || words.iter().any(|word| word.parse::<i128>().is_err()) {
+        // A few values are signed (Tcp.MaxConn is -1); none passes 64 bits.
+        let is_wrong = |word: &&str| word.parse::<u64>().is_err() && word.parse::<i64>().is_err();
+        if names.len() != words.len() || words.iter().any(is_wrong) {
             wrong(at, format!("not the values of the {} counters of {group}", names.len()));
         }
         for (name, word) in names.iter().zip(&words) {
-            // Signed values are no counters (Tcp.MaxConn is -1).
+            // Signed values are no counters.
             if let Ok(value) = word.parse() {
                 counters.insert(format!("{group}.{name}"), value);
             }
@@ -204,6 +206,12 @@ mod tests {
         assert_eq!(damage, Some((5, "no values of Udp".to_owned())));
         let expected = [("Tcp.C", 3), ("TcpExt.A", 1), ("TcpExt.B", 2)];
         assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)).into());
+    }
+
+    #[test]
+    fn a_value_beyond_64_bits_is_unreadable() {
+        let damage = paired_lines("Udp: A\nUdp: 99999999999999999999", &mut BTreeMap::new());
+        assert_eq!(damage, Some((2, "not the values of the 1 counters of Udp".to_owned())));
     }
 
     proptest::proptest! {

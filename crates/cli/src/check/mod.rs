@@ -5,6 +5,7 @@ pub mod show;
 mod watch;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use evenkeel_apply::{Header, StateDirectory};
 use evenkeel_host::HostError;
@@ -149,16 +150,18 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
         }
         return Ok(facts);
     }
-    let tree = match &options.from {
-        Some(directory) => Tree::recorded(directory).map_err(|error| {
-            Failure::new(
-                Exit::Usage,
-                format!("{error}\n--from takes a directory that `evenkeel check --save` wrote, or a tree like it (docs/reference/check.md)"),
-            )
-        })?,
-        None => Tree::live(),
-    };
-    read_facts(&tree).map_err(|error| failure(&error))
+    read_facts(&tree(options.from.as_deref())?).map_err(|error| failure(&error))
+}
+
+/// The host itself, or one that was recorded.
+pub fn tree(recorded: Option<&Path>) -> Result<Tree, Failure> {
+    let Some(directory) = recorded else { return Ok(Tree::live()) };
+    Tree::recorded(directory).map_err(|error| {
+        Failure::new(
+            Exit::Usage,
+            format!("{error}\n--from takes a directory that `evenkeel check --save` wrote, or a tree like it (docs/reference/check.md)"),
+        )
+    })
 }
 
 /// Findings about an interface and about the host.

@@ -58,7 +58,7 @@ pub struct TcOptions {
     /// Seed of the order of repeats, and of the simulator [default: 1]
     #[arg(long, value_name = "S", value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Print only a Markdown table of all qdisc setups with their main figures
+    /// Print the result as a Markdown table of all qdisc setups with their main figures
     #[arg(long, conflicts_with = "format")]
     pub qdisc_table: bool,
     /// Print no progress and no remarks on standard error

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory};
 use evenkeel_files::{Kind, Text};
-use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_host::facts::read_facts;
 use evenkeel_host::{HostError, Sysfs};
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
@@ -73,7 +73,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     match options.format {
         Format::Table => {
             let mut page = page();
-            page.script(&show::plan(&options.interface, &prepared, &files));
+            page.script(&show::plan(options, &prepared, &files));
             print_page(page)?;
         }
         Format::Json => print(&format!("{:#}\n", show::plan_json(&options.interface, &prepared, &files)))?,
@@ -178,11 +178,7 @@ fn sort_out(
 
 fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
     let failure = |error: HostError| Failure::with_causes(Exit::Usage, &error);
-    let tree = match from {
-        Some(directory) => Tree::recorded(directory).map_err(failure)?,
-        None => Tree::live(),
-    };
-    read_facts(&tree).map_err(failure)
+    read_facts(&crate::check::tree(from)?).map_err(failure)
 }
 
 /// The keep list; a file named by the user must exist.

@@ -14,6 +14,7 @@ use serde_json::{Value as Json, json};
 
 use super::apply::Outcome;
 use super::{Prepared, Ready};
+use crate::arguments::TuneOptions;
 use crate::check::show::{missed, not_judged, rules};
 
 fn plural(count: usize, what: &str) -> String {
@@ -35,7 +36,8 @@ fn undo(interface: &str, ready: &Ready) -> String {
 }
 
 /// The plan as shell lines with their undo; its first line is the summary.
-pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
+pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String {
+    let interface = options.interface.as_str();
     let mut text = String::new();
     let mut shown: Vec<&str> = Vec::new();
     for ready in &prepared.ready {
@@ -87,12 +89,15 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
     written(&mut text, files, "would be written with --apply");
     if let Some(first) = shown.first() {
         let command = |more: &'static str| Line::new("evenkeel tune {}", &[&interface]).with(more, &[]);
+        // Without them the plan, or its files, would be others.
+        let given = !options.speeds.is_empty() || options.keep.is_some() || !options.persist.is_empty();
+        let same = if given { " with the same options" } else { "" };
         text.push('\n');
         comment(
             &mut text,
             "",
             &format!(
-                "{} makes these changes, {} {first} those of {first} alone;\n{} takes them back",
+                "{}{same} makes these changes, {} {first}{same} those of {first} alone;\n{} takes them back",
                 command(" --apply"),
                 command(" --apply"),
                 Line::new("evenkeel revert {}", &[&interface])

@@ -16,7 +16,6 @@ use evenkeel_netlink::{Departure, DepartureWatch, GsoSizes, Link, Netlink, Netli
 use crate::error::KnobError;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::namespace::{Whereabouts, find_device};
-use crate::qdisc::for_queues_of;
 
 /// The source and target of knob values: the running kernel, or a model of it in a test.
 pub trait Kernel {
@@ -301,8 +300,9 @@ impl LiveKernel {
             });
         }
         self.put_qdisc(root)?;
-        let now = self.qdiscs()?;
-        for qdisc in for_queues_of(&now, wanted).iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
+        // Also those of queues that `ethtool -L` has taken away: `mq` has a class for each queue that the device can
+        // have (`mq_queue_get`, net/sched/sch_mq.c), and the leaf serves the queue when it returns.
+        for qdisc in wanted.iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
             self.put_qdisc(qdisc)?;
         }
         Ok(())

@@ -15,8 +15,8 @@ pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> boo
     }
 }
 
-/// The parts of an `mq` tree that an interface can have now. `ethtool -L` removes the leaves of the queues that it
-/// takes away (`mq_change_real_num_tx`, net/sched/sch_mq.c), and they cannot be created again without the queue.
+/// The parts of an `mq` tree that a dump can show now. `ethtool -L` hides the leaves of the queues that it takes away
+/// (`mq_change_real_num_tx`, net/sched/sch_mq.c), and default leaves are created without being shown.
 #[must_use]
 pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let root = from.first().filter(|root| root.kind == "mq" && found.first() == Some(root));
@@ -28,7 +28,8 @@ pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> 
     for qdisc in from {
         let parent = qdisc.parent.0;
         let of_root = parent.major == root.handle.0.major && parent.minor > queues;
-        if of_root || removed.contains(&parent.major) {
+        let hidden = qdisc.is_default() && !found.contains(qdisc);
+        if of_root || hidden || removed.contains(&parent.major) {
             // Parents come before their children. A default leaf has no handle, and no children.
             removed.extend(Some(qdisc.handle.0.major).filter(|major| *major != 0));
         } else {

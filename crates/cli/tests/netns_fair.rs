@@ -367,16 +367,21 @@ fn more_queues_are_advised_where_flows_share_them() {
 #[test]
 fn another_number_of_queues_ends_it() {
     let managed = Managed::new();
-    // mq comes back in place of the soft NIC, with leaves for the queues that are left.
+    managed.shell(&[
+        "tc", "qdisc", "replace", "dev", NAME, "parent", "7:4", "handle", "40:", "pfifo", "limit", "44",
+    ]);
+    // mq comes back in place of the soft NIC, with its leaves.
     let running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     set_transmit_channels(&managed, 2);
     assert_exits_after_change(running, &["from 4 to 2", "ethtool -L"]);
-    let now = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
-    assert!(now.contains("qdisc mq 7: root") && now.lines().count() == 3, "{now}");
+    let tree = || managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    assert!(tree().contains("qdisc mq 7: root"), "{}", tree());
     assert_eq!(managed.journals(), Vec::<String>::new());
     let running = managed.session(&[]);
     set_transmit_channels(&managed, 4);
     assert_exits_after_change(running, &["from 2 to 4", "ethtool -L"]);
+    // The leaf of a queue that was away serves the queue again.
+    assert!(tree().contains("qdisc pfifo 40: parent 7:4 limit 44p"), "{}", tree());
     // With one queue there is nothing to choose, and more can be had.
     set_transmit_channels(&managed, 1);
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);

@@ -97,6 +97,10 @@ fn a_guardian_that_was_stopped_is_replaced() {
     });
     running.kill();
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+    // It finds nothing to do.
+    signal(stopped, Signal::SIGCONT);
+    let process = format!("/proc/{stopped}");
+    wait_for("the first guardian has ended", LIMIT, || !std::path::Path::new(&process).exists());
 }
 
 #[test]

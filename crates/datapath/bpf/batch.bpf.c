@@ -3,11 +3,11 @@
  * Transmit batching (Titan, section 4.4) as a qdisc: all sockets that send at the same time enqueue before
  * the first segment leaves.
  *
- * Linux dequeues as soon as one flow has enqueued. When acknowledgements of several flows arrive in one interrupt, the
- * first flow fills the device's queue up to its byte limit, and the others find it full. Titan changes TCP's tasklet so
- * that it dequeues once, at its end. A qdisc cannot see the end of the tasklet. So this qdisc holds a segment in an
- * empty queue for a short time, or until the queue has a number of segments. Then the queue is a FIFO until it is empty
- * again. It holds no segment while it has a backlog.
+ * Linux dequeues as soon as one flow has enqueued. When acknowledgements of several flows arrive in one
+ * interrupt, the first flow fills the device's queue up to its byte limit, and the others find it full. Titan
+ * changes TCP's tasklet so that it dequeues once, at its end. A qdisc cannot see the end of the tasklet. So
+ * this qdisc holds a segment in an empty queue for a short time, or until the queue has a number of segments.
+ * Then the queue is a FIFO until it is empty again. It holds no segment while it has a backlog.
  *
  * Needs Linux 6.16 (struct_ops for Qdisc_ops); only as root qdisc, or below mq.
  */

@@ -11,9 +11,10 @@
  *   read_service      in service.h: the service of each charged flow
  *   count_busy        in service.h: the weights of flows with data outstanding
  *
- * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). "Nothing outstanding" is
- * read from the socket itself (sk_wmem_alloc, on which the kernel's ooo_okay is based). The programs do not count it:
- * freeing a segment that a qdisc dropped also reduces sk_wmem_alloc, so no charge leaks.
+ * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). "Nothing
+ * outstanding" is read from the socket itself (sk_wmem_alloc, on which the kernel's ooo_okay is based). The
+ * programs do not count it: freeing a segment that a qdisc dropped also reduces sk_wmem_alloc, so no charge
+ * leaks.
  *
  * So no program has to run when a segment leaves: weights have to be right only at a pick. Charged flows are
  * on a list, and before each pick the program scans the sockets of charged flows (see "Looking" below).
@@ -48,8 +49,8 @@ struct {
 	__type(value, struct ek_flow_detail);
 } details SEC(".maps");
 
-/* Ring of the charged flows (slot number plus 1; 0: not yet written). It is as long as the table and has each flow
- * at most once, so it cannot overflow. */
+/* Ring of the charged flows (slot number plus 1; 0: not yet written). It is as long as the table and has each
+ * flow at most once, so it cannot overflow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EK_SLOTS);
@@ -72,8 +73,8 @@ struct {
 
 #define COUNT(field) __sync_fetch_and_add(&device.counters.field, 1)
 
-/* First slot of the probe sequence for a cookie. Sockets get consecutive cookies: sixteen in a row are neighbours,
- * so few flows share few cache lines and pages. Fibonacci hashing spreads the runs. */
+/* First slot of the probe sequence for a cookie. Sockets get consecutive cookies: sixteen in a row are
+ * neighbours, so few flows share few cache lines and pages. Fibonacci hashing spreads the runs. */
 static __always_inline __u32 home_of(__u64 cookie)
 {
 	__u64 run = (cookie >> 4) * 0x9e3779b97f4a7c15ULL;
@@ -130,8 +131,9 @@ static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *fl
 
 /* Scan: releases the charged flows whose sockets have nothing outstanding.
  *
- * A pick, the timer or user space holds `look_lock` during a scan. A flow is on the list exactly while its detail
- * has `listed` set. The scan takes a flow off the list and puts it back while the flow stays charged. */
+ * A pick, the timer or user space holds `look_lock` during a scan. A flow is on the list exactly while its
+ * detail has `listed` set. The scan takes a flow off the list and puts it back while the flow stays charged.
+ */
 
 static __always_inline void list_charged(__u32 slot)
 {
@@ -146,9 +148,9 @@ static __always_inline void list_charged(__u32 slot)
 		*(volatile __u32 *)entry = slot + 1;
 }
 
-/* Returns whether a flow without a socket has been silent for so long that none of its segments is still queued. In
- * µs, 32 bits, signed: another core may have written a later time. A silence of 35 minutes would overflow, but
- * ageing has removed the flow by then. */
+/* Returns whether a flow without a socket has been silent for so long that none of its segments is still
+ * queued. In µs, 32 bits, signed: another core may have written a later time. A silence of 35 minutes would
+ * overflow, but ageing has removed the flow by then. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
 	__u32 last_us = *(volatile __u32 *)&detail->last_us;
@@ -156,9 +158,9 @@ static __always_inline int is_silent(const struct ek_flow_detail *detail)
 	return (__s32)((__u32)(bpf_ktime_get_ns() / 1000) - last_us) > (__s32)config.gap_us;
 }
 
-/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing: its last segment holds a
- * reference. Its memory may be unmapped or reused by another socket; the cookie, unique since boot and read last,
- * detects this. */
+/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing: its last segment
+ * holds a reference. Its memory may be unmapped or reused by another socket; the cookie, unique since boot
+ * and read last, detects this. */
 static __always_inline int socket_is_idle(const struct ek_flow *flow)
 {
 	const struct sock *sk = (const struct sock *)flow->socket;
@@ -182,9 +184,9 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 		COUNT(completed);
 }
 
-/* Frees the slot of a short flow that has nothing outstanding. This has no effect on the flow, which picks again
- * with its next segment. A flow with many picks keeps its slot until it has been silent for long, so a flood of
- * single-segment flows does not evict it. */
+/* Frees the slot of a short flow that has nothing outstanding. This has no effect on the flow, which picks
+ * again with its next segment. A flow with many picks keeps its slot until it has been silent for long, so a
+ * flood of single-segment flows does not evict it. */
 static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
 {
 	__u64 seen;
@@ -229,8 +231,8 @@ static __always_inline int make_room(void)
 	return eviction.done;
 }
 
-/* Returns a new flow's word. A socket that already uses a queue prefers it to other queues of the same weight: a
- * flow that changes its queue when a session starts may be reordered. */
+/* Returns a new flow's word. A socket that already uses a queue prefers it to other queues of the same
+ * weight: a flow that changes its queue when a session starts may be reordered. */
 static __always_inline __u64 first_word(const struct sock *sk)
 {
 	__u32 queue = sk ? sk->__sk_common.skc_tx_queue_mapping : NO_QUEUE_MAPPING;
@@ -305,8 +307,8 @@ static long look_at_next(__u32 index, void *context)
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
 	look_at(flow, detail);
-	/* Take the flow off the list before the last read of the word, with a full barrier between: a CPU that
-	 * charges the flow after that read finds it unlisted. */
+	/* Take the flow off the list before the last read of the word, with a full barrier between: a CPU
+	 * that charges the flow after that read finds it unlisted. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
 	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
 		list_charged(slot);
@@ -325,13 +327,13 @@ static __always_inline void look_at_charged(__u32 limit)
 	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
 }
 
-/* Limit of flows per scan before a pick, and minimum interval between scans: they bound the cost for any number of
- * flows. */
+/* Limit of flows per scan before a pick, and minimum interval between scans: they bound the cost for any
+ * number of flows. */
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 
-/* Scans before a pick if that may find a better queue: the queue that the flow would otherwise take has another
- * flow's weight. */
+/* Scans before a pick if that may find a better queue: the queue that the flow would otherwise take has
+ * another flow's weight. */
 static __always_inline void look_before_pick(__u64 word, const struct ek_segment *segment)
 {
 	__u32 preferred = ek_preferred_queue(word, segment), own, now;
@@ -379,8 +381,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	held = sk->__sk_common.skc_tx_queue_mapping;
 	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 1;
-	/* The kernel also releases a flow from its queue when it looks its route up again, with data outstanding. It
-	 * then accepts any queue; the previous one keeps the order. */
+	/* The kernel also releases a flow from its queue when it looks its route up again, with data
+	 * outstanding. It then accepts any queue; the previous one keeps the order. */
 	if (held == NO_QUEUE_MAPPING)
 		return besides < WMEM_IDLE;
 	*held_on = held;
@@ -389,8 +391,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 
 #include "service.h"
 
-/* Returns a cookie for a flow without a socket, as from a container, whose skb loses its socket at the border of the
- * network namespace. Kernel cookies count up from 1; these have the highest bit set. */
+/* Returns a cookie for a flow without a socket, as from a container, whose skb loses its socket at the border
+ * of the network namespace. Kernel cookies count up from 1; these have the highest bit set. */
 static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 {
 	const __u64 *words = (const __u64 *)tuple;
@@ -487,9 +489,10 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	return NEXT_PROGRAM;
 }
 
-/* The common case: a data segment of a flow in its first slot that stays on its queue. Returns 1 in this case. Caches
- * are cold, so the number of cache lines counts: the flow's slot, this code, and the lines that TCP has just touched.
- * It reads no settings and writes only the packet: a release races only with the next segment, which picks.
+/* The common case: a data segment of a flow in its first slot that stays on its queue. Returns 1 in this
+ * case. Caches are cold, so the number of cache lines counts: the flow's slot, this code, and the lines that
+ * TCP has just touched. It reads no settings and writes only the packet: a release races only with the next
+ * segment, which picks.
  */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
@@ -504,9 +507,9 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 		return 0;
 	/* A socket without a cookie matches a free slot, whose word is not charged. */
 	flow = home_slot(sk->__sk_common.skc_cookie.counter);
-	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb), in a cache line that, unlike
-	 * sk_wmem_alloc, the core that frees segments does not write. This includes all unacknowledged data;
-	 * choose() checks exactly. */
+	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb), in a cache line that,
+	 * unlike sk_wmem_alloc, the core that frees segments does not write. This includes all unacknowledged
+	 * data; choose() checks exactly. */
 	if (!flow || !flow->may_follow || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
@@ -557,8 +560,8 @@ int select_queue_aged(struct __sk_buff *ctx)
 	return choose_queue(ctx);
 }
 
-/* A segment of the flow has completed: if it was the last one, releases the flow's weight. The caller has checked
- * that nothing else is outstanding, which saves the look-up for most segments. */
+/* A segment of the flow has completed: if it was the last one, releases the flow's weight. The caller has
+ * checked that nothing else is outstanding, which saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
 	__u32 slot;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may change its queue.
- * Part of queue_select.bpf.c, whose tables it uses.
+ * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may change its
+ * queue. Part of queue_select.bpf.c, whose tables it uses.
  *
- * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged TCP flow never
- * reaches this state: it sends at each completion. So this program holds the flow back until its queued segments have
- * left. It reduces the advertised window in arriving acknowledgements to the data in flight: the flow may send no more,
- * and all sent data stays inside the window. It does not change an acknowledgement that leaves nothing in flight, or
- * that finds nothing outstanding. So another acknowledgement always follows and opens the window. The same happens if
- * this program or user space exits.
+ * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged TCP flow
+ * never reaches this state: it sends at each completion. So this program holds the flow back until its queued
+ * segments have left. It reduces the advertised window in arriving acknowledgements to the data in flight:
+ * the flow may send no more, and all sent data stays inside the window. It does not change an acknowledgement
+ * that leaves nothing in flight, or that finds nothing outstanding. So another acknowledgement always follows
+ * and opens the window. The same happens if this program or user space exits.
  */
 #ifndef EVENKEEL_SERVICE_H
 #define EVENKEEL_SERVICE_H
@@ -108,8 +108,8 @@ int hold_back(struct __sk_buff *ctx)
 	return NEXT_PROGRAM;
 }
 
-/* Returns whether the connection's segments are unsigned: a changed window would invalidate a signature (RFC 2385, RFC
- * 5925).
+/* Returns whether the connection's segments are unsigned: a changed window would invalidate a signature (RFC
+ * 2385, RFC 5925).
  */
 static __always_inline int is_unsigned(const struct tcp_sock *tcp)
 {
@@ -163,7 +163,8 @@ static __always_inline struct ek_flow *charged_flow(__u32 index, struct ek_flow_
 }
 
 /* Returns whether a charged flow has data outstanding, by its word. */
-static __always_inline int is_outstanding(const struct ek_flow *flow, const struct ek_flow_detail *detail, __u64 word)
+static __always_inline int is_outstanding(const struct ek_flow *flow, const struct ek_flow_detail *detail,
+					  __u64 word)
 {
 	return word & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail));
 }
@@ -199,7 +200,8 @@ static long read_service_of(__u32 index, void *context)
 	return 0;
 }
 
-/* Reads the service of the charged flows, up to EK_MAX_SERVICES of them. Returns 1 if another scan holds the lock. */
+/* Reads the service of the charged flows, up to EK_MAX_SERVICES of them. Returns 1 if another scan holds the
+ * lock. */
 SEC("?syscall")
 int read_service(void *ctx)
 {

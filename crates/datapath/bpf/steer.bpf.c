@@ -2,9 +2,9 @@
 /*
  * Receive steering in software: chooses the CPU that processes a packet.
  *
- * A packet's target is the first of: its flow's own target, in a slot; that of the first matching class; the entry of
- * the indirection table at its Toeplitz hash, as with RSS. The packet goes to the target's ring (a CPU map), which a
- * thread on that CPU reads.
+ * A packet's target is the first of: its flow's own target, in a slot; that of the first matching class; the
+ * entry of the indirection table at its Toeplitz hash, as with RSS. The packet goes to the target's ring (a
+ * CPU map), which a thread on that CPU reads.
  *
  * A moving flow keeps its CPU until the old ring has none of its packets, so that they stay in order;
  * after `hold_ns` it moves anyway, which is counted. Sequence numbers count packets into and out of a ring,
@@ -299,7 +299,8 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	if (!cpu)
 		return 1;
 	ahead = (__s64)(cpu->dequeued + cpu->lost - slot->sequence);
-	/* A batch taken from the ring may still be in the stack; it is done when the thread takes the next one. */
+	/* A batch taken from the ring may still be in the stack; it is done when the thread takes the next
+	 * one. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
 	/* Two CPUs that receive the flow may have read the clock in either order. */

@@ -46,8 +46,8 @@ enum ek_steering {
 	EK_STEER_QUEUE = 1, /* skb->queue_mapping, where the kernel re-picks (ooo_okay) */
 };
 
-/* Set by user space before it loads the programs: the verifier then treats every value as constant and removes dead
- * branches. */
+/* Set by user space before it loads the programs: the verifier then treats every value as constant and
+ * removes dead branches. */
 struct ek_config {
 	ek_u32 policy;     /* enum ek_policy */
 	ek_u32 steering;   /* enum ek_steering */

@@ -316,16 +316,16 @@ EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
 	}
 }
 
-/* Marks the word as forgotten if it is still `seen` and uncharged; returns 1 if it did. Programs that still hold a
- * pointer to the word see the mark. */
+/* Marks the word as forgotten if it is still `seen` and uncharged; returns 1 if it did. Programs that still
+ * hold a pointer to the word see the mark. */
 EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 {
 	return !(seen & EK_WORD_CHARGED) &&
 	       __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
 }
 
-/* Returns whether the flow is in the common case of a backlogged flow: charged, with data outstanding, and held on
- * its queue (`held_on` as in struct ek_segment). The segment then follows on EK_WORD_QUEUE(seen). */
+/* Returns whether the flow is in the common case of a backlogged flow: charged, with data outstanding, and
+ * held on its queue (`held_on` as in struct ek_segment). The segment then follows on EK_WORD_QUEUE(seen). */
 EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 {
 	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));

@@ -1,14 +1,15 @@
 //! `evenkeel run`.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_experiment::{ConductError, Outcome, Request, Timing, conduct};
 use evenkeel_files::OutputDirectory;
 use evenkeel_model::scenario::{Scenario, Topology};
 use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
-use evenkeel_report::{json, store, table};
+use evenkeel_report::store::{self, StoreError};
+use evenkeel_report::{json, table};
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::{SimError, SimWorld};
 use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
@@ -76,7 +77,18 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         }
     }?;
 
-    let written = store::write_into(target, &outcome.record, &outcome.series);
+    // With very many flows this takes longer than the simulation.
+    let began = Instant::now();
+    let mut goes_on = |share: f64| {
+        if began.elapsed() > Duration::from_secs(1) {
+            progress.progress(share, "writing the record");
+        }
+        !progress.interrupted()
+    };
+    let written = store::write_into(target, &outcome.record, &outcome.series, &mut goes_on);
+    if matches!(written, Err(StoreError::Interrupted)) {
+        return Err(Failure::with_causes(Exit::Interrupted, &StoreError::Interrupted));
+    }
     let (record, kept) = match &written {
         Ok(record) => (record, Some(directory.as_path())),
         // Without a directory, still show the result.

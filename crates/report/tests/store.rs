@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use evenkeel_files::OutputDirectory;
 use evenkeel_files::OutputError;
 use evenkeel_model::record::{Record, SCHEMA};
 use evenkeel_report::store::{self, Series, SeriesFlow, StoreError};
@@ -49,6 +50,23 @@ fn series_path(directory: &Path) -> PathBuf {
 
 fn read_dqa(directory: &Path, record: &Record) -> Result<Option<Series>, StoreError> {
     store::read_series(directory, record, "dqa", 1)
+}
+
+#[test]
+fn a_write_that_is_interrupted_leaves_nothing() {
+    let place = TempDir::new().unwrap();
+    let directory = place.path().join("one");
+    let all = [series("dqa", 0), series("dqa", 1)];
+    let mut shares = Vec::new();
+    let mut goes_on = |share| {
+        shares.push(share);
+        share < 0.5
+    };
+    let claimed = OutputDirectory::claim(&directory).unwrap();
+    let written = store::write_into(claimed, &record(), &all, &mut goes_on);
+    assert!(matches!(written, Err(StoreError::Interrupted)), "{written:?}");
+    assert!(shares.is_sorted() && shares.last() == Some(&0.5), "{shares:?}");
+    assert!(fs::read_dir(place.path()).unwrap().next().is_none());
 }
 
 #[test]

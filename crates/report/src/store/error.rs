@@ -14,6 +14,9 @@ pub enum StoreError {
     /// The system refused.
     #[error("cannot {action} {}", path_text(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
+    /// The caller ended a write.
+    #[error("interrupted while the record was written: nothing is recorded")]
+    Interrupted,
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]

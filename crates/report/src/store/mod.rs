@@ -37,19 +37,20 @@ const SERIES_DIRECTORY: &str = "series";
 /// # Errors
 /// As [`write_into`], and if the directory cannot be claimed.
 pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Record, StoreError> {
-    write_into(OutputDirectory::claim(directory)?, record, series)
+    write_into(OutputDirectory::claim(directory)?, record, series, &mut |_| true)
 }
 
 /// Writes `record` and its raw `series` to a claimed directory. Returns the record with the file of each
-/// series.
+/// series. Calls `goes_on` with the share that is written; false ends it.
 ///
 /// # Errors
 /// Returns an error if a series belongs to no repeat or has flows of different lengths, a figure is not
-/// finite (JSON cannot represent it), or the disk fails. It then leaves no files.
+/// finite (JSON cannot represent it), the disk fails, or `goes_on` ends it. It then leaves no files.
 pub fn write_into(
     directory: OutputDirectory,
     record: &Record,
     series: &[Series],
+    goes_on: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Record, StoreError> {
     let mut record = record.clone();
     check_finite(&record)?;
@@ -67,8 +68,9 @@ pub fn write_into(
         if !series.is_empty() {
             let path = place.join(SERIES_DIRECTORY);
             fs::create_dir(&path).map_err(|source| StoreError::io("create", &path, source))?;
-            for one in series {
-                series::write(&path.join(series::file_name(&one.variant, one.repeat)), one)?;
+            for (number, one) in series.iter().enumerate() {
+                let mut goes_on = |share: f64| goes_on((number as f64 + share) / series.len() as f64);
+                series::write(&path.join(series::file_name(&one.variant, one.repeat)), one, &mut goes_on)?;
             }
         }
         write_record(&place.join(RECORD_FILE), &record)

@@ -64,7 +64,11 @@ pub(super) fn file_name(variant: &str, repeat: usize) -> String {
     name
 }
 
-pub(super) fn write(path: &Path, series: &Series) -> Result<(), StoreError> {
+pub(super) fn write(
+    path: &Path,
+    series: &Series,
+    goes_on: &mut dyn FnMut(f64) -> bool,
+) -> Result<(), StoreError> {
     let unsuitable = |reason: String| StoreError::UnsuitableSeries {
         variant: series.variant.clone(),
         repeat: series.repeat,
@@ -86,13 +90,21 @@ pub(super) fn write(path: &Path, series: &Series) -> Result<(), StoreError> {
     File::create_new(path)
         .and_then(|file| {
             let mut out = BufWriter::new(GzEncoder::new(file, Compression::fast()));
-            write_csv(&mut out, series, bins)?;
+            write_csv(&mut out, series, bins, goes_on)?;
             out.into_inner().map_err(io::IntoInnerError::into_error)?.finish().map(drop)
         })
-        .map_err(|source| StoreError::io("write", path, source))
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => StoreError::Interrupted,
+            _ => StoreError::io("write", path, source),
+        })
 }
 
-fn write_csv(out: &mut impl Write, series: &Series, bins: usize) -> io::Result<()> {
+fn write_csv(
+    out: &mut impl Write,
+    series: &Series,
+    bins: usize,
+    goes_on: &mut dyn FnMut(f64) -> bool,
+) -> io::Result<()> {
     writeln!(out, "# bin_ns={}", series.bin_ns)?;
     write!(out, "start_ns")?;
     for flow in &series.flows {
@@ -105,6 +117,9 @@ fn write_csv(out: &mut impl Write, series: &Series, bins: usize) -> io::Result<(
     }
     writeln!(out)?;
     for bin in 0..bins {
+        if !goes_on(bin as f64 / bins as f64) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         write!(out, "{}", bin as u64 * series.bin_ns)?;
         for flow in &series.flows {
             write!(out, ",{},{}", flow.bytes[bin], flow.packets[bin])?;

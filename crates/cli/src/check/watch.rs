@@ -1,9 +1,10 @@
 //! Shows where packets are lost during a watch.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::time::{Duration, Instant};
 
-use evenkeel_datapath::{DropCount, DropReasons};
+use evenkeel_datapath::{DatapathError, DropCount, DropReasons};
 use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{HostFacts, SaturatingSum, Unknown};
@@ -84,9 +85,12 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
 fn open_reasons() -> Result<DropReasons, String> {
     let namespace = NamespaceIdentity::current().map_err(|error| error.to_string())?;
     let inode = u32::try_from(namespace.inode).unwrap_or(0);
-    // One line is enough: the verifier's log does not help here.
-    let short = |error: evenkeel_datapath::DatapathError| {
-        error.to_string().lines().next().unwrap_or_default().to_owned()
+    let short = |error: DatapathError| match &error {
+        DatapathError::Load { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "counting them takes CAP_BPF and CAP_PERFMON: run it as root".to_owned()
+        }
+        // One line is enough: the verifier's log does not help here.
+        error => error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     DropReasons::attach(inode).map_err(short)
 }

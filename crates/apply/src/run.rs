@@ -359,8 +359,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             guardian.keep_alive().map_err(ApplyError::Guardian)?;
         }
         let mut found = Vec::new();
-        for knob in self.entries.iter().map(|entry| entry.knob.clone()).collect::<Vec<_>>() {
+        let knobs = self.entries.iter().map(|entry| (entry.knob.clone(), entry.with_channels));
+        for (knob, with_channels) in knobs.collect::<Vec<_>>() {
             match self.kernel.read(&knob) {
+                // The run's own change of the channels has removed the queue.
+                Err(KnobError::Gone { .. }) if with_channels => {}
                 Ok(value) => found.extend(self.disturbance(&knob, &value)),
                 Err(KnobError::Gone { .. }) => found.push(Disturbance {
                     interface: self.name.clone(),

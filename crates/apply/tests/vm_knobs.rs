@@ -92,7 +92,8 @@ fn changed_and_put_back(nic: &Nic, changes: &[(Change, &str)]) {
     for (change, words) in changes {
         assert!(!nic.seen().contains(words), "{words} already: {before}");
         run.change(change).unwrap();
-        assert!(run.disturbances().unwrap().is_empty(), "{change:?}");
+        let others: Vec<String> = run.disturbances().unwrap().iter().map(ToString::to_string).collect();
+        assert!(others.is_empty(), "{change:?}: {others:?}");
         let seen = nic.seen();
         assert!(seen.contains(words), "{words}: {seen}");
     }

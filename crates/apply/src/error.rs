@@ -64,7 +64,7 @@ pub enum PersistError {
     #[error(transparent)]
     Output(#[from] evenkeel_files::OutputError),
     /// Not written by Evenkeel, or edited since.
-    #[error("{path} is somebody else's, or somebody has edited it: move it away first", path = path_text(.path))]
+    #[error("{path} was written by another program, or edited: move it away first", path = path_text(.path))]
     Foreign { path: PathBuf },
 }
 

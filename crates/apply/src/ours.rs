@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_with_another_root_is_somebody_elses() {
+    fn a_tree_with_another_root_is_another_programs() {
         let own = root_qdisc("fq", 2);
         let ours = Ours::These(vec![Value::Qdiscs(own.clone())]);
         assert!(ours.includes(&Knob::RootQdisc, &Value::Qdiscs(own.clone())));

@@ -254,7 +254,7 @@ mod tests {
         let text = fs::read_to_string(etc.path(FILE)).unwrap();
         fs::write(etc.path(FILE), text + "b = 2\n").unwrap();
         let error = etc.write(FILE, "a = 3\n").unwrap_err().to_string();
-        assert!(error.contains("90-evenkeel-eth0.conf") && error.contains("somebody"), "{error}");
+        assert!(error.contains("90-evenkeel-eth0.conf") && error.contains("another program"), "{error}");
         assert_eq!(etc.remove(&[FILE.to_owned()]).unwrap(), [Removal::Edited(etc.path(FILE))]);
         assert!(etc.path(FILE).exists());
     }

@@ -84,7 +84,7 @@ impl LeftAlone {
             values => format!("evenkeel could have set {}, and ", values.join(" or ")),
         };
         format!(
-            "{} is left as somebody else set it since: {}; {had_set}before it was {}",
+            "{} is left as another program set it since: {}; {had_set}before it was {}",
             self.knob.on(interface),
             self.found,
             self.from
@@ -99,7 +99,7 @@ impl fmt::Display for Report {
         write!(formatter, "{restored} setting{plural} put back")?;
         for (count, what) in [
             (self.unchanged.len(), "as before already"),
-            (self.left_alone.len(), "left as somebody else set them"),
+            (self.left_alone.len(), "left as another program set them"),
             (self.gone.len(), "gone"),
             (self.failed.len(), "not put back"),
         ] {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_somebody_else_made_of_it_is_left_alone() {
+    fn a_tree_that_another_program_made_of_it_is_left_alone() {
         let Value::Qdiscs(from) = entry().from else { panic!() };
         let other_leaf = [&from[..2], &[qdisc("sfq", 9, Handle::new(7, 2))]].concat();
         let other_root = [&[qdisc("mq", 8, Handle::ROOT)], &from[1..]].concat();

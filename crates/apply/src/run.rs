@@ -38,7 +38,7 @@ impl fmt::Display for Disturbance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let knob = self.knob.on(&self.interface);
         let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
-        write!(formatter, "somebody else set {knob} to {found}")?;
+        write!(formatter, "another program set {knob} to {found}")?;
         match &self.expected {
             Some(expected) => {
                 let difference = self.knob.difference(found, expected);

@@ -386,17 +386,17 @@ fn maps_are_back_when_the_run_itself_restores_the_channels() {
 }
 
 #[test]
-fn maps_that_somebody_else_set_since_stay() {
+fn maps_that_another_program_set_since_stay() {
     let machine = Shared::default();
     let mut run = run_with_queues(&machine, ("0", false)).unwrap();
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
     machine.0.borrow_mut().knobs.insert(map_of(0), map("5"));
     let report = run.finish().unwrap();
-    assert_eq!(report.to_string(), "3 settings put back, 1 left as somebody else set them");
+    assert_eq!(report.to_string(), "3 settings put back, 1 left as another program set them");
     assert_eq!(
         report.remarks("x"),
         [
-            "/sys/class/net/x/queues/tx-0/xps_cpus is left as somebody else set it since: '5'; before it was '1'"
+            "/sys/class/net/x/queues/tx-0/xps_cpus is left as another program set it since: '5'; before it was '1'"
         ]
     );
     assert_eq!(
@@ -419,7 +419,7 @@ fn maps_that_somebody_else_set_since_stay() {
 }
 
 #[test]
-fn what_somebody_else_set_is_named_with_what_it_was() {
+fn what_another_program_set_is_named_with_what_it_was() {
     let machine = Shared::default();
     let (run, _) = play(&machine, &[Step::Change(0, 3), Step::ByHand(0, 1)]);
     let mut run = run.unwrap();
@@ -427,11 +427,11 @@ fn what_somebody_else_set_is_named_with_what_it_was() {
     assert_eq!(
         disturbances.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
-            "somebody else set gso_max_size of x to 201 bytes (IPv4: 100) (evenkeel had set 3 bytes (IPv4: 1), +198)"
+            "another program set gso_max_size of x to 201 bytes (IPv4: 100) (evenkeel had set 3 bytes (IPv4: 1), +198)"
         ]
     );
     let report = run.finish().unwrap();
-    assert_eq!(report.to_string(), "0 settings put back, 1 left as somebody else set them");
+    assert_eq!(report.to_string(), "0 settings put back, 1 left as another program set them");
     let remarks = report.remarks("x");
     assert!(
         remarks[0].contains("201 bytes") && remarks[0].contains("before it was 100 bytes"),
@@ -463,7 +463,7 @@ fn a_knob_that_is_gone_is_no_failure() {
 
 /// The journal allows the value, so only the run's memory of its last write can tell.
 #[test]
-fn what_somebody_else_set_stays_even_if_the_run_might_have_set_it() {
+fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     let machine = Shared::default();
     let (run, _) = play(&machine, &[Step::Allow(0, 1, 2)]);
     let mut run = run.unwrap();
@@ -477,7 +477,7 @@ fn what_somebody_else_set_stays_even_if_the_run_might_have_set_it() {
     let disk = machine.0.borrow().disk.clone().unwrap();
     let entries = parse(&disk, "j").entries;
     assert!(entries[0].theirs, "{entries:?}");
-    assert_eq!(run.finish().unwrap().to_string(), "0 settings put back, 1 left as somebody else set them");
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings put back, 1 left as another program set them");
     assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
 }
 

@@ -134,7 +134,7 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     // An administrator who puts an HTB of their own in its place, under the number that people use, keeps it.
     let running = managed.session(&arguments);
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "htb", "default", "10"]);
-    assert_exits_after_change(running, &["somebody else set the root qdisc of evk0 to htb 1:"]);
+    assert_exits_after_change(running, &["another program set the root qdisc of evk0 to htb 1:"]);
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("htb 1: root"));
     managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
     // A root with classes of its own could not be put back, and is not replaced.

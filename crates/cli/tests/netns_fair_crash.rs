@@ -14,7 +14,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use support::end;
 use support::leftovers::children;
-use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_process, wait_for};
+use support::managed::{
+    AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, kill_process, wait_for,
+};
 use support::running::Running;
 
 /// What the guardian is allowed.
@@ -55,17 +57,6 @@ fn journal_bytes(path: &Path, header: &Header, entries: &[Entry]) -> Vec<u8> {
     let count = writer.count();
     bytes[..count.len()].copy_from_slice(&count);
     bytes
-}
-
-/// Kills a run and its guardian so that neither does anything more.
-fn kill_both(mut running: Running) {
-    let guardians = children(running.id());
-    // Held, so that no new guardian comes while the old one goes.
-    running.signal(nix::sys::signal::Signal::SIGSTOP);
-    for guardian in guardians {
-        kill_process(guardian.id);
-    }
-    running.kill();
 }
 
 #[test]
@@ -118,7 +109,7 @@ fn revert_leaves_what_somebody_changed_since() {
     managed.set_map(0, "3");
     let ended = end(managed.command(&["revert"]));
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stdout.contains("1 setting put back, 1 left as somebody else set them"), "{ended:?}");
+    assert!(ended.stdout.contains("1 setting put back, 1 left as another program set them"), "{ended:?}");
     assert!(ended.stderr.contains("tx-0/xps_cpus is left") && ended.stderr.contains("'3'"), "{ended:?}");
     assert_eq!(managed.maps(), ["3", "2", "0", "0"]);
     assert!(is_empty(managed.state.path()));

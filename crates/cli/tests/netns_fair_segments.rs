@@ -79,7 +79,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
         running.signal(Signal::SIGTERM);
         let ended = running.end();
         assert_eq!(ended.code, 0, "{ended:?}");
-        assert!(!ended.stderr.contains("as somebody else set it"), "{seen:?}: {ended:?}");
+        assert!(!ended.stderr.contains("as another program set it"), "{seen:?}: {ended:?}");
         assert_same(&managed.seen(), &before, &format!("round {round}, sizes {seen:?}"));
         assert_eq!(managed.journals(), Vec::<String>::new());
         drop(load);

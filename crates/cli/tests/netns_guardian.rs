@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use support::end;
 use support::leftovers::children;
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_process, wait_for};
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -28,14 +28,6 @@ fn signal(process: u32, signal: Signal) {
 
 fn guardian(running: &mut Running) -> u32 {
     children(running.id())[0].id
-}
-
-/// Kills a run and its guardian so that neither does anything more.
-fn kill_both(mut running: Running) {
-    let guardian = guardian(&mut running);
-    running.signal(Signal::SIGSTOP);
-    kill_process(guardian);
-    running.kill();
 }
 
 /// The XPS maps of an interface in a namespace.

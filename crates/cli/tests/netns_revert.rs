@@ -10,20 +10,11 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use support::leftovers::children;
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_process, wait_for};
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 use support::{Ended, end};
 
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// Kills a run and its guardian so that neither does anything more.
-fn kill_both(mut running: Running) {
-    let guardian = children(running.id())[0].id;
-    running.signal(Signal::SIGSTOP);
-    kill_process(guardian);
-    running.kill();
-}
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777

@@ -13,7 +13,7 @@ use evenkeel_apply::{Header, InterfaceIdentity, JournalWriter, StateDirectory};
 use nix::sys::signal::Signal;
 
 use support::leftovers::children;
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, kill_process, wait_for};
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, kill_both, wait_for};
 use support::running::Running;
 use support::{Ended, end};
 
@@ -22,14 +22,6 @@ const TUNE: [&str; 4] = ["tune", NAME, "--apply", "--no-watch"];
 
 fn guardian(running: &mut Running) -> u32 {
     children(running.id())[0].id
-}
-
-/// Kills a run and its guardian so that neither does anything more.
-fn kill_both(mut running: Running) {
-    let guardian = guardian(&mut running);
-    running.signal(Signal::SIGSTOP);
-    kill_process(guardian);
-    running.kill();
 }
 
 fn run(managed: &Managed, arguments: &[&str]) -> Ended {

@@ -161,8 +161,8 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     let running = managed.steering(&["--backend", "rps", "--policy", "balance"]);
     managed.host.write_sysfs(&[(format!("class/net/{NAME}/queues/rx-0/rps_cpus"), "1".to_owned())]).unwrap();
     let ended = running.end();
-    assert!(ended.code == 4 && ended.stderr.contains("somebody else set"), "{ended:?}");
-    assert_eq!(mask(), "1", "what somebody else set stays");
+    assert!(ended.code == 4 && ended.stderr.contains("another program set"), "{ended:?}");
+    assert_eq!(mask(), "1", "what another program set stays");
     managed.host.write_sysfs(&[(format!("class/net/{NAME}/queues/rx-0/rps_cpus"), "0".to_owned())]).unwrap();
     assert_same(&managed.seen(), &before, "afterwards");
 }

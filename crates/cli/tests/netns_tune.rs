@@ -409,7 +409,10 @@ fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {
         }
         let reverted = host.revert();
         assert!(reverted.code == 0 && reverted.stdout.contains("8 settings put back"), "{reverted:?}");
-        assert_eq!(reverted.stderr.contains("tx-0/xps_cpus is left as somebody else set it"), administrators);
+        assert_eq!(
+            reverted.stderr.contains("tx-0/xps_cpus is left as another program set it"),
+            administrators
+        );
         assert_eq!(seen(), wanted);
         assert!(is_empty(host.managed.state.path()));
     }

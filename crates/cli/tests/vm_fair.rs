@@ -325,7 +325,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
 }
 
 #[test]
-fn somebody_elses_leaf_ends_batching_and_the_kernels_tree_comes_back() {
+fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
     let pair = Pair::take("virtio_net");
     let before = pair.seen();
     let root = |qdiscs: &str| qdiscs.split_whitespace().nth(2).unwrap().trim_end_matches(':').to_owned();

@@ -135,13 +135,13 @@ fn weights_of_a_killed_run_are_put_back() {
 }
 
 #[test]
-fn a_weight_that_somebody_else_sets_stays() {
+fn a_weight_that_another_program_sets_stays() {
     let mut device = Simulated::new(93);
     let running = device.managed("net-shaper");
     device.shapers.set_queue_weight(device.index, 1, 70_000).unwrap();
     let ended = finish(running);
     assert_eq!(ended.code, 4, "{ended:?}");
-    let words = format!("somebody else set the shaper weight of queue 1 of {} to 70000", device.name);
+    let words = format!("another program set the shaper weight of queue 1 of {} to 70000", device.name);
     assert!(ended.stderr.contains(&words), "{ended:?}");
     let mut expected = device.before.clone();
     expected.insert(1, Shaper { weight: 70_000, ..Shaper::default() });

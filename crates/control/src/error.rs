@@ -20,7 +20,7 @@ pub enum ControlError {
     #[error(transparent)]
     Host(#[from] evenkeel_host::HostError),
     /// Another program has changed the setting; its value is kept.
-    #[error("somebody else set {what} to {found}")]
+    #[error("another program set {what} to {found}")]
     SetByOthers { what: String, found: String },
     /// The gate refused the value: the journal could not restore it.
     #[error("refused to set {setting}: the journal does not have this value, so nothing could put it back")]

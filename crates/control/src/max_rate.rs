@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_set_is_not_overwritten() {
+    fn what_another_program_has_set_is_not_overwritten() {
         let root = device(&["0", "0", "0"]);
         let mut weights =
             MaxRateWeights::new(TxMaxrate::new(root.path(), "eth0"), 3, 1000, Arc::new(OpenGate)).unwrap();

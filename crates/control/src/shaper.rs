@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_set_is_not_overwritten() {
+    fn what_another_program_has_set_is_not_overwritten() {
         let mut device = Device::default();
         let mut weights = ShaperWeights::new(device.clone(), 2, 10, Arc::new(OpenGate)).unwrap();
         weights.apply(&[1, 2], 0).unwrap();

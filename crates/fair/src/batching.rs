@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_of_somebody_elses_is_seen() {
+    fn a_leaf_of_another_programs_is_seen() {
         let leaf = |kind: &'static str, minor| {
             QdiscState::of(&Qdisc::Named(kind), Handle::new(0x4001, minor), Handle::new(0x100, 0))
         };

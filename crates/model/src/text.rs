@@ -400,12 +400,14 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_kind_is_named_by_its_field() {
+        // Only the error is read, not the fields.
         #[derive(Debug, serde::Deserialize)]
         #[serde(tag = "what", rename_all = "lowercase")]
         #[allow(dead_code)]
         enum Tagged {
             Done { repeat: u32, ends: Vec<u8> },
         }
+        // As above.
         #[derive(Debug, serde::Deserialize)]
         #[allow(dead_code)]
         struct Plain {

@@ -283,7 +283,7 @@ impl<'a> View<'a> {
         busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(nic, ratio, us)).sum()
     }
 
-    /// The severity of so many lost packets of a NIC, and their cost: none if they are too few. High from one in ten thousand
+    /// The severity of a number of packets that a NIC lost, and their cost; none if they are too few. High from one in ten thousand
     /// on, or where the connections whose round trips are known cannot reach half of the link together at this loss.
     #[must_use]
     pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {

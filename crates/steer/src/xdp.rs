@@ -245,8 +245,10 @@ impl Backend for XdpBackend {
         }
         match link.xdp_program {
             Some(program) if program == self.program => Ok(None),
-            Some(program) => Ok(Some(format!("another XDP program took our place, number {program}"))),
-            None => Ok(Some("somebody detached our XDP program".to_owned())),
+            Some(program) => {
+                Ok(Some(format!("another XDP program replaced that of evenkeel: number {program}")))
+            }
+            None => Ok(Some("another program detached the XDP program of evenkeel".to_owned())),
         }
     }
 

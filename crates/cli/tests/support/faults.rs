@@ -707,6 +707,7 @@ pub const STRUCTURAL: &[&str] = &[
 ];
 
 /// A host with a fault for each of many rules.
+// Not every test binary that shares this file calls it.
 #[allow(dead_code)]
 pub fn host_with_faults(name: &str) -> HostFacts {
     let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;

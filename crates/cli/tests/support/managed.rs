@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::{Netlink, VethOptions};
 use evenkeel_testbed::{Namespace, Process, ProcessOptions, TestbedError};
+use nix::sys::signal::Signal;
 
 use super::evenkeel;
+use super::leftovers::children;
 use super::running::Running;
 
 pub const NAME: &str = "evk0";
@@ -260,6 +262,17 @@ pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         std::thread::sleep(POLL);
     }
+}
+
+/// Kills a run and its guardians so that neither does anything more.
+pub fn kill_both(mut running: Running) {
+    let guardians = children(running.id());
+    // Held, so that no new guardian comes while the old one goes.
+    running.signal(Signal::SIGSTOP);
+    for guardian in guardians {
+        kill_process(guardian.id);
+    }
+    running.kill();
 }
 
 /// Kills a process that a run has started.

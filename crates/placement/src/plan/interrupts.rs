@@ -152,7 +152,7 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     (places, u32::try_from(queues).unwrap_or(u32::MAX))
 }
 
-/// The changes that give a NIC so many receive queues; none where its driver has no such setting. Drivers without combined
+/// The changes that give a NIC this number of receive queues; none where its driver has no such setting. Drivers without combined
 /// channels (gve) take receive and transmit channels apart.
 #[must_use]
 pub fn channel_changes(nic: &Interface, number: u32) -> Vec<Change> {

@@ -129,7 +129,7 @@ pub(crate) struct Slot {
     pub(crate) thread: usize,
 }
 
-/// Below so many cores of a node all of them may take interrupts: to leave half of two would leave one.
+/// On a node with fewer cores, all of them may take interrupts: half of two would be one.
 const FEW_CORES: usize = 8;
 /// The least that anything is taken to need, so that idle NICs are placed well, too.
 const LEAST_NEED: f64 = 0.01;

@@ -10,9 +10,9 @@ use super::{Placement, Problem, Slot, Unit};
 const SAME: f64 = 1e-9;
 /// Rounds of improvement after which a beginning is given up; each makes it cheaper, and few are ever needed.
 const MOST_ROUNDS: usize = 1000;
-/// Up to so many placements all are tried, after the search: those of small hosts.
+/// Largest number of placements of which all are tried after the search, as on small hosts.
 const MOST_TRIALS: f64 = 1e6;
-/// Up to so many units every pair is placed anew, too.
+/// Largest number of units of which the search also places every pair anew.
 const FEW: usize = 32;
 
 /// Places everything. Nothing is placed on a host without cores.

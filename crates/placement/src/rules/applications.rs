@@ -204,7 +204,7 @@ fn free_cores(view: &View<'_>, nic: &Interface) -> Vec<u32> {
 }
 
 fn on_interrupts(view: &View<'_>) -> Vec<Found> {
-    /// From so many shared cores on half of them are enough for interrupts.
+    /// Number of shared cores from which half of them are enough for interrupts.
     const CROWDED: usize = 4;
     /// With such a part of its cores for itself the scheduler keeps an application apart from the interrupts.
     const ENOUGH_PART: usize = 4;

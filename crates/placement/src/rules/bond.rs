@@ -66,7 +66,7 @@ fn ports(view: &View<'_>) -> Vec<Found> {
             );
             found.push(
                 Found::limit(Medium, &bond.name, text, "less bandwidth, and no reserve if another port fails")
-                    .advice("look at cable, transceiver and the other side's port; `ip link set PORT up` if somebody has set it down"),
+                    .advice("look at cable, transceiver and the other side's port; `ip link set PORT up` if it was set down"),
             );
         }
         let mut speeds: Vec<u64> = up.iter().filter_map(|port| port.speed_bps).collect();

@@ -269,7 +269,9 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         let allowed = processor_list(&allowed.into_iter().collect::<Vec<_>>());
         let why =
             match (by_mask_alone, view.facts.processes.iter().any(|process| process.name == "irqbalance")) {
-                (true, _) => "their masks keep them there (the driver or somebody has set them)".to_owned(),
+                (true, _) => {
+                    "their masks keep them there (the driver or an administrator has set them)".to_owned()
+                }
                 (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
                 (false, false) => {
                     format!(

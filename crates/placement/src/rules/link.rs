@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
         fires_when: "from 1,000 and one in 100,000 sent packets on; medium where pauses took 1 % of the uptime, high from 10 % on. Where the NIC \
                      does not count their time: medium from one frame for a hundred packets on, high from one for ten on, a storm",
-        why: "The switch or the peer stopped this host: its queues wait for somebody else's receiver.",
+        why: "The switch or the peer stopped this host: its queues wait for another host's receiver.",
         fix: "the switch's or the peer's end; no setting of this host",
         source: "IEEE 802.3, annex 31B",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],

@@ -70,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-receive-pruned",
         looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
-        fires_when: "from 100 times and one in a million segments on; medium where so many packets were dropped. Prunes are events, and one may be \
+        fires_when: "at 100 or more times and one in a million segments; medium where that many packets were dropped. Prunes are events, and one may be \
                      counted in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
         why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
         fix: "larger receive buffers, unless all of TCP lacks memory (tcp-memory); a reader that keeps up",
@@ -163,7 +163,7 @@ pub(super) const RULES: &[Rule] = &[
 /// From here on losses are worth a line.
 const FEWEST: u64 = 100;
 
-/// Severity of so many of a whole: none where they are too few.
+/// The severity of a share of lost packets; none where they are too few.
 fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Severity> {
     if lost < FEWEST || lost.saturating_mul(one_in) < of {
         return None;

@@ -84,8 +84,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "coalescing-off",
         looks_at: "whether the NIC interrupts for each packet",
-        fires_when: "low, from 10 Gbit/s on, and on slower NICs from 5,000 interrupts per second on with one interrupt for two packets or \
-                     fewer; medium from 10 Gbit/s on with so many",
+        fires_when: "low at 10 Gbit/s or more; on slower NICs with at least 5,000 interrupts per second and one interrupt for two packets or \
+                     fewer; medium with such interrupts at 10 Gbit/s or more",
         why: "At line rate that is hundreds of thousands of interrupts a second, each with a switch of context. On a host whose only \
               aim is latency this is wanted.",
         fix: "a wait of microseconds that the ring bridges easily",
@@ -369,7 +369,7 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     const MANY: u64 = 1_000_000;
-    /// From so many interrupts per second on a slow NIC costs noticeable processor time, too.
+    /// Interrupts per second from which a slow NIC costs noticeable processor time, too.
     const RATE: f64 = 5000.0;
     let mut found = Vec::new();
     if view.facts.virtual_machine {

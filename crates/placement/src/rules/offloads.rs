@@ -143,7 +143,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "large-receive-offload on a host that forwards, or on a port of a bridge",
         fires_when: "when it is on and packets are forwarded",
         why: "What LRO merged cannot be taken apart as it was: forwarded packets are damaged or dropped. GRO can be undone. The kernel \
-              switches LRO off when forwarding or a bridge is set up; somebody switched it on again.",
+              switches LRO off when forwarding or a bridge is set up; it was switched on again by hand.",
         fix: "switch it off",
         source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c; br_add_if, net/bridge/br_if.c",
         needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],

@@ -136,7 +136,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The changes that give a NIC so many receive queues.
+/// The changes that give a NIC this number of receive queues.
 fn with_channels(nic: &Interface, found: Found, number: u32) -> Found {
     let changes = channel_changes(nic, number);
     changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))

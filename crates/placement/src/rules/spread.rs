@@ -16,8 +16,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "queues that the indirection table names, against the receive queues in use",
         fires_when: "when some queues are in no entry; medium where the processors of those that are spend 30 % of their time in softirqs and twice as \
                      much as the others, high where packets were lost at the NIC as well, or a single queue is left from 10 Gbit/s on",
-        why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that somebody has set is not extended; \
-              somebody may also keep queues free for filters on purpose.",
+        why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that was set by hand is not extended; \
+              an administrator may also keep queues free for filters.",
         fix: "the table over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
         needs: &[needs::RSS, needs::CHANNELS],
@@ -70,9 +70,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flows-collide",
         looks_at: "the queue of each large connection, computed from the NIC's hash key and table",
-        fires_when: "when so many that each carry a tenth of the largest and more are on one queue, while others have none, as a random hash puts \
-                     there in one case of twenty or fewer (8 flows on 16 queues: 4 and more on one), or those that share carried less than 70 % \
-                     of what others did",
+        fires_when: "when one queue has more large connections than a random hash gives it in one case of twenty, while others have none (8 on \
+                     16 queues: 4 or more on one), or when connections that share a queue carried less than 70 % of what the others did. A \
+                     connection is large if it carries at least a tenth of the largest",
         why: "By chance of the hash flows share a queue and its processor, and get half each: the reason why the paper's throughput varied \
               from run to run.",
         fix: "`evenkeel steer` puts them on queues of their own",
@@ -433,7 +433,7 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 
-/// How likely it is that some queue gets so many flows or more, if each flow falls on a queue by chance, in proportion to the
+/// The probability that some queue gets at least this number of flows, if each flow falls on a queue by chance, in proportion to the
 /// queue's entries: coefficients of the product over queues of the sums over k < `most` of (p x)^k / k!.
 fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
     let mut ways = vec![0.0; flows + 1];

@@ -287,7 +287,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
 }
 
 #[test]
-fn somebody_elses_change_is_seen_and_left_alone() {
+fn another_programs_change_is_seen_and_left_alone() {
     let machine = Machine::new(&[]);
     let mut backend = machine.backend();
     let mut search = search(&mut backend, "policy = \"balance\"\n");

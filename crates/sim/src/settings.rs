@@ -47,7 +47,7 @@ impl NicModel {
 }
 
 /// Settings of two hosts and the traffic between them.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Line rate, bit/s.
     pub rate: u64,

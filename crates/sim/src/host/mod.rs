@@ -35,8 +35,8 @@ use crate::arrivals::Arrivals;
 use crate::engine::{self, Engine, Handler, events};
 use crate::error::SimulationError;
 use crate::nic::{
-    ByteQueueLimit, Departures, DqlConfig, Finishes, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
-    Train, least_descriptors,
+    ByteQueueLimit, Departures, DqlConfig, Finishes, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Scheduler,
+    Service, Train, least_descriptors,
 };
 use crate::observation::Observation;
 use crate::parameters::{Parameters, SEND_BUFFER_BYTES};
@@ -327,6 +327,16 @@ impl Simulation {
             settings,
             parameters,
         })
+    }
+
+    /// Puts a qdisc of one's own in front of a queue. Before the flows start.
+    pub fn set_qdisc(&mut self, queue: u32, qdisc: Qdisc) {
+        self.queues[queue as usize].qdisc = qdisc;
+    }
+
+    /// Lets a scheduler of one's own choose the queue that the NIC serves. Before the flows start.
+    pub fn set_nic_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
+        self.nic.set_scheduler(scheduler);
     }
 
     /// Starts the flows, each at a random time `within` this span. They never end.

@@ -5,6 +5,7 @@
 mod conservation;
 mod determinism;
 mod exact;
+mod extensions;
 mod fetch;
 mod fuzzed;
 mod golden;

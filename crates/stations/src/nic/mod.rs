@@ -20,7 +20,7 @@ pub use bql::{ByteQueueLimit, Dql, DqlConfig};
 pub use descriptors::least_descriptors;
 pub use descriptors::{RingSpace, descriptors_of};
 pub use finish::Finishes;
-pub use scheduler::{Nic, NicConfig, Service};
+pub use scheduler::{Nic, NicConfig, Scheduler, Service, Waiting};
 pub use train::{Departures, Train};
 
 /// Wire bytes of a full-sized packet at an MTU of 1500 bytes, framing included: with it as the quantum

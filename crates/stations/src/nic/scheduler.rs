@@ -6,6 +6,7 @@
 //! Positions count wire bytes since the wire was last idle; only [`Wire`] turns them into time.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use super::{
     ring::Ring,
@@ -56,6 +57,34 @@ pub struct NicConfig {
     pub exact: bool,
 }
 
+/// A scheduler of one's own: it chooses the ring that sends next. [`Nic::set_scheduler`] puts it to work, packet
+/// by packet, in place of [`Service`]. `examples/nic_scheduler.rs` of `evenkeel-sim` adds one.
+pub trait Scheduler: fmt::Debug + Send {
+    /// Returns the index in `waiting` of the ring that sends now: one packet, or one segment without
+    /// interleaving. At least one ring waits; an index beyond the last counts as the last.
+    fn choose(&mut self, waiting: &[Waiting]) -> usize;
+
+    /// `Box::new(self.clone())`.
+    fn boxed_clone(&self) -> Box<dyn Scheduler>;
+}
+
+impl Clone for Box<dyn Scheduler> {
+    fn clone(&self) -> Self {
+        self.as_ref().boxed_clone()
+    }
+}
+
+/// A ring that has something to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its queue.
+    pub queue: u32,
+    /// Its next packet, wire bytes.
+    pub packet_bytes: u32,
+    /// Its backlog, frame bytes.
+    pub backlog_bytes: u64,
+}
+
 /// The transmit side of a NIC.
 ///
 /// Successive calls pass times that never decrease. Departures are reported to a [`Departures`]; a call with
@@ -86,6 +115,8 @@ pub struct Nic {
     pub(super) caught_up: Time,
     /// Scratch of [`Nic::tell`]: the requested rings.
     pub(super) asked: Vec<u32>,
+    /// Instead of the configured service.
+    scheduler: Option<Box<dyn Scheduler>>,
 }
 
 impl Nic {
@@ -107,7 +138,18 @@ impl Nic {
             failures: 0,
             caught_up: Time::ZERO,
             asked: Vec::new(),
+            scheduler: None,
         }
+    }
+
+    /// Lets `scheduler` choose the next ring from now on. Departures are then computed packet by packet, and weights
+    /// have no effect. The rings must be empty.
+    pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
+        debug_assert!(self.is_idle(), "a packet is on the wire");
+        self.config = NicConfig { service: Service::RoundRobin, exact: true, ..self.config };
+        self.has_rounds = false;
+        self.rings = self.rings.iter().map(|_| Ring::new(self.config.service)).collect();
+        self.scheduler = Some(scheduler);
     }
 
     /// Returns its configuration.
@@ -383,6 +425,23 @@ impl Nic {
     fn begin_turn(&mut self) {
         self.turn_is_new = true;
         if self.config.service == Service::RoundRobin {
+            if let Some(scheduler) = &mut self.scheduler
+                && !self.active.is_empty()
+            {
+                let waiting = |queue: &u32| {
+                    let ring = &self.rings[*queue as usize];
+                    Waiting {
+                        queue: *queue,
+                        packet_bytes: ring.packet_bytes(),
+                        backlog_bytes: ring.backlog_bytes(),
+                    }
+                };
+                let waiting: Vec<Waiting> = self.active.iter().map(waiting).collect();
+                let chosen = scheduler.choose(&waiting).min(waiting.len() - 1);
+                if let Some(queue) = self.active.remove(chosen) {
+                    self.active.push_front(queue);
+                }
+            }
             return;
         }
         let mut passed = 0;

@@ -1,6 +1,6 @@
 //! `prio` (`net/sched/sch_prio.c`): bands that are served strictly in order, each a discipline.
 
-use super::{Classifier, Dequeued, Discipline};
+use super::{AnyDiscipline, Classifier, Dequeued};
 use crate::segment::Segment;
 use crate::time::Time;
 
@@ -13,15 +13,15 @@ pub(super) struct Prio {
 
 #[derive(Clone, Debug)]
 struct Band {
-    discipline: Discipline,
+    discipline: AnyDiscipline,
     /// Segments in the band, stored after each call, so that a scan of all bands does not call them.
     length: usize,
 }
 
 impl Prio {
     /// At least one band.
-    pub(super) fn new(classifier: Classifier, bands: Vec<Discipline>) -> Self {
-        let band = |discipline: Discipline| Band { length: discipline.len(), discipline };
+    pub(super) fn new(classifier: Classifier, bands: Vec<AnyDiscipline>) -> Self {
+        let band = |discipline: AnyDiscipline| Band { length: discipline.len(), discipline };
         Self { classifier, bands: bands.into_iter().map(band).collect() }
     }
 

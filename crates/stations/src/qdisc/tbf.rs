@@ -5,7 +5,7 @@
 
 use super::queue::{Backlog, Item};
 use super::rate::{Rate, as_tokens, filled};
-use super::{Dequeued, Discipline, Kind, KindError, require};
+use super::{AnyDiscipline, Dequeued, Kind, KindError, require};
 use crate::segment::Segment;
 use crate::time::Time;
 
@@ -80,7 +80,7 @@ pub(super) struct Tbf {
     longest: u32,
     /// When the tokens were counted last (`t_c`).
     checkpoint: Time,
-    inner: Box<Discipline>,
+    inner: Box<AnyDiscipline>,
     /// The head, taken from the inner qdisc to see its length (`qdisc_peek_dequeued`).
     head: Option<Item>,
     backlog: Backlog,
@@ -89,7 +89,7 @@ pub(super) struct Tbf {
 }
 
 impl Tbf {
-    pub(super) fn new(config: &TbfConfig, inner: Discipline) -> Self {
+    pub(super) fn new(config: &TbfConfig, inner: AnyDiscipline) -> Self {
         Self {
             bucket: Bucket::full(config.rate, config.burst),
             peak: config.peak.map(|peak| Bucket::full(peak.rate, peak.burst)),

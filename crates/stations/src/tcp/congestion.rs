@@ -1,5 +1,7 @@
 //! The congestion window: slow start, congestion avoidance, reductions.
 
+use std::fmt;
+
 use super::cubic::{Cubic, DelaySample};
 use super::{CongestionControl, Profile};
 use crate::time::{Span, Time};
@@ -7,11 +9,46 @@ use crate::time::{Span, Time};
 /// Slow-start threshold before any loss (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
+/// A congestion control algorithm of one's own, as the kernel's `tcp_congestion_ops` (their names in
+/// brackets): [`CongestionControl::Other`] puts it to work.
+///
+/// Slow start, recovery and the reduction of the window stay the sender's. Windows and thresholds are in
+/// packets. `examples/congestion_control.rs` of `evenkeel-sim` adds one.
+// The modelled ones are an enumeration instead: dispatch over it costs the simulator less.
+pub trait CongestionAlgorithm: fmt::Debug + Send {
+    /// Returns how many packets have to be acknowledged for each packet by which the window grows, after
+    /// `acknowledged` in congestion avoidance (`cong_avoid`). At least 1; `u32::MAX` is no growth.
+    fn packets_per_growth(&mut self, now: Time, window: u32, acknowledged: u32) -> u32;
+
+    /// Returns the slow-start threshold after a loss (`ssthresh`): recovery brings the window there. At least
+    /// 2.
+    fn threshold_after_loss(&mut self, window: u32) -> u32;
+
+    /// Handles a packet's round trip (`pkts_acked`), and may set the window and the slow-start threshold.
+    fn on_round_trip(&mut self, _now: Time, _rtt: Span, _window: &mut u32, _threshold: &mut u32) {}
+
+    /// Handles a retransmission timeout (`set_state` with `TCP_CA_Loss`).
+    fn on_timeout(&mut self, _now: Time) {}
+
+    /// The flow sends again after being idle (`cwnd_event` with `CA_EVENT_TX_START`).
+    fn on_restart(&mut self, _now: Time, _idle: Span) {}
+
+    /// `Box::new(self.clone())`.
+    fn boxed_clone(&self) -> Box<dyn CongestionAlgorithm>;
+}
+
+impl Clone for Box<dyn CongestionAlgorithm> {
+    fn clone(&self) -> Self {
+        self.as_ref().boxed_clone()
+    }
+}
+
 /// State of the algorithm.
 #[derive(Clone, Debug)]
 enum Algorithm {
     Cubic(Cubic),
     Reno,
+    Other(Box<dyn CongestionAlgorithm>),
 }
 
 /// A flow's congestion window, in packets as Linux counts it.
@@ -35,6 +72,7 @@ impl Window {
             algorithm: match congestion {
                 CongestionControl::Cubic => Algorithm::Cubic(Cubic::new(profile)),
                 CongestionControl::Reno => Algorithm::Reno,
+                CongestionControl::Other(new) => Algorithm::Other(new()),
             },
         }
     }
@@ -69,6 +107,7 @@ impl Window {
         let each = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.update(now, self.packets, acknowledged),
             Algorithm::Reno => self.packets,
+            Algorithm::Other(other) => other.packets_per_growth(now, self.packets, acknowledged).max(1),
         };
         self.add(each, acknowledged);
     }
@@ -93,11 +132,19 @@ impl Window {
     #[inline]
     pub fn on_delay(&mut self, now: Time, rtt: Span, sample: impl FnOnce(u32) -> DelaySample) {
         let (packets, slow_start) = (self.packets, self.in_slow_start());
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm
-            && let Some(delay) = cubic.note_delay(now, rtt, slow_start)
-            && cubic.ends_slow_start(delay, &sample(packets))
-        {
-            self.threshold = packets;
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => {
+                if let Some(delay) = cubic.note_delay(now, rtt, slow_start)
+                    && cubic.ends_slow_start(delay, &sample(packets))
+                {
+                    self.threshold = packets;
+                }
+            }
+            Algorithm::Reno => {}
+            Algorithm::Other(other) => {
+                other.on_round_trip(now, rtt, &mut self.packets, &mut self.threshold);
+                self.packets = self.packets.max(1);
+            }
         }
     }
 
@@ -107,6 +154,7 @@ impl Window {
         self.threshold = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reduced(self.packets),
             Algorithm::Reno => (self.packets / 2).max(2),
+            Algorithm::Other(other) => other.threshold_after_loss(self.packets).max(2),
         };
     }
 
@@ -114,8 +162,10 @@ impl Window {
     pub fn time_out(&mut self, now: Time, next: u64, packets: u32) {
         self.packets = packets;
         self.credit = 0;
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.reset(now, next);
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.reset(now, next),
+            Algorithm::Reno => {}
+            Algorithm::Other(other) => other.on_timeout(now),
         }
     }
 
@@ -127,8 +177,10 @@ impl Window {
 
     /// The flow sends again after being idle for `idle`.
     pub fn resume(&mut self, now: Time, idle: Span) {
-        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
-            cubic.resume(now, idle);
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.resume(now, idle),
+            Algorithm::Reno => {}
+            Algorithm::Other(other) => other.on_restart(now, idle),
         }
     }
 

@@ -61,6 +61,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+pub use congestion::CongestionAlgorithm;
 pub use receiver::{Receiver, ReceiverConfig, Reply};
 pub use sender::{Blocked, Counters, Sender, SenderConfig, State};
 
@@ -81,13 +82,15 @@ pub enum Profile {
 }
 
 /// Congestion control algorithm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum CongestionControl {
     /// CUBIC with HyStart (RFC 9438, `net/ipv4/tcp_cubic.c`), Linux's default.
     #[default]
     Cubic,
     /// NewReno's window (RFC 5681, `net/ipv4/tcp_cong.c`).
     Reno,
+    /// One that is not modelled here: what makes its state for a new flow.
+    Other(fn() -> Box<dyn CongestionAlgorithm>),
 }
 
 impl CongestionControl {

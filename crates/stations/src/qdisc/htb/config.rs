@@ -2,7 +2,7 @@
 
 use super::super::queue::NONE;
 use super::super::rate::Rate;
-use super::super::{Classifier, DEFAULT_LIMIT, Discipline, Kind, KindError, require};
+use super::super::{AnyDiscipline, Classifier, DEFAULT_LIMIT, Kind, KindError, require};
 use super::{Class, LEVELS, Mode, PRIORITIES};
 use crate::time::Time;
 
@@ -91,7 +91,7 @@ pub(super) fn build(
     let index = classes.len() as u32;
     let (level, queue) = match &config.content {
         // Leaves differ in their seeds as separate qdiscs do.
-        HtbContent::Leaf(kind) => (0, Some(Discipline::new(kind, seed.wrapping_add(u64::from(index)))?)),
+        HtbContent::Leaf(kind) => (0, Some(AnyDiscipline::new(kind, seed.wrapping_add(u64::from(index)))?)),
         HtbContent::Inner(_) => (level, None),
     };
     classes.push(Class {

@@ -23,7 +23,7 @@ use self::waiting::Waiting;
 use super::fifo::Fifo;
 use super::queue::NONE;
 use super::rate::{Rate, as_tokens, filled};
-use super::{Classifier, Dequeued, Discipline, KindError};
+use super::{AnyDiscipline, Classifier, Dequeued, KindError};
 use crate::segment::Segment;
 use crate::time::{SECOND, Span, Time};
 
@@ -72,7 +72,7 @@ struct Class {
     quantum: i64,
     deficit: [i64; LEVELS],
     /// Of a leaf.
-    queue: Option<Discipline>,
+    queue: Option<AnyDiscipline>,
 }
 
 impl Class {

@@ -23,7 +23,7 @@ const TSO_RTT_UNIT: Span = 512 * crate::time::MICROSECOND;
 const INITIAL_REORDERING: u32 = 3;
 
 /// The configuration of a sender. Names in brackets are the kernel's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SenderConfig {
     /// The modelled kernel.
     pub profile: Profile,

@@ -9,6 +9,7 @@ use evenkeel_model::change::Knob;
 use evenkeel_model::text::path_text;
 
 use crate::error::{ApplyError, JournalError, KnobError};
+use crate::held::is_held;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::journal::Header;
 use crate::journal_lines::{Contents, Damage};
@@ -98,6 +99,25 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
             Some(true) => Remains::Present(damaged),
             Some(false) => Remains::Absent(damaged),
         });
+    }
+    Ok(found)
+}
+
+/// The journals under their own names of which no line can be read, and whose interface is in this namespace. No run holds
+/// them.
+///
+/// # Errors
+/// As [`remains`].
+pub fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
+    let mut found = Vec::new();
+    for path in state.journals()? {
+        // Ignore the error, for example of a directory: `evenkeel revert` reports it.
+        let Ok(Some(contents)) = StateDirectory::read(&path) else { continue };
+        if contents.header.is_some() || contents.shut || is_held(&path)? {
+            continue;
+        }
+        let damaged = Damaged::of(path, &contents);
+        found.extend(damaged.interface.is_some().then_some(damaged));
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Errors of changes, of their journal and of the files below `/etc`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use evenkeel_host::HostError;
 use evenkeel_model::shell::Line;
@@ -13,6 +13,7 @@ use nix::unistd::geteuid;
 
 use crate::damaged::Damaged;
 use crate::journal::Header;
+use crate::namespace::own_namespace;
 use crate::rollback::Report;
 
 /// Decides the exit code.
@@ -36,10 +37,10 @@ pub enum KnobError {
     NotRestorable { what: String, reason: String },
     /// The interface left its network namespace; it may have been deleted or moved.
     #[error(
-        "{what} is no longer in its network namespace, and was not found in another one: {reason}; {}`evenkeel revert` looks again",
-        if nix::unistd::geteuid().is_root() { "" } else { "as root, " }
+        "{what} left its network namespace, and this process did not find it in another one ({reason}); as root, {} looks again",
+        revert_here(.interface)
     )]
-    Lost { what: String, reason: String },
+    Lost { what: String, interface: String, reason: String },
     /// The knob names a file that Evenkeel must not write.
     #[error("{what} is not a setting that evenkeel changes")]
     NotPermitted { what: String },
@@ -117,13 +118,9 @@ pub enum JournalError {
         /// The other run's header, if it could be read.
         holder: Option<Box<Header>>,
     },
-    /// Another run holds the interface, with its journal in another directory.
-    #[error(
-        "evenkeel manages {interface} already: process {process}, whose journal is not {path}; end that one first \
-         (kill {process})",
-        path = path_text(.journal)
-    )]
-    HeldElsewhere { interface: String, process: u32, journal: PathBuf },
+    /// Another process holds the interface: its journal is in another directory, or it has none.
+    #[error("{}", held_elsewhere(.interface, *.process, .journal.as_deref()))]
+    HeldElsewhere { interface: String, process: u32, journal: Option<PathBuf> },
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -138,13 +135,45 @@ fn access(source: &io::Error) -> &'static str {
 
 /// The command that enters a network namespace, in parentheses.
 #[must_use]
-pub fn how_to_enter(path: Option<&std::path::Path>) -> String {
-    let line =
-        |path: &std::path::Path| Line::new("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
+pub fn how_to_enter(path: Option<&Path>) -> String {
+    let line = |path: &Path| Line::new("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
     path.map(|path| format!(" ({})", line(path))).unwrap_or_default()
 }
 
-fn busy(holder: Option<&Header>, path: &std::path::Path) -> String {
+/// The command that reverts an interface of the calling thread's network namespace, from any other.
+fn revert_here(interface: &str) -> String {
+    let line = Line::new("evenkeel revert {}", &[&interface]);
+    let Some((inode, path)) = own_namespace() else { return format!("`{line}`") };
+    match path {
+        Some(path) => {
+            let line =
+                Line::new("nsenter --net={} evenkeel revert {}", &[&path.to_string_lossy(), &interface]);
+            format!("`{line}`")
+        }
+        None => {
+            format!("`{line}` in the network namespace net:[{inode}] (`lsns -t net` lists processes in it)")
+        }
+    }
+}
+
+fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> String {
+    // The kernel reports no number across process namespaces.
+    let process = match process {
+        0 => "a process of another process namespace; end that one first".to_owned(),
+        process => format!("process {process}; end that one first (kill {process})"),
+    };
+    match journal {
+        Some(journal) => {
+            format!(
+                "evenkeel manages {interface} already, with another journal than {}: {process}",
+                path_text(journal)
+            )
+        }
+        None => format!("evenkeel steer manages {interface} already: {process}"),
+    }
+}
+
+fn busy(holder: Option<&Header>, path: &Path) -> String {
     match holder {
         Some(header) => format!(
             "evenkeel {} manages {} already: process {}, since {}; end that one first (kill {})",

@@ -341,6 +341,12 @@ impl Storage for Held {
     }
 }
 
+/// Whether a process has locked a journal.
+pub(crate) fn is_held(journal: &Path) -> Result<bool, JournalError> {
+    let Some(Watched { file, .. }) = Watched::open(journal)? else { return Ok(false) };
+    Ok(matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::Error::EWOULDBLOCK))))
+}
+
 /// Whether the run's process is alive.
 pub(crate) fn is_alive(header: &Header) -> bool {
     Host::live().process(header.process.id).map(ProcessIdentity::into) == Some(header.process)

@@ -182,7 +182,10 @@ impl LiveKernel {
         }
         match &self.whereabouts {
             Some(Found::In(_)) => Ok(()),
-            Some(Found::Unknown(reason)) => Err(KnobError::Lost { what, reason: reason.clone() }),
+            Some(Found::Unknown(reason)) => {
+                // The name at the start of the run may be in the journal only.
+                Err(KnobError::Lost { what, interface: self.name.clone(), reason: reason.clone() })
+            }
             Some(Found::Nowhere) | None => Err(gone(what)),
         }
     }

@@ -17,8 +17,10 @@ use crate::journal::{Entry, Header, Storage};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
-use crate::run::Run;
+use crate::run::{Run, Taken};
+use crate::sole_run::steer_alone;
 use crate::state::{Look, StateDirectory, is_kept};
+use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
 
 /// Result of a change.
@@ -59,6 +61,8 @@ pub struct Lasting {
     run: Run,
     /// Excludes runs; removed at the end.
     lock: Option<Held>,
+    /// Excludes runs with other state directories, and steering without a journal.
+    _sole: [Option<SocketName>; 2],
 }
 
 impl Lasting {
@@ -77,12 +81,14 @@ impl Lasting {
         let kernel = LiveKernel::of(&identity)?;
         check_elsewhere(state, &identity)?;
         let header = Header::kept(identity, command);
-        let (lock, leftover) = state.take(&header, take_over)?;
-        let leftover = leftover.flatten();
-        match take_kept(state, &header) {
-            Ok((held, entries)) => {
+        let Taken { held: lock, leftover, sole } = Taken::by(state, &header)?;
+        let begun = steer_alone(index, name)
+            .map_err(ApplyError::from)
+            .and_then(|steers| Ok((take_kept(state, &header)?, steers)));
+        match begun {
+            Ok(((held, entries), steers)) => {
                 let run = Run::keeping(kernel, held, name, entries);
-                Ok((Self { run, lock: Some(lock) }, leftover))
+                Ok((Self { run, lock: Some(lock), _sole: [sole, steers] }, leftover))
             }
             Err(error) => {
                 lock.remove()?;

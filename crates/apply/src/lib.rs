@@ -53,7 +53,7 @@ mod state;
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
 pub use evenkeel_model::shell::Line;
 
-pub use damaged::{Damaged, Remains, remains};
+pub use damaged::{Damaged, Remains, remains, unreadable};
 pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter};
 pub use held::Held;
 pub use identity::InterfaceIdentity;
@@ -67,4 +67,5 @@ pub use persisted::{Etc, Removal};
 pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};
+pub use sole_run::{is_managed, steer_alone};
 pub use state::StateDirectory;

@@ -137,6 +137,14 @@ pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life
     }
 }
 
+/// The inode of the calling thread's namespace, and the path where it is mounted, as by `ip netns`.
+pub(crate) fn own_namespace() -> Option<(u64, Option<PathBuf>)> {
+    let inode = fs::metadata(OWN).ok()?.ino();
+    let mut scan = Scan { found: BTreeMap::new(), complete: true };
+    scan.mounts(Path::new("/proc/self"));
+    Some((inode, scan.found.remove(&inode)))
+}
+
 /// Location of an interface that left its namespace.
 pub(crate) enum Whereabouts {
     Moved {

@@ -12,6 +12,7 @@ use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};
 use crate::rollback::{Report, roll_back};
+use crate::sole_run;
 use crate::state::{StateDirectory, is_kept};
 
 /// A dead run's leftover, and the result of its roll-back.
@@ -66,7 +67,8 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
         return Ok(outcome);
     }
     if !is_kept(&name) {
-        return revert_held(journal);
+        let Some(held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
+        return revert_held(held);
     }
     // Exclude a live run: at its end it would restore the values that it found. Roll back a dead run first: its
     // changes were made on top of the kept ones.
@@ -83,7 +85,10 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
         Err(JournalError::File { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    let outcome = revert_held(journal);
+    let outcome = match Held::take_path(journal)? {
+        Some(held) => revert_held(held),
+        None => Ok(RevertOutcome::Nothing),
+    };
     // Ignore the error: a lock without entries is no journal, and the next run removes it.
     let _ = lock.map(Held::remove);
     outcome
@@ -155,10 +160,21 @@ pub(crate) fn revert_watched(
     Ok(outcome)
 }
 
-fn revert_held(journal: &Path) -> Result<RevertOutcome, ApplyError> {
-    let Some(mut held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
+fn revert_held(mut held: Held) -> Result<RevertOutcome, ApplyError> {
     let contents = held.read()?;
+    // A run with another state directory has read the changed values as the administrator's.
+    let _sole = match &contents.header {
+        Some(Header { interface, .. }) if !contents.shut && is_here(interface)? => {
+            sole_run::take(interface.index, &interface.name, &held.path())?
+        }
+        _ => None,
+    };
     finish(held, contents, None)
+}
+
+fn is_here(interface: &InterfaceIdentity) -> Result<bool, JournalError> {
+    let here = InterfaceIdentity::here(interface.index, &interface.name)?;
+    Ok(interface.same_boot(&here) && interface.same_namespace(&here))
 }
 
 fn finish(

@@ -52,6 +52,38 @@ impl fmt::Display for Disturbance {
     }
 }
 
+/// An interface that no other run works on.
+pub(crate) struct Taken {
+    /// The locked journal, without entries.
+    pub(crate) held: Held,
+    pub(crate) leftover: Option<Leftover>,
+    pub(crate) sole: Option<SocketName>,
+}
+
+impl Taken {
+    /// Locks the journal, takes the interface's name, and rolls back a dead run: in this order, because the journal's
+    /// error says more, and a roll-back would disturb a run with another state directory.
+    pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
+        let Header { interface, .. } = header;
+        let take_name = |held: &Held| sole_run::take(interface.index, &interface.name, &held.path());
+        let mut sole = None;
+        let (held, leftover) = state.take(header, |held| {
+            sole = take_name(held)?;
+            take_over(held)
+        })?;
+        if sole.is_none() {
+            match take_name(&held) {
+                Ok(name) => sole = name,
+                Err(error) => {
+                    held.remove()?;
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(Self { held, leftover: leftover.flatten(), sole })
+    }
+}
+
 /// The changes to one interface. Dropping it rolls back.
 pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     name: String,
@@ -87,16 +119,15 @@ impl Run {
         kernel.watch_departure();
         check_elsewhere(state, &identity)?;
         let header = Header::new(identity, command);
-        let (held, leftover) = state.take(&header, take_over)?;
+        let Taken { held, leftover, sole } = Taken::by(state, &header)?;
         let path = held.path();
         let mut run = Self::with(kernel, held, name);
-        // Later than the journal's lock, whose error says more. An error removes the journal.
-        run.sole = sole_run::take(index, name, &path)?;
+        run.sole = sole;
         if let Some(command) = guardian {
             run.guardian =
                 Some(Guardian::start(command, &path, header.process).map_err(ApplyError::Guardian)?);
         }
-        Ok((run, leftover.flatten()))
+        Ok((run, leftover))
     }
 
     #[must_use]

@@ -13,19 +13,46 @@ use crate::error::JournalError;
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
+fn name_of_run(index: u32) -> String {
+    format!("evenkeel/run/{index}")
+}
+
 /// Takes the interface's name among the sockets of the calling thread's network namespace. None if a user without
 /// privileges holds it: such a process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
-    let name = format!("evenkeel/run/{index}");
+    take_name(&name_of_run(index), interface, Some(journal))
+}
+
+/// The same for receive steering, which may change no setting and have no journal.
+///
+/// # Errors
+/// [`JournalError::HeldElsewhere`] while another process steers.
+pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
+    take_name(&format!("evenkeel/steer/{index}"), interface, None)
+}
+
+/// Whether a run changes settings of the interface now.
+///
+/// # Errors
+/// When the kernel refuses a socket.
+pub fn is_managed(index: u32) -> Result<bool, JournalError> {
+    Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
+}
+
+fn take_name(
+    name: &str,
+    interface: &str,
+    journal: Option<&Path>,
+) -> Result<Option<SocketName>, JournalError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(held) = SocketName::take(&name)? {
+        if let Some(held) = SocketName::take(name)? {
             return Ok(Some(held));
         }
-        match SocketName::holder(&name)? {
+        match SocketName::holder(name)? {
             Some(holder) if !holder.is_trusted() => return Ok(None),
             Some(NameHolder { process, .. }) if Instant::now() > deadline => {
-                let (interface, journal) = (interface.to_owned(), journal.to_owned());
+                let (interface, journal) = (interface.to_owned(), journal.map(Path::to_owned));
                 return Err(JournalError::HeldElsewhere { interface, process, journal });
             }
             _ => std::thread::sleep(POLL),

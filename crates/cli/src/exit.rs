@@ -96,6 +96,12 @@ impl Failure {
         self
     }
 
+    /// Adds the reason before it.
+    pub fn after(mut self, reason: &dyn Display) -> Self {
+        self.message = format!("{reason}; {}", self.message);
+        self
+    }
+
     /// Prints the error on standard error.
     pub fn tell(&self) -> Exit {
         // Ignore the error: standard error may be closed as well.

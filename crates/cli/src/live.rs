@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use evenkeel_apply::{Line, Report};
 use evenkeel_host::{Capability, Host};
 use evenkeel_model::text::terminal_output;
 
@@ -54,6 +55,18 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
     let message = format!("this process lacks {}, which {what} needs; run it as root", names.join(", "));
     Err(Failure::new(Exit::Unable, message))
+}
+
+/// How a session ends after another program changed a setting.
+pub const RESTORED: &str = "evenkeel restored its settings, what other programs set is left";
+
+/// The error of a session some of whose settings were not restored.
+pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
+    let text = format!(
+        "not every setting of {device} could be put back; see above, and run `{}` when the cause is gone",
+        Line::new("evenkeel revert {}", &[&device])
+    );
+    (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
 }
 
 /// The guardian is this binary, even if its file was replaced.

@@ -267,6 +267,36 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     }
     let running = managed.steering(&["--policy", "balance", "--baseline", "hash"]);
     let ended = end(managed.command(&["steer", NAME, "--policy", "balance"]));
-    assert!(ended.code == 3 && ended.stderr.contains("has an XDP program already"), "{ended:?}");
+    assert!(ended.code == 3 && ended.stderr.contains("evenkeel steer manages evk0 already"), "{ended:?}");
     drop(running);
+}
+
+#[test]
+fn a_session_waits_for_one_that_is_ending() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    for backend in ["xdp", "rps"] {
+        for ending in [Signal::SIGTERM, Signal::SIGKILL] {
+            let steer = ["--policy", "balance", "--backend", backend];
+            let mut running = managed.steering(&steer);
+            running.signal(ending);
+            let next = [&["steer", NAME], &steer[..], &["--for", "10ms"]].concat();
+            let ended = end(managed.command(&next));
+            assert_eq!(ended.code, 0, "{backend} {ending}: {ended:?}");
+            drop(running);
+            assert_same(&managed.seen(), &before, "afterwards");
+        }
+    }
+}
+
+#[test]
+fn a_steering_session_reports_settings_that_another_program_changed() {
+    let managed = Managed::new();
+    let running = managed.steering(&["--policy", "balance", "--backend", "rps"]);
+    let file = format!("class/net/{NAME}/queues/rx-0/rps_cpus");
+    managed.host.write_sysfs(&[(file.clone(), "2".to_owned())]).unwrap();
+    let ended = running.end();
+    let words = ["rx-0/rps_cpus is left as another program set it", "what other programs set is left"];
+    assert!(ended.code == 4 && words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
+    assert_eq!(managed.host.read_sysfs(&[file]).unwrap()[0].trim_start_matches('0'), "2");
 }

@@ -319,6 +319,23 @@ impl ReceiveSteering {
         Ok(())
     }
 
+    /// Detaches the program now. To close its link is not enough while another process, such as bpftool, has it open.
+    ///
+    /// # Errors
+    /// When the kernel refuses. An interface that is gone is no error.
+    pub fn detach(&mut self) -> Result<(), DatapathError> {
+        for link in self.links.drain(..) {
+            // SAFETY: takes a descriptor, which is open.
+            let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
+            // `bpf_xdp_link_detach` (net/core/dev.c) of a link whose device is gone detaches nothing and returns 0.
+            if result < 0 {
+                let source = io::Error::from_raw_os_error(-result);
+                return Err(DatapathError::System { action: "detach the XDP program", source });
+            }
+        }
+        Ok(())
+    }
+
     /// Unique since boot.
     ///
     /// # Errors

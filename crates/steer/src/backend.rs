@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use evenkeel_apply::Report;
 use evenkeel_receive::{ConfiguredNic, FilterMatch, FlowTuple, QueueId};
 
 use crate::error::SteerError;
@@ -56,7 +57,7 @@ pub struct QueueCount {
     pub lost: u64,
 }
 
-/// A NIC under management. Dropping it restores everything.
+/// A NIC under management. Dropping it restores everything, without a report.
 pub trait Backend {
     /// `xdp` or `ntuple`.
     fn name(&self) -> &'static str;
@@ -99,6 +100,12 @@ pub trait Backend {
     fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
         Ok(HashMap::new())
     }
+
+    /// Restores everything, and reports what was not restored.
+    ///
+    /// # Errors
+    /// When a journal cannot be removed.
+    fn finish(self: Box<Self>) -> Result<Report, SteerError>;
 
     /// Waits until packets in transit are counted, for the last figures.
     fn settle(&mut self) {}

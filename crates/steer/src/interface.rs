@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use evenkeel_apply::{ApplyError, InterfaceIdentity, KnobError, Leftover, Line, StateDirectory};
-use evenkeel_host::{Ethtool, Host, NamespaceIdentity, QueueInterrupt, Sysfs};
+use evenkeel_apply::{ApplyError, InterfaceIdentity, KnobError, Leftover, Line, StateDirectory, steer_alone};
+use evenkeel_host::{Ethtool, Host, NamespaceIdentity, QueueInterrupt, SocketName, Sysfs};
 use evenkeel_netlink::ethtool::{EthtoolSocket, ReceiveRules};
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_receive::policy::queue_ranges;
@@ -152,6 +152,11 @@ impl Interface {
             Some(_) => Ok(evenkeel_apply::put_back(&journal)?),
             None => Ok(None),
         }
+    }
+
+    /// Refuses to steer an interface that another process steers, until the returned name is dropped.
+    pub(crate) fn steer_alone(&self) -> Result<Option<SocketName>, SteerError> {
+        Ok(steer_alone(self.index, &self.name).map_err(ApplyError::from)?)
     }
 
     /// The reason to exit if the interface was deleted, moved or renamed.

@@ -10,8 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use evenkeel_apply::{
-    ApplyError, Change, Kernel, Knob, Leftover, RuleBytes, Run, StateDirectory, Storage, Value,
+    ApplyError, Change, Kernel, Knob, Leftover, Report, RuleBytes, Run, StateDirectory, Storage, Value,
 };
+use evenkeel_host::SocketName;
 use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolError, ReceiveRules, Rule, RuleMatch};
 use evenkeel_receive::{
     AddressMatch, ConfiguredNic, ContextId, Filter, FilterMatch, FlowTuple, NicModel, PortMatch, Precedence,
@@ -38,6 +39,8 @@ pub struct NtupleBackend<K: Kernel, S: Storage> {
     /// Evenkeel's RSS contexts: table by the device's number.
     contexts: BTreeMap<u32, Vec<u32>>,
     remarks: Vec<String>,
+    /// Excludes other steering; none in tests.
+    alone: Option<SocketName>,
 }
 
 impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
@@ -83,6 +86,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             indirection: Vec::new(),
             contexts: BTreeMap::new(),
             remarks: Vec::new(),
+            alone: None,
         };
         backend.take_foreign(&found.rules);
         backend.take_rss(device)?;
@@ -246,11 +250,12 @@ pub fn live_ntuple(
     guardian: Option<Command>,
 ) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
     interface.check_rules()?;
+    let alone = interface.steer_alone()?;
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
     let device = interface.receive_rules()?;
     let (processors, note) = interface.queue_processors(queues)?;
     let mut backend = NtupleBackend::new(run, &device, model, &processors)?;
-    backend.interface = Some(interface.clone());
+    (backend.interface, backend.alone) = (Some(interface.clone()), alone);
     backend.remarks.extend(note);
     Ok((Box::new(backend), leftover))
 }
@@ -387,6 +392,10 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
             return Ok(Some(difference));
         }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
+    }
+
+    fn finish(self: Box<Self>) -> Result<Report, SteerError> {
+        Ok(self.run.finish()?)
     }
 
     fn take_remarks(&mut self) -> Vec<String> {

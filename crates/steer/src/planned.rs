@@ -1,5 +1,6 @@
 //! A back end without effects: for plans, and for NICs of other hosts.
 
+use evenkeel_apply::Report;
 use evenkeel_receive::{ConfiguredNic, Filter, NicModel};
 
 use crate::backend::{Applied, Backend, Placement};
@@ -49,6 +50,10 @@ impl Backend for Planned {
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
         Ok(None)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Report, SteerError> {
+        Ok(Report::default())
     }
 
     fn remarks(&self) -> Vec<String> {

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use evenkeel_apply::{Change, Kernel, Knob, Leftover, Run, StateDirectory, Storage, Value};
-use evenkeel_host::Sysfs;
+use evenkeel_apply::{Change, Kernel, Knob, Leftover, Report, Run, StateDirectory, Storage, Value};
+use evenkeel_host::{SocketName, Sysfs};
 use evenkeel_receive::{ConfiguredNic, NicModel};
 
 use crate::backend::{Applied, Backend, Placement};
@@ -33,6 +33,8 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     follows_readers: bool,
     mask: Option<String>,
     remarks: Vec<String>,
+    /// Excludes other steering; none for a modelled kernel.
+    alone: Option<SocketName>,
 }
 
 /// The back end of a live interface, and a dead run that was rolled back first.
@@ -47,10 +49,11 @@ pub fn live_rps(
     guardian: Option<Command>,
 ) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
     check_rps(interface)?;
+    let alone = interface.steer_alone()?;
     let queues = Sysfs::of_namespace()?.receive_queues(&interface.name)?;
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
     let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
-    backend.interface = Some(interface.clone());
+    (backend.interface, backend.alone) = (Some(interface.clone()), alone);
     Ok((Box::new(backend), leftover))
 }
 
@@ -88,8 +91,8 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
              given one of its own"
                 .to_owned(),
         ];
-        let (interface, mask) = (None, None);
-        Ok(Self { run, interface, model, processors, receive_queues, follows_readers, mask, remarks })
+        let (interface, mask, alone) = (None, None, None);
+        Ok(Self { run, interface, model, processors, receive_queues, follows_readers, mask, remarks, alone })
     }
 
     fn set(&mut self, knob: Knob, text: String) -> Result<(), SteerError> {
@@ -171,6 +174,10 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
             return Ok(Some(difference));
         }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
+    }
+
+    fn finish(self: Box<Self>) -> Result<Report, SteerError> {
+        Ok(self.run.finish()?)
     }
 
     fn take_remarks(&mut self) -> Vec<String> {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_apply::Report;
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::{PolicyFile, Queues};
 use evenkeel_receive::search::{Progress, Search, SearchError, Verdict};
@@ -118,7 +119,7 @@ pub struct Step {
     pub accepted: bool,
 }
 
-/// An interface under management. Dropping it restores everything.
+/// An interface under management. Dropping it restores everything, without a report.
 pub struct Session {
     interface: Interface,
     backend: Box<dyn Backend>,
@@ -305,6 +306,14 @@ impl Session {
     #[must_use]
     pub fn shell(&self) -> Option<String> {
         self.backend.shell(self.search.nic())
+    }
+
+    /// Restores everything, and reports what was not restored.
+    ///
+    /// # Errors
+    /// When a journal cannot be removed.
+    pub fn finish(self) -> Result<Report, SteerError> {
+        self.backend.finish()
     }
 
     /// Waits until packets in transit are counted, for the last [`Self::status`].

@@ -6,10 +6,12 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use evenkeel_apply::Report;
 use evenkeel_datapath::{
     INDIRECTION_LENGTH, MAX_CLASS_TARGETS, MAX_STEERED_CLASSES, MAX_STEERED_FLOWS, MaskedAddress, MaskedPort,
     ReceiveSteering, SteerTarget, SteeredClass, SteeringOptions, Tuple,
 };
+use evenkeel_host::SocketName;
 use evenkeel_netlink::Netlink;
 use evenkeel_receive::{
     AddressMatch, ConfiguredNic, FilterMatch, FlowTuple, HashedPorts, NicModel, PortMatch, QueueId, RssKey,
@@ -51,6 +53,8 @@ pub struct XdpBackend {
     indirection: Vec<QueueId>,
     /// Counters of flows without a slot.
     seen: HashMap<FlowTuple, Traffic>,
+    /// Released after the program is detached.
+    _alone: Option<SocketName>,
 }
 
 impl XdpBackend {
@@ -60,6 +64,8 @@ impl XdpBackend {
     /// Returns [`SteerError::Unable`] if the driver accepts no XDP program, or another one is attached.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
         interface.check_privileges()?;
+        // First: a session that is ending still has its program attached.
+        let alone = interface.steer_alone()?;
         interface.check_xdp()?;
         let model = NicModel::built_in(MODEL)
             .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
@@ -81,6 +87,7 @@ impl XdpBackend {
             classes: Vec::new(),
             indirection: Vec::new(),
             seen: HashMap::new(),
+            _alone: alone,
         })
     }
 
@@ -250,6 +257,11 @@ impl Backend for XdpBackend {
             }
             None => Ok(Some("another program detached the XDP program of evenkeel".to_owned())),
         }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Report, SteerError> {
+        self.steering.detach()?;
+        Ok(Report::default())
     }
 
     fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {

@@ -18,7 +18,7 @@ use evenkeel_steer::{
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
-use crate::live::{Screen, guardian, require, say};
+use crate::live::{RESTORED, Screen, guardian, require, say, unsettled};
 use crate::nic;
 use crate::progress::with_progress;
 use crate::revert::tell_leftover;
@@ -345,17 +345,34 @@ fn manage(
     session.settle();
     let status = session.status();
     // Restore first, in any case.
-    drop(session);
-    let end = end.map_err(failure)?;
+    let report = session.finish().map_err(failure)?;
+    report.remarks(&status.interface).iter().for_each(|remark| say(remark));
+    let unsettled = unsettled(&status.interface, &report);
+    let end = match (end, &unsettled) {
+        (Ok(end), _) => end,
+        (Err(error), unsettled) => {
+            // Also report settings that are not restored.
+            if let Some(unsettled) = unsettled {
+                unsettled.tell();
+            }
+            return Err(failure(error));
+        }
+    };
     match options.format {
         Format::Table => print(&show::status(&status))?,
         Format::Json => print(&show::json(&status, Some((&end, began.elapsed()))))?,
+    }
+    if let Some(unsettled) = unsettled {
+        return Err(match &end {
+            End::ForeignChange(reason) => unsettled.after(reason),
+            _ => unsettled,
+        });
     }
     Ok(match end {
         End::Time | End::Terminated => Exit::Done,
         End::Interrupted => Exit::Interrupted,
         End::ForeignChange(reason) => {
-            let message = format!("{}: {reason}; evenkeel restored its settings", status.interface);
+            let message = format!("{}: {reason}; {RESTORED}", status.interface);
             Failure::new(Exit::Failed, message).tell()
         }
     })

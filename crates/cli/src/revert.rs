@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Remains, Removal,
-    RevertOutcome, StateDirectory, how_to_enter, remains, revert as revert_journal,
+    RevertOutcome, StateDirectory, how_to_enter, remains, revert as revert_journal, unreadable,
 };
+use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, Sysfs};
 use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::persist::{self, Place};
@@ -74,6 +75,7 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     let below = interface.map(|name| journals_below(name, &state)).unwrap_or_default();
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
+    let named = interface.and_then(identity);
     for remains in remains(&state).map_err(|error| failure(&error))? {
         exit = tell_remains(remains, interface).unwrap_or(exit);
     }
@@ -96,10 +98,11 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
             // Its run has restored everything, or changed nothing.
             Ok(RevertOutcome::Nothing) => continue,
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
-                (Exit::Done, RevertOutcome::OtherNamespace { .. }) => {
+                (Exit::Done, RevertOutcome::OtherNamespace { header, .. }) => {
                     // The user's request was not done, unless the name is also one of this namespace. An earlier
                     // failure takes precedence.
-                    if exit == Exit::Done && interface.is_some_and(|name| !exists(name)) {
+                    let is_of_another = named.as_ref().is_some_and(|named| !is_same_device(header, named));
+                    if exit == Exit::Done && interface.is_some() && !is_of_another {
                         exit = Exit::Unable;
                     }
                 }
@@ -110,7 +113,36 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
         }
         any = true;
     }
+    for stray in stray(interface).map_err(|error| Failure::with_causes(Exit::Failed, &error))? {
+        exit = Failure::with_causes(Exit::Failed, &FairError::from(stray)).tell();
+    }
     Ok((exit, any))
+}
+
+/// Root qdiscs of dead sessions without a journal, on an interface and the devices below it, or on all.
+pub fn stray(interface: Option<&str>) -> Result<Vec<StrayRoot>, FairError> {
+    let mut found = stray_roots(&StateDirectory::from_environment())?;
+    let names = interface.map(with_devices_below);
+    found.retain(|stray| names.as_ref().is_none_or(|names| names.contains(&stray.interface)));
+    Ok(found)
+}
+
+fn with_devices_below(interface: &str) -> Vec<String> {
+    let mut names = evenkeel_fair::managed_devices(interface).unwrap_or_default();
+    names.push(interface.to_owned());
+    names
+}
+
+/// Whether a journal's interface is this one, whatever its name and namespace are now.
+fn is_same_device(header: &Header, interface: &InterfaceIdentity) -> bool {
+    let InterfaceIdentity { device, .. } = &header.interface;
+    header.interface.same_boot(interface) && device.is_some() && *device == interface.device
+}
+
+/// An interface of this namespace.
+fn identity(name: &str) -> Option<InterfaceIdentity> {
+    let index = Sysfs::of_namespace().ok()?.read(&format!("class/net/{name}/ifindex")).ok()?;
+    InterfaceIdentity::current(index.parse().ok()?, name).ok()
 }
 
 /// Reports a damaged journal of an earlier call, if it is about the interface; removes one of an earlier boot. Returns
@@ -146,12 +178,15 @@ fn is_of(damaged: &Damaged, names: &[String]) -> bool {
 /// Reports settings that a damaged journal left changed, before a command that works on a live host.
 pub fn remind(command: &Command) {
     match command {
+        // It refuses stray roots itself.
         Command::Fair(options) => remind_of_damaged(Some(&options.interface)),
         Command::Steer(options) if options.interface.is_some() => {
             remind_of_damaged(options.interface.as_deref());
+            remind_of_stray(options.interface.as_deref());
         }
         Command::Tune(options) if options.from.is_none() => {
             remind_of_damaged(Some(&options.interface));
+            remind_of_stray(Some(&options.interface));
         }
         Command::Check(options) if options.from.is_none() && options.explain.is_none() => {
             remind_of_damaged(options.interface.as_deref());
@@ -160,37 +195,40 @@ pub fn remind(command: &Command) {
     }
 }
 
-/// Reports damaged journals of earlier runs on an interface or the devices below it, or of all interfaces.
 fn remind_of_damaged(interface: Option<&str>) {
+    damaged(interface).iter().for_each(|damaged| say(&damaged.to_string()));
+}
+
+fn remind_of_stray(interface: Option<&str>) {
+    // Ignore the error: the command itself reports an interface that cannot be read.
+    stray(interface).unwrap_or_default().iter().for_each(|stray| say(&stray.to_string()));
+}
+
+/// Damaged journals of earlier runs on an interface or the devices below it, or of all interfaces.
+pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
+    let state = StateDirectory::from_environment();
     // Ignore the error: a user who may not read the directory cannot restore anything either.
-    let found = remains(&StateDirectory::from_environment()).unwrap_or_default();
-    if found.is_empty() {
-        return;
+    let remains = remains(&state).unwrap_or_default().into_iter();
+    let mut found: Vec<Damaged> = remains
+        .filter_map(|remains| match remains {
+            Remains::Present(damaged) => Some(damaged),
+            Remains::Void(_) | Remains::Absent(_) => None,
+        })
+        .collect();
+    found.extend(unreadable(&state).unwrap_or_default());
+    if !found.is_empty()
+        && let Some(names) = interface.map(with_devices_below)
+    {
+        found.retain(|damaged| is_of(damaged, &names));
     }
-    let names = interface.map(|name| {
-        let mut names = evenkeel_fair::managed_devices(name).unwrap_or_default();
-        names.push(name.to_owned());
-        names
-    });
-    for remains in found {
-        if let Remains::Present(damaged) = remains
-            && names.as_ref().is_none_or(|names| is_of(&damaged, names))
-        {
-            say(&damaged.to_string());
-        }
-    }
+    found
 }
 
 /// The journals of runs on the devices below an interface, such as the ports of a bridge.
 fn journals_below(interface: &str, state: &StateDirectory) -> Vec<PathBuf> {
     // An interface that is gone has no devices below.
     let devices = evenkeel_fair::managed_devices(interface).unwrap_or_default();
-    let journal = |name: &String| {
-        let sysfs = Sysfs::of_namespace().ok()?;
-        let index = sysfs.read(&format!("class/net/{name}/ifindex")).ok()?.parse().ok()?;
-        Some(state.journal_of(&InterfaceIdentity::current(index, name).ok()?))
-    };
-    devices.iter().filter_map(journal).collect()
+    devices.iter().filter_map(|name| Some(state.journal_of(&identity(name)?))).collect()
 }
 
 fn exists(interface: &str) -> bool {
@@ -207,13 +245,14 @@ fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
     if contents.header.as_ref().is_some_and(|header| header.interface.name == name) {
         return Ok(true);
     }
-    let index = Sysfs::of_namespace().and_then(|sysfs| sysfs.read(&format!("class/net/{name}/ifindex")));
-    let Some(index) = index.ok().and_then(|index| index.parse().ok()) else { return Ok(false) };
+    let Some(interface) = identity(name) else { return Ok(false) };
+    // It may have been renamed and moved here.
+    if contents.header.as_ref().is_some_and(|header| is_same_device(header, &interface)) {
+        return Ok(true);
+    }
     let state = StateDirectory::from_environment();
     // By the file's name, because every line may be damaged.
-    Ok(InterfaceIdentity::current(index, name).is_ok_and(|interface| {
-        [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
-    }))
+    Ok([state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path))
 }
 
 fn whose(header: &Header) -> String {

@@ -103,6 +103,43 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
 }
 
 #[test]
+fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() {
+    let managed = Managed::new();
+    let soft_nic = ["--queue-weights", "htb", "--rate", "200mbit"];
+    let running = managed.session(&soft_nic);
+    let checked = end(managed.command(&["check", NAME, "--format", "json"]));
+    assert!(checked.stdout.contains("\"stray\": []"), "its session lives: {checked:?}");
+    kill_both(running);
+    std::fs::remove_file(managed.state.path().join(&managed.journals()[0])).unwrap();
+    let left = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    let fix = "tc qdisc del dev evk0 root";
+    for (arguments, code) in [
+        (&["revert"][..], 4),
+        (&["revert", NAME], 4),
+        (&["check", NAME], 1),
+        (&["check", NAME, "--format", "json"], 1),
+        (&["fair", NAME, "--for", "100ms"], 3),
+        (&["fair", NAME, "--plan"], 3),
+        (&["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit", "--for", "100ms"], 3),
+        (&["fair", NAME, "--observe", "--for", "100ms"], 0),
+        (&["steer", NAME, "--policy", "balance", "--for", "100ms"], 0),
+    ] {
+        let ended = end(managed.command(arguments));
+        let said = format!("{}{}", ended.stdout, ended.stderr).replace('\n', " ");
+        assert!(ended.code == code && said.contains(fix), "{arguments:?}: {ended:?}");
+        assert!(!said.contains("nothing to put back"), "{arguments:?}: {ended:?}");
+    }
+    assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), left);
+    managed.shell(&fix.split(' ').collect::<Vec<_>>());
+    let ended = end(managed.command(&["revert", NAME]));
+    assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
+    // An administrator's own, although its number is one that a session could choose.
+    managed.shell(&["tc", "qdisc", "add", "dev", NAME, "root", "handle", "4001:", "htb", "default", "10"]);
+    let ended = end(managed.command(&["revert", NAME]));
+    assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
+}
+
+#[test]
 fn revert_leaves_what_somebody_changed_since() {
     let managed = Managed::with_maps();
     kill_both(managed.session(&["--xps", "off"]));

@@ -130,10 +130,15 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             netlink.move_link(managed.index, elsewhere.as_fd()).unwrap();
             let ended = running.end();
             assert_eq!(ended.code, 4, "{ended:?}");
+            assert!(ended.stderr.contains("the interface left this network namespace"), "{ended:?}");
             // A session that has given up its privileges leaves this to `revert`, and says so.
             match is_empty(managed.state.path()) {
                 true => ended,
-                false => end(managed.command(&["revert", NAME])),
+                false => {
+                    let words = ["`evenkeel revert evk0` in the network namespace net:[", "looks again"];
+                    assert!(words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
+                    end(managed.command(&["revert", NAME]))
+                }
             }
         };
         assert!(ended.stderr.contains("was moved to the network namespace net:["), "{ended:?}");

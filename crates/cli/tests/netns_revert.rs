@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -109,6 +110,57 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
     let ended = end(managed.command(&["revert", "evkbr"]));
     assert!(ended.code == 0 && ended.stdout.contains("settings put back"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+#[test]
+fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
+    let (there, here) = (Managed::with_maps(), Managed::with_maps());
+    kill_both(there.session(&["--xps", "off"]));
+    there.host.netlink().unwrap().rename(there.index, "evkother").unwrap();
+    there.host.netlink().unwrap().move_link(there.index, here.host.as_fd()).unwrap();
+    let ended = with_state(&here, there.state.path(), &["revert", "evkother"]);
+    assert!(ended.code == 3 && ended.stderr.contains("another network namespace"), "{ended:?}");
+    // The name at the start is another interface here.
+    let ended = with_state(&here, there.state.path(), &["revert", NAME]);
+    assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
+    let ended = end(there.command(&["revert"]));
+    assert!(ended.code == 0 && ended.stderr.contains("is called evkother now"), "{ended:?}");
+}
+
+#[test]
+fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is() {
+    let managed = Managed::with_maps();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let other = managed.state.path().join("other");
+    let refuse = |commands: &[&[&str]], words: &str| {
+        for arguments in commands {
+            for state in [managed.state.path(), &other] {
+                let ended = with_state(&managed, state, arguments);
+                assert!(ended.code == 3 && ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+            }
+        }
+        assert!(!other.exists() || is_empty(&other));
+    };
+    let rps = ["steer", NAME, "--policy", "balance", "--backend", "rps", "--for", "10ms"];
+    let xdp = ["steer", NAME, "--policy", "balance", "--backend", "xdp", "--for", "10ms"];
+    let before = managed.seen();
+    let running = managed.session(&["--xps", "off"]);
+    refuse(&[&FAIR, &rps, &TUNE], "manages evk0 already");
+    drop(running);
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+    let running = managed.steering(&["--policy", "balance", "--backend", "xdp"]);
+    refuse(&[&rps, &xdp, &TUNE], "evenkeel steer manages evk0 already");
+    drop(running);
+    assert_same(&managed.seen(), &before, "afterwards");
+    // A revert would change settings below a session, too.
+    assert_eq!(with_state(&managed, &other, &TUNE).code, 0);
+    let running = managed.session(&["--xps", "off"]);
+    let ended = with_state(&managed, &other, &["revert"]);
+    assert!(ended.code == 3 && ended.stderr.contains("manages evk0 already"), "{ended:?}");
+    drop(running);
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+    assert_eq!(with_state(&managed, &other, &["revert"]).code, 0);
+    assert_same(&managed.seen(), &before, "reverted");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use evenkeel_apply::{Header, InterfaceIdentity, JournalWriter, StateDirectory};
 use nix::sys::signal::Signal;
 
+use serde_json::{Value, json};
 use support::leftovers::children;
 use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, kill_both, wait_for};
 use support::running::Running;
@@ -84,6 +85,14 @@ fn a_damaged_journal_is_reported_until_its_file_is_removed() {
         ] {
             assert_has(&run(&managed, arguments).stderr, &words);
         }
+        let checked = run(&managed, &["check", NAME, "--format", "json"]);
+        let found: Value = serde_json::from_str(&checked.stdout).unwrap();
+        let damaged = &found["damaged"][0];
+        assert_eq!(
+            (checked.code, &damaged["interface"], &damaged["journal"]),
+            (1, &json!(NAME), &json!(kept))
+        );
+        assert!(damaged["damage"][0].as_str().is_some_and(|line| line.starts_with("line ")), "{damaged}");
         managed.shell(&["ip", "link", "add", "evkother", "type", "bridge"]);
         let other = run(&managed, &["revert", "evkother"]);
         assert_eq!((other.code, other.stderr.as_str()), (0, ""), "{other:?}");
@@ -92,6 +101,23 @@ fn a_damaged_journal_is_reported_until_its_file_is_removed() {
         let ended = run(&managed, &["revert"]);
         assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"), "{ended:?}");
     }
+}
+
+#[test]
+fn a_check_reports_a_journal_without_a_readable_line() {
+    let managed = Managed::with_maps();
+    let mut running = managed.session(&["--xps", "off"]);
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    std::fs::write(&journal, "").unwrap();
+    let damaged = || {
+        let checked = run(&managed, &["check", NAME, "--format", "json"]);
+        let found: Value = serde_json::from_str(&checked.stdout).unwrap();
+        found["damaged"][0]["journal"].as_str().map(str::to_owned)
+    };
+    assert_eq!(damaged(), None, "its session lives");
+    running.signal(Signal::SIGSTOP);
+    kill_both(running);
+    assert_eq!(damaged().as_deref(), journal.to_str());
 }
 
 #[test]

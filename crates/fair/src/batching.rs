@@ -29,6 +29,8 @@ pub enum BatchingMode {
     On,
 }
 
+/// Start of the names of Evenkeel's qdiscs.
+const PREFIX: &str = "evk_";
 /// Major number of the first queue's leaf.
 const FIRST_LEAF: u16 = 0x100;
 /// Limit of tries, in case names are taken on this machine.
@@ -104,7 +106,7 @@ fn register() -> Result<TransmitBatching, DatapathError> {
     let mut tries = 1..=NAMES_TRIED;
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS;
-        let name = format!("evk_{}_{number}", std::process::id());
+        let name = format!("{PREFIX}{}_{number}", std::process::id());
         let registered = TransmitBatching::register(&BatchOptions { name, ..BatchOptions::default() });
         match registered {
             // Another PID namespace has a process with the same id.
@@ -112,6 +114,11 @@ fn register() -> Result<TransmitBatching, DatapathError> {
             registered => return registered,
         }
     }
+}
+
+/// Whether a qdisc is of this kind, of any process.
+pub(crate) fn is_own_kind(kind: &str) -> bool {
+    kind.starts_with(PREFIX)
 }
 
 impl Batching {

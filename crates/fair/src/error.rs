@@ -6,6 +6,8 @@ use evenkeel_datapath::DatapathError;
 use evenkeel_host::{HostError, there_is};
 use evenkeel_netlink::NetlinkError;
 
+use crate::own_root::StrayRoot;
+
 /// An interface could not be observed or managed.
 #[derive(Debug, thiserror::Error)]
 pub enum FairError {
@@ -18,6 +20,9 @@ pub enum FairError {
         /// The action that the user should take.
         remedy: String,
     },
+    /// The current settings are not the administrator's.
+    #[error("{0}")]
+    Stray(StrayRoot),
     /// The queue choice could not be loaded, attached or read.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
@@ -46,7 +51,7 @@ impl FairError {
     pub fn cause(&self) -> Cause {
         match self {
             Self::NoInterface { .. } => Cause::Usage,
-            Self::Unable { .. } => Cause::Unable,
+            Self::Unable { .. } | Self::Stray(_) => Cause::Unable,
             Self::Apply(error) => error.cause(),
             Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,

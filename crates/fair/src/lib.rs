@@ -43,6 +43,7 @@ pub use error::FairError;
 pub use flows::{DeviceView, FlowView, QueueView};
 pub use leftovers::{leftovers, managed_devices, put_back_leftovers};
 pub use observe::{Observation, Observer};
+pub use own_root::{StrayRoot, stray_roots};
 pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;
 pub use queue_weights::{Backend, QueueWeights};

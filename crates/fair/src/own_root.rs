@@ -1,11 +1,17 @@
 //! Evenkeel's own root qdiscs, recognized by their handle.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
+use evenkeel_apply::{ApplyError, InterfaceIdentity, KnobError, StateDirectory, is_managed, leftover};
+use evenkeel_model::shell::Line;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
+use evenkeel_netlink::tc_state::QdiscState;
 
+use crate::batching;
 use crate::error::FairError;
+use crate::soft_nic;
 
 /// Major numbers for Evenkeel's roots. Administrators use small ones, and the kernel allocates from 0x8000
 /// (`qdisc_alloc_handle`, `net/sched/sch_api.c`).
@@ -42,10 +48,105 @@ impl OwnRoot {
     }
 }
 
+/// A root qdisc of a session that is dead and whose journal is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrayRoot {
+    pub interface: String,
+    pub kind: String,
+    pub handle: Handle,
+}
+
+impl StrayRoot {
+    /// The command that removes it.
+    #[must_use]
+    pub fn fix(&self) -> String {
+        Line::new("tc qdisc del dev {} root", &[&self.interface]).to_string()
+    }
+}
+
+impl fmt::Display for StrayRoot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { interface, kind, handle } = self;
+        write!(
+            formatter,
+            "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and its journal is gone: the old root \
+             and other settings that it may have changed (XPS maps, segment sizes) are not known; `{}` removes it, and the \
+             kernel installs its default",
+            handle.major,
+            self.fix()
+        )
+    }
+}
+
+impl From<StrayRoot> for FairError {
+    fn from(stray: StrayRoot) -> Self {
+        Self::Stray(stray)
+    }
+}
+
+/// The root, if a session built this tree. Its number alone is not enough: an administrator may choose the same.
+fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
+    let root = tree.iter().find(|qdisc| qdisc.parent == Handle::ROOT)?;
+    let is_built = match root.kind.as_str() {
+        "htb" => soft_nic::is_tree(root.handle, tree),
+        "mq" => tree
+            .iter()
+            .any(|leaf| leaf.parent.major == root.handle.major && batching::is_own_kind(&leaf.kind)),
+        _ => false,
+    };
+    (MAJORS.contains(&root.handle.major) && is_built).then_some(root)
+}
+
+/// The stray roots of the interfaces of the calling thread's network namespace. A dead session with a journal has none:
+/// its journal undoes it.
+///
+/// # Errors
+/// When the kernel refuses, or a journal cannot be read.
+pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> {
+    let mut netlink = Netlink::open()?;
+    let mut found = Vec::new();
+    for link in netlink.links()? {
+        let tree = netlink.qdiscs(link.index)?;
+        let Some(root) = own(&tree) else { continue };
+        let identity = InterfaceIdentity::current(link.index, &link.name).map_err(KnobError::from);
+        let identity = identity.map_err(ApplyError::from)?;
+        if is_managed(link.index).map_err(ApplyError::from)?
+            || leftover(&state.journal_of(&identity))?.is_some()
+        {
+            continue;
+        }
+        found.push(StrayRoot { interface: link.name, kind: root.kind.clone(), handle: root.handle });
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn qdisc(kind: &str, handle: Handle, parent: Handle) -> QdiscState {
+        QdiscState { kind: kind.to_owned(), handle, parent, options: Vec::new(), beside: None }
+    }
+
+    #[test]
+    fn only_a_tree_of_a_session_is_its_own() {
+        let tree = |major, kind: &str, leaf: &str, number, minor| {
+            let root = Handle::new(major, 0);
+            [qdisc(kind, root, Handle::ROOT), qdisc(leaf, Handle::new(number, 0), Handle::new(major, minor))]
+        };
+        assert!(own(&tree(0x4001, "htb", "pfifo", 0x100, 0x10)).is_some());
+        assert!(own(&tree(0x7fff, "mq", "evk_123_0", 0x100, 1)).is_some());
+        for foreign in [
+            tree(1, "htb", "pfifo", 0x100, 0x10),
+            tree(0x4001, "htb", "pfifo", 0x110, 0x10),
+            tree(0x4001, "htb", "fq", 0x100, 0x10),
+            tree(0x4001, "mq", "fq", 0x100, 1),
+            tree(0x8001, "mq", "evk_123_0", 0x100, 1),
+        ] {
+            assert_eq!(own(&foreign), None, "{foreign:?}");
+        }
+    }
 
     #[test]
     fn the_roots_number_is_free() {

@@ -54,6 +54,13 @@ fn htb(class: soft_nic::Class) -> HtbClass {
     }
 }
 
+/// Whether a tree below this root has the first leaf of a soft NIC.
+pub(crate) fn is_tree(root: Handle, tree: &[QdiscState]) -> bool {
+    let place = Handle::new(root.major, FIRST_QUEUE);
+    tree.iter()
+        .any(|qdisc| (qdisc.parent, qdisc.handle, qdisc.kind.as_str()) == (place, leaf(0), LEAF.kind()))
+}
+
 impl SoftNic {
     pub(crate) fn new(root: OwnRoot) -> Self {
         Self { root }

@@ -7,7 +7,8 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use evenkeel_apply::{Header, StateDirectory};
+use evenkeel_apply::{Damaged, Header, StateDirectory};
+use evenkeel_fair::StrayRoot;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::{HostFacts, Interface};
@@ -46,23 +47,48 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         print_page(page)?;
         return Ok(Exit::Done);
     }
-    let unfinished = if options.from.is_none() { unfinished(&facts, options) } else { Vec::new() };
+    let left = if options.from.is_none() { Left::on(&facts, options) } else { Left::default() };
     match options.format {
         Format::Table => {
             let mut page = page();
-            unfinished.iter().for_each(|header| page.answer(&crate::revert::unfinished(header)));
+            left.unfinished.iter().for_each(|header| page.answer(&crate::revert::unfinished(header)));
+            left.stray.iter().for_each(|stray| page.answer(&stray.to_string()));
             show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
             print_page(page)?;
         }
-        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement, &unfinished)))?,
+        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement, &left)))?,
     }
     let serious =
-        !unfinished.is_empty() || judgement.findings.iter().any(|finding| finding.severity == Severity::High);
+        !left.is_empty() || judgement.findings.iter().any(|finding| finding.severity == Severity::High);
     Ok(if serious { Exit::Unmet } else { Exit::Done })
 }
 
-/// Dead runs of this network namespace whose changes are still there: the rules judge these, not the
-/// administrator's settings. None if this user may not read the journals.
+/// What dead runs left in this network namespace: the rules judge these settings, not the administrator's.
+#[derive(Default)]
+pub struct Left {
+    unfinished: Vec<Header>,
+    /// Also reported before the command.
+    damaged: Vec<Damaged>,
+    stray: Vec<StrayRoot>,
+}
+
+impl Left {
+    fn on(facts: &HostFacts, options: &CheckOptions) -> Self {
+        let interface = options.interface.as_deref();
+        Self {
+            unfinished: unfinished(facts, options),
+            damaged: crate::revert::damaged(interface),
+            // Ignore the error: a rule whose facts cannot be read says so.
+            stray: crate::revert::stray(interface).unwrap_or_default(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.unfinished.is_empty() && self.damaged.is_empty() && self.stray.is_empty()
+    }
+}
+
+/// Dead runs of this network namespace whose changes are still there. None if this user may not read the journals.
 fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
     let only = options.interface.as_deref().and_then(|name| facts.interface(name)?.index);
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();

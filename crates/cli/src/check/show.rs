@@ -6,12 +6,14 @@ use std::fmt::Write;
 use evenkeel_apply::Header;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::shell::Line;
-use evenkeel_model::text::{counted, printable};
+use evenkeel_model::text::{counted, path_text, printable};
 use evenkeel_placement::current::undo;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Judgement, Severity};
 use evenkeel_report::page::{Page, Tone};
 use serde_json::{Value, json};
+
+use super::Left;
 
 /// How many of a finding's lines to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +215,7 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
 }
 
 /// The documented JSON.
-pub fn json(facts: &HostFacts, judgement: &Judgement, unfinished: &[Header]) -> Value {
+pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
     let list: Vec<Value> = judgement
         .findings
         .iter()
@@ -247,7 +249,8 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, unfinished: &[Header]) -> 
             })
         })
         .collect();
-    let unfinished: Vec<Value> = unfinished
+    let unfinished: Vec<Value> = left
+        .unfinished
         .iter()
         .map(|Header { interface, command, process, started, .. }| {
             json!({
@@ -259,7 +262,40 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, unfinished: &[Header]) -> 
             })
         })
         .collect();
-    json!({ "host": host(facts), "unfinished": unfinished, "rules": rules(judgement), "findings": list })
+    let damaged: Vec<Value> = left
+        .damaged
+        .iter()
+        .map(|damaged| {
+            let name = damaged.interface.as_deref();
+            let readable = damaged.readable.iter().map(|knob| knob.on(name.unwrap_or("?")).to_string());
+            json!({
+                "interface": name,
+                "journal": path_text(&damaged.path),
+                "damage": damaged.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "readable": readable.collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let stray: Vec<Value> = left
+        .stray
+        .iter()
+        .map(|stray| {
+            json!({
+                "interface": stray.interface,
+                "root_qdisc": stray.kind,
+                "handle": format!("{:x}:", stray.handle.major),
+                "fix": stray.fix(),
+            })
+        })
+        .collect();
+    json!({
+        "host": host(facts),
+        "unfinished": unfinished,
+        "damaged": damaged,
+        "stray": stray,
+        "rules": rules(judgement),
+        "findings": list,
+    })
 }
 
 /// The number of rules that judged, and those that could not.

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    BalanceMode, BatchingMode, Ended, FairError, ForeignChange, Observation, Observer, Preflight,
-    QueueWeights, Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode,
-    give_up_privileges, leftovers, put_back_leftovers,
+    BalanceMode, BatchingMode, FairError, ForeignChange, Observation, Observer, Preflight, QueueWeights,
+    Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode, give_up_privileges,
+    leftovers, put_back_leftovers,
 };
 
 use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print, print_page};
-use crate::live::{Screen, guardian, say};
+use crate::live::{RESTORED, Screen, guardian, say, unsettled};
 use crate::progress::page;
-use crate::revert::{tell_leftover, tell_unfinished};
+use crate::revert::{stray, tell_leftover, tell_unfinished};
 use crate::signals::Signals;
 
 /// Interval of the observer's samples.
@@ -104,14 +104,21 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back dead runs, or only reports them if nothing is to be changed.
+/// Rolls back dead runs, or only reports them if nothing is to be changed. Refuses to manage a root that a dead run left
+/// without a journal.
 fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(), FairError> {
-    if !options.plan && !options.observe {
+    if options.plan || options.observe {
+        for header in leftovers(&options.interface, state)? {
+            tell_unfinished(&header);
+        }
+    } else {
         put_back_leftovers(&options.interface, state)?.iter().for_each(tell_leftover);
-        return Ok(());
     }
-    for header in leftovers(&options.interface, state)? {
-        tell_unfinished(&header);
+    for stray in stray(Some(&options.interface))? {
+        if !options.observe {
+            return Err(stray.into());
+        }
+        say(&stray.to_string());
     }
     Ok(())
 }
@@ -216,7 +223,7 @@ fn manage(
             say(&remark);
         }
     }
-    let unsettled = unsettled(&ended);
+    let unsettled = ended.iter().find_map(|device| unsettled(&device.status.name, &device.report));
     let end = match (end, &unsettled) {
         (Ok(end), _) => end,
         (Err(error), None) => return Err(failure(error)),
@@ -233,19 +240,12 @@ fn manage(
         }
     }
     if let Some(unsettled) = unsettled {
-        return Err(unsettled);
+        return Err(match &end {
+            End::ForeignChange(reason) => unsettled.after(reason),
+            _ => unsettled,
+        });
     }
-    Ok(exit_of(&end, "evenkeel restored its settings, what others set is left"))
-}
-
-/// An error that lists the settings that could not be restored, if any.
-fn unsettled(ended: &[Ended]) -> Option<Failure> {
-    let device = &ended.iter().find(|device| !device.report.is_settled())?.status.name;
-    let text = format!(
-        "not every setting of {device} could be put back; see above, and run `evenkeel revert {device}` when the cause \
-         is gone"
-    );
-    Some(Failure::new(Exit::Failed, text))
+    Ok(exit_of(&end, RESTORED))
 }
 
 /// Follows the file of flow weights; while it is wrong, the previous weights stay.

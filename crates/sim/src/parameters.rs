@@ -80,6 +80,25 @@ impl Default for Parameters {
 }
 
 impl Parameters {
+    /// The figures in words, for a record.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let us = |span: Span| format!("{} µs", span as f64 / MICROSECOND as f64);
+        let figures = [
+            ("receive queues", self.receive_queues.to_string()),
+            ("line latency", us(self.line_latency)),
+            ("handshake round trip", us(self.handshake_rtt)),
+            ("receiver's interrupt interval", us(self.sink_interrupt_interval)),
+            ("sender's interrupt interval", us(self.default_interrupt_interval)),
+            ("transmit ring", self.ring_descriptors.to_string()),
+            ("SFQ flows", self.sfq_depth.to_string()),
+            ("weight latency", us(self.weight_latency)),
+            ("largest queue weight", self.largest_queue_weight.to_string()),
+            ("application latency", us(self.application_latency)),
+        ];
+        figures.map(|(name, figure)| format!("{name} {figure}")).join(", ")
+    }
+
     /// Returns the parameters of both ends of a test bed on a machine with this many processors.
     #[must_use]
     pub fn on_test_bed(self, processors: u32) -> Self {
@@ -91,5 +110,20 @@ impl Parameters {
             application_latency: APPLICATION_LATENCY,
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_names_figures_with_their_units() {
+        let words = Parameters::default().words();
+        assert!(
+            words.starts_with("receive queues 4, line latency 2 µs, handshake round trip 100 µs,"),
+            "{words}"
+        );
+        assert!(!words.contains('{'), "{words}");
     }
 }

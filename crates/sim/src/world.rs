@@ -292,7 +292,7 @@ impl World for SimWorld {
         BTreeMap::from([
             ("profile".to_owned(), self.kernel()),
             ("nic".to_owned(), nic),
-            ("parameters".to_owned(), format!("{:?}", self.parameters)),
+            ("parameters".to_owned(), self.parameters.words()),
         ])
     }
 

@@ -1,0 +1,316 @@
+//! What interfaces lose on the way out, what virtual ones lose, and what a NIC itself reports of its health.
+
+use evenkeel_model::change::{Knob, Ring, Value};
+use evenkeel_model::host::{Interface, InterfaceKind};
+
+use super::{Found, Rule, needs};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::{count, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "tx-drops",
+        looks_at: "packets that a NIC or its driver dropped on sending (tx_dropped, tx_errors, tx_carrier_errors, the driver's counters)",
+        fires_when: "low from 100 and one in a million sent packets on, medium from one in 10,000, high from one in a hundred on",
+        why: "They passed the qdisc and never left the host: the ring was full, the link was away, or driver and NIC refused them.",
+        fix: "by counter: a larger transmit ring, a link that stays up, no duplex mismatch, a current driver",
+        source: "Documentation/networking/statistics.rst (struct rtnl_link_stats64: tx_dropped, tx_errors, tx_carrier_errors, tx_fifo_errors)",
+        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
+        check: transmit_drops,
+    },
+    Rule {
+        name: "virtual-drops",
+        looks_at: "packets that TAP, veth, VLAN, tunnel and bridge interfaces dropped",
+        fires_when: "low from 1,000 and one in 10,000 packets on, medium from one in a thousand on, high from one in twenty on of TAP and veth; low \
+                     of bridges",
+        why: "A TAP interface drops what its guest does not fetch in time, a veth what its peer's namespace does not take. No counter of the NIC \
+              shows it.",
+        fix: "more queues and a longer ring of the guest's NIC (vhost-net), processors for the guest; for veth the peer's backlog and processors",
+        source: "drivers/net/tun.c (tun_net_xmit); drivers/net/veth.c (veth_xmit); Documentation/networking/tuntap.rst",
+        needs: &[needs::STATISTICS],
+        check: virtual_drops,
+    },
+    Rule {
+        name: "pcie-errors",
+        looks_at: "errors of the NIC's PCI Express link (rx_pci_signal_integrity of mlx5, pcie_..._signal_integrity of bnxt, buffer overflows)",
+        fires_when: "medium from 100 on",
+        why: "Damaged transfers are repeated: the bus loses bandwidth and time, and retrains at worst at a lower speed.",
+        fix: "seat the NIC again; another slot, riser or NIC; no power saving of the link (pcie_aspm=off)",
+        source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst (rx_pci_signal_integrity)",
+        needs: &[needs::DRIVER_STATISTICS],
+        check: pcie_errors,
+    },
+    Rule {
+        name: "frames-too-long",
+        looks_at: "received frames that were longer than the MTU allows (rx_oversize..., rx_long_length_errors, packets over the MRU)",
+        fires_when: "medium from 1,000 and one in a million received packets on",
+        why: "Another host of the network sends larger frames than this NIC takes: they are dropped here, and its connections hang.",
+        fix: "the same MTU on all hosts and switches of the network",
+        source: "Documentation/networking/statistics.rst (rx_length_errors); RFC 4821, section 1",
+        needs: &[needs::DRIVER_STATISTICS, needs::MTU],
+        check: too_long,
+    },
+    Rule {
+        name: "legacy-receive",
+        looks_at: "private flags of drivers: legacy-rx (Intel), rx_striding_rq (mlx5_core, from 50 Gbit/s on)",
+        fires_when: "when the driver copies each packet or takes a buffer for each: medium with load from 10 Gbit/s on, else low",
+        why: "The driver's older receive path takes an allocation or a copy for each packet, and more of the bus.",
+        fix: "the flag's default",
+        source: "Documentation/networking/device_drivers/ethernet/intel/i40e.rst; Documentation/networking/device_drivers/ethernet/mellanox/mlx5",
+        needs: &[needs::DRIVER_STATISTICS],
+        check: legacy_receive,
+    },
+];
+
+/// From here on losses are worth a line.
+const FEWEST: u64 = 100;
+
+/// The largest counters of a driver whose names a condition picks: `tx_dropped 12, tx_errors 3`.
+fn largest(nic: &Interface, is_named: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut named: Vec<(&str, u64)> = nic
+        .driver_statistics
+        .iter()
+        .filter(|(name, value)| **value > 0 && is_named(&name.to_ascii_lowercase()))
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
+    named.sort_by_key(|(name, value)| (std::cmp::Reverse(*value), *name));
+    named.iter().take(4).map(|(name, value)| format!("{name} {}", count(*value))).collect()
+}
+
+fn transmit_drops(view: &View<'_>) -> Vec<Found> {
+    const FIELDS: [&str; 4] = ["tx_carrier_errors", "tx_fifo_errors", "tx_aborted_errors", "tx_errors"];
+    let mut found = Vec::new();
+    for nic in view.nics() {
+        let field = |name: &str| nic.statistics.get(name).copied().unwrap_or(0);
+        let lost = nic.losses.transmit.unwrap_or(0).max(FIELDS.into_iter().map(field).max().unwrap_or(0));
+        let sent = nic.sent_packets();
+        let is_one_in = |limit: u64| lost.saturating_mul(limit) >= sent.saturating_add(lost);
+        if lost < FEWEST || !is_one_in(1_000_000) {
+            continue;
+        }
+        let mut text = format!(
+            "{} of {} packets were dropped on sending ({}{})",
+            count(lost),
+            count(sent.saturating_add(lost)),
+            per_cent(lost as f64 / sent.saturating_add(lost) as f64),
+            view.rate_words(lost)
+        );
+        let mut names: Vec<String> = FIELDS
+            .into_iter()
+            .chain(["tx_dropped", "collisions"])
+            .filter(|name| field(name) > 0)
+            .map(|name| format!("{name} {}", count(field(name))))
+            .collect();
+        let is_loss = |name: &str| {
+            name.contains("tx")
+                && ["drop", "discard", "err", "busy", "no_mem"].iter().any(|kind| name.contains(kind))
+        };
+        names.extend(largest(nic, is_loss));
+        names.dedup();
+        text += &format!("; {}", names.join(", "));
+        let stops = nic.losses.transmit_stops.filter(|stops| *stops >= FEWEST);
+        if let Some(stops) = stops {
+            text += &format!("; its queues stopped {} times", count(stops));
+        }
+        let severity = if is_one_in(100) {
+            High
+        } else if is_one_in(10_000) {
+            Medium
+        } else {
+            Low
+        };
+        let mut entry =
+            Found::measured(severity, &nic.name, text, "packets passed the qdisc and never left the host")
+                .on(&nic.name);
+        let carrier = field("tx_carrier_errors").saturating_mul(2) >= lost;
+        let mut advice = Vec::new();
+        if carrier || nic.carrier_changes.is_some_and(|changes| changes >= 20) {
+            advice.push("the link was away or lost its carrier: cable, transceiver, the other side's port");
+        }
+        if field("collisions") >= FEWEST {
+            advice.push("collisions: let both ends negotiate full duplex");
+        }
+        if !carrier && let Some(rings) = nic.rings.filter(|rings| rings.tx > 0 && rings.tx < rings.tx_max) {
+            entry.evidence += &format!("; the transmit ring has {} of {} entries", rings.tx, rings.tx_max);
+            entry = entry.change(Knob::Ring(Ring::Tx), Value::Number(rings.tx_max));
+        }
+        advice.push("the kernel's log and a newer driver or firmware where the driver refuses packets");
+        found.push(entry.advice(advice.join("; ")));
+    }
+    found
+}
+
+fn virtual_drops(view: &View<'_>) -> Vec<Found> {
+    const LEAST: u64 = 1000;
+    let mut found = Vec::new();
+    for interface in view.facts.interfaces.iter().filter(|interface| interface.up) {
+        if !matches!(interface.kind, InterfaceKind::Virtual | InterfaceKind::Veth | InterfaceKind::Bridge) {
+            continue;
+        }
+        let field = |name: &str| interface.statistics.get(name).copied().unwrap_or(0);
+        let is_tap = interface.driver.as_deref() == Some("tun")
+            || ["tap", "vnet", "macvtap"].iter().any(|start| interface.name.starts_with(start));
+        // What a bridge drops on receiving was for nobody: blocked ports, unknown groups.
+        let ways = [("tx", "towards it"), ("rx", "from it")];
+        let ways =
+            ways.into_iter().filter(|(way, _)| *way == "tx" || interface.kind != InterfaceKind::Bridge);
+        let worst = ways
+            .map(|(way, words)| (field(&format!("{way}_dropped")), field(&format!("{way}_packets")), words))
+            .max();
+        let Some((lost, passed, words)) = worst else { continue };
+        let is_one_in = |limit: u64| lost.saturating_mul(limit) >= passed.saturating_add(lost);
+        if lost < LEAST || !is_one_in(10_000) {
+            continue;
+        }
+        let mut text = format!(
+            "{} of {} packets {words} were dropped ({}{})",
+            count(lost),
+            count(passed.saturating_add(lost)),
+            per_cent(lost as f64 / passed.saturating_add(lost) as f64),
+            view.rate_words(lost)
+        );
+        if let Some(length) = interface.tx_queue_len.filter(|length| *length > 0) {
+            text +=
+                &format!("; txqueuelen is {length}, with {} queues", interface.transmit_queues.len().max(1));
+        }
+        let is_pair = is_tap || interface.kind == InterfaceKind::Veth;
+        let severity = match interface.kind {
+            InterfaceKind::Bridge => Low,
+            _ if is_pair && is_one_in(20) => High,
+            _ if is_one_in(1000) => Medium,
+            _ => Low,
+        };
+        let name = &interface.name;
+        let advice = if is_tap {
+            format!(
+                "the guest does not fetch them in time: queues for its vCPUs (libvirt `<driver name='vhost' queues='N' rx_queue_size='1024'/>`), \
+                 `ip link set dev {name} txqueuelen 10000`, processors that vhost and vCPUs do not share"
+            )
+        } else if interface.kind == InterfaceKind::Veth {
+            "its peer's namespace does not take them in time: a longer net.core.netdev_max_backlog, RPS on the veth, processors (quota) for the pod, \
+             or an XDP program or filter that drops"
+                .to_owned()
+        } else {
+            format!(
+                "`ip -s -s link show {name}` and `tc -s qdisc show dev {name}` name the kind; compare its MTU and state with those below it"
+            )
+        };
+        found.push(
+            Found::measured(
+                severity,
+                name,
+                text,
+                "packets are lost between this host and its guests or tunnels",
+            )
+            .advice(advice),
+        );
+    }
+    // A host with many pods: the worst say it.
+    found.sort_by_key(|entry| std::cmp::Reverse(entry.severity));
+    found.truncate(5);
+    found
+}
+
+fn pcie_errors(view: &View<'_>) -> Vec<Found> {
+    const KINDS: [&str; 3] = ["pci_signal_integrity", "outbound_pci_buffer_overflow", "pcie_recovery"];
+    let is_error = |name: &str| {
+        KINDS.iter().any(|kind| name.contains(kind))
+            || name.starts_with("pcie_") && name.ends_with("signal_integrity")
+    };
+    let mut found = Vec::new();
+    for nic in view.nics() {
+        let errors: u64 = nic
+            .driver_statistics
+            .iter()
+            .filter(|(name, _)| is_error(name))
+            .map(|(_, value)| *value)
+            .fold(0, u64::saturating_add);
+        if errors < FEWEST {
+            continue;
+        }
+        let text = format!(
+            "{} errors of its PCI Express link ({}{})",
+            count(errors),
+            largest(nic, is_error).join(", "),
+            view.rate_words(errors)
+        );
+        found.push(Found::measured(Medium, &nic.name, text, "transfers are repeated: bandwidth and time of the bus are lost").advice(
+            "seat the NIC again, take another slot or riser, or replace the NIC; pcie_aspm=off on the kernel's command line where errors come after \
+             idle times; `lspci -vv` shows the link's errors",
+        ));
+    }
+    found
+}
+
+/// Names of counters of frames that were too long.
+fn is_too_long(name: &str) -> bool {
+    let kinds = ["oversize", "ovrsz", "long_length", "over_mru", "too_long", "toolong", "giant"];
+    !name.starts_with("tx") && kinds.iter().any(|kind| name.contains(kind))
+}
+
+/// Received frames that were longer than the MTU allows. Drivers count them in all, or for each queue.
+pub(super) fn frames_too_long(nic: &Interface) -> u64 {
+    let named = nic.driver_statistics.iter().filter(|(name, _)| is_too_long(&name.to_ascii_lowercase()));
+    named.map(|(_, value)| *value).max().unwrap_or(0)
+}
+
+fn too_long(view: &View<'_>) -> Vec<Found> {
+    const LEAST: u64 = 1000;
+    let mut found = Vec::new();
+    for nic in view.nics() {
+        let frames = frames_too_long(nic);
+        let all = nic.received_packets().saturating_add(frames);
+        if frames < LEAST || frames.saturating_mul(1_000_000) < all {
+            continue;
+        }
+        let text = format!(
+            "{} of {} frames were longer than its MTU of {} allows ({}{}; {})",
+            count(frames),
+            count(all),
+            nic.mtu.map_or("?".to_owned(), |mtu| mtu.to_string()),
+            per_cent(frames as f64 / all as f64),
+            view.rate_words(frames),
+            largest(nic, is_too_long).join(", ")
+        );
+        found.push(Found::measured(Medium, &nic.name, text, "large frames of other hosts are dropped, and their connections hang").advice(format!(
+            "give all hosts and switches of this network the same MTU: `ip link set dev {} mtu 9000` where they use jumbo frames, else 1500 on the \
+             hosts that send them",
+            nic.name
+        )));
+    }
+    found
+}
+
+fn legacy_receive(view: &View<'_>) -> Vec<Found> {
+    const STRIDING_FROM_BPS: u64 = 50_000_000_000;
+    let mut found = Vec::new();
+    for nic in view.nics() {
+        let flag = |name: &str| nic.private_flags.get(name).copied();
+        let fast = nic.speed_bps.is_some_and(|speed| speed >= STRIDING_FROM_BPS);
+        let (name, wanted) = if flag("legacy-rx") == Some(true) {
+            ("legacy-rx", "off")
+        } else if fast && nic.driver.as_deref() == Some("mlx5_core") && flag("rx_striding_rq") == Some(false)
+        {
+            ("rx_striding_rq", "on")
+        } else {
+            continue;
+        };
+        let severity = if view.is_loaded(nic) { super::by_speed(nic, Medium, Low) } else { Low };
+        let now = if wanted == "on" { "off" } else { "on" };
+        let text = format!(
+            "the private flag {name} is {now}, while it received {} packets",
+            count(nic.received_packets())
+        );
+        found.push(
+            Found::setting(
+                severity,
+                &nic.name,
+                text,
+                "the driver's older receive path: a copy or an allocation for each packet",
+            )
+            .advice(format!("`ethtool --set-priv-flags {} {name} {wanted}`", nic.name)),
+        );
+    }
+    found
+}

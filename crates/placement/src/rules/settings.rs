@@ -1,0 +1,205 @@
+//! Sysctls and features whose value costs on any host, in one table each.
+
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::Interface;
+
+use super::{Found, Rule, needs};
+use crate::Severity::{self, Low, Medium};
+use crate::View;
+use crate::view::per_cent;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "sysctl-harmful",
+        looks_at: "sysctls of the stack whose value costs on any host: bpf_jit_enable, tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, \
+                   tcp_limit_output_bytes, tcp_adv_win_scale, tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, \
+                   high_order_alloc_disable, gro_normal_batch, icmp_ratelimit of routers, tcp_retries2",
+        fires_when: "medium or low, by sysctl, when the value is beyond the range in which it serves a purpose",
+        why: "Such values come from old lists of settings or from an experiment. Each switches off what TCP or the driver needs.",
+        fix: "the kernel's default",
+        source: "Documentation/networking/ip-sysctl.rst; Documentation/admin-guide/sysctl/net.rst",
+        needs: &[],
+        check: sysctls,
+    },
+    Rule {
+        name: "feature-odd",
+        looks_at: "features of NICs that hardly any host wants otherwise: highdma, tx-nocache-copy, loopback, rx-all, rx-fcs, tx-udp-segmentation, \
+                   rx-udp_tunnel-port-offload",
+        fires_when: "when one that can be changed has the other state; those of UDP and tunnels where these are used",
+        why: "They copy, keep damaged frames, or leave work to the processor that the NIC could do.",
+        fix: "the driver's default",
+        source: "ethtool(8), -K; Documentation/networking/netdev-features.rst; Documentation/networking/segmentation-offloads.rst",
+        needs: &[needs::FEATURES, needs::SNMP],
+        check: features,
+    },
+];
+
+/// A sysctl: the range in which its value is right, the value of the fix, its cost.
+struct Setting {
+    path: &'static str,
+    least: i64,
+    most: i64,
+    wanted: i64,
+    severity: Severity,
+    effect: &'static str,
+}
+
+const fn row(
+    (path, least, most, wanted): (&'static str, i64, i64, i64),
+    severity: Severity,
+    effect: &'static str,
+) -> Setting {
+    Setting { path, least, most, wanted, severity, effect }
+}
+
+/// From here on a value is not too large.
+const ANY: i64 = i64::MAX;
+
+const SETTINGS: &[Setting] = &[
+    row(
+        ("net/core/bpf_jit_enable", 1, ANY, 1),
+        Medium,
+        "every BPF program (filters, XDP, tc, cgroups) runs in the interpreter",
+    ),
+    row(
+        ("net/core/high_order_alloc_disable", 0, 0, 0),
+        Low,
+        "each packet takes several single pages: more descriptors and allocations",
+    ),
+    row(("net/core/gro_normal_batch", 2, ANY, 8), Low, "GRO hands each packet to the stack alone"),
+    row(
+        ("net/ipv4/tcp_abort_on_overflow", 0, 0, 0),
+        Medium,
+        "clients are reset where a burst fills the accept queue, instead of trying again",
+    ),
+    row(
+        ("net/ipv4/tcp_tw_recycle", 0, 0, 0),
+        Medium,
+        "clients behind one translated address (NAT) cannot connect",
+    ),
+    row(
+        ("net/ipv4/ip_no_pmtu_disc", 0, 0, 0),
+        Medium,
+        "packets may be cut into fragments on the way, and TCP does not learn the path's MTU",
+    ),
+    row(
+        ("net/ipv4/tcp_limit_output_bytes", 131_072, ANY, 1_048_576),
+        Medium,
+        "a connection has too little in qdisc and ring to fill a fast link",
+    ),
+    row(
+        ("net/ipv4/tcp_adv_win_scale", -1, 4, 1),
+        Medium,
+        "most of the receive buffer is kept for overhead: windows stay small",
+    ),
+    row(
+        ("net/ipv4/tcp_recovery", 1, ANY, 1),
+        Low,
+        "losses are found by duplicate acknowledgements alone (no RACK): more timeouts",
+    ),
+    row(("net/ipv4/tcp_dsack", 1, ANY, 1), Low, "the sender does not learn that it sent again in vain"),
+    row(("net/ipv4/tcp_frto", 1, ANY, 2), Low, "timeouts in vain cost a whole window"),
+    row(
+        ("net/ipv4/tcp_early_retrans", 1, ANY, 3),
+        Low,
+        "no tail loss probe: a lost last segment costs a timeout",
+    ),
+    row(("net/ipv4/tcp_retries2", 5, ANY, 15), Low, "connections end after a few lost packets"),
+    row(
+        ("net/ipv4/tcp_early_demux", 1, ANY, 1),
+        Low,
+        "each segment takes a lookup of its route beside that of its socket",
+    ),
+    row(
+        ("net/ipv4/udp_early_demux", 1, ANY, 1),
+        Low,
+        "each datagram takes a lookup of its route beside that of its socket",
+    ),
+];
+
+fn sysctls(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let forwards = facts.sysctl_number("net/ipv4/ip_forward") == Some(1);
+    let is_wrong = |row: &&Setting| {
+        let value = facts.sysctl_number(row.path);
+        // On a router early lookups of sockets are in vain.
+        let is_router = row.path.contains("early_demux") && forwards;
+        value.is_some_and(|value| !(row.least..=row.most).contains(&value)) && !is_router
+    };
+    let found = SETTINGS.iter().filter(is_wrong).map(|row| {
+        let name = row.path.replace('/', ".");
+        let text = format!(
+            "{name} is {}, the kernel's default is {}",
+            facts.sysctl(row.path).unwrap_or_default(),
+            row.wanted
+        );
+        Found::setting(row.severity, "host", text, row.effect).sysctl(row.path, row.wanted)
+    });
+    found.collect()
+}
+
+/// A feature: the state that it should have, where that matters, its cost.
+type FeatureRow = (&'static str, bool, fn(&View<'_>, &Interface) -> Option<String>, Severity, &'static str);
+
+const FEATURES: &[FeatureRow] = &[
+    ("highdma", true, |_, _| Some(String::new()), Medium, "packets in high memory are copied first"),
+    (
+        "tx-nocache-copy",
+        false,
+        |_, _| Some(String::new()),
+        Low,
+        "what is sent is copied past the caches, and read from memory again",
+    ),
+    ("loopback", false, |_, _| Some(String::new()), Medium, "the NIC returns what it should send"),
+    ("rx-all", false, |_, _| Some(String::new()), Low, "damaged frames reach the stack"),
+    ("rx-fcs", false, |_, _| Some(String::new()), Low, "each frame carries its checksum into the stack"),
+    (
+        "tx-udp-segmentation",
+        true,
+        |view, _| udp_share(view),
+        Medium,
+        "the processor cuts the datagrams of QUIC and tunnels that the NIC could",
+    ),
+    (
+        "rx-udp_tunnel-port-offload",
+        true,
+        |view, _| tunnel(view),
+        Low,
+        "the NIC neither hashes nor sums what is inside tunnels: one queue, more work",
+    ),
+];
+
+/// The share of datagrams in what this host sends, where it is a fifth and more.
+fn udp_share(view: &View<'_>) -> Option<String> {
+    let counter = |name: &str| view.facts.counter(name);
+    let udp = counter("Udp.OutDatagrams").saturating_add(counter("Snmp6.Udp6OutDatagrams"));
+    let all = counter("Ip.OutRequests").saturating_add(counter("Snmp6.Ip6OutRequests"));
+    let share = udp as f64 / all.max(1) as f64;
+    (udp >= 1_000_000 && share >= 0.2).then(|| format!("; {} of the packets sent are UDP", per_cent(share)))
+}
+
+fn tunnel(view: &View<'_>) -> Option<String> {
+    let is_tunnel = |interface: &&Interface| {
+        interface.up && matches!(interface.driver.as_deref(), Some("vxlan" | "geneve"))
+    };
+    let tunnel = view.facts.interfaces.iter().find(is_tunnel)?;
+    Some(format!("; {} receives in UDP", tunnel.name))
+}
+
+fn features(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for nic in view.nics() {
+        for (name, wanted, matters, severity, effect) in FEATURES {
+            let is_other = nic.feature(name).is_some_and(|feature| feature.on != *wanted && !feature.fixed);
+            let Some(words) = matters(view, nic).filter(|_| is_other) else { continue };
+            let severity = if view.is_loaded(nic) { *severity } else { Low };
+            let text = format!("{name} is {}{words}", if *wanted { "off" } else { "on" });
+            found.push(
+                Found::setting(severity, &nic.name, text, *effect)
+                    .on(&nic.name)
+                    .change(Knob::Feature((*name).to_owned()), Value::Switch(*wanted)),
+            );
+        }
+    }
+    found
+}

@@ -236,8 +236,8 @@ fn missing_figures_are_unknown() {
         // The loss is known without it, the fix is not.
         let found = judgement.findings.iter().find(|finding| finding.rule == rule).unwrap();
         assert!(found.remedy.changes.is_empty(), "{text:?}: {found:?}");
-        let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule).unwrap();
-        assert!(missed.why.contains("netdev_max_backlog"), "{text:?}: {}", missed.why);
+        assert!(found.remedy.advice.as_ref().unwrap().contains("netdev_max_backlog"), "{text:?}: {found:?}");
+        assert!(judgement.not_judged.iter().all(|missed| missed.rule != rule), "{text:?}: it is judged");
         std::fs::write(&backlog, &whole).unwrap();
     }
     for (file, field, words) in [
@@ -263,8 +263,8 @@ fn missing_figures_are_unknown() {
     }
 }
 
-/// Sysctls that a container hides: counted losses stay findings, their rules are named, and nothing is found that is not
-/// found with them.
+/// Sysctls that a container hides: counted losses stay findings that name the sysctl, their rules are judged, and nothing is
+/// found that is not found with them.
 #[test]
 fn a_hidden_sysctl_hides_no_counted_loss() {
     const LOSSES: [&str; 6] = [
@@ -289,12 +289,41 @@ fn a_hidden_sysctl_hides_no_counted_loss() {
             for (rule, subject) in before.difference(&after) {
                 assert!(!LOSSES.contains(rule), "{name} without {path}: {rule} of {subject} is gone");
             }
-            let missed = judgement.not_judged.iter().filter(|missed| missed.why.contains(path.as_str()));
-            let missed: BTreeSet<&str> = missed.map(|missed| missed.rule).collect();
-            seen.extend(after.iter().map(|(rule, _)| *rule).filter(|rule| missed.contains(rule)));
+            let missed: BTreeSet<&str> = judgement.not_judged.iter().map(|missed| missed.rule).collect();
+            assert!(
+                after.iter().all(|(rule, _)| !missed.contains(rule)),
+                "{name} without {path}: {missed:?}"
+            );
+            let names = |finding: &&Finding| {
+                finding.remedy.advice.as_ref().is_some_and(|advice| advice.contains(&format!("no {path}")))
+            };
+            seen.extend(judgement.findings.iter().filter(names).map(|finding| finding.rule));
         }
     }
     assert!(LOSSES.iter().all(|rule| seen.contains(rule)), "{seen:?}");
+}
+
+/// A part of ethtool's answers that the file does not name was not recorded; `null` stands for a driver without it.
+#[test]
+fn parts_that_were_not_recorded_are_not_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, host) = hosts::HOSTS[0];
+    write_tree(&host(), directory.path()).unwrap();
+    let file = directory.path().join("evenkeel/ethtool/ens2f0.json");
+    let whole = judged(directory.path()).unwrap();
+    std::fs::write(&file, "{}").unwrap();
+    let without = judged(directory.path()).unwrap();
+    assert!(without.judged + 20 <= whole.judged, "{} of {}", without.judged, whole.judged);
+    for rule in ["gro-off", "rx-ring-short", "coalescing-long", "rss-table-narrow", "queues-few"] {
+        let missed = without.not_judged.iter().find(|missed| missed.rule == rule).expect(rule);
+        assert!(missed.why.contains("evenkeel/ethtool/ens2f0.json has no '"), "{missed:?}");
+        assert!(whole.not_judged.iter().all(|missed| missed.rule != rule), "{rule}");
+    }
+    let parts = ["firmware", "supported_mbps", "channels", "rings", "coalescing", "rss"];
+    let parts: Vec<String> = parts.iter().map(|part| format!("\"{part}\": null")).collect();
+    let text = format!("{{{}, \"features\": {{}}, \"statistics\": {{}}}}", parts.join(", "));
+    std::fs::write(&file, text).unwrap();
+    assert_eq!(judged(directory.path()).unwrap().not_judged, whole.not_judged);
 }
 
 /// A byte-order mark, which editors put first, is no damage.

@@ -9,45 +9,34 @@ use evenkeel_model::host::{Channels, Coalescing, Feature, Pause, Rings, Rss};
 use evenkeel_netlink::ethtool::EthtoolCalls;
 use serde::{Deserialize, Serialize};
 
-/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. Omits features that the
-/// driver lacks.
+/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. A part that the driver lacks is `null`;
+/// one that the file does not name was not recorded ([`PARTS`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceAnswers {
     /// `ethtool -i`: driver.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// `ethtool -i`: bus-info.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<String>,
     /// `ethtool -i`: firmware-version.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
     /// `lspci -vv`: MaxReadReq, bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_read_request: Option<u32>,
     /// `ethtool`: the fastest of "Supported link modes", Mbit/s.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub supported_mbps: Option<u64>,
     /// `ethtool -l`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<Channels>,
     /// `ethtool -g`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rings: Option<Rings>,
     /// `ethtool -c`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub coalescing: Option<Coalescing>,
     /// `ethtool -a`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
     /// `ethtool -k`: `on`, `off`, `on [fixed]` or `off [fixed]`, by the kernel's name or ethtool's.
     pub features: BTreeMap<String, FeatureText>,
     /// `ethtool --show-priv-flags`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub private_flags: BTreeMap<String, bool>,
     /// `ethtool -x` and `-n INTERFACE rx-flow-hash KIND`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<RssAnswers>,
     /// `ethtool -S`. Names that a driver repeats for each queue are numbered: `pkts rx OOB [0]`.
     #[serde(deserialize_with = "counters")]
@@ -56,6 +45,10 @@ pub struct DeviceAnswers {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, String>,
 }
+
+/// Parts without which rules cannot judge.
+pub(super) const PARTS: [&str; 8] =
+    ["firmware", "supported_mbps", "channels", "rings", "coalescing", "features", "rss", "statistics"];
 
 /// Counters of a file written by hand, which may repeat names as the driver does.
 fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {

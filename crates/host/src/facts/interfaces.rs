@@ -9,8 +9,9 @@ use evenkeel_model::host::{
     BondFacts, Channels, Interface, InterfaceKind, PcieLink, QdiscFacts, ReceiveQueue, Rss, TransmitQueue,
 };
 use evenkeel_netlink::ethtool::EthtoolSocket;
+use serde::de::IgnoredAny;
 
-use super::device::{DeviceAnswers, ask_device, feature_name};
+use super::device::{DeviceAnswers, PARTS, ask_device, feature_name};
 use super::interrupts::Owner;
 use super::tree::Tree;
 use super::{pci, statistics, tree};
@@ -74,7 +75,12 @@ pub(super) fn interfaces(
             let answers = format!("{}/ethtool", reader.directory);
             if !is_recorded {
                 tree.note(&answers, format!("this tree has no evenkeel/{recorded}"));
-            } else if tree.is_live() && socket.is_none() {
+            } else if !tree.is_live() {
+                let named: BTreeMap<String, IgnoredAny> = tree.answers(&recorded)?.unwrap_or_default();
+                for part in PARTS.iter().filter(|part| !named.contains_key(**part)) {
+                    tree.note(&format!("{answers}/{part}"), format!("evenkeel/{recorded} has no '{part}'"));
+                }
+            } else if socket.is_none() {
                 tree.note(&answers, format!("{name}: the kernel opens no socket for ethtool"));
             }
             if interface.up && interface.speed_bps.is_none() {

@@ -6,14 +6,17 @@ use super::tree::{Tree, unreadable};
 
 /// Their paths below `/proc/sys`.
 const SYSCTLS: &[&str] = &[
-    "kernel/numa_balancing",
     "kernel/nmi_watchdog",
+    "kernel/numa_balancing",
     "net/bridge/bridge-nf-call-iptables",
+    "net/core/bpf_jit_enable",
     "net/core/busy_poll",
     "net/core/busy_read",
     "net/core/default_qdisc",
     "net/core/dev_weight",
     "net/core/flow_limit_cpu_bitmap",
+    "net/core/gro_normal_batch",
+    "net/core/high_order_alloc_disable",
     "net/core/netdev_budget",
     "net/core/netdev_budget_usecs",
     "net/core/netdev_max_backlog",
@@ -24,38 +27,60 @@ const SYSCTLS: &[&str] = &[
     "net/core/somaxconn",
     "net/core/wmem_default",
     "net/core/wmem_max",
-    "net/ipv4/ip_forward",
     "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/ip_forward",
     "net/ipv4/ip_local_port_range",
     "net/ipv4/ip_local_reserved_ports",
+    "net/ipv4/ip_no_pmtu_disc",
     "net/ipv4/ipfrag_high_thresh",
     "net/ipv4/ipfrag_time",
+    "net/ipv4/neigh/default/gc_thresh1",
+    "net/ipv4/neigh/default/gc_thresh2",
     "net/ipv4/neigh/default/gc_thresh3",
+    "net/ipv4/neigh/default/unres_qlen_bytes",
+    "net/ipv4/tcp_abort_on_overflow",
     "net/ipv4/tcp_adv_win_scale",
     "net/ipv4/tcp_available_congestion_control",
     "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_dsack",
+    "net/ipv4/tcp_early_demux",
+    "net/ipv4/tcp_early_retrans",
     "net/ipv4/tcp_ecn",
+    "net/ipv4/tcp_frto",
     "net/ipv4/tcp_limit_output_bytes",
+    "net/ipv4/tcp_max_orphans",
     "net/ipv4/tcp_max_syn_backlog",
     "net/ipv4/tcp_max_tw_buckets",
     "net/ipv4/tcp_mem",
     "net/ipv4/tcp_moderate_rcvbuf",
     "net/ipv4/tcp_mtu_probing",
     "net/ipv4/tcp_no_metrics_save",
+    "net/ipv4/tcp_recovery",
+    "net/ipv4/tcp_retries2",
     "net/ipv4/tcp_rmem",
     "net/ipv4/tcp_sack",
     "net/ipv4/tcp_slow_start_after_idle",
     "net/ipv4/tcp_syncookies",
     "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_tw_recycle",
     "net/ipv4/tcp_tw_reuse",
     "net/ipv4/tcp_window_scaling",
     "net/ipv4/tcp_wmem",
+    "net/ipv4/udp_early_demux",
     "net/ipv4/udp_mem",
     "net/ipv6/conf/all/forwarding",
     "net/ipv6/ip6frag_high_thresh",
+    "net/ipv6/neigh/default/gc_thresh1",
+    "net/ipv6/neigh/default/gc_thresh2",
+    "net/ipv6/neigh/default/gc_thresh3",
+    "net/ipv6/route/max_size",
+    "net/netfilter/nf_conntrack_buckets",
     "net/netfilter/nf_conntrack_count",
     "net/netfilter/nf_conntrack_max",
+    "net/netfilter/nf_conntrack_tcp_be_liberal",
+    "net/netfilter/nf_conntrack_tcp_timeout_established",
     "vm/min_free_kbytes",
+    "vm/swappiness",
     "vm/zone_reclaim_mode",
 ];
 
@@ -70,10 +95,27 @@ const NAMES: &[&str] = &[
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap", "net/ipv4/ip_local_reserved_ports"];
 
 /// Sysctls that may be negative.
-const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale"];
+const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size"];
 
-/// Those that a kernel has only with a module, a feature or several memory nodes.
+/// Those that a kernel has only with a module, a feature or several memory nodes, by version, or that no rule needs to judge.
 const OPTIONAL: &[&str] = &[
+    "net/core/bpf_jit_enable",
+    "net/core/gro_normal_batch",
+    "net/core/high_order_alloc_disable",
+    "net/ipv4/ip_no_pmtu_disc",
+    "net/ipv4/neigh/default/gc_thresh1",
+    "net/ipv4/neigh/default/gc_thresh2",
+    "net/ipv4/neigh/default/unres_qlen_bytes",
+    "net/ipv4/tcp_abort_on_overflow",
+    "net/ipv4/tcp_dsack",
+    "net/ipv4/tcp_early_",
+    "net/ipv4/tcp_frto",
+    "net/ipv4/tcp_max_orphans",
+    "net/ipv4/tcp_recovery",
+    "net/ipv4/tcp_retries2",
+    "net/ipv4/tcp_tw_recycle",
+    "net/ipv4/udp_early_demux",
+    "vm/swappiness",
     "kernel/nmi_watchdog",
     "kernel/numa_balancing",
     "net/bridge/",
@@ -94,6 +136,12 @@ pub(super) fn sysctls<'a>(
     let read = |name: String| {
         let path = format!("/proc/sys/{name}");
         let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start));
+        // Each kernel has the others; a network namespace shows its own only (`net_core_table`, net/core/sysctl_net_core.c).
+        if !is_optional && tree.is_live() && name.starts_with("net/") && !tree.exists(&path) {
+            let name = name.replace('/', ".");
+            tree.note(&path, format!("{name} exists only in the host's network namespace"));
+            return None;
+        }
         let text = if is_optional { tree.read(&path)? } else { tree.required(&path)? };
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let is_sound = |word: &&str| {

@@ -23,8 +23,7 @@ pub struct Judgement {
     pub not_judged: Vec<NotJudged>,
 }
 
-/// A rule that lacked facts. It may have findings about interfaces whose facts are complete, and about losses whose fix
-/// depends on a sysctl that could not be read.
+/// A rule that lacked facts. It may have findings about interfaces whose facts are complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotJudged {
     /// The rule.
@@ -82,22 +81,32 @@ fn found_beside<'f>(
     if gaps.iter().any(|gap| gap.interface().is_none() && !gap.source.starts_with(SYSCTLS)) {
         return (Vec::new(), gaps);
     }
-    // Rules know links without a speed: what they find there by other evidence counts.
-    let is_speed = |gap: &&Unknown| gap.source.ends_with("/speed") && gap.concerns(SPEED);
+    // Rules know NICs without a speed, and drivers without rings or channels: what they find there by other evidence counts.
+    let is_absent = |gap: &&Unknown| {
+        gap.source.ends_with("/speed") && gap.concerns(SPEED) || gap.source.contains("/ethtool/")
+    };
     let hidden: BTreeSet<&str> =
-        gaps.iter().filter(|gap| !is_speed(gap)).filter_map(|gap| gap.interface()).collect();
+        gaps.iter().filter(|gap| !is_absent(gap)).filter_map(|gap| gap.interface()).collect();
     let mut found = (rule.check)(&View::without(facts, hidden.clone()));
     found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
     if gaps.iter().any(|gap| gap.source.starts_with(SYSCTLS)) {
         found.retain(|found| found.basis == Basis::Measured);
     }
+    let sysctls: Vec<&Unknown> = gaps.iter().copied().filter(|gap| gap.source.starts_with(SYSCTLS)).collect();
     for found in &mut found {
+        if !sysctls.is_empty() {
+            let advice = found.remedy.advice.iter().cloned().chain([reasons(&sysctls)]);
+            found.remedy.advice = Some(advice.collect::<Vec<_>>().join("; "));
+        }
         let is_hidden = |knob: &Knob| matches!(knob, Knob::Sysctl(path) if hidden_sysctl(path));
         found.remedy.changes.retain(|change| !is_hidden(&change.knob));
     }
-    let is_found = |gap: &&Unknown| {
-        is_speed(gap)
-            && found.iter().any(|found| found.concerns().any(|subject| Some(subject) == gap.interface()))
+    let is_found = |gap: &&Unknown| match gap.interface() {
+        Some(interface) => {
+            is_absent(gap) && found.iter().any(|found| found.concerns().any(|subject| subject == interface))
+        }
+        // The loss is judged; only its fix lacks a figure.
+        None => !found.is_empty(),
     };
     let gaps = gaps.into_iter().filter(|gap| !is_found(gap)).collect();
     (found, gaps)

@@ -48,6 +48,19 @@ impl<'a> View<'a> {
         Some(count as f64 / self.uptime_s()?)
     }
 
+    /// `, 3.2 per second since boot`; nothing where the time or the count is 0.
+    #[must_use]
+    pub fn rate_words(&self, count: u64) -> String {
+        match self.per_second(count).filter(|rate| *rate > 0.0) {
+            Some(rate) if rate >= 10.0 => {
+                format!(", {} per second since boot", crate::view::count(rate.round() as u64))
+            }
+            Some(rate) if rate >= 0.1 => format!(", {rate:.1} per second since boot"),
+            Some(rate) if rate * 3600.0 >= 0.1 => format!(", {:.1} per hour since boot", rate * 3600.0),
+            _ => String::new(),
+        }
+    }
+
     /// What a NIC carried per second since boot.
     #[must_use]
     pub fn load(&self, nic: &Interface) -> Option<Load> {

@@ -182,7 +182,8 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
 /// Counters of the whole host, the place that they count, and the rule that explains it.
 const HOST_COUNTERS: &[(Place, &str, &str)] = &[
     (Place::Network, "Conntrack.drop", "conntrack-full"),
-    (Place::Network, "Neighbours.table_fulls", "neighbours-full"),
+    (Place::Network, "Arp.table_fulls", "neighbours-full"),
+    (Place::Network, "Ndisc.table_fulls", "neighbours-full"),
     (Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
     (Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
 ];
@@ -194,7 +195,7 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
     let gain = |field: fn(&evenkeel_model::host::LossCounters) -> Option<u64>| {
         gained(old.as_ref().and_then(field), field(&after.losses))
     };
-    found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), "tx_dropped", "tx-ring-stops");
+    found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), "tx_dropped", "tx-drops");
     found.add(Place::Wire, name, gain(|losses| losses.wire), "receive errors", "wire-errors");
     let (ring, nic) = (gain(|losses| losses.ring), gain(|losses| losses.nic));
     found.add(Place::ReceiveRing, name, ring, "no receive descriptor", "rx-ring-drops");

@@ -556,7 +556,7 @@ pub const FAULTS: &[Fault] = &[
         },
     ),
     fault("a full neighbour table", hosts::all, "neighbours-full", &[], |facts| {
-        count(facts, "Neighbours.table_fulls", 40)
+        count(facts, "Arp.table_fulls", 40)
     }),
     fault(
         "the kernel's receive windows, 20 ms away",

@@ -340,7 +340,7 @@ const COUNTERS: &[&str] = &[
     "TcpExt.TCPMemoryPressures",
     "Udp.RcvbufErrors",
     "Tcp.RetransSegs",
-    "Neighbours.table_fulls",
+    "Arp.table_fulls",
     "Conntrack.drop",
     "TcpExt.IPReversePathFilter",
     "TcpExt.TCPTimeWaitOverflow",

@@ -396,4 +396,121 @@ pub const FAULTS: &[Fault] = &[
     fault("datagrams beyond the send buffer", hosts::all, "udp-send-buffer", &[], |facts| {
         count(facts, "Udp.SndbufErrors", 900_000);
     }),
+    fault("a reader that keeps its windows closed", hosts::all, "windows-closed", &[], |facts| {
+        count(facts, "TcpExt.TCPToZeroWindowAdv", 900_000_000);
+    }),
+    fault(
+        "peers with small windows",
+        || vec![hosts::HOSTS[0]],
+        "peer-window",
+        &[],
+        |facts| {
+            connection(facts, "10.0.0.1:443", "10.0.0.9:5555", 200, 1000, 4000);
+            let tcp = facts.sockets.last_mut().unwrap().tcp.as_mut().unwrap();
+            (tcp.bytes_acked, tcp.busy_us, tcp.receiver_limited_us) = (50_000_000, 9_000_000, 6_000_000);
+        },
+    ),
+    fault(
+        "a program that sets a small send buffer",
+        || vec![hosts::HOSTS[0]],
+        "socket-buffer-set",
+        &["socket-limits"],
+        |facts| {
+            set(facts, "net/core/wmem_max", "212992");
+            connection(facts, "10.0.0.1:443", "10.0.0.9:5555", 200, 1000, 4000);
+            let socket = facts.sockets.last_mut().unwrap();
+            socket.send_buffer = Some(425_984);
+            let tcp = socket.tcp.as_mut().unwrap();
+            (tcp.bytes_acked, tcp.busy_us, tcp.sender_limited_us) = (50_000_000, 9_000_000, 6_000_000);
+        },
+    ),
+    fault("orphans at their limit", hosts::all, "orphans-many", &[], |facts| {
+        set(facts, "net/ipv4/tcp_max_orphans", "8192");
+        count(facts, "Sockstat.TCP.orphan", 8100);
+    }),
+    fault("destinations that do not answer", hosts::all, "connects-repeated", &[], |facts| {
+        count(facts, "Tcp.ActiveOpens", 1_000_000);
+        count(facts, "TcpExt.TCPSynRetrans", 400_000);
+    }),
+    fault("a path that reorders", hosts::all, "reordering", &[], |facts| {
+        count(facts, "TcpExt.TCPSACKReorder", 900_000_000);
+    }),
+    fault("segments with old timestamps", hosts::all, "timestamps-refused", &[], |facts| {
+        count(facts, "TcpExt.PAWSEstab", 900_000_000);
+    }),
+    fault("packets that a NIC does not send", hosts::all, "tx-drops", &[], |facts| {
+        nic(facts).statistics.insert("tx_dropped".to_owned(), 900_000_000);
+    }),
+    fault("a guest that does not fetch its packets", hosts::all, "virtual-drops", &[], |facts| {
+        facts.interfaces.push(Interface {
+            name: "vnet3".to_owned(),
+            index: Some(91),
+            driver: Some("tun".to_owned()),
+            up: true,
+            mtu: Some(1500),
+            statistics: [
+                ("rx_packets", 800_000_000),
+                ("tx_packets", 900_000_000),
+                ("tx_dropped", 80_000_000),
+            ]
+            .map(|(name, n)| (name.to_owned(), n))
+            .into(),
+            ..Interface::default()
+        });
+    }),
+    fault("damaged transfers on the bus", hosts::all, "pcie-errors", &[], |facts| {
+        nic(facts).driver_statistics.insert("rx_pci_signal_integrity".to_owned(), 81_204);
+    }),
+    fault("jumbo frames for a small MTU", hosts::all, "frames-too-long", &[], |facts| {
+        nic(facts).driver_statistics.insert("rx_oversize_pkts_phy".to_owned(), 900_000_000);
+    }),
+    fault("the older receive path", hosts::all, "legacy-receive", &[], |facts| {
+        nic(facts).private_flags.insert("legacy-rx".to_owned(), true);
+    }),
+    fault("BPF in the interpreter", hosts::all, "sysctl-harmful", &[], |facts| {
+        set(facts, "net/core/bpf_jit_enable", "0");
+    }),
+    fault("a NIC that copies what it sends", hosts::all, "feature-odd", &[], |facts| {
+        feature(facts, "tx-nocache-copy", true);
+    }),
+    fault("packets without a route", hosts::all, "no-route", &[], |facts| {
+        count(facts, "IpExt.InNoRoutes", 90_000_000);
+    }),
+    fault("packets that IP drops", hosts::all, "ip-discards", &[], |facts| {
+        count(facts, "Ip.OutDiscards", 90_000_000);
+    }),
+    fault("a routing loop", hosts::all, "ttl-expired", &[], |facts| {
+        count(facts, "Ip.ForwDatagrams", 90_000_000);
+        count(facts, "Ip.InHdrErrors", 900_000);
+    }),
+    fault("datagrams for a service that is down", hosts::all, "udp-no-port", &[], |facts| {
+        count(facts, "Udp.NoPorts", 900_000_000);
+    }),
+    fault("datagrams larger than the MTU", hosts::all, "fragments-made", &[], |facts| {
+        count(facts, "Ip.FragCreates", 900_000_000);
+    }),
+    fault("connections seen in one direction", hosts::all, "conntrack-invalid", &[], |facts| {
+        count(facts, "Conntrack.invalid", 900_000_000);
+    }),
+    fault("long chains of tracked connections", hosts::all, "conntrack-buckets", &[], |facts| {
+        set(facts, "net/netfilter/nf_conntrack_buckets", "16384");
+        set(facts, "net/netfilter/nf_conntrack_count", "400000");
+        set(facts, "net/netfilter/nf_conntrack_max", "1048576");
+    }),
+    fault("neighbours that do not answer", hosts::all, "neighbours-unresolved", &[], |facts| {
+        count(facts, "Arp.unresolved_discards", 90_000_000);
+    }),
+    fault("a full neighbour table of IPv6", hosts::all, "neighbours-full", &[], |facts| {
+        count(facts, "Ndisc.table_fulls", 90_000);
+        set(facts, "net/ipv6/neigh/default/gc_thresh3", "1024");
+    }),
+    fault("allocations that wait for memory", hosts::all, "memory-reclaim", &[], |facts| {
+        count(facts, "Vmstat.allocstall_normal", 900_000_000);
+    }),
+    fault("processors without time", hosts::all, "processors-full", &[], |facts| {
+        facts.processors.iter_mut().for_each(|processor| processor.time.as_mut().unwrap().idle = 0);
+    }),
+    fault("a NIC that its driver resets", hosts::all, "tx-timeouts", &[], |facts| {
+        nic(facts).driver_statistics.insert("tx_timeout_count".to_owned(), 31);
+    }),
 ];

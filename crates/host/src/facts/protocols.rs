@@ -9,7 +9,18 @@ use evenkeel_model::host::Softnet;
 use super::tree::{Tree, unreadable};
 
 /// Lines of `/proc/vmstat` that are kept.
-const VMSTAT: &[&str] = &["compact_stall", "numa_hint_faults", "numa_pages_migrated"];
+const VMSTAT: &[&str] = &[
+    "allocstall_dma",
+    "allocstall_dma32",
+    "allocstall_movable",
+    "allocstall_normal",
+    "compact_stall",
+    "numa_hint_faults",
+    "numa_pages_migrated",
+    "oom_kill",
+    "pswpin",
+    "pswpout",
+];
 
 /// Counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
@@ -24,9 +35,7 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     note(tree, ipv6, tree.read(ipv6).map(|text| named_lines(&text, &mut counters)));
     let sockets = "/proc/net/sockstat";
     note(tree, sockets, tree.required(sockets).map(|text| socket_lines(&text, &mut counters)));
-    for (file, group) in
-        [("nf_conntrack", "Conntrack"), ("arp_cache", "Neighbours"), ("ndisc_cache", "Neighbours")]
-    {
+    for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
         let file = format!("/proc/net/stat/{file}");
         let Some(text) = tree.read(&file) else { continue };
         let (columns, damage) = table(&text);
@@ -141,7 +150,7 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
 }
 
 /// Returns columns of hexadecimal figures, one line per processor, below their names. The first column, the
-/// number of entries, is the same in each line, so its sum has no meaning.
+/// number of entries, is the same in each line: it counts once.
 fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
@@ -150,16 +159,17 @@ fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     for (at, line) in lines.enumerate() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let mut sound = words.len() == names.len();
-        for (sum, word) in sums.iter_mut().zip(&words) {
+        for (at, (sum, word)) in sums.iter_mut().zip(&words).enumerate() {
             let value = u64::from_str_radix(word, 16);
             sound &= value.is_ok();
-            *sum = sum.saturating_add(value.unwrap_or(0));
+            let value = value.unwrap_or(0);
+            *sum = if at == 0 { value.max(*sum) } else { sum.saturating_add(value) };
         }
         if !sound {
             damage = damage.or(Some((at + 2, unreadable(line))));
         }
     }
-    (names.into_iter().map(str::to_owned).zip(sums).skip(1).collect(), damage)
+    (names.into_iter().map(str::to_owned).zip(sums).collect(), damage)
 }
 
 /// The lines of `/proc/net/softnet_stat`. Before Linux 5.10 they do not name their processor: then they are those that are
@@ -227,7 +237,8 @@ mod tests {
     #[test]
     fn tables_are_summed_over_processors() {
         let text = "entries  drop early_drop\n0000000a  00000001 00000000\n0000000a  0000000f 00000002\n";
-        let sums = vec![("drop".to_owned(), 16), ("early_drop".to_owned(), 2)];
+        let sums = [("entries", 10), ("drop", 16), ("early_drop", 2)];
+        let sums = sums.map(|(name, sum)| (name.to_owned(), sum)).to_vec();
         assert_eq!(table(text), (sums, None));
         assert_eq!(table(&text[..60]).1.unwrap().0, 3, "the third line is cut off");
     }

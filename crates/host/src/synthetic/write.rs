@@ -206,10 +206,13 @@ impl Writer<'_> {
                         entries.iter().map(|(name, value)| format!("{name} {value}")).collect();
                     self.file("proc/vmstat", &lines.join("\n"))?;
                 }
-                "Conntrack" | "Neighbours" => {
-                    let file = if *group == "Conntrack" { "nf_conntrack" } else { "arp_cache" };
-                    let text =
-                        format!("entries {}\n0 {}", names.join(" "), words(|value| format!("{value:x}")));
+                "Conntrack" | "Arp" | "Ndisc" => {
+                    let file = match *group {
+                        "Conntrack" => "nf_conntrack",
+                        "Arp" => "arp_cache",
+                        _ => "ndisc_cache",
+                    };
+                    let text = format!("{}\n{}", names.join(" "), words(|value| format!("{value:x}")));
                     self.file(&format!("proc/net/stat/{file}"), &text)?;
                 }
                 _ => {

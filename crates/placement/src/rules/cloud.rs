@@ -5,7 +5,7 @@ use evenkeel_model::host::Interface;
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Medium};
 use crate::View;
-use crate::view::count;
+use crate::view::{count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -110,7 +110,14 @@ fn allowance_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let (severity, _) = view.judge_loss(nic, held, packets)?;
     let figures: Vec<String> =
         exceeded.iter().map(|(name, _, value)| format!("{name} {}", count(*value))).collect();
-    let text = format!("{} packets were over the machine's allowances: {}", count(held), figures.join(", "));
+    let text = format!(
+        "{} packets were over the machine's allowances: {} ({} of {} packets{})",
+        count(held),
+        figures.join(", "),
+        per_cent(held as f64 / packets.max(held).max(1) as f64),
+        count(packets),
+        view.rate_words(held)
+    );
     let advice: Vec<&str> = exceeded.iter().map(|(_, advice, _)| *advice).collect();
     Some(
         Found::measured(severity, &nic.name, text, "the cloud queues or drops what is over the allowance")

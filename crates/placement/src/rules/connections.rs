@@ -72,7 +72,131 @@ pub(super) const RULES: &[Rule] = &[
         needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/bridge/bridge-nf-call-iptables"],
         check: bridge_netfilter,
     },
+    Rule {
+        name: "conntrack-invalid",
+        looks_at: "packets that connection tracking could not assign to a connection (invalid of nf_conntrack)",
+        fires_when: "low from 10,000 and one in a thousand received packets on, medium from one in a hundred on",
+        why: "Tracking sees one direction only, or segments outside of the window that it expects: filters drop them, or they pass without \
+              translation and the other side resets the connection.",
+        fix: "both directions over the same host, no tracking where routes differ, or nf_conntrack_tcp_be_liberal 1",
+        source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_tcp_be_liberal, nf_conntrack_log_invalid)",
+        needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
+        check: conntrack_invalid,
+    },
+    Rule {
+        name: "conntrack-buckets",
+        looks_at: "entries of the connection tracking table for each bucket of its hash",
+        fires_when: "from four entries for a bucket on; medium where processors spend a tenth of their time in softirqs",
+        why: "Each entry stands in two chains, and each packet walks one: long chains cost processor time and cache misses for every packet.",
+        fix: "as many buckets as nf_conntrack_max / 2 and more",
+        source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_buckets); nf_conntrack_core.c",
+        needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_buckets"],
+        check: conntrack_buckets,
+    },
+    Rule {
+        name: "neighbours-unresolved",
+        looks_at: "packets dropped while a neighbour's address was asked for (unresolved_discards of arp_cache and ndisc_cache), and failed answers",
+        fires_when: "low from 1,000 and one in 100,000 sent packets on, medium from one in 1,000 on",
+        why: "Up to unres_qlen_bytes of packets wait for the answer. Where a neighbour is away or answers late the rest is dropped.",
+        fix: "the neighbours that do not answer; a longer unres_qlen_bytes for bursts",
+        source: "arp(7), unres_qlen; Documentation/networking/ip-sysctl.rst (unres_qlen_bytes)",
+        needs: &["/proc/net/stat/arp_cache", "/proc/net/stat/ndisc_cache", needs::SNMP],
+        check: unresolved,
+    },
 ];
+
+fn conntrack_invalid(view: &View<'_>) -> Vec<Found> {
+    const LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
+    let invalid = view.facts.counter("Conntrack.invalid");
+    let received = view.facts.counter("Ip.InReceives");
+    if invalid < 10_000 || invalid.saturating_mul(1000) < received {
+        return Vec::new();
+    }
+    let text = format!(
+        "connection tracking found {} of {} received packets invalid ({}{})",
+        count(invalid),
+        count(received),
+        per_cent(invalid as f64 / received.max(invalid) as f64),
+        view.rate_words(invalid)
+    );
+    let severity = if invalid.saturating_mul(100) >= received { Medium } else { Low };
+    let entry = Found::measured(
+        severity,
+        "host",
+        text,
+        "filters drop them, or connections through this host are reset",
+    );
+    let entry = if view.facts.sysctl_number(LIBERAL) == Some(0) { entry.sysctl(LIBERAL, 1) } else { entry };
+    vec![entry.advice(
+        "net.netfilter.nf_conntrack_log_invalid=6 names them: bring both directions over this host, or leave such traffic untracked (`nft add rule ... \
+         notrack`)",
+    )]
+}
+
+fn conntrack_buckets(view: &View<'_>) -> Vec<Found> {
+    const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
+    const CHAIN: u64 = 4;
+    let number = |path: &str| view.facts.sysctl_field(path, 0);
+    let (Some(entries), Some(buckets)) = (number("net/netfilter/nf_conntrack_count"), number(BUCKETS)) else {
+        return Vec::new();
+    };
+    if buckets == 0 || entries < buckets.saturating_mul(CHAIN) {
+        return Vec::new();
+    }
+    let most = number("net/netfilter/nf_conntrack_max");
+    let text = format!(
+        "{} tracked connections share {} buckets, {:.0} for each (nf_conntrack_max {}; search_restart {})",
+        count(entries),
+        count(buckets),
+        entries as f64 / buckets as f64,
+        most.map_or("?".to_owned(), count),
+        count(view.facts.counter("Conntrack.search_restart"))
+    );
+    let busy = view.mean_softirq_share(|_| true).is_some_and(|share| share >= 0.1);
+    let entry = Found::measured(
+        if busy { Medium } else { Low },
+        "host",
+        text,
+        "each packet walks a long chain of the hash table",
+    );
+    vec![entry.sysctl(BUCKETS, power_of_two(most.unwrap_or(entries).max(entries) / 2))]
+}
+
+fn unresolved(view: &View<'_>) -> Vec<Found> {
+    const LENGTH: &str = "net/ipv4/neigh/default/unres_qlen_bytes";
+    const WANTED: u64 = 1_048_576;
+    let counter = |name: &str| view.facts.counter(name);
+    let (four, six) = (counter("Arp.unresolved_discards"), counter("Ndisc.unresolved_discards"));
+    let lost = four.saturating_add(six);
+    let sent = counter("Ip.OutRequests")
+        .saturating_add(counter("Snmp6.Ip6OutRequests"))
+        .saturating_add(counter("Ip.ForwDatagrams"));
+    if lost < 1000 || lost.saturating_mul(100_000) < sent {
+        return Vec::new();
+    }
+    let now = view.facts.sysctl_field(LENGTH, 0);
+    let text = format!(
+        "{} packets were dropped while their neighbour's address was asked for (ARP {}, IPv6 {}{}); {} requests had no answer{}",
+        count(lost),
+        count(four),
+        count(six),
+        view.rate_words(lost),
+        count(counter("Arp.res_failed").saturating_add(counter("Ndisc.res_failed"))),
+        now.map(|now| format!("; unres_qlen_bytes is {now}")).unwrap_or_default()
+    );
+    let severity = if lost.saturating_mul(1000) >= sent { Medium } else { Low };
+    let entry = Found::measured(
+        severity,
+        "host",
+        text,
+        "the first packets to a neighbour are lost, or all to one that is away",
+    );
+    let entry = match now {
+        Some(now) if now < WANTED => entry.sysctl(LENGTH, WANTED),
+        _ => entry,
+    };
+    vec![entry.advice("`ip neigh show nud failed` and `nud incomplete` name the neighbours: routes to hosts that are gone, scans of the network")]
+}
 
 fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
     const SYSCTL: &str = "net/bridge/bridge-nf-call-iptables";
@@ -137,11 +261,16 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
         _ => Low,
     };
     let text = format!(
-        "the SYN queue was full for {} connection requests: {} were dropped, {} answered by a cookie; {} connections were accepted",
+        "the SYN queue was full for {} connection requests: {} were dropped, {} answered by a cookie{}; {} connections were accepted, and {} cookies \
+         sent (net.core.somaxconn {}, tcp_max_syn_backlog {})",
         count(dropped.saturating_add(cookies)),
         count(dropped),
         count(cookies),
-        count(opened)
+        view.rate_words(dropped.saturating_add(cookies)),
+        count(opened),
+        count(counter("TcpExt.SyncookiesSent")),
+        view.facts.sysctl("net/core/somaxconn").unwrap_or("?"),
+        view.facts.sysctl("net/ipv4/tcp_max_syn_backlog").unwrap_or("?")
     );
     let effect = if dropped >= FEWEST {
         "clients wait a second and more for their next attempt"
@@ -297,8 +426,13 @@ fn races(view: &View<'_>) -> Vec<Found> {
     }
     let received = view.facts.counter("Ip.InReceives");
     let severity = if lost.saturating_mul(ONE_IN) >= received { Medium } else { Low };
-    let text =
-        format!("connection tracking dropped {} packets that raced with another of their flow", count(lost));
+    let text = format!(
+        "connection tracking dropped {} packets that raced with another of their flow ({} of {} received{})",
+        count(lost),
+        per_cent(lost as f64 / received.max(lost) as f64),
+        count(received),
+        view.rate_words(lost)
+    );
     let effect = "the first packets of flows are lost: DNS answers that come after five seconds";
     vec![Found::measured(severity, "host", text, effect).advice(
         "leave such traffic untracked (`nft add rule ... udp dport 53 notrack`, both directions), or run a DNS cache on this host",

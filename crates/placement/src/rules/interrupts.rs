@@ -248,8 +248,8 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             && targets.first().is_some_and(|target| target.len() == 1);
         let Some((processor, most)) = served.iter().max_by_key(|(_, count)| **count) else {
             if kept_to_one && interrupts.len() >= MANY {
-                let text =
-                    format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
+                let target = processor_list(targets.first().copied().unwrap_or_default());
+                let text = format!("all {} queues' interrupts go to processor {target}", interrupts.len());
                 let basis = view.load_basis(nic);
                 let entry = Found::on_basis(basis.min(Basis::Setting), Medium, &nic.name, text, effect);
                 found.push(with_placement(view, nic, entry));

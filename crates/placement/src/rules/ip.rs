@@ -39,21 +39,200 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[needs::SNMP],
         check: checksums,
     },
+    Rule {
+        name: "no-route",
+        looks_at: "packets without a route, on the way out and received ones (OutNoRoutes, InNoRoutes of both versions of IP)",
+        fires_when: "low from 1,000 and one in 100,000 packets on, medium from one in 1,000 on",
+        why: "A route is missing or comes and goes, or the table of IPv6 routes is full (net.ipv6.route.max_size, before Linux 6.3).",
+        fix: "the missing route; a larger net.ipv6.route.max_size on older kernels",
+        source: "Documentation/networking/snmp_counter.rst; RFC 4293; Documentation/networking/ip-sysctl.rst (route/max_size)",
+        needs: &[needs::SNMP, needs::NETSTAT],
+        check: no_route,
+    },
+    Rule {
+        name: "ip-discards",
+        looks_at: "packets that IP dropped without a fault of their own (InDiscards, OutDiscards of both versions of IP)",
+        fires_when: "low from 1,000 and one in 100,000 packets on, medium from one in 1,000 on",
+        why: "Memory, a queue below IP, an unresolved neighbour or a filter of the output was the reason: no interface counter shows it.",
+        fix: "the findings about qdiscs, neighbours and memory; drop reasons name the place",
+        source: "Documentation/networking/snmp_counter.rst (IpInDiscards, IpOutDiscards)",
+        needs: &[needs::SNMP],
+        check: discards,
+    },
+    Rule {
+        name: "ttl-expired",
+        looks_at: "packets of a router whose time to live ended here or whose header was wrong (InHdrErrors of both versions of IP)",
+        fires_when: "low from 1,000 and one in 100,000 forwarded packets on, medium from one in 1,000 on",
+        why: "Two routers that send packets to each other repeat each of them dozens of times until its time to live ends.",
+        fix: "the route that leads back",
+        source: "ip_forward, net/ipv4/ip_forward.c; Documentation/networking/snmp_counter.rst (IpInHdrErrors)",
+        needs: &[needs::SNMP],
+        check: ttl_expired,
+    },
+    Rule {
+        name: "udp-no-port",
+        looks_at: "datagrams to ports at which no program listens (NoPorts of both versions of UDP)",
+        fires_when: "low from 10,000 and one in a hundred datagrams on, medium from one in ten on",
+        why: "A service is down or listens elsewhere; each datagram costs an answer by ICMP as well.",
+        fix: "the service, its address and port, or the senders' configuration",
+        source: "Documentation/networking/snmp_counter.rst (UdpNoPorts)",
+        needs: &[needs::SNMP],
+        check: no_port,
+    },
+    Rule {
+        name: "fragments-made",
+        looks_at: "datagrams that this host cut into fragments or could not send for their size (FragCreates, FragFails of both versions of IP), on a \
+                   host without a tunnel that explains them",
+        fires_when: "low from 10,000 and one in a thousand sent packets on, medium from one in a hundred on",
+        why: "A datagram in fragments is lost with any of them, and the receiver's NIC puts them on one queue. What may not be cut is not sent.",
+        fix: "datagrams that fit the MTU (NFS over TCP, EDNS of 1,232 bytes), one MTU on the path, probing for TCP",
+        source: "RFC 8900; Documentation/networking/snmp_counter.rst (IpFragCreates, IpFragFails)",
+        needs: &[needs::SNMP, needs::MTU, needs::DRIVER],
+        check: fragments_made,
+    },
 ];
+
+/// Counters of the stack by name, those that count, and their sum.
+fn named(view: &View<'_>, names: &[&str]) -> (u64, String) {
+    let parts: Vec<(&str, u64)> =
+        names.iter().map(|name| (*name, view.facts.counter(name))).filter(|(_, value)| *value > 0).collect();
+    let sum = parts.iter().map(|(_, value)| *value).fold(0, u64::saturating_add);
+    let words: Vec<String> = parts
+        .iter()
+        .map(|(name, value)| format!("{} {}", name.trim_start_matches("Snmp6."), count(*value)))
+        .collect();
+    (sum, words.join(", "))
+}
+
+/// Packets of both versions of IP: received, and sent or forwarded.
+fn packets(view: &View<'_>) -> (u64, u64) {
+    let sum = |names: &[&str]| named(view, names).0;
+    (
+        sum(&["Ip.InReceives", "Snmp6.Ip6InReceives"]),
+        sum(&["Ip.OutRequests", "Ip.ForwDatagrams", "Snmp6.Ip6OutRequests", "Snmp6.Ip6OutForwDatagrams"]),
+    )
+}
+
+/// Lost packets against all, by two limits: medium from the second on.
+fn severity(least: u64, limits: (u64, u64), lost: u64, of: u64) -> Option<crate::Severity> {
+    let is_one_in = |limit: u64| lost.saturating_mul(limit) >= of;
+    (lost >= least && is_one_in(limits.0)).then(|| if is_one_in(limits.1) { Medium } else { Low })
+}
+
+/// `12,345 of 1,000,000 packets (1.2 %, 3.2 per second since boot; NAMES)`.
+fn share_words(view: &View<'_>, lost: u64, of: u64, what: &str, names: &str) -> String {
+    let share = per_cent(lost as f64 / of.max(lost).max(1) as f64);
+    format!("{} of {} {what} ({share}{}; {names})", count(lost), count(of.max(lost)), view.rate_words(lost))
+}
+
+fn no_route(view: &View<'_>) -> Vec<Found> {
+    const SIZE: &str = "net/ipv6/route/max_size";
+    const WANTED: i64 = 1_048_576;
+    let six = ["Snmp6.Ip6OutNoRoutes", "Snmp6.Ip6InNoRoutes"];
+    let (lost, names) = named(view, &["Ip.OutNoRoutes", "IpExt.InNoRoutes", six[0], six[1]]);
+    let (received, sent) = packets(view);
+    let Some(severity) = severity(1000, (100_000, 1000), lost, received.saturating_add(sent)) else {
+        return Vec::new();
+    };
+    let mut text = share_words(view, lost, received.saturating_add(sent), "packets had no route", &names);
+    let limit = view.facts.sysctl_number(SIZE).filter(|limit| *limit < WANTED);
+    let limit = limit.filter(|_| {
+        view.kernel_version().is_some_and(|kernel| kernel < (6, 3)) && named(view, &six).0 >= lost / 2
+    });
+    if let Some(limit) = limit {
+        text += &format!("; net.ipv6.route.max_size is {limit}");
+    }
+    let entry = Found::measured(severity, "host", text, "these packets are dropped");
+    let entry = if limit.is_some() { entry.sysctl(SIZE, WANTED) } else { entry };
+    vec![entry.advice("`ip route get ADDRESS` for the destinations (net.ipv4.conf.all.log_martians, tcpdump of ICMP unreachable name them); add the missing route")]
+}
+
+fn discards(view: &View<'_>) -> Vec<Found> {
+    let kinds = ["Ip.OutDiscards", "Ip.InDiscards", "Snmp6.Ip6OutDiscards", "Snmp6.Ip6InDiscards"];
+    let (lost, names) = named(view, &kinds);
+    let (received, sent) = packets(view);
+    let all = received.saturating_add(sent);
+    let Some(severity) = severity(1000, (100_000, 1000), lost, all) else { return Vec::new() };
+    let text = share_words(view, lost, all, "packets were dropped by IP", &names);
+    vec![Found::measured(severity, "host", text, "packets are lost between the sockets and the interfaces").advice(
+        "those going out: findings about qdiscs, neighbours and memory first; `evenkeel check --watch 10s` or `perf trace -e skb:kfree_skb` names the \
+         place and the reason",
+    )]
+}
+
+fn ttl_expired(view: &View<'_>) -> Vec<Found> {
+    let (lost, names) = named(view, &["Ip.InHdrErrors", "Snmp6.Ip6InHdrErrors"]);
+    let (forwarded, _) = named(view, &["Ip.ForwDatagrams", "Snmp6.Ip6OutForwDatagrams"]);
+    let Some(severity) = severity(1000, (100_000, 1000), lost, forwarded).filter(|_| forwarded > 0) else {
+        return Vec::new();
+    };
+    let (told, expired) = named(view, &["IcmpMsg.OutType11", "Icmp.OutTimeExcds", "Snmp6.Icmp6OutTimeExcds"]);
+    let names = if told > 0 { format!("{names}, {expired}") } else { names };
+    let text =
+        share_words(view, lost, forwarded.saturating_add(lost), "packets to forward ended here", &names);
+    vec![Found::measured(severity, "host", text, "a routing loop repeats packets until their time to live ends").advice(
+        "find the loop (`tcpdump 'ip[8] < 2'`, traceroute to these destinations): a default route for own addresses needs a blackhole route beside it",
+    )]
+}
+
+fn no_port(view: &View<'_>) -> Vec<Found> {
+    let (lost, names) = named(view, &["Udp.NoPorts", "Snmp6.Udp6NoPorts"]);
+    let (taken, _) = named(view, &["Udp.InDatagrams", "Snmp6.Udp6InDatagrams"]);
+    let Some(severity) = severity(10_000, (100, 10), lost, taken.saturating_add(lost)) else {
+        return Vec::new();
+    };
+    let text = share_words(
+        view,
+        lost,
+        taken.saturating_add(lost),
+        "datagrams came to ports without a program",
+        &names,
+    );
+    vec![Found::measured(severity, "host", text, "they are dropped, and each is answered by ICMP").advice(
+        "find the port (`tcpdump -n 'icmp[0] == 3 and icmp[1] == 3'`): start the service, or stop the senders",
+    )]
+}
+
+fn fragments_made(view: &View<'_>) -> Vec<Found> {
+    let kinds = [
+        "Ip.FragCreates",
+        "Ip.FragFails",
+        "Snmp6.Ip6FragCreates",
+        "Snmp6.Ip6FragFails",
+        "Snmp6.Ip6InTooBigErrors",
+    ];
+    let (made, names) = named(view, &kinds);
+    let (_, sent) = packets(view);
+    let Some(severity) = severity(10_000, (1000, 100), made, sent) else { return Vec::new() };
+    // mtu-tunnel names the tunnel.
+    if super::link::explains_fragments(view) {
+        return Vec::new();
+    }
+    let text = share_words(view, made, sent, "sent packets were fragments or too large", &names);
+    let largest = view.nics().filter_map(|nic| Some((nic.mtu?, &nic.name))).max();
+    let text = largest.map_or(text.clone(), |(mtu, name)| format!("{text}; {name} has an MTU of {mtu}"));
+    vec![Found::measured(severity, "host", text, "a datagram is lost with any of its fragments, and what may not be cut is not sent").advice(
+        "smaller datagrams of the application (EDNS buffer 1232, NFS over TCP, the tunnel's MTU within guests), the same MTU on all interfaces of the \
+         path, net.ipv4.tcp_mtu_probing=1 for TCP; a router has to let ICMP 'fragmentation needed' and 'packet too big' through",
+    )]
+}
 
 fn checksums(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 1_000_000;
     let counter = |name: &str| view.facts.counter(name);
-    let (tcp, udp) = (counter("Tcp.InCsumErrors"), counter("Udp.InCsumErrors"));
+    let tcp = counter("Tcp.InCsumErrors");
+    let udp = counter("Udp.InCsumErrors").saturating_add(counter("Snmp6.Udp6InCsumErrors"));
     let (damaged, received) = (tcp.saturating_add(udp), counter("Ip.InReceives"));
     if damaged < FEWEST {
         return Vec::new();
     }
     let text = format!(
-        "{} TCP segments and {} UDP datagrams of {} packets had a wrong checksum of their own",
+        "{} TCP segments and {} UDP datagrams of {} packets had a wrong checksum of their own ({}{})",
         count(tcp),
         count(udp),
-        count(received)
+        count(received),
+        per_cent(damaged as f64 / received.max(damaged) as f64),
+        view.rate_words(damaged)
     );
     let is_much = damaged.saturating_mul(ONE_IN) >= received;
     let effect = "they are dropped, and TCP sends them again";

@@ -24,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-slow",
         looks_at: "the link's speed against the fastest that the NIC supports",
-        fires_when: "when it is a tenth or less; low on an idle NIC",
+        fires_when: "low when it is half or less, medium at a tenth or less with load",
         why: "A damaged cable, a wrong transceiver or a slow port on the other side: everything else can be tuned in vain.",
         fix: "cable, transceiver, the other side's port",
         source: "ethtool(8), supported link modes",
@@ -133,14 +133,16 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     for nic in view.nics() {
         let (Some(speed), Some(supported)) = (nic.speed_bps, nic.supported_bps) else { continue };
         // In half duplex the ends did not agree on a mode at all: link-half-duplex says so.
-        if speed.saturating_mul(10) <= supported && nic.duplex.as_deref() != Some("half") {
+        if speed.saturating_mul(2) <= supported && nic.duplex.as_deref() != Some("half") {
             let text = format!(
                 "the link runs at {}, the NIC supports {}",
                 gigabits(speed as f64),
                 gigabits(supported as f64)
             );
             let effect = format!("at most {} of the NIC's rate", per_cent(speed as f64 / supported as f64));
-            let severity = if view.is_idle(nic) { Low } else { Medium };
+            // A NIC of several rates often runs at a lower one on purpose.
+            let is_fault = speed.saturating_mul(10) <= supported && !view.is_idle(nic);
+            let severity = if is_fault { Medium } else { Low };
             found.push(
                 Found::limit(severity, &nic.name, text, effect)
                     .advice("look at cable, transceiver and the other side's port"),
@@ -159,8 +161,19 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
         if let Some(changes) = nic.carrier_changes.filter(|changes| *changes >= MANY) {
             let a_day = view.per_second(changes).map_or(f64::MAX, |rate| rate * 86_400.0);
             let severity = if changes >= VERY_MANY && a_day >= A_DAY { Medium } else { Low };
-            let text =
-                format!("the carrier came or went {} times since the interface was made", count(changes));
+            let mut text = format!(
+                "the carrier came or went {} times since the interface was made{}",
+                count(changes),
+                view.per_second(changes)
+                    .map(|rate| format!(" ({:.1} a day)", rate * 86_400.0))
+                    .unwrap_or_default()
+            );
+            for name in ["mac_local_faults", "mac_remote_faults", "link_down_events_phy"] {
+                let faults =
+                    nic.driver_statistics.iter().find(|(full, value)| full.contains(name) && **value > 0);
+                text +=
+                    &faults.map(|(full, value)| format!("; {full} {}", count(*value))).unwrap_or_default();
+            }
             found.push(
                 Found::measured(severity, &nic.name, text, "connections stall while the link is away")
                     .advice("look at cable, transceiver and the other side's port"),
@@ -193,13 +206,21 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
         // A total of some drivers includes packets that the NIC missed, which rx-ring-drops counts.
         let missed = nic.losses.nic.unwrap_or(0);
         let errors = if missed > 0 && total == largest.saturating_add(missed) { largest } else { total };
+        // Frames that are too long are sound: frames-too-long counts them.
+        let errors = errors.saturating_sub(super::devices::frames_too_long(nic));
         let packets = nic.received_packets();
         let all = packets.saturating_add(errors);
         let ratio = errors as f64 / all.max(1) as f64;
         if errors < FEWEST || ratio < RATIO {
             continue;
         }
-        let mut text = format!("{} of {} packets arrived damaged", count(errors), count(all));
+        let mut text = format!(
+            "{} of {} packets arrived damaged ({}{})",
+            count(errors),
+            count(all),
+            per_cent(ratio),
+            view.rate_words(errors)
+        );
         let names: Vec<String> =
             named.iter().map(|(name, errors)| format!("{name} {}", count(*errors))).collect();
         if !names.is_empty() {
@@ -442,6 +463,11 @@ fn tunnel_headers(kind: &str) -> Option<u32> {
         "wireguard" => 60,
         _ => return None,
     })
+}
+
+/// Whether a tunnel that is too large for the NIC below it explains fragments.
+pub(super) fn explains_fragments(view: &View<'_>) -> bool {
+    !tunnel_mtu(view).is_empty()
 }
 
 fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {

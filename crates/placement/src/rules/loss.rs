@@ -147,7 +147,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "neighbours-full",
         looks_at: "how often the neighbour table was full",
-        fires_when: "low from the first time on, medium from 100 on",
+        fires_when: "low from the first time on and from 90 % of the table on, medium from 100 times on",
         why: "Packets to new neighbours are dropped until old entries go.",
         fix: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
@@ -185,10 +185,12 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     let worst: Vec<String> = worst(&view.facts.softnet, |line| line.dropped);
     let steered = view.nics().any(|nic| nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()));
     let text = format!(
-        "{} of {} packets were dropped at full backlogs{} (processors {}){}",
+        "{} of {} packets were dropped at full backlogs{} ({}{}; processors {}){}",
         count(dropped),
         count(processed.saturating_add(dropped)),
         now.map(|now| format!(" of {now} packets")).unwrap_or_default(),
+        per_cent(dropped as f64 / processed.saturating_add(dropped).max(1) as f64),
+        view.rate_words(dropped),
         worst.join(", "),
         if steered { ", to which RPS hands packets" } else { "" }
     );
@@ -207,7 +209,9 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     vec![match now.map(|now| (now, larger(now))) {
         Some((now, wanted)) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
         Some(_) => entry.advice("the backlog is long already: more processors in RPS"),
-        None => entry.advice("raise net.core.netdev_max_backlog, or have more processors in RPS"),
+        None => entry.advice(
+            "raise net.core.netdev_max_backlog, in the host's network namespace where this one has none, or have more processors in RPS",
+        ),
     }]
 }
 
@@ -338,8 +342,13 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
     let dropped = view.facts.counter("TcpExt.TCPBacklogDrop");
     let segments = view.facts.counter("Tcp.InSegs");
     let Some(severity) = share(dropped, segments, 1_000_000, 10_000) else { return Vec::new() };
-    let text =
-        format!("{} of {} segments were dropped at sockets' backlogs", count(dropped), count(segments));
+    let text = format!(
+        "{} of {} segments were dropped at sockets' backlogs ({}{})",
+        count(dropped),
+        count(segments),
+        per_cent(dropped as f64 / segments.max(dropped) as f64),
+        view.rate_words(dropped)
+    );
     let entry =
         Found::measured(severity, "host", text, "packets are lost although the receive window has room");
     let entry = with_larger_receive_buffers(view, entry);
@@ -368,10 +377,13 @@ fn pruned(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "receive queues were pruned {} times, and {} packets dropped there, of {} segments",
+        "receive queues were pruned {} times, and {} packets dropped there, of {} segments ({}{}; {} packets were packed together)",
         count(pruned),
         count(dropped),
-        count(segments)
+        count(segments),
+        per_cent(dropped as f64 / segments.max(dropped).max(1) as f64),
+        view.rate_words(pruned.max(dropped)),
+        count(facts.counter("TcpExt.TCPRcvCollapsed"))
     );
     let severity = if share(dropped, segments, 1_000_000, 10_000).is_some() { Medium } else { Low };
     let entry = Found::measured(
@@ -414,9 +426,11 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     largest.sort_by_key(|socket| std::cmp::Reverse(socket.drops));
     let names: Vec<String> = largest.iter().take(3).map(name).collect();
     let mut text = format!(
-        "{} of {} datagrams were dropped at full receive buffers",
+        "{} of {} datagrams were dropped at full receive buffers, {}{}",
         count(dropped),
-        count(datagrams.saturating_add(dropped))
+        count(datagrams.saturating_add(dropped)),
+        per_cent(dropped as f64 / datagrams.saturating_add(dropped) as f64),
+        view.rate_words(dropped)
     );
     if !names.is_empty() {
         text += &format!(" ({})", names.join("; "));
@@ -471,9 +485,11 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
     }
     let severity = if failed.saturating_mul(10_000) >= sent { Medium } else { Low };
     let text = format!(
-        "{} datagrams met a full send buffer or queue, while {} were sent",
+        "{} datagrams met a full send buffer or queue, while {} were sent ({}{})",
         count(failed),
-        count(sent)
+        count(sent),
+        per_cent(failed as f64 / sent.max(failed) as f64),
+        view.rate_words(failed)
     );
     let mut entry = Found::measured(severity, "host", text, "datagrams are lost before they leave the host");
     for path in ["net/core/wmem_default", "net/core/wmem_max"] {
@@ -507,7 +523,15 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     } else {
         full.iter().any(|socket| at_limit(socket))
     };
-    let mut text = format!("{} connections met a full accept queue", count(overflows));
+    let opened = facts.counter("Tcp.PassiveOpens");
+    let mut text = format!(
+        "{} connections met a full accept queue, {} of {} accepted{}; net.core.somaxconn is {}",
+        count(overflows),
+        per_cent(overflows as f64 / opened.max(overflows).max(1) as f64),
+        count(opened),
+        view.rate_words(overflows),
+        limit.map_or("?".to_owned(), |limit| limit.to_string())
+    );
     let name = |socket: &&&SocketFacts| {
         let of = socket.process.and_then(|number| facts.process(number));
         let of = of.map(|process| format!(" of {}", process.name)).unwrap_or_default();
@@ -609,34 +633,82 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
         format!("holds {} of {} entries ({}); it ", count(entries), count(most), per_cent(share))
     });
     let text = format!(
-        "the connection table {}dropped {} new entries and evicted {}",
+        "the connection table {}dropped {} new entries and evicted {}{}",
         holds.unwrap_or_default(),
         count(refused),
-        count(evicted)
+        count(evicted),
+        view.rate_words(dropped)
     );
     let received = facts.counter("Ip.InReceives");
     let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
     let severity = if share >= 0.95 || grave { High } else { Medium };
     let entry = Found::measured(severity, "host", text, "new connections are dropped");
-    vec![match most {
-        Some(most) => entry.sysctl(MAXIMUM, most.saturating_mul(2)),
-        None => entry.advice("raise net.netfilter.nf_conntrack_max"),
-    }]
+    /// Five days, the default; a day outlasts most keep-alive times.
+    const TIMEOUT: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
+    const DAY_S: u64 = 86_400;
+    const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
+    let Some(most) = most else { return vec![entry.advice("raise net.netfilter.nf_conntrack_max")] };
+    let wanted = most.saturating_mul(2);
+    let mut entry = entry.sysctl(MAXIMUM, wanted);
+    if number(BUCKETS).is_some_and(|buckets| buckets < wanted / 4) {
+        entry = entry.sysctl(BUCKETS, wanted / 2);
+    }
+    if let Some(timeout) = number(TIMEOUT).filter(|timeout| *timeout > DAY_S) {
+        entry.evidence += &format!(
+            "; idle connections stay for {} s (nf_conntrack_tcp_timeout_established)",
+            count(timeout)
+        );
+        entry = entry.sysctl(TIMEOUT, DAY_S);
+    }
+    vec![entry.advice("leave traffic untracked that needs no state (`nft add rule ... notrack`): health checks, DNS, load balancers that keep none")]
 }
 
 fn neighbours(view: &View<'_>) -> Vec<Found> {
-    const THRESHOLD: &str = "net/ipv4/neigh/default/gc_thresh3";
-    let full = view.facts.counter("Neighbours.table_fulls");
-    if full == 0 {
-        return Vec::new();
-    }
-    let most = view.facts.sysctl_number(THRESHOLD);
-    let now = most.map(|most| format!(" (gc_thresh3 {most})")).unwrap_or_default();
-    let text = format!("the neighbour table was full {} times{now}", count(full));
-    let severity = if full >= FEWEST { Medium } else { Low };
-    let entry = Found::measured(severity, "host", text, "packets to new neighbours are dropped");
-    vec![match most {
-        Some(most) => entry.sysctl(THRESHOLD, most.saturating_mul(4)),
-        None => entry.advice("raise net.ipv4.neigh.default.gc_thresh3"),
-    }]
+    const NEARLY: f64 = 0.9;
+    [("Arp", "ipv4", "neighbour table"), ("Ndisc", "ipv6", "neighbour table of IPv6")]
+        .into_iter()
+        .filter_map(|(group, version, table)| {
+            let counter = |name: &str| view.facts.counter(&format!("{group}.{name}"));
+            let path = |number: u32| format!("net/{version}/neigh/default/gc_thresh{number}");
+            let (full, forced, entries) =
+                (counter("table_fulls"), counter("forced_gc_runs"), counter("entries"));
+            let most = view.facts.sysctl_field(&path(3), 0);
+            let is_near = most.is_some_and(|most| most > 0 && entries as f64 >= NEARLY * most as f64);
+            if full == 0 && !is_near {
+                return None;
+            }
+            let now = most.map(|most| format!(" (gc_thresh3 {most})")).unwrap_or_default();
+            let mut text =
+                format!("the {table} was full {} times{now}{}", count(full), view.rate_words(full));
+            if entries > 0 {
+                text += &format!("; it has {} entries", count(entries));
+            }
+            if forced > 0 {
+                text += &format!(" and was cleared out of turn {} times", count(forced));
+            }
+            let severity = if full >= FEWEST { Medium } else { Low };
+            let entry = Found::measured(severity, "host", text, "packets to new neighbours are dropped");
+            let Some(most) = most else {
+                return Some(entry.advice(format!("raise net.{version}.neigh.default.gc_thresh3")));
+            };
+            // Fixed values: what was raised already is not raised again for counts from before.
+            const WANTED: u64 = 16_384;
+            let wanted = power_of_two(entries.saturating_mul(2)).max(WANTED);
+            if most >= wanted {
+                return Some(entry.advice("the table is large: look for scans, and for routes to whole networks on a link (`ip neigh show | wc -l`)"));
+            }
+            // The lower thresholds follow: between them the kernel clears entries of a few seconds.
+            let lower = [(1, wanted / 4), (2, wanted / 2)];
+            let is_low = |(at, value): &(u32, u64)| {
+                view.facts.sysctl_field(&path(*at), 0).is_some_and(|now| now < *value)
+            };
+            let entry = entry.sysctl(&path(3), wanted);
+            Some(
+                lower
+                    .into_iter()
+                    .filter(is_low)
+                    .fold(entry, |entry, (at, value)| entry.sysctl(&path(at), value)),
+            )
+        })
+        .collect()
 }

@@ -62,6 +62,16 @@ pub(super) const RULES: &[Rule] = &[
         check: huge_pages,
     },
     Rule {
+        name: "memory-reclaim",
+        looks_at: "how often allocations waited for memory to be freed or compacted, pages swapped, and processes killed (/proc/vmstat)",
+        fires_when: "low from one wait per 100 s since boot and from the first killed process on; medium from one wait or 100 swapped pages per second on",
+        why: "The driver's and the sockets' allocations compete with the page cache. A softirq cannot wait for memory: its packets are dropped.",
+        fix: "more memory kept free (vm.min_free_kbytes), less swapping, smaller caches and applications",
+        source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes, watermark_scale_factor, swappiness)",
+        needs: &["/proc/vmstat", needs::MEMORY],
+        check: reclaim,
+    },
+    Rule {
         name: "zone-reclaim",
         looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes",
         fires_when: "when it is not 0",
@@ -103,10 +113,6 @@ fn failed_allocations(nic: &Interface) -> u64 {
 fn buffers_missing(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 100;
     const ONE_IN: u64 = 1_000_000;
-    /// Of the memory, within what the buffers of a few large rings need.
-    const PART: u64 = 100;
-    const LEAST_KB: u64 = 65_536;
-    const MOST_KB: u64 = 2_097_152;
     let mut found = Vec::new();
     for nic in view.nics() {
         let failed = failed_allocations(nic);
@@ -123,7 +129,7 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
         let is_much = failed.saturating_mul(ONE_IN) >= nic.received_packets();
         let effect = "the ring runs empty, and packets are lost though it is large";
         let entry = Found::measured(if is_much { Medium } else { Low }, &nic.name, text, effect);
-        let wanted = (view.facts.memory_bytes.unwrap_or(0) / 1024 / PART).clamp(LEAST_KB, MOST_KB);
+        let wanted = kept_free_kb(view);
         found.push(match kept.filter(|kept| *kept < wanted) {
             Some(_) => entry.sysctl("vm/min_free_kbytes", wanted),
             None => entry.advice("much is kept free already: smaller rings or an MTU that needs one page for a packet, and more memory"),
@@ -260,6 +266,60 @@ fn balancing(view: &View<'_>) -> Vec<Found> {
         Found::setting(Low, "host", text, effect)
     };
     vec![entry.sysctl("kernel/numa_balancing", 0)]
+}
+
+fn reclaim(view: &View<'_>) -> Vec<Found> {
+    const OFTEN: f64 = 1.0;
+    const SOMETIMES: f64 = 0.01;
+    const PAGES: f64 = 100.0;
+    let counter = |name: &str| view.facts.counter(&format!("Vmstat.{name}"));
+    let stalls = ["allocstall_normal", "allocstall_movable", "allocstall_dma32", "allocstall_dma"];
+    let stalls = stalls.into_iter().map(counter).fold(0, u64::saturating_add);
+    let (compacted, killed) = (counter("compact_stall"), counter("oom_kill"));
+    let swapped = counter("pswpin").saturating_add(counter("pswpout"));
+    let rate = |times: u64| view.per_second(times).unwrap_or(0.0);
+    // Where huge pages are always on huge-pages counts compaction.
+    let for_packets = if view.facts.huge_pages.as_deref() == Some("always") { 0 } else { compacted };
+    let waits = rate(stalls.saturating_add(for_packets));
+    if waits < SOMETIMES && rate(swapped) < PAGES && killed == 0 {
+        return Vec::new();
+    }
+    let text = format!(
+        "allocations waited {} times for memory to be freed (allocstall{}) and {} times for it to be compacted; {} pages were swapped{}, and {} \
+         processes killed for want of memory{}",
+        count(stalls),
+        view.rate_words(stalls),
+        count(compacted),
+        count(swapped),
+        view.rate_words(swapped),
+        count(killed),
+        view.facts
+            .sysctl("vm/min_free_kbytes")
+            .map(|kept| format!("; vm.min_free_kbytes is {kept}"))
+            .unwrap_or_default()
+    );
+    let severity = if waits >= OFTEN || rate(swapped) >= PAGES { Medium } else { Low };
+    let entry =
+        Found::measured(severity, "host", text, "pauses of milliseconds, and no memory for received packets");
+    let wanted = kept_free_kb(view);
+    let entry = match view.facts.sysctl_field("vm/min_free_kbytes", 0) {
+        Some(kept) if kept < wanted && stalls > 0 => entry.sysctl("vm/min_free_kbytes", wanted),
+        _ => entry,
+    };
+    let entry = match view.facts.sysctl_field("vm/swappiness", 0) {
+        Some(swappiness) if swappiness > 10 && rate(swapped) >= PAGES => entry.sysctl("vm/swappiness", 10),
+        _ => entry,
+    };
+    vec![entry.advice("less memory for caches and applications, or more of it; vm.watermark_scale_factor=200 lets the kernel free memory earlier")]
+}
+
+/// What should be kept free for bursts of received packets, kB.
+fn kept_free_kb(view: &View<'_>) -> u64 {
+    /// Of the memory, within what the buffers of a few large rings need.
+    const PART: u64 = 100;
+    const LEAST_KB: u64 = 65_536;
+    const MOST_KB: u64 = 2_097_152;
+    (view.facts.memory_bytes.unwrap_or(0) / 1024 / PART).clamp(LEAST_KB, MOST_KB)
 }
 
 fn huge_pages(view: &View<'_>) -> Vec<Found> {

@@ -8,6 +8,7 @@ mod applications;
 mod bond;
 mod cloud;
 mod connections;
+mod devices;
 mod interrupts;
 mod ip;
 mod judge;
@@ -22,6 +23,8 @@ mod pci;
 mod power;
 mod qdisc;
 mod queues;
+mod settings;
+mod sockets;
 mod spread;
 mod tcp;
 mod transmit;
@@ -159,6 +162,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
         cloud::RULES,
         pci::RULES,
         link::RULES,
+        devices::RULES,
         queues::RULES,
         napi::RULES,
         spread::RULES,
@@ -170,6 +174,8 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
         ip::RULES,
         connections::RULES,
         tcp::RULES,
+        sockets::RULES,
+        settings::RULES,
         power::RULES,
         memory::RULES,
     ]

@@ -222,6 +222,8 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
             parts.join(" and "),
             count(nic.received_packets().saturating_add(lost))
         );
+        let share = lost as f64 / nic.received_packets().saturating_add(lost) as f64;
+        text += &format!(" ({}{})", per_cent(share), view.rate_words(lost));
         let rings = nic.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
@@ -243,7 +245,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
             let ring = if nic.rings.is_some() {
                 "the ring is as large as it gets"
             } else {
-                "the driver shows no ring"
+                "the size of the ring is not known"
             };
             entry = entry.advice(if squeezed > 1000 {
                 format!(

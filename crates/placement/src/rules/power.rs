@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{IdleState, Interface, Processor, SaturatingSum, processor_list};
+use evenkeel_model::host::{IdleState, Interface, Processor, ProcessorTime, SaturatingSum, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Basis;
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::view::{gigabits, per_cent};
+use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -44,6 +44,16 @@ pub(super) const RULES: &[Rule] = &[
         source: "proc_stat(5), steal",
         needs: &[needs::TIMES],
         check: steal,
+    },
+    Rule {
+        name: "processors-full",
+        looks_at: "the time for which all processors together were idle since boot",
+        fires_when: "below a tenth: medium where packets were lost or rounds of receiving ended early, else low",
+        why: "No setting of queues and interrupts helps where no processor has time left.",
+        fix: "more processors, or less work",
+        source: "proc_stat(5)",
+        needs: &[needs::TIMES, needs::SOFTNET],
+        check: processors_full,
     },
     Rule {
         name: "softirq-one-processor",
@@ -267,12 +277,57 @@ fn steal(view: &View<'_>) -> Vec<Found> {
     if share < SHARE {
         return Vec::new();
     }
-    let text = format!("the hypervisor took {} of the processors' time since boot", per_cent(share));
+    let stolen_of = |processor: &Processor| {
+        let time = processor.time.filter(|time| time.total > 0)?;
+        Some((processor.number, time.steal as f64 / time.total as f64))
+    };
+    let shares = view.facts.processors.iter().filter_map(stolen_of);
+    let worst = shares.max_by(|one, other| one.1.total_cmp(&other.1));
+    let worst = worst.map(|(number, share)| format!("; {} of processor {number}'s", per_cent(share)));
+    let text = format!(
+        "the hypervisor took {} of the processors' time since boot ({} ticks){}",
+        per_cent(share),
+        count(stolen),
+        worst.unwrap_or_default()
+    );
     let severity = if share >= 0.2 { High } else { Medium };
     vec![
         Found::measured(severity, "host", text, "packets wait while the machine does not run")
             .advice("ask for processors of its own, or for another host"),
     ]
+}
+
+fn processors_full(view: &View<'_>) -> Vec<Found> {
+    const IDLE: f64 = 0.1;
+    let times: Vec<_> = view.facts.processors.iter().filter_map(|processor| processor.time).collect();
+    let sum = |of: fn(&ProcessorTime) -> u64| times.iter().map(of).saturating_sum();
+    let (total, idle) = (sum(|time| time.total), sum(|time| time.idle));
+    let share = |ticks: u64| ticks as f64 / total.max(1) as f64;
+    if total == 0 || share(idle) >= IDLE {
+        return Vec::new();
+    }
+    let squeezed = view.facts.softnet.iter().map(|line| line.squeezed).saturating_sum();
+    let lost: u64 = view.nics().map(|nic| super::nic::ring_losses(&nic.losses)).fold(0, u64::saturating_add);
+    let suffers = lost >= 1000 || squeezed >= 1000;
+    let text = format!(
+        "the processors were idle for {} of their time since boot; {} went into softirqs, {} was stolen{}",
+        per_cent(share(idle)),
+        per_cent(share(sum(|time| time.softirq))),
+        per_cent(share(sum(|time| time.steal))),
+        if suffers {
+            format!(
+                "; {} packets were lost at NICs, and {} rounds of receiving ended early",
+                count(lost),
+                count(squeezed)
+            )
+        } else {
+            String::new()
+        }
+    );
+    let severity = if suffers { Medium } else { Low };
+    vec![Found::measured(severity, "host", text, "packets wait for a processor, and applications for their turn").advice(
+        "more processors, or less work for these: `top` and `perf top` name what takes the time; keep processors for the interrupts of the NIC free of it",
+    )]
 }
 
 fn softirq(view: &View<'_>) -> Vec<Found> {

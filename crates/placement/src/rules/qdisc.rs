@@ -285,8 +285,14 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         if dropped < FEWEST || !one_in(ONE_IN) {
             continue;
         }
-        let text =
-            format!("{} dropped {} packets while {} were sent", worst.kind, count(dropped), count(packets));
+        let text = format!(
+            "{} dropped {} packets while {} were sent ({}{})",
+            worst.kind,
+            count(dropped),
+            count(packets),
+            per_cent(dropped as f64 / packets.saturating_add(dropped) as f64),
+            view.rate_words(dropped)
+        );
         let severity = match worst.kind.as_str() {
             // Shapers drop what is over their rate: that is what they are for.
             "cake" | "htb" | "tbf" | "hfsc" => Low,

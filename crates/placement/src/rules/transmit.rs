@@ -58,8 +58,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tx-timeouts",
-        looks_at: "how often the watchdog found a transmit queue stuck (tx_timeout)",
-        fires_when: "from the first time on",
+        looks_at: "how often the watchdog found a transmit queue stuck (tx_timeout), and resets that the driver counts",
+        fires_when: "from the first time on; low where the driver alone counts fewer than five",
         why: "A queue sent nothing for seconds; the driver resets the NIC, and what waited is lost.",
         fix: "firmware and driver of the NIC, its slot, its power",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
@@ -238,17 +238,78 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
     found
 }
 
+/// Resets and stuck queues that drivers count themselves.
+fn named_resets(nic: &Interface) -> Vec<(&str, u64)> {
+    const NAMES: [&str; 12] = [
+        "tx_timeout",
+        "tx_timeouts",
+        "tx_timeout_count",
+        "wd_expired",
+        "reset_cnt",
+        "rx_resets",
+        "tx_resets",
+        "hw_reset",
+        "tx_hang",
+        "reset_tx_timeout",
+        "missing_tx_cmpl",
+        "lost_interrupts",
+    ];
+    let is_named = |name: &str| {
+        let plain = name.split_once("]: ").map_or(name, |(_, rest)| rest);
+        let plain = plain.trim_start_matches(|next: char| next.is_ascii_digit()).trim_start_matches('_');
+        NAMES.contains(&plain) || plain.starts_with("tx_queue_") && plain.ends_with("_tx_timeouts")
+    };
+    let mut named: Vec<(&str, u64)> = nic
+        .driver_statistics
+        .iter()
+        .filter(|(name, times)| **times > 0 && is_named(name))
+        .map(|(name, times)| (name.as_str(), *times))
+        .collect();
+    named.sort_by_key(|(name, times)| (std::cmp::Reverse(*times), *name));
+    named.truncate(3);
+    named
+}
+
 fn timeouts(view: &View<'_>) -> Vec<Found> {
+    const SOME: u64 = 5;
     let mut found = Vec::new();
     for nic in view.nics() {
         let times: u64 = nic.transmit_queues.iter().map(|queue| queue.timeouts).saturating_sum();
-        if times > 0 {
-            let text = format!("transmit queues were stuck {} times", count(times));
-            found.push(
-                Found::measured(Medium, &nic.name, text, "the NIC is reset, and what waited is lost")
-                    .advice("look at the kernel's log for the driver's reason, and at firmware, slot and power of the NIC"),
-            );
+        let resets = named_resets(nic);
+        let most = resets.first().map_or(0, |(_, times)| *times);
+        if times == 0 && most == 0 {
+            continue;
         }
+        let stuck: Vec<String> = nic
+            .transmit_queues
+            .iter()
+            .enumerate()
+            .filter(|(_, queue)| queue.timeouts > 0)
+            .take(4)
+            .map(|(at, queue)| format!("queue {at}: {}", count(queue.timeouts)))
+            .collect();
+        let names = resets.iter().map(|(name, times)| format!("{name} {}", count(*times)));
+        let parts: Vec<String> = stuck.into_iter().chain(names).collect();
+        let text = if times > 0 {
+            format!(
+                "transmit queues were stuck {} times ({}{})",
+                count(times),
+                parts.join(", "),
+                view.rate_words(times)
+            )
+        } else {
+            format!(
+                "the driver reset the NIC or a queue {} times ({}{})",
+                count(most),
+                parts.join(", "),
+                view.rate_words(most)
+            )
+        };
+        let severity = if times > 0 || most >= SOME { Medium } else { Low };
+        found.push(
+            Found::measured(severity, &nic.name, text, "the NIC is reset, and what waited is lost")
+                .advice("look at the kernel's log for the driver's reason (`dmesg | grep -i -e watchdog -e reset`), and at firmware, driver, slot and power of the NIC"),
+        );
     }
     found
 }

@@ -3,6 +3,7 @@
 
 use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};
 use evenkeel_model::record::{Record, VariantRecord, metric};
+use evenkeel_model::text::counted;
 
 use crate::catalogue::{Description, Direction, describe};
 use crate::format::{self, clean, repeats, seconds, signed};
@@ -76,28 +77,50 @@ pub fn answer(record: &Record) -> Vec<String> {
 
 fn finding(record: &Record) -> Option<String> {
     let subject = subject(record)?;
+    let measured = record.variants.iter().filter(|variant| mean(variant, &subject.key).is_some());
+    // Compare like with like: points of a sweep only with points of the same workload. The first of the workloads
+    // with the most variants is the example.
+    let groups = paired::by_workload(measured);
+    let most = groups.iter().map(|(_, group)| group.len()).max()?;
+    let (workload, group) = groups.iter().find(|(_, group)| group.len() == most)?;
+    let mut found = finding_in(group, &subject)?;
+    if !workload.is_empty() && group.len() > 1 {
+        found = format!("With {workload}: {found}");
+    }
+    if groups.len() > 1 {
+        found.push_str(&format!(" {} below.", counted(groups.len() - 1, "other workload")));
+    }
+    Some(found)
+}
+
+/// A variant's name within its workload.
+fn short_name(variant: &VariantRecord) -> &str {
+    variant.name.strip_suffix(paired::workload(variant)).unwrap_or(&variant.name).trim_end()
+}
+
+fn mean(variant: &VariantRecord, key: &str) -> Option<f64> {
+    Some(mean_interval(&summaries::values(variant, key))?.mean)
+}
+
+/// The answer for variants of the same workload.
+fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> {
     let description = describe(&subject.key);
-    let mean = |variant: &VariantRecord| Some(mean_interval(&summaries::values(variant, &subject.key))?.mean);
     let higher = description.direction == Direction::HigherIsBetter;
     let better = |first: f64, second: f64| if higher { first > second } else { first < second };
     let measured: Vec<(&VariantRecord, f64)> =
-        record.variants.iter().filter_map(|variant| Some((variant, mean(variant)?))).collect();
+        variants.iter().filter_map(|variant| Some((*variant, mean(variant, &subject.key)?))).collect();
     let (best, best_mean) =
         *measured.iter().reduce(|best, next| if better(next.1, best.1) { next } else { best })?;
     if measured.len() == 1 {
         return Some(alone(best, &description, &subject.key));
     }
-    let baseline =
-        paired::baseline(record).filter(|variant| measured.iter().any(|(one, _)| one.name == variant.name));
-    let (base, base_mean) = match baseline {
-        Some(variant) => (variant, mean(variant)?),
-        None => measured[0],
-    };
+    let base = paired::baseline(variants)?;
+    let base_mean = mean(base, &subject.key)?;
     let show = |value: f64| description.show_with_unit(value);
     if best.name == base.name {
         return Some(format!(
             "{} {} ({} {}): no other variant has a better mean.",
-            best.name,
+            short_name(best),
             subject.superlative,
             description.label(),
             show(best_mean)
@@ -112,10 +135,10 @@ fn finding(record: &Record) -> Option<String> {
         return Some(format!(
             "No difference in {} shown: {} {} against {} for {}, {}{costs}.",
             description.label(),
-            best.name,
+            short_name(best),
             show(best_mean),
             show(base_mean),
-            base.name,
+            short_name(base),
             range(interval),
         ));
     }
@@ -127,7 +150,7 @@ fn finding(record: &Record) -> Option<String> {
             let interval = paired::ratio(best, variant, &subject.key).and_then(|ratio| ratio.interval);
             interval.is_some_and(|interval| interval.contains(1.0))
         })
-        .map(|(variant, _)| variant.name.as_str())
+        .map(|(variant, _)| short_name(variant))
         .collect();
     let alike = match alike.as_slice() {
         [] => String::new(),
@@ -136,12 +159,12 @@ fn finding(record: &Record) -> Option<String> {
     };
     Some(format!(
         "{} {} ({} {} against {} for {}{sure}){costs}{alike}.",
-        best.name,
+        short_name(best),
         subject.superlative,
         description.label(),
         show(best_mean),
         show(base_mean),
-        base.name,
+        short_name(base),
     ))
 }
 

@@ -18,29 +18,47 @@ pub(crate) struct Paired<'r> {
 }
 
 /// `cmax` if present, else the first variant.
-pub(crate) fn baseline(record: &Record) -> Option<&VariantRecord> {
-    record
-        .variants
-        .iter()
-        .find(|variant| variant.name == PREFERRED_BASELINE)
-        .or_else(|| record.variants.first())
+pub(crate) fn baseline<'r>(variants: &[&'r VariantRecord]) -> Option<&'r VariantRecord> {
+    variants.iter().find(|variant| variant.name == PREFERRED_BASELINE).or_else(|| variants.first()).copied()
 }
 
-/// Every other variant compared with the baseline, if they have a common figure.
+/// The workload of a variant: a point of a sweep is named `QDISC AXIS=VALUE...`, and its workload is the part after
+/// the qdisc. Empty for the others: the variants of a scenario without a sweep have the same workload.
+pub(crate) fn workload(variant: &VariantRecord) -> &str {
+    let (_, values) = variant.name.split_once(' ').unwrap_or_default();
+    if values.split(' ').all(|value| value.contains('=')) { values } else { "" }
+}
+
+/// The variants by workload, in the order of the record.
+pub(crate) fn by_workload<'r>(
+    variants: impl IntoIterator<Item = &'r VariantRecord>,
+) -> Vec<(&'r str, Vec<&'r VariantRecord>)> {
+    let mut groups: Vec<(&str, Vec<&VariantRecord>)> = Vec::new();
+    for variant in variants {
+        let workload = workload(variant);
+        match groups.iter_mut().find(|(known, _)| *known == workload) {
+            Some((_, group)) => group.push(variant),
+            None => groups.push((workload, vec![variant])),
+        }
+    }
+    groups
+}
+
+/// Every other variant compared with the baseline of its workload, if they have a common figure.
 pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
-    let Some(baseline) = baseline(record) else { return Vec::new() };
-    record
-        .variants
-        .iter()
-        .filter(|variant| variant.name != baseline.name)
-        .map(|variant| Paired {
+    let mut all = Vec::new();
+    for (_, group) in by_workload(&record.variants) {
+        let Some(baseline) = baseline(&group) else { continue };
+        let others = group.iter().filter(|variant| variant.name != baseline.name);
+        all.extend(others.map(|variant| Paired {
             variant: &variant.name,
             baseline: &baseline.name,
             cpu: ratio(baseline, variant, metric::CPU),
             throughput: ratio(baseline, variant, metric::THROUGHPUT),
-        })
-        .filter(|paired| paired.cpu.is_some() || paired.throughput.is_some())
-        .collect()
+        }));
+    }
+    all.retain(|paired| paired.cpu.is_some() || paired.throughput.is_some());
+    all
 }
 
 /// The ratio of a variant's metric to the baseline's, by repeat.

@@ -263,7 +263,11 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
                 true => "geometric mean, 95 % confidence interval".to_owned(),
                 false => format!("{}: no interval", repeats(record)),
             };
-            format!("Cost: ratios to {}, repeat by repeat ({spread})", first.baseline)
+            let baseline = match paired.iter().all(|other| other.baseline == first.baseline) {
+                true => first.baseline,
+                false => "the first variant of the same workload",
+            };
+            format!("Cost: ratios to {baseline}, repeat by repeat ({spread})")
         }
         None => "Cost".to_owned(),
     };

@@ -241,6 +241,43 @@ fn run_of(n: usize) -> evenkeel_model::record::Record {
 }
 
 #[test]
+fn points_of_a_sweep_are_compared_with_their_own_workload() {
+    let point = |name: &str, latency: f64| variant(name, "latency_us.mean", &[latency; 5]);
+    let mut record = evenkeel_model::record::Record {
+        scenario: "tc-latency".to_owned(),
+        variants: vec![
+            point("pfifo probes=1 message=1KiB", 30.0),
+            point("pfifo probes=1 message=1MiB", 400.0),
+            point("htb probes=1 message=1MiB", 200.0),
+            point("htb probes=2 message=1MiB", 10.0),
+        ],
+        paper: None,
+        ..record()
+    };
+    for variant in &mut record.variants {
+        for repeat in &mut variant.repeats {
+            repeat.metrics.insert("cpu_pct".to_owned(), 50.0);
+        }
+    }
+    let answer = evenkeel_report::answer(&record);
+    let found = answer.last().unwrap();
+    assert!(found.starts_with("With probes=1 message=1MiB: htb has the lowest latency"), "{found}");
+    assert!(found.contains("200 µs against 400 µs for pfifo"), "{found}");
+    assert!(found.ends_with(". 2 other workloads below."), "{found}");
+    let json = json::run(&record, None);
+    let costs: Vec<(&Value, &Value)> =
+        json["paired"].as_array().unwrap().iter().map(|cost| (&cost["variant"], &cost["baseline"])).collect();
+    assert_eq!(
+        costs,
+        [(&json!("htb probes=1 message=1MiB"), &json!("pfifo probes=1 message=1MiB"))],
+        "only one pair has the same workload"
+    );
+    record.variants.drain(1..3);
+    let alone = evenkeel_report::answer(&record);
+    assert!(alone.last().unwrap().starts_with("pfifo probes=1 message=1KiB: latency"), "{alone:?}");
+}
+
+#[test]
 fn the_answer_comes_first() {
     let text = table::render(&run_of(6), TableOptions { width: Some(200), colour: false });
     let first = text.lines().next().unwrap();

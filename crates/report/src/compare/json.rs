@@ -12,7 +12,7 @@ const SCHEMA: u32 = 2;
 
 /// The JSON of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics": {KEY: {"better",
 /// "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first", "only_in_second",
-/// "not_compared"}`.
+/// "not_compared", "lacking"}`.
 ///
 /// Metric keys are as recorded (`nfm.1s`, not nested). `better` is `higher`, `lower` or `null`; `interval` is
 /// `null` with too few repeats. With a margin there are also `tolerance`, a share, and `within` for each
@@ -27,6 +27,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "only_in_first": comparison.only_in_first,
         "only_in_second": comparison.only_in_second,
         "not_compared": comparison.not_compared,
+        "lacking": comparison.lacking,
     });
     if let Some(margin) = comparison.question.within {
         object["tolerance"] = margin.into();

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_metrics::{Change, Confidence, changes};
 use evenkeel_model::record::{Record, VariantRecord};
+use evenkeel_model::text::{counted, list};
 
 use crate::catalogue::{self, Direction};
 use crate::{format, summaries};
@@ -48,6 +49,8 @@ pub struct Comparison {
     pub only_in_second: Vec<String>,
     /// Variants of both records without a common metric, each with the reason.
     pub not_compared: Vec<String>,
+    /// Figures and repeats of common variants that one of the records lacks, each with the record.
+    pub lacking: Vec<String>,
     pub question: Question,
 }
 
@@ -182,6 +185,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         return Err(CompareError::UnknownMetric { key: key.clone(), known: known.join(", ") });
     }
     let asked = |key: &String| question.metrics.is_empty() || question.metrics.contains(key);
+    let lacking = lacking(&common, asked, &first.windows);
     let keys: Vec<Vec<String>> =
         keys.into_iter().map(|keys| keys.into_iter().filter(asked).collect()).collect();
 
@@ -216,6 +220,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         only_in_first: missing(first, second),
         only_in_second: missing(second, first),
         not_compared,
+        lacking,
         question: question.clone(),
     })
 }
@@ -246,6 +251,53 @@ fn obstacle(first: &VariantRecord, second: &VariantRecord) -> Option<String> {
 fn metrics(first: &VariantRecord, second: &VariantRecord, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let (before, after) = (summaries::of_metrics(first), summaries::of_metrics(second));
     catalogue::in_order(before.into_keys().filter(|key| after.contains_key(key)).collect(), windows)
+}
+
+/// Figures and repeats of common variants that one of the records lacks.
+fn lacking(
+    common: &[(&VariantRecord, &VariantRecord)],
+    asked: impl Fn(&String) -> bool,
+    windows: &BTreeMap<String, f64>,
+) -> Vec<String> {
+    let mut lacking = Vec::new();
+    for (which, is_first) in [("first", true), ("second", false)] {
+        // Variants by the figures that the record lacks for them: most often the same for all.
+        let mut figures: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
+        for (before, after) in common {
+            let (own, other) = if is_first { (before, after) } else { (after, before) };
+            let known = summaries::of_metrics(own);
+            let missing = summaries::of_metrics(other).into_keys().filter(|key| !known.contains_key(key));
+            let missing = catalogue::in_order(missing.filter(&asked).collect(), windows);
+            match figures.iter_mut().find(|(keys, _)| *keys == missing) {
+                Some((_, variants)) => variants.push(&own.name),
+                None => figures.push((missing, vec![&own.name])),
+            }
+            for (key, summary) in known.into_iter().filter(|(key, _)| asked(key)) {
+                let (n, all) = (summary.n, own.repeats.len());
+                if n < all {
+                    lacking.push(format!(
+                        "{key} in {} of {all} repeats of {} in the {which}",
+                        all - n,
+                        own.name
+                    ));
+                }
+            }
+            if own.repeats.len() < other.repeats.len() {
+                let repeats = counted(other.repeats.len() - own.repeats.len(), "repeat");
+                lacking.push(format!("{repeats} of {} in the {which}", own.name));
+            }
+        }
+        for (keys, variants) in figures.into_iter().filter(|(keys, _)| !keys.is_empty()) {
+            let keys = list(keys.iter().map(String::as_str));
+            let of = if variants.len() == common.len() {
+                String::new()
+            } else {
+                format!(" of {}", list(variants))
+            };
+            lacking.push(format!("{keys}{of} in the {which}"));
+        }
+    }
+    lacking
 }
 
 fn judged(key: String, change: Change, margin: Option<f64>) -> MetricComparison {

@@ -33,6 +33,10 @@ pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: Tab
         line("", &format!("Not compared: {}.", comparison.not_compared.join("; ")));
     }
 
+    if !comparison.lacking.is_empty() {
+        line("", &format!("Missing, so not compared: {}.", comparison.lacking.join("; ")));
+    }
+
     let all = all || !comparison.question.metrics.is_empty();
     let is_within = comparison.question.within.is_some();
     let is_worth_a_row = |metric: &MetricComparison| {

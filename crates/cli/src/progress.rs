@@ -18,8 +18,8 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// Shows progress as a bar on a terminal; elsewhere as a line per tenth of the work, and per activity at the
-/// beginning.
+/// Shows progress as a bar on a terminal; elsewhere as a line per tenth of the work, per activity at the
+/// beginning, and after a silence.
 pub struct Meter {
     shown: Shown,
 }
@@ -37,20 +37,29 @@ struct Lines {
     next: u64,
     /// The first activities.
     activities: BTreeSet<String>,
+    /// When the last line was written.
+    last: Option<Instant>,
 }
 
+/// Without a line for this long, a command seems to hang.
+const LONGEST_SILENCE: Duration = Duration::from_secs(8);
 /// A short run names its activities; hundreds of repeats must not fill the log.
 const MOST_ACTIVITIES: usize = 12;
 
 impl Lines {
     /// Whether this deserves a line.
-    fn take(&mut self, fraction: f64, activity: &str) -> bool {
+    fn take(&mut self, fraction: f64, activity: &str, now: Instant) -> bool {
         let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
         let is_new = self.activities.len() < MOST_ACTIVITIES && self.activities.insert(activity.to_owned());
         // Concurrent repeats report in any order: use the maximum.
         let is_further = self.next <= tenths;
         self.next = self.next.max(tenths + 1);
-        is_new || is_further
+        let is_silent = self.last.is_some_and(|last| now.duration_since(last) >= LONGEST_SILENCE);
+        let is_due = is_new || is_further || is_silent;
+        if is_due {
+            self.last = Some(now);
+        }
+        is_due
     }
 }
 
@@ -84,7 +93,7 @@ impl Meter {
             }
             Shown::Lines(lines) => {
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                if lines.take(fraction, activity) {
+                if lines.take(fraction, activity, Instant::now()) {
                     say(&format!("{:3.0} %  {activity}", fraction * 100.0));
                 }
             }
@@ -114,8 +123,9 @@ pub fn wait(time: Duration, activity: &str, signals: &Signals) {
     meter.finish();
 }
 
-/// Does work and shows its progress while it takes long. Without a thread for the display, nothing is shown.
-pub fn with_progress<T>(activity: &str, fraction: impl Fn() -> f64 + Send, work: impl FnOnce() -> T) -> T {
+/// Does work and shows its progress while it takes long: the fraction that is done, and the activity. Without a
+/// thread for the display, nothing is shown.
+pub fn with_progress<T>(state: impl Fn() -> (f64, String) + Send, work: impl FnOnce() -> T) -> T {
     /// Shorter work shows nothing.
     const LONG: Duration = Duration::from_secs(2);
     const INTERVAL: Duration = Duration::from_millis(100);
@@ -125,7 +135,8 @@ pub fn with_progress<T>(activity: &str, fraction: impl Fn() -> f64 + Send, work:
         if goes_on(LONG) {
             let meter = Meter::new(false);
             while goes_on(INTERVAL) {
-                meter.show(fraction(), activity);
+                let (fraction, activity) = state();
+                meter.show(fraction, &activity);
             }
             meter.finish();
         }
@@ -195,4 +206,20 @@ pub fn table_options() -> TableOptions {
     let width = stated.filter(|width| *width > 0).unwrap_or(FILE_WIDTH).max(LEAST_WIDTH);
     let plain = is_set("NO_COLOR").is_some() || is_set("TERM").is_none_or(|term| term == "dumb");
     TableOptions { width: Some(width), colour: is_terminal && !plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_ends_with_a_line() {
+        let (mut lines, begin) = (Lines::default(), Instant::now());
+        let mut at = |seconds, fraction| lines.take(fraction, "work", begin + Duration::from_secs(seconds));
+        assert!(at(0, 0.0));
+        assert!(!at(1, 0.01) && !at(7, 0.02));
+        assert!(at(9, 0.03), "8 s after the last line");
+        assert!(!at(10, 0.04) && at(11, 0.1), "a tenth");
+        assert!(!at(18, 0.11) && at(19, 0.12), "8 s after the tenth");
+    }
 }

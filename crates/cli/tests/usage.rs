@@ -19,6 +19,14 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["fair", "eth0", "--rate", "1gbit"], "--queue-weights htb"),
         (&["fair", "eth0", "--queue-weights", "auto", "--rate", "1gbit"], "max-rate"),
         (&["fair", "eth0", "--queue-weights", "ets"], "net-shaper"),
+        (
+            &["fair", "eth0", "--plan", "--balance", "on", "--queue-weights", "htb", "--rate", "1gbit"],
+            "--queue-weights off or --balance off",
+        ),
+        (
+            &["fair", "eth0", "--batching", "on", "--queue-weights", "htb", "--rate", "1gbit"],
+            "use --batching off, or --queue-weights off",
+        ),
         (&["fair", "eth0", "--segments", "16384"], "unit"),
         (&["fair", "eth0", "--segments", "1MiB"], "between 4KiB and 64KiB"),
         (&["fair", "eth0", "--observe", "--plan"], "cannot be used with"),
@@ -123,8 +131,16 @@ fn options_that_would_be_ignored_are_refused() {
         (with(&steer, &["--plan", "--interval", "1s"]), "cannot be used with"),
         (with(&steer, &["--plan", "--generate", "9", "--netns", "all"]), "cannot be used with"),
         (with(&steer, &["--plan", "--generate", "9", "--idle", "1s"]), "cannot be used with"),
-        (with(&steer, &["--plan", "--backend", "xdp", "--model", "i82599"]), "of the model xdp-cpumap"),
-        (with(&steer, &["--plan", "--backend", "rps", "--model", "i82599"]), "RPS has no other model"),
+        (with(&steer, &["--backend", "xdp", "--model", "i82599"]), "of the model xdp-cpumap"),
+        (with(&steer, &["--backend", "rps", "--model", "i82599"]), "RPS has no other model"),
+        (
+            with(&steer, &["--plan", "--backend", "xdp", "--model", "i82599"]),
+            "leave out --backend or --model",
+        ),
+        (
+            with(&steer, &["--plan", "--backend", "ntuple", "--model", "i82599"]),
+            "leave out --backend or --model",
+        ),
         (with(&["check", "--explain", "all"], &["--format", "json"]), "cannot be used with"),
         (with(&["check", "--explain", "all"], &["eth0"]), "leave out the interface and --from"),
         (with(&["check", "--explain", "all"], &["--from", "."]), "leave out the interface and --from"),

@@ -59,7 +59,7 @@ impl BalanceMode {
                 remarks.push(format!("no service balancing: {obstacle}"));
                 Ok(false)
             }
-            (Self::On, Some((obstacle, remedy))) => Err(FairError::unable(obstacle, remedy)),
+            (Self::On, Some((obstacle, remedy))) => Err(FairError::conflict(obstacle, remedy)),
         }
     }
 

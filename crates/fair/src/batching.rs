@@ -83,8 +83,8 @@ impl BatchingMode {
             return Ok(());
         }
         if let Backend::SoftNic(_) = backend {
-            return Err(FairError::unable(
-                "transmit batching stands at the device's own queues, and --queue-weights htb puts one root qdisc in \
+            return Err(FairError::conflict(
+                "--batching on works at the device's own queues, and --queue-weights htb puts one root qdisc in \
                  front of all of them",
                 "use --batching off, or --queue-weights off",
             ));
@@ -220,13 +220,14 @@ mod tests {
     #[test]
     fn what_stands_in_the_way_is_named_with_a_remedy() {
         let soft_nic = Backend::SoftNic(BitRate::from_bits_per_second(1_000_000_000));
-        for (backend, available, words) in [
-            (Backend::None, false, ["BPF qdisc", "Linux 6.16 or later with CONFIG_NET_SCH_BPF"]),
-            (soft_nic, true, ["--queue-weights htb", "--batching off"]),
-            (soft_nic, false, ["--queue-weights htb", "--batching off"]),
+        let unsupported = ["BPF qdisc", "Linux 6.16 or later with CONFIG_NET_SCH_BPF"];
+        for (backend, available, words, cause) in [
+            (Backend::None, false, unsupported, Cause::Unable),
+            (soft_nic, true, ["--queue-weights htb", "--batching off"], Cause::Usage),
+            (soft_nic, false, ["--queue-weights htb", "--batching off"], Cause::Usage),
         ] {
             let error = BatchingMode::On.check(backend, available).unwrap_err();
-            assert_eq!(error.cause(), Cause::Unable);
+            assert_eq!(error.cause(), cause);
             assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
             BatchingMode::Off.check(backend, available).unwrap();
         }

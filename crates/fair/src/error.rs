@@ -23,6 +23,13 @@ pub enum FairError {
     /// The current settings are not the administrator's.
     #[error("{0}")]
     Stray(StrayRoot),
+    /// Options that exclude each other.
+    #[error("{what}; {remedy}")]
+    Conflict {
+        what: String,
+        /// The options that go together.
+        remedy: String,
+    },
     /// The queue choice could not be loaded, attached or read.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
@@ -46,11 +53,15 @@ impl FairError {
         Self::Unable { what: what.into(), remedy: remedy.into() }
     }
 
+    pub(crate) fn conflict(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Conflict { what: what.into(), remedy: remedy.into() }
+    }
+
     /// The cause, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
-            Self::NoInterface { .. } => Cause::Usage,
+            Self::NoInterface { .. } | Self::Conflict { .. } => Cause::Usage,
             Self::Unable { .. } | Self::Stray(_) => Cause::Unable,
             Self::Apply(error) => error.cause(),
             Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,

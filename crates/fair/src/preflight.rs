@@ -32,6 +32,33 @@ pub struct Request {
     pub batching: BatchingMode,
 }
 
+impl Request {
+    /// Checks the options alone, before anything is read or changed.
+    ///
+    /// # Errors
+    /// When they exclude each other.
+    pub fn check(&self) -> Result<(), FairError> {
+        let weights = match self.weights {
+            QueueWeights::Off | QueueWeights::Auto => return Ok(()),
+            QueueWeights::Htb(rate) => {
+                self.batching.check(Backend::SoftNic(rate), true)?;
+                "htb"
+            }
+            QueueWeights::NetShaper => "net-shaper",
+            QueueWeights::MaxRate(_) => "max-rate",
+        };
+        if self.balance == BalanceMode::On {
+            return Err(FairError::conflict(
+                format!(
+                    "--queue-weights {weights} serves queues by weight, which is fairer than --balance on"
+                ),
+                "use --queue-weights off or --balance off",
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// A device that can be managed, and the planned changes.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -443,6 +470,25 @@ fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn options_that_exclude_each_other_are_bad_usage() {
+        use evenkeel_model::units::BitRate;
+        let rate = BitRate::from_bits_per_second(1_000_000_000);
+        let by_weight = [QueueWeights::Htb(rate), QueueWeights::NetShaper, QueueWeights::MaxRate(None)];
+        for weights in by_weight {
+            let request = Request { weights, balance: BalanceMode::On, ..Request::default() };
+            let error = request.check().unwrap_err();
+            assert_eq!(error.cause(), evenkeel_apply::Cause::Usage);
+            assert!(error.to_string().contains("--balance off"), "{error}");
+            Request { weights, ..Request::default() }.check().unwrap();
+            Request { weights, balance: BalanceMode::Auto, ..Request::default() }.check().unwrap();
+        }
+        let batching = BatchingMode::On;
+        let request = Request { weights: QueueWeights::Htb(rate), batching, ..Request::default() };
+        assert_eq!(request.check().unwrap_err().cause(), evenkeel_apply::Cause::Usage);
+        Request { balance: BalanceMode::On, batching, ..Request::default() }.check().unwrap();
+    }
 
     #[test]
     fn devices_without_an_ethernet_header_are_refused() {

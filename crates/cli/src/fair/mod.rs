@@ -76,6 +76,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
+    request.check().map_err(failure)?;
     let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
     let weights = weights.map_err(|error| match error {
         WeightsError::Input(error) => error.into(),

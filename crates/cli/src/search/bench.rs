@@ -1,13 +1,14 @@
 //! `evenkeel search bench`: the search's time, next to Table 1 of the Dragonet paper.
 
 use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_metrics::Summary;
 use evenkeel_model::text::counted;
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::PolicyFile;
-use evenkeel_receive::search::{Search, SearchError, Verdict};
+use evenkeel_receive::search::{Progress, Search, SearchError, Verdict};
 use evenkeel_receive::{ConfiguredNic, FlowIndex, NicModel, QueueId};
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Map, Value, json};
@@ -17,7 +18,7 @@ use crate::arguments::{BenchOptions, Format};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::listed_flows::generate;
 use crate::nic;
-use crate::progress::{Meter, page};
+use crate::progress::{page, with_progress};
 
 /// A row of Dragonet's Table 1 (TRIOS 2015): Intel i82599, 10 queues, balance.
 struct PaperRow {
@@ -35,6 +36,11 @@ const COLUMNS: [(&str, &str, &str); 6] = [
     ("remove_1_us", "-1 flow", "µs"),
     ("remove_10_us", "-10 flows", "µs"),
 ];
+/// Indices in [`COLUMNS`].
+const BASIC: usize = 0;
+const FULL: usize = 1;
+/// The order in which the figures are measured.
+const ORDER: [usize; 6] = [FULL, BASIC, 2, 3, 4, 5];
 
 const TABLE_1: [PaperRow; 4] = [
     PaperRow { flows: 10, figures: [11.0, 17.0, 2_000.0, 22_000.0, 9.0, 23.7] },
@@ -52,26 +58,16 @@ const LEAST_REPEATS: u32 = 3;
 
 /// Runs `evenkeel search bench`.
 pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
+    let stage = Mutex::new(Stage::default());
     let bench = Bench {
         options,
         policy: load_policy(&options.policy)?,
         model: nic::load(&options.nic, &options.source)?,
+        stage: &stage,
     };
     let sizes = options.flows.map_or_else(|| TABLE_1.map(|row| row.flows).to_vec(), |flows| vec![flows]);
-    let mut rows = Vec::with_capacity(sizes.len());
-    let meter = Meter::new(sizes.len() == 1);
-    // The time is about quadratic in the flows.
-    let work = |flows: u32| f64::from(flows).powi(2);
-    let all: f64 = sizes.iter().copied().map(work).sum();
-    let mut done = 0.0;
-    for flows in sizes {
-        // Each flow may have a filter.
-        require_memory(flows as usize, flows as usize, 0)?;
-        meter.show(done / all, &format!("search for {}", counted(flows as usize, "flow")));
-        rows.push(bench.row(flows)?);
-        done += work(flows);
-    }
-    meter.finish();
+    let state = || stage.lock().unwrap_or_else(PoisonError::into_inner).state();
+    let rows = with_progress(state, || bench.rows(&sizes))?;
     match options.format {
         Format::Table => print_page(bench.page(&rows))?,
         Format::Json => {
@@ -90,6 +86,38 @@ struct Bench<'o> {
     options: &'o BenchOptions,
     policy: PolicyFile,
     model: NicModel,
+    stage: &'o Mutex<Stage>,
+}
+
+/// The repeat that is being measured, for the display of progress.
+#[derive(Default)]
+struct Stage {
+    /// Begin and share of the row in the whole work.
+    row: (f64, f64),
+    flows: usize,
+    /// Index of the figure in [`COLUMNS`].
+    figure: usize,
+    /// When its first repeat began.
+    begun: Option<Instant>,
+    /// Finished repeats of the figure, and the most that it can have.
+    repeat: (u32, u32),
+    /// Progress of the running search, if it has one.
+    search: Option<Arc<Progress>>,
+}
+
+impl Stage {
+    /// The share of the work that is done, and the activity.
+    fn state(&self) -> (f64, String) {
+        let search = self.search.as_ref().map_or(0.0, |search| search.fraction());
+        let (done, most) = (f64::from(self.repeat.0) + search, f64::from(self.repeat.1.max(1)));
+        // As in `Clock`.
+        let spent = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64() / LONGEST.as_secs_f64());
+        let of_figure = (done / most).max((done / f64::from(LEAST_REPEATS)).min(spent)).min(1.0);
+        let (begin, share) = self.row;
+        let place = ORDER.iter().position(|figure| *figure == self.figure).unwrap_or(0);
+        let fraction = begin + share * (place as f64 + of_figure) / ORDER.len() as f64;
+        (fraction, format!("{}: {}", counted(self.flows, "flow"), COLUMNS[self.figure].1))
+    }
 }
 
 /// Figures for a number of flows.
@@ -107,6 +135,36 @@ struct Row {
 }
 
 impl Bench<'_> {
+    fn rows(&self, sizes: &[u32]) -> Result<Vec<Row>, Failure> {
+        // The time is about quadratic in the flows.
+        let work = |flows: u32| f64::from(flows).powi(2);
+        let all: f64 = sizes.iter().copied().map(work).sum();
+        let mut done = 0.0;
+        let mut rows = Vec::with_capacity(sizes.len());
+        for &flows in sizes {
+            // Each flow may have a filter.
+            require_memory(flows as usize, flows as usize, 0)?;
+            let share = work(flows) / all;
+            self.at(|stage| *stage = Stage { row: (done, share), flows: flows as usize, ..Stage::default() });
+            rows.push(self.row(flows)?);
+            done += share;
+        }
+        Ok(rows)
+    }
+
+    fn at(&self, change: impl FnOnce(&mut Stage)) {
+        change(&mut self.stage.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn begin(&self, figure: usize, repeat: u32, search: Option<Arc<Progress>>) {
+        self.at(|stage| {
+            if repeat == 0 {
+                stage.begun = Some(Instant::now());
+            }
+            (stage.figure, stage.repeat, stage.search) = (figure, (repeat, self.options.repeat), search);
+        });
+    }
+
     fn row(&self, count: u32) -> Result<Row, Failure> {
         let flows = generate(&self.policy, 0, count);
         let further = generate(&self.policy, count, 10 * self.options.repeat.min(100));
@@ -129,9 +187,9 @@ impl Bench<'_> {
             last.set(Some(search));
             Ok(())
         };
-        let full = self.repeat(prepare, solve, keep)?;
+        let full = self.repeat(FULL, prepare, solve, keep)?;
         let basic = match count {
-            0..=MOST_BASIC_FLOWS => Some(self.repeat(|| Ok(start()?.basic()), solve, |_| Ok(()))?),
+            0..=MOST_BASIC_FLOWS => Some(self.repeat(BASIC, || Ok(start()?.basic()), solve, |_| Ok(()))?),
             _ => None,
         };
         let Some(solved) = last.take() else {
@@ -141,10 +199,10 @@ impl Bench<'_> {
         let filters = solved.nic().filters().count();
         let mut running = Running { search: solved, flows: &flows, further: &further, indices };
         let incremental = [
-            running.add(1, self)?,
-            running.add(10, self)?,
-            running.remove(1, self)?,
-            running.remove(10, self)?,
+            running.add(1, ORDER[2], self)?,
+            running.add(10, ORDER[3], self)?,
+            running.remove(1, ORDER[4], self)?,
+            running.remove(10, ORDER[5], self)?,
         ];
         let [add_1, add_10, remove_1, remove_10] = incremental.map(|times| summary(&times, 1e6));
         let basic = basic.and_then(|times| summary(&times, 1e3));
@@ -183,19 +241,21 @@ impl Bench<'_> {
     }
 
     /// Times of `work` in seconds, without its set-up and clean-up.
-    fn repeat<T>(
+    fn repeat(
         &self,
-        mut prepare: impl FnMut() -> Result<T, Failure>,
-        mut work: impl FnMut(&mut T) -> Result<(), Failure>,
-        mut clear: impl FnMut(T) -> Result<(), Failure>,
+        figure: usize,
+        mut prepare: impl FnMut() -> Result<Search, Failure>,
+        mut work: impl FnMut(&mut Search) -> Result<(), Failure>,
+        mut clear: impl FnMut(Search) -> Result<(), Failure>,
     ) -> Result<Vec<f64>, Failure> {
         let mut clock = Clock::start();
         let mut times = Vec::new();
-        for _ in 0..self.options.repeat {
+        for repeat in 0..self.options.repeat {
             if clock.is_over() {
                 break;
             }
             let mut subject = prepare()?;
+            self.begin(figure, repeat, Some(subject.progress()));
             let start = Instant::now();
             let done = work(&mut subject);
             times.push(start.elapsed().as_secs_f64());
@@ -362,12 +422,14 @@ struct Running<'f> {
 
 impl Running<'_> {
     /// Times of adding `size` flows, different ones each time.
-    fn add(&mut self, size: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
+    fn add(&mut self, size: usize, figure: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
-        for repeat in 0..bench.options.repeat as usize {
+        for repeat in 0..bench.options.repeat {
             if clock.is_over() {
                 break;
             }
+            bench.begin(figure, repeat, None);
+            let repeat = repeat as usize;
             let at = repeat * size % (self.further.len() + 1 - size);
             let start = Instant::now();
             let added = self.search.add(&self.further[at..at + size]);
@@ -379,14 +441,16 @@ impl Running<'_> {
     }
 
     /// Times of removing `size` flows, different ones each time, from everywhere.
-    fn remove(&mut self, size: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
+    fn remove(&mut self, size: usize, figure: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         let count = self.indices.len();
         let size = size.min(count);
-        for repeat in 0..bench.options.repeat as usize {
+        for repeat in 0..bench.options.repeat {
             if clock.is_over() {
                 break;
             }
+            bench.begin(figure, repeat, None);
+            let repeat = repeat as usize;
             let chosen: Vec<usize> = (0..size).map(|place| (repeat * 31 + place * 7919) % count).collect();
             let gone: Vec<FlowIndex> = chosen.iter().map(|at| self.indices[*at]).collect();
             let start = Instant::now();
@@ -427,5 +491,37 @@ fn digits(value: f64) -> String {
         value if value >= 10.0 => format!("{value:.1}"),
         value if value >= 1.0 => format!("{value:.2}"),
         value => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    use crate::arguments::{Arguments, Command, SearchCommand};
+
+    #[test]
+    fn progress_of_a_single_size_follows_the_figures() {
+        let arguments = ["evenkeel", "search", "bench", "--flows", "20", "--repeat", "2"];
+        let Command::Search(SearchCommand::Bench(options)) = Arguments::parse_from(arguments).command else {
+            unreachable!()
+        };
+        let stage = Mutex::new(Stage::default());
+        let (policy, model) =
+            (load_policy("balance").unwrap(), nic::load("i82599", &options.source).unwrap());
+        let bench = Bench { options: &options, policy, model, stage: &stage };
+        bench.rows(&[20]).unwrap();
+        let (fraction, activity) = stage.lock().unwrap().state();
+        assert!(fraction > 0.9 && fraction <= 1.0, "{fraction}");
+        assert_eq!(activity, "20 flows: -10 flows");
+        let mut before = -1.0;
+        for (place, figure) in ORDER.into_iter().enumerate() {
+            bench.begin(figure, 1, None);
+            let (fraction, activity) = stage.lock().unwrap().state();
+            assert!(fraction > before && fraction <= (place + 1) as f64 / 6.0, "{activity}: {fraction}");
+            before = fraction;
+        }
     }
 }

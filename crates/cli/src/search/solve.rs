@@ -44,7 +44,8 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     let fail = |error: evenkeel_receive::search::SearchError| Failure::new(Exit::Usage, error);
     let mut search = Search::new(nic, policy).map_err(fail)?;
     let (progress, activity) = (search.progress(), format!("search for {}", counted(flows.len(), "flow")));
-    let indices = with_progress(&activity, || progress.fraction(), || search.solve(&flows)).map_err(fail)?;
+    let indices =
+        with_progress(|| (progress.fraction(), activity.clone()), || search.solve(&flows)).map_err(fail)?;
     let search_us = begin.elapsed().as_nanos() as f64 / 1e3;
 
     let solved = Solved { search, indices, search_us, best };

@@ -92,6 +92,8 @@ fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
     let is_another_model = options.model.as_deref().is_some_and(|model| model != XDP_MODEL);
     let message = if is_listed && !options.plan {
         "--flows and --generate are for a plan; use them with --plan"
+    } else if options.plan && options.model.is_some() && options.backend != BackendChoice::Auto {
+        "--backend has no effect on a plan for a model; leave out --backend or --model"
     } else if options.backend == BackendChoice::Xdp && is_another_model {
         XDP_HAS_A_MODEL
     } else if options.backend == BackendChoice::Rps && options.model.is_some() {
@@ -266,7 +268,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     let mut session =
         Session::start(interface, Box::new(planned), source, policy, session_options).map_err(failure)?;
     let progress = session.progress();
-    with_progress("search", || progress.fraction(), || session.tick()).map_err(failure)?;
+    with_progress(|| (progress.fraction(), "search".to_owned()), || session.tick()).map_err(failure)?;
     let status = session.status();
     match options.format {
         Format::Table => {

@@ -17,7 +17,7 @@
 use std::ops::RangeInclusive;
 
 use super::cursor::{Complaints, Field, Table};
-use super::error::ScenarioErrorKind::{BadValue, MissingKey};
+use super::error::ScenarioErrorKind::{BadValue, Duplicate, MissingKey};
 use super::parse::{document, read_schema};
 use super::value::Spelling;
 use super::{MAX_FLOW_WEIGHT, ScenarioError};
@@ -89,7 +89,44 @@ fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
         field.complain(BadValue, format!("{} rules", elements.len()), format!("at most {MOST_RULES}"));
         return None;
     }
-    elements.iter().map(|element| read_rule(element, element.table()?)).collect()
+    let rules: Vec<Option<FlowRule>> =
+        elements.iter().map(|element| read_rule(element, element.table()?)).collect();
+    for (number, rule) in rules.iter().enumerate() {
+        let Some(rule) = rule else { continue };
+        let covers =
+            |earlier: &Option<FlowRule>| earlier.as_ref().is_some_and(|earlier| earlier.covers(rule));
+        if let Some(earlier) = rules[..number].iter().position(covers) {
+            elements[number].complain(
+                Duplicate,
+                format!("never decides, because rule[{earlier}] above it matches all of its flows"),
+                "remove one of them, or move the narrower one up",
+            );
+        }
+    }
+    rules.into_iter().collect()
+}
+
+impl FlowRule {
+    /// Whether this rule matches every flow that `other` matches.
+    fn covers(&self, other: &Self) -> bool {
+        fn all<T>(own: Option<&T>, other: Option<&T>, contains: impl Fn(&T, &T) -> bool) -> bool {
+            own.is_none_or(|own| other.is_some_and(|other| contains(own, other)))
+        }
+        let ports = |own: &RangeInclusive<u16>, other: &RangeInclusive<u16>| {
+            own.start() <= other.start() && other.end() <= own.end()
+        };
+        // A rule matches the cgroup and all below it.
+        let below = |own: &String, other: &String| {
+            other.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mark = |own: &(u32, u32), other: &(u32, u32)| own.1 & !other.1 == 0 && other.0 & own.1 == own.0;
+        all(self.protocol.as_ref(), other.protocol.as_ref(), u8::eq)
+            && all(self.source_port.as_ref(), other.source_port.as_ref(), ports)
+            && all(self.destination_port.as_ref(), other.destination_port.as_ref(), ports)
+            && all(self.mark.as_ref(), other.mark.as_ref(), mark)
+            && all(self.priority.as_ref(), other.priority.as_ref(), u32::eq)
+            && all(self.cgroup.as_ref(), other.cgroup.as_ref(), below)
+    }
 }
 
 fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
@@ -274,6 +311,35 @@ mod tests {
         }
         let many = "[[rule]]\nweight = 1\nmark = 1\n".repeat(64);
         assert!(fails(&format!("schema = 1\n{many}")).contains("64 rules"));
+    }
+
+    #[test]
+    fn a_rule_that_never_decides_is_refused() {
+        let parse = |first: &str, second: &str| {
+            let rule = |text: &str| format!("[[rule]]\nweight = 2\n{text}\n");
+            FlowWeights::parse(&format!("schema = 1\n{}{}", rule(first), rule(second)), "w.toml")
+        };
+        for (first, second) in [
+            ("mark = 7", "mark = 7"),
+            ("destination-port = 80", "destination-port = \"80-80\""),
+            ("source-port = \"80-90\"", "source-port = 85\nprotocol = \"tcp\""),
+            ("mark = \"0x10/0xf0\"", "mark = 0x13"),
+            ("cgroup = \"/a\"", "cgroup = \"/a/b\""),
+        ] {
+            let error = parse(first, second).unwrap_err().to_string();
+            assert!(error.contains("rule[1]: never decides, because rule[0]"), "{error}");
+        }
+        for (first, second) in [
+            ("mark = 7", "mark = 8"),
+            ("source-port = 85\nprotocol = \"tcp\"", "source-port = \"80-90\""),
+            ("source-port = 80", "destination-port = 80"),
+            ("mark = 0x13", "mark = \"0x10/0xf0\""),
+            ("cgroup = \"/a\"", "cgroup = \"/ab\""),
+            ("cgroup = \"/a/b\"", "cgroup = \"/a\""),
+            ("protocol = \"tcp\"", "protocol = \"udp\""),
+        ] {
+            parse(first, second).unwrap();
+        }
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_experiment::{ConductError, Outcome, Request, Timing, conduct};
 use evenkeel_files::OutputDirectory;
-use evenkeel_model::scenario::{Scenario, Topology};
+use evenkeel_model::scenario::{Scenario, Topology, place_of};
 use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::store::{self, StoreError};
@@ -28,7 +28,7 @@ const PROCESSORS: u32 = 2;
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     refuse_ignored(options)?;
     let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
-    let Loaded { scenario, text } = load_with(&options.scenario, own.as_ref())?;
+    let Loaded { scenario, text, origin } = load_with(&options.scenario, own.as_ref())?;
     refuse_ignored_by(&scenario, options)?;
     let scenario = if options.quick { scenario.quickened() } else { scenario };
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
@@ -61,6 +61,11 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         version: env!("CARGO_PKG_VERSION"),
     };
     let progress = Progress::new(options.quiet)?;
+    // The world cannot do a setting that is right in the file: name its place.
+    let at = |key: Option<&str>, failure: Failure| match key.and_then(|key| place_of(&text, &origin, key)) {
+        Some(place) => Failure::new(failure.exit(), format!("{place}: {}", failure.message())),
+        None => failure,
+    };
     let outcome = match options.place {
         Place::Netns => {
             let topology = options.topology.map(|choice| match choice {
@@ -68,12 +73,12 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
                 TopologyChoice::Mq => Topology::Mq,
             });
             let mut world = NetnsWorld::new(topology).map_err(|error| bed_failure(&error))?;
-            conduct_in(&mut world, &request, &progress, bed_failure)
+            conduct_in(&mut world, &request, &progress, |error| at(error.key(), bed_failure(error)))
         }
         Place::Sim => {
             check_memory(&request, &progress)?;
             let mut world = simulator(options).exact(options.exact);
-            conduct_in(&mut world, &request, &progress, simulation_failure)
+            conduct_in(&mut world, &request, &progress, |error| at(error.key(), simulation_failure(error)))
         }
     }?;
 
@@ -220,7 +225,7 @@ fn conduct_in<W: World>(
 
 pub fn simulation_failure(error: &SimError) -> Failure {
     let exit = match error {
-        SimError::Unable(_) => Exit::Unable,
+        SimError::Unable(_) | SimError::Setting { .. } => Exit::Unable,
         SimError::Failed { .. } => Exit::Failed,
         SimError::Interrupted => Exit::Interrupted,
     };

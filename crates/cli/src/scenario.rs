@@ -20,6 +20,8 @@ use crate::progress::page;
 pub struct Loaded {
     pub scenario: Scenario,
     pub text: String,
+    /// The file's name in messages.
+    pub origin: String,
 }
 
 /// A user's file of qdisc setups.
@@ -105,7 +107,7 @@ pub fn parse_loaded(
             PolicyFile::parse(text, &own.origin).map_err(|error| wrong(&error))?;
         }
     }
-    Ok(Loaded { scenario, text: text.to_owned() })
+    Ok(Loaded { scenario, text: text.to_owned(), origin: origin.to_owned() })
 }
 
 pub fn scenario(command: &ScenarioCommand) -> Result<Exit, Failure> {
@@ -133,7 +135,7 @@ fn list() -> Result<Exit, Failure> {
 }
 
 fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
-    let Loaded { scenario, text } = load(name)?;
+    let Loaded { scenario, text, .. } = load(name)?;
     if toml {
         print(&format!("{}\n", text.trim_end()))?;
         return Ok(Exit::Done);

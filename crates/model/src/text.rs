@@ -206,6 +206,7 @@ pub fn plain_words(message: &str) -> String {
         ),
         // EFBIG: file systems have limits too, far above what Evenkeel writes.
         ("File too large (os error 27)", "File too large (`ulimit -f` limits the size of files)"),
+        ("Too many open files (os error 24)", "Too many open files (`ulimit -n` limits them)"),
         // JSON, and two readers of TOML.
         ("recursion limit exceeded", "it is nested too deeply"),
         ("cannot recurse further; max recursion depth met", "it is nested too deeply"),

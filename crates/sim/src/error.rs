@@ -98,6 +98,14 @@ pub enum SimError {
     /// The simulator does not support the scenario.
     #[error("{0}")]
     Unable(String),
+    /// The simulator does not support a setting of the scenario.
+    #[error("{key}: {problem}")]
+    Setting {
+        /// Such as `workload.flows`.
+        key: &'static str,
+        /// What is wrong, with the remedy.
+        problem: String,
+    },
     /// It failed while it ran.
     #[error("{variant}, seed {seed}: {source}")]
     Failed {
@@ -111,4 +119,12 @@ pub enum SimError {
     /// The user interrupted the run.
     #[error("interrupted; nothing was changed on this machine")]
     Interrupted,
+}
+
+impl SimError {
+    /// The key of the scenario that is not supported, if that is the reason.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        if let Self::Setting { key, .. } = self { Some(key) } else { None }
+    }
 }

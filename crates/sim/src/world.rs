@@ -327,9 +327,10 @@ impl World for SimWorld {
     ) -> Result<BitRate, SimError> {
         let control = scenario.workload.congestion_control.as_str();
         if CongestionControl::named(control).is_none() {
-            return Err(SimError::Unable(format!(
-                "the congestion control {control} is not simulated; use cubic or reno"
-            )));
+            return Err(SimError::Setting {
+                key: "workload.congestion-control",
+                problem: format!("{control} is not simulated; use cubic or reno"),
+            });
         }
         let rate = wanted.unwrap_or(scenario.link.rate);
         if rate.bits_per_second() == 0 || rate.bits_per_second() > 8 * SECOND {

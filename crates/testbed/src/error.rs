@@ -13,6 +13,14 @@ pub enum TestbedError {
     /// This machine lacks something; the message names it and the remedy.
     #[error("{missing}\n  {remedy}")]
     Unable { missing: String, remedy: String },
+    /// This machine cannot do a setting of the scenario.
+    #[error("{key}: {problem}; {remedy}")]
+    Setting {
+        /// Such as `workload.flows`.
+        key: &'static str,
+        problem: String,
+        remedy: String,
+    },
     /// The kernel refused a link, an address or a qdisc.
     #[error("test bed: {0}")]
     Netlink(#[from] NetlinkError),
@@ -47,10 +55,16 @@ impl TestbedError {
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {
-            Self::Unable { .. } => Failure::Unable,
+            Self::Unable { .. } | Self::Setting { .. } => Failure::Unable,
             Self::Interrupted => Failure::Interrupted,
             _ => Failure::Failed,
         }
+    }
+
+    /// The key of the scenario that this machine cannot do, if that is the reason.
+    #[must_use]
+    pub fn key(&self) -> Option<&'static str> {
+        if let Self::Setting { key, .. } = self { Some(key) } else { None }
     }
 
     pub(crate) fn system(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {

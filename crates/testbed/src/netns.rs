@@ -7,6 +7,7 @@ use evenkeel_host::{Capability, Host, tool_version};
 use evenkeel_model::scenario::{
     Knobs, Scenario, Sets, TenantPoint, Tenants, Topology, Variant, WorkloadKind,
 };
+use evenkeel_model::text::suggestion;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
 
@@ -143,9 +144,13 @@ impl World for NetnsWorld {
         let control = &scenario.workload.congestion_control;
         let available = self.host.congestion_controls()?;
         if !available.contains(control) {
-            return Err(TestbedError::Unable {
-                missing: format!("this kernel does not offer the congestion control {control}"),
-                remedy: format!("load it (modprobe tcp_{control}) or use one of: {}", available.join(", ")),
+            return Err(TestbedError::Setting {
+                key: "workload.congestion-control",
+                problem: format!("this kernel does not offer {control}"),
+                remedy: format!(
+                    "load it (modprobe tcp_{control}), or use another: {}",
+                    suggestion(control, available.iter().map(String::as_str))
+                ),
             });
         }
         if let Some(tenants) = scenario.workload.tenants() {
@@ -154,12 +159,13 @@ impl World for NetnsWorld {
         if let Some(probe) = &scenario.workload.latency {
             let (least, most) = (u64::from(sockperf::MIN_MESSAGE), u64::from(sockperf::MAX_MESSAGE));
             if !(least..=most).contains(&probe.message.bytes()) {
-                return Err(TestbedError::Unable {
-                    missing: format!(
+                return Err(TestbedError::Setting {
+                    key: "workload.latency.message",
+                    problem: format!(
                         "sockperf exchanges messages of {least} B to {most} B, not {}",
                         probe.message
                     ),
-                    remedy: "change workload.latency.message in the scenario".to_owned(),
+                    remedy: "use a size in between".to_owned(),
                 });
             }
         }

@@ -133,8 +133,10 @@ impl Wanted {
                 "setups of your own come with --qdiscs FILE",
             ));
         }
-        let scenarios =
-            scenarios.into_iter().map(|Loaded { scenario, text }| StudyScenario { scenario, text }).collect();
+        let scenarios = scenarios
+            .into_iter()
+            .map(|Loaded { scenario, text, .. }| StudyScenario { scenario, text })
+            .collect();
         Ok(Self { place, scenarios: timed(scenarios, &extent), extent, rate, seed, setups_text })
     }
 

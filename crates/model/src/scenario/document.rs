@@ -64,6 +64,12 @@ impl Field<'_> {
         matches!(self.value, toml::de::DeValue::Array(_))
     }
 
+    /// Whether the value is a table.
+    #[must_use]
+    pub fn is_table(&self) -> bool {
+        matches!(self.value, toml::de::DeValue::Table(_))
+    }
+
     /// Whether the value is a string.
     #[must_use]
     pub fn is_string(&self) -> bool {

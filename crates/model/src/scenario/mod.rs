@@ -40,7 +40,7 @@ mod variants;
 pub use error::{ScenarioError, ScenarioErrorKind};
 pub use flow_weights::{FlowRule, FlowWeights, MOST_RULES};
 pub use knobs::Knobs;
-pub use parse::{SCHEMA, parse, parse_with};
+pub use parse::{SCHEMA, parse, parse_with, place_of};
 pub use receive_knobs::ReceiveKnobs;
 pub use sections::LINE_RATES;
 pub use select::UnknownVariant;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::cursor::{Complaints, Located, Table};
 use super::error::ScenarioErrorKind::{Schema, Syntax};
@@ -73,6 +73,20 @@ fn line_with_spanless_error(text: &str) -> usize {
         |end: &usize| DeTable::parse(&text[..*end]).err().is_none_or(|error| error.span().is_some());
     let line = ends.partition_point(is_before);
     line.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
+}
+
+/// File, line and column of the value of a key such as `workload.flows`; none if the text does not have the key.
+#[must_use]
+pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
+    let tree = document(text, origin).ok()?;
+    let (path, last) = key.rsplit_once('.').map_or((None, key), |(path, last)| (Some(path), last));
+    let mut table = tree.get_ref();
+    for key in path.iter().flat_map(|path| path.split('.')) {
+        let DeValue::Table(inner) = table.get(key)?.get_ref() else { return None };
+        table = inner;
+    }
+    let (line, column) = line_and_column(text, table.get(last)?.span().start);
+    Some(format!("{}:{line}:{column}", printable(origin)))
 }
 
 /// Reads `schema`. False for another version: the rest cannot be checked then.

@@ -11,12 +11,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 
 use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, IdleState, Interface};
+use evenkeel_model::scenario::ScenarioError;
+use evenkeel_model::scenario::ScenarioErrorKind::{UnknownName, WrongType};
+use evenkeel_model::scenario::document::{Complaints, Field, Table, document};
 use evenkeel_model::text::{nearest, suggestion};
-use serde::Deserialize;
 
 use crate::rules::rules;
 
@@ -28,33 +29,10 @@ pub struct Keep {
     interfaces: BTreeMap<String, Kept>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Kept {
     keep: Vec<String>,
     rules: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Document {
-    keep: Vec<String>,
-    rules: Vec<String>,
-    interface: BTreeMap<String, Kept>,
-}
-
-/// The file is none that lists settings.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{file}:{line}: {reason}; a file that lists settings to keep looks like `keep = [\"ring rx\", \"sysctl net.core.*\"]`"
-)]
-pub struct KeepError {
-    /// The file.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub reason: String,
 }
 
 /// Why a change is not made.
@@ -76,47 +54,19 @@ impl fmt::Display for Reason<'_> {
 }
 
 impl Keep {
-    /// Reads a file's text.
+    /// Reads a text, which errors call `file`.
     ///
     /// # Errors
-    /// When it is no TOML of this form, or an entry names no kind of setting.
-    pub fn parse(text: &str, file: &str) -> Result<Self, KeepError> {
-        let line_of = |span: Option<Range<usize>>| {
-            let at = span.map_or(0, |span| span.start).min(text.len());
-            text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
-        };
-        let document: Document = toml::from_str(text).map_err(|error| KeepError {
-            file: file.to_owned(),
-            line: line_of(error.span()),
-            reason: evenkeel_model::text::plain_words(error.message()),
-        })?;
-        let keep = Self {
-            name: file.to_owned(),
-            everywhere: Kept { keep: document.keep, rules: document.rules },
-            interfaces: document.interface,
-        };
-        let all = std::iter::once(&keep.everywhere).chain(keep.interfaces.values());
-        for entry in all.clone().flat_map(|kept| &kept.keep) {
-            let Err(reason) = check_name(entry) else { continue };
-            let at = text.find(&format!("\"{entry}\"")).or_else(|| text.find(entry.as_str()));
-            return Err(KeepError {
-                file: file.to_owned(),
-                line: line_of(at.map(|start| start..start)),
-                reason,
-            });
-        }
-        let is_known = |name: &String| rules().any(|rule| rule.name == name);
-        if let Some(name) = all.flat_map(|kept| &kept.rules).find(|name| !is_known(name)) {
-            let hint = suggestion(name, rules().map(|rule| rule.name));
-            // In quotes: a name may be a part of another one.
-            let at = text.find(&format!("\"{name}\"")).or_else(|| text.find(name.as_str()));
-            return Err(KeepError {
-                file: file.to_owned(),
-                line: line_of(at.map(|start| start..start)),
-                reason: format!("there is no rule '{name}'; {hint}"),
-            });
-        }
-        Ok(keep)
+    /// The first mistake: not TOML of this form, or an entry that names no setting or rule.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
+        let tree = document(text, file)?;
+        let complaints = Complaints::new(text, file);
+        let mut root = Table::root(tree.get_ref(), &complaints);
+        let everywhere = read_kept(&mut root);
+        let interfaces = root.take("interface").map(|field| read_interfaces(&field)).unwrap_or_default();
+        root.finish();
+        let keep = Self { name: file.to_owned(), everywhere, interfaces };
+        complaints.into_error().map_or(Ok(keep), Err)
     }
 
     /// Entries and interfaces that a host does not have, each a sentence: likely misspelled.
@@ -180,6 +130,49 @@ impl Keep {
         }
         None
     }
+}
+
+fn read_interfaces(field: &Field<'_>) -> BTreeMap<String, Kept> {
+    const FORM: &str = "write [interface.eth0] on a line, and keep = [...] below it";
+    let wrong = |field: &Field<'_>| field.complain(WrongType, "expected a table", FORM);
+    if !field.is_table() {
+        wrong(field);
+    }
+    let Some(interfaces) = field.table() else { return BTreeMap::new() };
+    let mut all = BTreeMap::new();
+    for (name, field) in interfaces.entries() {
+        if !field.is_table() {
+            wrong(&field);
+        }
+        let Some(mut table) = field.table() else { continue };
+        all.insert(name.to_owned(), read_kept(&mut table));
+        table.finish();
+    }
+    all
+}
+
+/// The settings and rules of a table.
+fn read_kept(table: &mut Table<'_>) -> Kept {
+    let mut names = |key, form: &str, check: &dyn Fn(&Field<'_>, &str)| -> Vec<String> {
+        let elements = table.take(key).and_then(|field| field.list(&format!("names, as in {form}")));
+        let name = |element: Field<'_>| {
+            let name = element.string(&format!("a name, as in {form}"))?;
+            check(&element, name);
+            Some(name.to_owned())
+        };
+        elements.into_iter().flatten().filter_map(name).collect()
+    };
+    let keep = names("keep", "keep = [\"ring rx\", \"sysctl net.core.*\"]", &|element, name| {
+        if let Err(reason) = check_name(name) {
+            element.complain(UnknownName, reason, "");
+        }
+    });
+    let rules = names("rules", "rules = [\"irqbalance-runs\"]", &|element, name| {
+        if rules().all(|rule| rule.name != name) {
+            element.unknown_name("rule", name, rules().map(|rule| rule.name));
+        }
+    });
+    Kept { keep, rules }
 }
 
 /// What follows the first word of a knob's name.
@@ -333,25 +326,42 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_by_line() {
+    fn mistakes_are_named_by_place() {
         for (text, words) in [
-            ("keep = [\"mtu\"]\nkept = 1\n", "f:2: unknown field 'kept'"),
-            ("keep = 5\n", "f:1: 5 in place of a list"),
-            ("\nkeep = [\"rings rx\"]\n", "f:2: 'rings rx' names no kind of setting; did you mean 'ring'?"),
+            ("keep = [\"mtu\"]\nkept = 1\n", "f:2:1: kept: unknown key; known keys: keep, rules, interface"),
+            ("keep = 5\n", "f:1:8: keep: expected a list of names, as in keep = [\"ring rx\""),
+            ("keep = [5]\n", "f:1:9: keep[0]: expected a name, as in keep = [\"ring rx\""),
+            ("rules = \"sack-off\"\n", "f:1:9: rules: expected a list of names, as in rules = ["),
+            ("interface = \"x\"", "f:1:13: interface: expected a table; write [interface.eth0] on a line"),
+            (
+                "[interface]\neth0 = \"mtu\"",
+                "f:2:8: interface.eth0: expected a table; write [interface.eth0]",
+            ),
+            ("[interface.eth0]\nkep = [\"mtu\"]", "f:2:1: interface.eth0.kep: unknown key; "),
+            (
+                "\nkeep = [\"rings rx\"]\n",
+                "f:2:9: keep[0]: 'rings rx' names no kind of setting; did you mean 'ring'?",
+            ),
             (
                 "keep = [\n\"ring rx\",\n\"ring rx-min\"]",
-                "f:3: 'ring rx-min': there is no ring 'rx-min'; did you mean 'rx-mini'?",
+                "f:3:1: keep[1]: 'ring rx-min': there is no ring 'rx-min'; did you mean 'rx-mini'?",
             ),
             (
                 "keep = [\"ring zz\"]",
-                "f:1: 'ring zz': there is no ring 'zz'; known: rx, rx-mini, rx-jumbo, tx",
+                "f:1:9: keep[0]: 'ring zz': there is no ring 'zz'; known: rx, rx-mini, rx-jumbo, tx",
             ),
-            ("keep = [\"ring\"]", "f:1: 'ring' names no setting; 'ring *'"),
-            ("keep = [\"mtu 9000\"]", "f:1: 'mtu 9000': 'mtu' is a whole name"),
-            ("keep = [\"irq eth0\"]", "f:1: 'irq eth0': 'eth0' is no number"),
-            ("keep = [", "f:1: "),
-            ("keep = []\nrules = [\"sack-off\", \"sack-of\"]\n", "f:2: there is no rule 'sack-of'"),
-            ("[interface.eth0]\n\nrules = [\"no-such\"]\n", "f:3: there is no rule 'no-such'"),
+            ("keep = [\"ring\"]", "f:1:9: keep[0]: 'ring' names no setting; 'ring *'"),
+            ("keep = [\"mtu 9000\"]", "f:1:9: keep[0]: 'mtu 9000': 'mtu' is a whole name"),
+            ("keep = [\"irq eth0\"]", "f:1:9: keep[0]: 'irq eth0': 'eth0' is no number"),
+            ("keep = [", "f:1:9: not TOML"),
+            (
+                "keep = []\nrules = [\"sack-off\", \"sack-of\"]\n",
+                "f:2:22: rules[1]: unknown rule 'sack-of'; did you mean 'sack-off'?",
+            ),
+            (
+                "[interface.eth0]\n\nrules = [\"no-such\"]\n",
+                "f:3:10: interface.eth0.rules[0]: unknown rule 'no-such'",
+            ),
         ] {
             let error = Keep::parse(text, "f").unwrap_err().to_string();
             assert!(error.starts_with(words), "{text}: {error}");

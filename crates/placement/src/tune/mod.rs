@@ -21,7 +21,7 @@ use crate::View;
 use crate::finding::{Finding, Severity};
 use crate::rules::running_balancer;
 
-pub use keep::{Keep, KeepError, Reason};
+pub use keep::{Keep, Reason};
 pub use undo::{of_queues, undo};
 
 /// What is to be done about one rule's findings.

@@ -1,12 +1,31 @@
-//! Refuses work that needs more memory than this process can have: a failed allocation would abort it.
+//! Refuses work that needs more memory than this process can have: a failed allocation, or a full stack, would abort it.
 
 use evenkeel_host::Host;
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use crate::exit::{Exit, Failure};
 
 /// Limit for work on listed flows: a large number or file must not exhaust a host's memory.
 const MOST_FOR_FLOWS: u64 = 500_000_000;
+
+/// Stack of the main thread. Readers of TOML, JSON and scripts recurse with the nesting of their input, up to limits
+/// that need half of this in a debug build.
+const STACK: u64 = 1 << 20;
+
+/// Raises the limit of the main thread's stack (`ulimit -s`) if it is too low; the kernel reads it when the stack
+/// grows. A stack that cannot grow would abort the process.
+pub fn require_stack() -> Result<(), Failure> {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return Ok(()) };
+    if soft >= STACK || setrlimit(Resource::RLIMIT_STACK, STACK, hard.max(STACK)).is_ok() {
+        return Ok(());
+    }
+    let message = format!(
+        "the stack of this process is limited to {} KiB (ulimit -s), and {} KiB are needed; start it with a higher limit",
+        soft >> 10,
+        STACK >> 10
+    );
+    Err(Failure::new(Exit::Unable, message))
+}
 
 /// Returns an error if `work` on listed flows needs more memory than there is, or than it may take.
 pub fn require_for_flows(needed: u64, work: &str) -> Result<(), Failure> {

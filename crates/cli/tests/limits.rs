@@ -209,3 +209,44 @@ fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
     let ended = run(&[&solve[..], &["900001"]].concat());
     assert!(ended.code == 2 && ended.stderr.contains("from 1 to 900000"), "{ended:?}");
 }
+
+/// A command with a limit of its resources, soft and hard.
+fn limited(arguments: &[&str], resource: nix::sys::resource::Resource, limit: u64) -> Ended {
+    let mut command = evenkeel(arguments);
+    // SAFETY: the closure makes one system call.
+    unsafe {
+        command.pre_exec(move || nix::sys::resource::setrlimit(resource, limit, limit).map_err(Into::into));
+    }
+    end(command)
+}
+
+/// Readers of TOML, JSON and scripts recurse; a full stack would abort the process.
+#[test]
+fn a_small_stack_is_enlarged_or_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let nested = format!("a = {}{}\n", "[".repeat(79), "]".repeat(79));
+    let nested = file(directory.path(), "nested.toml", &nested);
+    let ended = limited(
+        &["scenario", "check", nested.to_str().unwrap()],
+        nix::sys::resource::Resource::RLIMIT_STACK,
+        64 << 10,
+    );
+    // With CAP_SYS_RESOURCE the limit can be raised.
+    match ended.code {
+        2 => assert!(ended.stderr.contains("unknown key"), "{ended:?}"),
+        3 => assert!(ended.stderr.contains("limited to 64 KiB (ulimit -s)"), "{ended:?}"),
+        _ => panic!("{ended:?}"),
+    }
+}
+
+/// One line, not the log of libbpf.
+#[test]
+fn too_few_file_descriptors_are_one_sentence() {
+    for limit in [8, 12] {
+        let arguments = ["fair", "lo", "--observe", "--for", "100ms"];
+        let ended = limited(&arguments, nix::sys::resource::Resource::RLIMIT_NOFILE, limit);
+        assert!([3, 4].contains(&ended.code), "{ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+        assert!(!ended.stderr.contains("libbpf"), "{ended:?}");
+    }
+}

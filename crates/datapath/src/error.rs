@@ -12,6 +12,11 @@ pub enum DatapathError {
         /// The last lines of libbpf's log.
         log: String,
     },
+    /// The process may not open the files that an object needs.
+    #[error(
+        "cannot load the BPF object {object}: it needs {needed} file descriptors, and {left} are left (ulimit -n {limit}); raise the limit"
+    )]
+    Descriptors { object: &'static str, needed: u64, left: u64, limit: u64 },
     /// A program could not be attached.
     #[error("cannot attach the BPF program {program} to interface {ifindex} ({hook}): {source}")]
     Attach {
@@ -51,6 +56,7 @@ impl DatapathError {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
+            Self::Descriptors { .. } => true,
             Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
                 // System calls return EPERM and EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
                 matches!(

@@ -35,8 +35,30 @@ pub(crate) fn open(object: &'static str, bytes: &[u8]) -> Result<OpenObject, Dat
         .map_err(|error| load_error(object, &error))
 }
 
+/// Refuses an object that needs more file descriptors than the process may open. Without this, libbpf continues after
+/// a failed system call, and the error is the kernel's about a program without its maps.
+fn require_descriptors(object: &'static str, opened: &OpenObject) -> Result<(), DatapathError> {
+    /// Of libbpf: type information, and probes of the kernel's features.
+    const MORE: u64 = 8;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call fills the structure, which lives until it returns.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Ok(());
+    }
+    // A program's link has a descriptor, too.
+    let needed = opened.maps().count() as u64 + 2 * opened.progs().count() as u64 + MORE;
+    // The directory cannot be opened if no descriptor is left.
+    let used = std::fs::read_dir("/proc/self/fd").map_or(limit.rlim_cur, |files| files.count() as u64);
+    let left = limit.rlim_cur.saturating_sub(used);
+    if left >= needed {
+        return Ok(());
+    }
+    Err(DatapathError::Descriptors { object, needed, left, limit: limit.rlim_cur })
+}
+
 /// Loads an opened object into the kernel.
 pub(crate) fn load(object: &'static str, opened: OpenObject) -> Result<Object, DatapathError> {
+    require_descriptors(object, &opened)?;
     opened.load().map_err(|error| load_error(object, &error))
 }
 

@@ -41,8 +41,14 @@ fn root_of(qdiscs: &[QdiscState]) -> Option<(String, Handle)> {
     Some((root.kind.clone(), root.handle))
 }
 
-fn qdisc_name(root: Option<&(String, Handle)>) -> &str {
-    root.map_or("none", |(kind, _)| kind)
+fn root_difference(before: Option<&(String, Handle)>, now: Option<&(String, Handle)>) -> String {
+    let same_kind = before.map(|(kind, _)| kind) == now.map(|(kind, _)| kind);
+    let name = |root: Option<&(String, Handle)>| match root {
+        None => "none".to_owned(),
+        Some((kind, handle)) if same_kind => format!("{kind} {:x}:", handle.major),
+        Some((kind, _)) => kind.clone(),
+    };
+    format!("the root qdisc was replaced: {} before, {} now", name(before), name(now))
 }
 
 /// The qdiscs without the hooks for ingress and clsact.
@@ -230,8 +236,7 @@ impl Watched {
         let qdiscs = self.netlink.qdiscs(self.index)?;
         let root = root_of(&qdiscs);
         if root != self.root {
-            let (before, now) = (qdisc_name(self.root.as_ref()), qdisc_name(root.as_ref()));
-            return Ok(Some(format!("the root qdisc was replaced: {before} before, {now} now")));
+            return Ok(Some(root_difference(self.root.as_ref(), root.as_ref())));
         }
         let replaced = |(place, kind): &&(Handle, String)| kind_at(&qdiscs, *place) != Some(kind.as_str());
         if let Some((place, _)) = self.leaves.iter().find(replaced) {
@@ -267,6 +272,15 @@ fn hook_difference(before: &[HookProgram], now: &[HookProgram]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_root_of_the_same_kind_is_named_with_its_handle() {
+        let root = |kind: &str, major| Some((kind.to_owned(), Handle::new(major, 0)));
+        let words = |before: Option<_>, now: Option<_>| root_difference(before.as_ref(), now.as_ref());
+        assert!(words(root("mq", 7), root("mq", 0x4001)).ends_with("mq 7: before, mq 4001: now"));
+        assert!(words(root("mq", 7), root("pfifo", 9)).ends_with("mq before, pfifo now"));
+        assert!(words(root("mq", 7), None).ends_with("mq before, none now"));
+    }
 
     #[test]
     fn who_came_and_who_went_is_named() {

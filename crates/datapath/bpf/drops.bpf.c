@@ -5,6 +5,7 @@
  * authoritative; this adds reasons and flows.
  */
 #include "kernel.h"
+#include "packet.h"
 #include "evenkeel/datapath.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -39,12 +40,16 @@ struct sk_buff___dropped {
 	struct sock___net *sk;
 	struct net_device *dev;
 	unsigned char *head;
+	__u16 mac_header;
 	__u16 network_header;
-	__u16 transport_header;
 	__be16 protocol;
+	unsigned int tail; /* an offset (NET_SKBUFF_DATA_USES_OFFSET), as on every 64-bit machine */
 };
 
 #pragma clang attribute pop
+
+/* skb_mac_header_was_set (include/linux/skbuff.h) */
+#define NO_MAC_HEADER 0xffff
 
 /* Only packets of this network namespace count (inode of its file); 0: all do. */
 volatile const __u32 namespace_inode = 0;
@@ -73,41 +78,24 @@ static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
 	return 0;
 }
 
+/* Reads the flow; fields that cannot be read stay 0. */
 static __always_inline void read_tuple(const struct sk_buff___dropped *skb, struct ek_tuple *tuple)
 {
-	const unsigned char *network = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
-	const unsigned char *transport;
-	__be16 ports[2] = {};
+	const unsigned char *head = BPF_CORE_READ(skb, head);
+	const unsigned char *network = head + BPF_CORE_READ(skb, network_header);
+	__u16 mac_header = BPF_CORE_READ(skb, mac_header);
+	__be16 ethertype = BPF_CORE_READ(skb, protocol);
+	struct bytes bytes = {.begin = network, .end = head + BPF_CORE_READ(skb, tail), .probed = 1};
+	struct packet packet = {};
 
-	if (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IP)) {
-		struct iphdr header = {};
-
-		if (bpf_probe_read_kernel(&header, sizeof(header), network) || header.version != 4)
-			return;
-		tuple->family = AF_INET;
-		tuple->source[0] = header.saddr;
-		tuple->destination[0] = header.daddr;
-		tuple->protocol = header.protocol;
-		transport = network + header.ihl * 4;
-	} else if (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr header = {};
-
-		if (bpf_probe_read_kernel(&header, sizeof(header), network) || header.version != 6)
-			return;
-		tuple->family = AF_INET6;
-		__builtin_memcpy(tuple->source, &header.saddr, sizeof(tuple->source));
-		__builtin_memcpy(tuple->destination, &header.daddr, sizeof(tuple->destination));
-		tuple->protocol = header.nexthdr;
-		transport = network + sizeof(header);
-	} else {
-		return;
+	/* With a tag in the packet, the network header is either the tag's or that of IP. */
+	if (!is_vlan(ethertype)) {
+		parse_network(&bytes, network, ethertype, &packet);
+	} else if (mac_header != NO_MAC_HEADER) {
+		bytes.begin = head + mac_header;
+		parse_frame(&bytes, &packet);
 	}
-	if (tuple->protocol != IPPROTO_TCP && tuple->protocol != IPPROTO_UDP)
-		return;
-	if (bpf_probe_read_kernel(ports, sizeof(ports), transport))
-		return;
-	tuple->source_port = bpf_ntohs(ports[0]);
-	tuple->destination_port = bpf_ntohs(ports[1]);
+	*tuple = packet.tuple;
 }
 
 SEC("tp_btf/kfree_skb")

@@ -26,7 +26,8 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define CLOCK_MONOTONIC 1
-/* Ethernet with two VLAN tags, IPv6, TCP with all options: a longer segment carries data. */
+/* Ethernet with two VLAN tags, IPv6, TCP with all options: a longer segment carries data. A pure ACK with
+ * extension headers may be longer: it takes its flow's queue either way. */
 #define LONGEST_HEADERS (14 + 8 + 40 + 60)
 
 const volatile struct ek_config config = {};

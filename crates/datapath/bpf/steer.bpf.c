@@ -11,6 +11,7 @@
  * so a leaving packet needs no work per flow.
  */
 #include "kernel.h"
+#include "packet.h"
 #include "evenkeel/steer.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -92,97 +93,45 @@ static __always_inline __u32 fold(__u64 sum)
 	return (__u32)sum;
 }
 
-/* Reads the headers; returns 0 for anything but TCP or UDP over IP, and for fragments, of which only
- * the first has ports. */
-static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
+/* Parses a packet and what steering needs besides: the input of the hash, and the checksum. Returns 0 also
+ * for a first fragment, which must go where the further ones go, and for a packet whose destination is not
+ * its flow's: then the checksum has an address that is not read (RFC 8200, section 8.1). */
+static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-	void *network = ethernet + 1, *transport;
-	__be16 ethertype, check;
-	__u32 length, i;
-	__u64 pseudo;
-	__u8 protocol;
+	struct bytes bytes = {.begin = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end};
+	struct packet packet = {};
+	struct ek_tuple *tuple = &packet.tuple;
+	__be16 ports[2];
+	__u64 pseudo = 0;
+	__u32 i;
 
-	if (network > end)
+	if (!parse_frame(&bytes, &packet) || packet.is_first_fragment || packet.is_source_routed)
 		return 0;
-	ethertype = ethernet->h_proto;
-#pragma unroll
-	for (i = 0; i < 2; i++) {
-		struct vlan_header *vlan = network;
-
-		if (ethertype != bpf_htons(ETH_P_8021Q) && ethertype != bpf_htons(ETH_P_8021AD))
-			break;
-		network = vlan + 1;
-		if (network > end)
-			return 0;
-		ethertype = vlan->protocol;
-	}
-
-	if (ethertype == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = network;
-
-		/* More fragments, or an offset. */
-		if ((void *)(ip + 1) > end || ip->ihl < 5 || ip->frag_off & bpf_htons(0x3fff))
-			return 0;
-		protocol = ip->protocol;
-		frame->tuple.family = AF_INET;
-		frame->tuple.source[0] = ip->saddr;
-		frame->tuple.destination[0] = ip->daddr;
-		__builtin_memcpy(frame->input, &ip->saddr, 8);
+	ports[0] = bpf_htons(tuple->source_port);
+	ports[1] = bpf_htons(tuple->destination_port);
+	if (tuple->family == AF_INET) {
+		__builtin_memcpy(frame->input, tuple->source, 4);
+		__builtin_memcpy(frame->input + 4, tuple->destination, 4);
+		__builtin_memcpy(frame->input + 8, ports, 4);
 		frame->input_length = 12;
-		pseudo = (__u64)ip->saddr + ip->daddr;
-		length = bpf_ntohs(ip->tot_len) - ip->ihl * 4;
-		transport = network + ip->ihl * 4;
-	} else if (ethertype == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip = network;
-		__u32 *words;
-
-		if ((void *)(ip + 1) > end)
-			return 0;
-		protocol = ip->nexthdr;
-		frame->tuple.family = AF_INET6;
-		__builtin_memcpy(frame->tuple.source, &ip->saddr, 16);
-		__builtin_memcpy(frame->tuple.destination, &ip->daddr, 16);
-		__builtin_memcpy(frame->input, &ip->saddr, 32);
+	} else {
+		__builtin_memcpy(frame->input, tuple->source, 16);
+		__builtin_memcpy(frame->input + 16, tuple->destination, 16);
+		__builtin_memcpy(frame->input + 32, ports, 4);
 		frame->input_length = 36;
-		words = (__u32 *)&ip->saddr;
-		pseudo = (__u64)words[0] + words[1] + words[2] + words[3] + words[4] + words[5] + words[6] +
-			 words[7];
-		length = bpf_ntohs(ip->payload_len);
-		transport = ip + 1;
-	} else {
-		return 0;
 	}
-
-	/* Both headers begin with the ports. */
-	if (protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = transport;
-
-		if ((void *)(tcp + 1) > end)
-			return 0;
-		check = tcp->check;
-		frame->check = (void *)&tcp->check - data;
-	} else if (protocol == IPPROTO_UDP) {
-		struct udphdr *udp = transport;
-
-		if ((void *)(udp + 1) > end)
-			return 0;
-		check = udp->check;
-		frame->check = (void *)&udp->check - data;
-	} else {
-		return 0;
-	}
-	__builtin_memcpy(frame->input + (frame->input_length == 12 ? 8 : 32), transport, 4);
-	frame->tuple.source_port = bpf_ntohs(((__be16 *)transport)[0]);
-	frame->tuple.destination_port = bpf_ntohs(((__be16 *)transport)[1]);
-	frame->tuple.protocol = protocol;
-	/* RFC 9293, section 3.1 and RFC 8200, section 8.1. */
-	pseudo += bpf_htonl(length);
-	pseudo += bpf_htonl(protocol);
-	frame->partial = fold(pseudo) == check;
-	frame->transport = transport - data;
-	frame->end = frame->transport + length;
+	/* RFC 9293, section 3.1 and RFC 8200, section 8.1; unused words are 0. */
+#pragma unroll
+	for (i = 0; i < 4; i++)
+		pseudo += (__u64)tuple->source[i] + tuple->destination[i];
+	pseudo += bpf_htonl(packet.transport_length);
+	pseudo += bpf_htonl(tuple->protocol);
+	frame->tuple = *tuple;
+	frame->partial = fold(pseudo) == packet.check;
+	frame->transport = packet.transport;
+	frame->end = packet.transport + packet.transport_length;
+	frame->check = packet.transport + (tuple->protocol == IPPROTO_TCP ? offsetof(struct tcphdr, check)
+									  : offsetof(struct udphdr, check));
 	return 1;
 }
 
@@ -360,7 +309,7 @@ int steer_packet(struct xdp_md *ctx)
 		return XDP_PASS;
 	here->received += 1;
 	here->bytes += bytes;
-	if (!parse_frame(ctx, &frame)) {
+	if (!parse_steered(ctx, &frame)) {
 		here->other += 1;
 		return XDP_PASS;
 	}

@@ -172,7 +172,8 @@ pub struct CpuCounters {
     pub received: u64,
     /// Bytes that arrived on it.
     pub bytes: u64,
-    /// Arrived packets that are neither TCP nor UDP, or are fragments: they stayed.
+    /// Arrived packets that are neither TCP nor UDP, fragments, or IPv6 with further hops in a routing header:
+    /// they stayed.
     pub other: u64,
     /// Arrived packets from a sender on this host with a partial checksum, which the program completed.
     pub partial: u64,

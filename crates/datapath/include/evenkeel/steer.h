@@ -92,7 +92,7 @@ struct ek_steer_cpu {
 	ek_u64 lost;
 	ek_u64 received EK_OWN_CACHE_LINE; /* packets that arrived here */
 	ek_u64 bytes;                      /* of these */
-	ek_u64 other;                      /* neither TCP nor UDP, or fragments: they stay */
+	ek_u64 other;                      /* neither TCP nor UDP, fragments, source-routed: they stay */
 	ek_u64 partial;                    /* their checksum was completed here */
 	ek_u64 without_slot;               /* by class or indirection */
 	ek_u64 refused;                    /* could not be sent to their target: they stay */

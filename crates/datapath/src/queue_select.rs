@@ -299,6 +299,14 @@ impl QueueSelect {
         Ok(())
     }
 
+    /// The program of the choice; unique since boot.
+    ///
+    /// # Errors
+    /// When the kernel refuses to report it.
+    pub fn program_id(&self) -> Result<u32, DatapathError> {
+        object::program_id(&self.object, self.program)
+    }
+
     /// The completion in use.
     #[must_use]
     pub fn completion(&self) -> Completion {

@@ -72,7 +72,28 @@ struct {
 	__type(value, struct timer_entry);
 } timers SEC(".maps");
 
-#define COUNT(field) __sync_fetch_and_add(&device.counters.field, 1)
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader sets it: possible CPUs */
+	__type(key, __u32);
+	__type(value, struct ek_counters);
+} counters SEC(".maps");
+
+static __always_inline struct ek_counters *counters_of_cpu(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&counters, &cpu);
+}
+
+/* Atomic: an interrupt may count between the read and the write. */
+#define COUNT(field)                                                                                         \
+	do {                                                                                                 \
+		struct ek_counters *own = counters_of_cpu();                                                 \
+		if (own)                                                                                     \
+			__sync_fetch_and_add(&own->field, 1);                                                \
+	} while (0)
 
 /* First slot of the probe sequence for a cookie. Sockets get consecutive cookies: sixteen in a row are
  * neighbours, so few flows share few cache lines and pages. Fibonacci hashing spreads the runs. */

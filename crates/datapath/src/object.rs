@@ -203,3 +203,9 @@ fn program_fd<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'
 pub(crate) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, DatapathError> {
     object.maps().find(|map| map.name() == name).ok_or(DatapathError::Missing { kind: "map", name })
 }
+
+/// Length of an array map with an entry for each CPU.
+pub(crate) fn possible_cpus() -> Result<u32, DatapathError> {
+    let count = libbpf_rs::num_possible_cpus().map_err(DatapathError::system("count the CPUs"))?;
+    u32::try_from(count).map_err(|_| DatapathError::Limit(format!("{count} CPUs")))
+}

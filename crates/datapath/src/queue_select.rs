@@ -196,6 +196,8 @@ pub struct QueueSelect {
     device: Mapped<raw::ek_device>,
     slots: Mapped<raw::ek_flow>,
     details: Mapped<raw::ek_flow_detail>,
+    /// Per CPU.
+    counters: Mapped<raw::ek_counters>,
     queues: u32,
     links: Vec<OwnedFd>,
     completion: Completion,
@@ -234,6 +236,10 @@ impl QueueSelect {
             device,
             slots: Mapped::new(object::map(&object, "flows")?.as_fd(), count)?,
             details: Mapped::new(object::map(&object, "details")?.as_fd(), count)?,
+            counters: Mapped::new(
+                object::map(&object, "counters")?.as_fd(),
+                object::possible_cpus()? as usize,
+            )?,
             queues: options.queues,
             links: Vec::new(),
             completion,
@@ -424,21 +430,20 @@ impl QueueSelect {
     /// What the programs counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let device = self.device.pointer(0);
-        // SAFETY: a pointer into the mapping; a plain structure of integers.
-        let raw = unsafe { std::ptr::read_volatile(&raw const (*device).counters) };
-        Counters {
-            picks: raw.picks,
-            moves: raw.moves,
-            recharged: raw.recharged,
-            completed: raw.completed,
-            aged: raw.aged,
-            false_releases: raw.false_releases,
-            no_socket: raw.no_socket,
-            untracked: raw.untracked,
-            evicted: raw.evicted,
-            contended: raw.contended,
+        let mut sum = Counters::default();
+        for raw in (0..self.counters.length()).map(|cpu| self.counters.read(cpu)) {
+            sum.picks += raw.picks;
+            sum.moves += raw.moves;
+            sum.recharged += raw.recharged;
+            sum.completed += raw.completed;
+            sum.aged += raw.aged;
+            sum.false_releases += raw.false_releases;
+            sum.no_socket += raw.no_socket;
+            sum.untracked += raw.untracked;
+            sum.evicted += raw.evicted;
+            sum.contended += raw.contended;
         }
+        sum
     }
 
     /// The current silence after which ageing releases a flow, ns.
@@ -643,6 +648,9 @@ fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object
                     .ok_or(DatapathError::Missing { kind: "map of settings", name: ".rodata" })?;
                 words.copy_from_slice(bytes);
             }
+            Some("counters") => map
+                .set_max_entries(object::possible_cpus()?)
+                .map_err(DatapathError::system("size a map by CPUs"))?,
             _ => {}
         }
     }

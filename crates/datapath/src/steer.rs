@@ -218,18 +218,13 @@ pub struct ReceiveSteering {
     object: Object,
 }
 
-fn possible_cpus() -> Result<u32, DatapathError> {
-    let count = libbpf_rs::num_possible_cpus().map_err(DatapathError::system("count the CPUs"))?;
-    u32::try_from(count).map_err(|_| DatapathError::Limit(format!("{count} CPUs")))
-}
-
 impl ReceiveSteering {
     /// Loads the program; until rules are set every packet stays on its CPU.
     ///
     /// # Errors
     /// When the kernel refuses, or a CPU does not exist.
     pub fn load(options: &SteeringOptions) -> Result<Self, DatapathError> {
-        let count = possible_cpus()?;
+        let count = object::possible_cpus()?;
         let mut opened = object::open(OBJECT, BYTES)?;
         let mut configured = false;
         for mut map in opened.maps_mut() {

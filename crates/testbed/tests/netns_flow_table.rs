@@ -7,12 +7,12 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use evenkeel_datapath::Tuple;
+use evenkeel_datapath::{QueueSelect, SelectOptions, Tuple};
 use evenkeel_model::scenario::Topology;
 use evenkeel_testbed::{Bed, BedOptions};
 use evenkeel_transmit::Policy;
 
-use support::traffic::{Bulk, BulkOptions};
+use support::traffic::{Bulk, BulkOptions, pin};
 use support::{assert_weightless, options, wait_for};
 
 /// A slot is freed after ten seconds of silence, by a walk once a second.
@@ -58,6 +58,23 @@ fn flows_of_one_segment_do_not_displace_long_ones() {
     assert_eq!(long.iter().filter(is_tracked).count(), 4, "{counters:?}");
     bulk.finish();
     assert_weightless(&bed);
+}
+
+/// Each CPU counts for itself; user space reads the sums.
+#[test]
+fn counters_are_sums_over_all_processors() {
+    const EACH: u64 = 100;
+    let select = QueueSelect::load(&SelectOptions { queues: 8, ..SelectOptions::default() }).unwrap();
+    let processors = std::thread::available_parallelism().unwrap().get().min(4);
+    for cpu in 0..processors {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pin(Some(cpu));
+                (0..EACH).for_each(|flow| select.choose_for(&frame(flow)).unwrap());
+            });
+        });
+        assert_eq!(select.counters().picks, EACH * (cpu as u64 + 1));
+    }
 }
 
 #[test]

@@ -63,22 +63,22 @@ struct ek_config {
 	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
 };
 
-/* Counted by the programs. */
-struct ek_counters {
-	ek_u64 picks;          /* picks of a queue for a flow with nothing outstanding */
-	ek_u64 moves;          /* picks of another queue than before */
-	ek_u64 recharged;      /* released before, but the kernel held the flow on its queue */
-	ek_u64 completed;      /* released because the last segment had left */
-	ek_u64 aged;           /* released by age */
-	ek_u64 false_releases; /* released by age while still queued, as the next segment showed */
-	ek_u64 no_socket;      /* segments without a socket: forwarded, or of a closed connection */
-	ek_u64 untracked;      /* the flow table was full: hashed */
-	ek_u64 evicted;        /* short flows that a new one replaced in the full table */
-	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
-};
-
 /* For data that one core writes and all cores read. */
 #define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
+
+/* Counted by the programs on one CPU: segments of many CPUs would contend for a shared cache line. */
+struct ek_counters {
+	ek_u64 picks EK_OWN_CACHE_LINE; /* picks of a queue for a flow with nothing outstanding */
+	ek_u64 moves;                   /* picks of another queue than before */
+	ek_u64 recharged;               /* released before, but the kernel held the flow on its queue */
+	ek_u64 completed;               /* released because the last segment had left */
+	ek_u64 aged;                    /* released by age */
+	ek_u64 false_releases;          /* released by age while still queued, as the next segment showed */
+	ek_u64 no_socket;               /* segments without a socket: forwarded, or of a closed connection */
+	ek_u64 untracked;               /* the flow table was full: hashed */
+	ek_u64 evicted;                 /* short flows that a new one replaced in the full table */
+	ek_u64 contended;               /* lost every race for the flow's word: sent uncharged */
+};
 
 /* Rules that give flows their weight: the first one that matches. */
 #define EK_MAX_RULES 64
@@ -154,9 +154,8 @@ enum ek_service_flag {
 
 /* The state of one device. */
 struct ek_device {
-	struct ek_counters counters EK_OWN_CACHE_LINE;
-	ek_u64 ageing_limit_ns EK_OWN_CACHE_LINE; /* as the last walk computed it */
-	ek_u64 walks;                             /* of both timers */
+	ek_u64 ageing_limit_ns;                /* as the last walk computed it */
+	ek_u64 walks;                          /* of both timers */
 	ek_u64 walk_ns;                        /* time in both timers, which no program's run time includes */
 	ek_u32 charged_head EK_OWN_CACHE_LINE; /* entries ever put on the list of charged flows */
 	ek_u32 charged_tail;                   /* entries ever taken off it */

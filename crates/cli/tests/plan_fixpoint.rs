@@ -101,6 +101,8 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
         for qdisc in &mut nic.qdiscs {
             (qdisc.bytes, qdisc.packets, qdisc.drops, qdisc.requeues, qdisc.backlog_bytes) = (0, 0, 0, 0, 0);
             (qdisc.rate_bps, qdisc.limit_packets) = (None, None);
+            (qdisc.flow_limit, qdisc.flow_limit_drops) = (None, 0);
+            qdisc.impairments.clear();
         }
         nic.transmit_queues.iter_mut().for_each(|queue| (queue.bql_limit, queue.timeouts) = (None, 0));
     }

@@ -1,6 +1,6 @@
 //! How busy a host is: what counters since boot say of its load, and which of its applications wait for answers.
 
-use evenkeel_model::host::{Interface, ProcessFacts, ProcessorTime, SocketFacts, SocketKind};
+use evenkeel_model::host::{Interface, ProcessFacts, ProcessorTime, SocketFacts, SocketKind, processor_list};
 
 use crate::Basis;
 use crate::view::{View, is_loopback, milliseconds};
@@ -12,6 +12,8 @@ pub struct Load {
     pub packets: f64,
     /// Bit/s of the direction that carried more.
     pub bps: f64,
+    /// Bit/s, sent.
+    pub sent_bps: f64,
 }
 
 /// An application that waits for each answer, and how that is known.
@@ -61,6 +63,44 @@ impl<'a> View<'a> {
         }
     }
 
+    /// `; it received 1,200,000 packets per second since boot and sent 800,000, and processors 0-7 spend 29 % of their time in
+    /// softirqs`: what a setting costs that takes processor time for each packet.
+    #[must_use]
+    pub fn work_words(&self, nic: &Interface) -> String {
+        let rate = |packets: u64| self.per_second(packets).map_or(0, |rate| rate.round() as u64);
+        let (received, sent) = (rate(nic.received_packets()), rate(nic.sent_packets()));
+        let mut text = String::new();
+        if received.max(sent) >= 100 {
+            text += &format!(
+                "; it received {} packets per second since boot and sent {}",
+                crate::view::count(received),
+                crate::view::count(sent)
+            );
+        }
+        text + &self.softirq_words(nic)
+    }
+
+    /// `; processors 0-7 spend 29 % of their time in softirqs` of those that serve a NIC's interrupts, where it is 5 % and more.
+    #[must_use]
+    pub fn softirq_words(&self, nic: &Interface) -> String {
+        const LEAST: f64 = 0.05;
+        let mut servers: Vec<u32> = self.interrupt_processors(nic).into_iter().collect();
+        if servers.is_empty() {
+            let share = |number: u32| self.softirq_share(number).unwrap_or(0.0);
+            let all = self.facts.processors.iter().map(|processor| processor.number);
+            servers.extend(all.filter(|number| share(*number) >= 5.0 * LEAST));
+        }
+        let share = self.mean_softirq_share(|number| servers.contains(&number)).unwrap_or(0.0);
+        if nic.threaded_napi {
+            return "; kernel threads poll it (threaded), whose time counts as none in softirqs".to_owned();
+        }
+        if share < LEAST {
+            return String::new();
+        }
+        let share = crate::view::per_cent(share);
+        format!("; processors {} spend {share} of their time in softirqs", processor_list(&servers))
+    }
+
     /// What a NIC carried per second since boot.
     #[must_use]
     pub fn load(&self, nic: &Interface) -> Option<Load> {
@@ -68,6 +108,7 @@ impl<'a> View<'a> {
         Some(Load {
             packets: self.per_second(*nic.statistics.get("rx_packets")?)?,
             bps: self.per_second(bytes("rx_bytes").max(bytes("tx_bytes")))? * 8.0,
+            sent_bps: self.per_second(bytes("tx_bytes"))? * 8.0,
         })
     }
 

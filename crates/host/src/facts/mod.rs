@@ -112,6 +112,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
                 .find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
         }),
         processor_model: of_processor("model name"),
+        processor_mhz: mean_mhz(&information),
         virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
         uptime_s: tree.read("/proc/uptime").and_then(|text| text.split(['.', ' ']).next()?.parse().ok()),
         memory_bytes: memory,
@@ -172,6 +173,14 @@ fn selected(tree: &Tree, name: &str) -> Option<String> {
     let text = tree.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
+}
+
+/// The mean of the processors' frequencies, MHz.
+fn mean_mhz(information: &str) -> Option<u32> {
+    let figure = |line: &str| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse::<f64>().ok();
+    let figures: Vec<f64> =
+        information.lines().filter_map(figure).filter(|figure| (1.0..1e6).contains(figure)).collect();
+    (!figures.is_empty()).then(|| (figures.iter().sum::<f64>() / figures.len() as f64).round() as u32)
 }
 
 fn page_bytes() -> u64 {

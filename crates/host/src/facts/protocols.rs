@@ -20,6 +20,7 @@ const VMSTAT: &[&str] = &[
     "oom_kill",
     "pswpin",
     "pswpout",
+    "zone_reclaim_failed",
 ];
 
 /// Counters by group and name.

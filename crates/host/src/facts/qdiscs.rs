@@ -30,6 +30,9 @@ struct QdiscLine {
     requeues: u64,
     backlog: u64,
     qlen: u64,
+    /// Of fq.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flows_plimit: Option<u64>,
 }
 
 impl From<&QdiscLine> for QdiscFacts {
@@ -52,8 +55,26 @@ impl From<&QdiscLine> for QdiscFacts {
             // tc prints bytes per second.
             rate_bps: rate.and_then(Value::as_u64).and_then(|rate| rate.checked_mul(8)),
             limit_packets: line.options.get("limit").and_then(Value::as_u64),
+            impairments: impairments(&line.options),
+            flow_limit: line.options.get("flow_limit").and_then(Value::as_u64),
+            flow_limit_drops: line.flows_plimit.unwrap_or(0),
         }
     }
+}
+
+/// The options of netem that hold packets back: tc prints seconds and shares of 1, also a level deeper.
+fn impairments(options: &BTreeMap<String, Value>) -> String {
+    let figure = |name: &str, key: &str| {
+        let value = options.get(name)?;
+        value.as_f64().or_else(|| value.get(key)?.as_f64()).filter(|figure| *figure > 0.0)
+    };
+    let of = |value: f64, unit: f64| format!("{}", (value * unit * 1000.0).round() / 1000.0);
+    let mut words = Vec::new();
+    words.extend(figure("delay", "delay").map(|delay| format!("delay {} ms", of(delay, 1000.0))));
+    words.extend(figure("delay", "jitter").map(|jitter| format!("jitter {} ms", of(jitter, 1000.0))));
+    let loss = figure("loss-random", "loss").or_else(|| figure("loss", "loss"));
+    words.extend(loss.map(|loss| format!("loss {} %", of(loss, 100.0))));
+    words.join(", ")
 }
 
 /// The source that a rule states which needs qdiscs.
@@ -92,6 +113,7 @@ pub(super) fn qdiscs(
                     requeues: found.requeues.into(),
                     backlog: found.backlog_bytes.into(),
                     qlen: found.queue_length.into(),
+                    flows_plimit: None,
                 })
             })
             .collect();

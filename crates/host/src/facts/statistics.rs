@@ -60,6 +60,11 @@ pub(crate) fn losses(
     let own = |list: &[&str]| list.iter().find_map(|name| driver_statistics.get(*name).copied());
     let ring = own(RING).max(queue_sum(driver_statistics, true, |name| QUEUE_DROPS.contains(&name)));
     let nic = own(NIC).max(missed(&kernel_sum));
+    let nic = if ring.unwrap_or(0).max(nic.unwrap_or(0)) == 0 {
+        nic.max(likely_drops(driver_statistics))
+    } else {
+        nic
+    };
     LossCounters {
         ring,
         // Drivers also report ring drops as missed.
@@ -72,6 +77,25 @@ pub(crate) fn losses(
         pause_received: own(PAUSE_RECEIVED),
         ..LossCounters::default()
     }
+}
+
+/// The largest counter of a driver without a row whose name says that received packets were dropped, such as `InDroppedDma` of
+/// atlantic; none whose name says that the frame was damaged, or not meant for this host.
+fn likely_drops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
+    const LOST: [&str; 8] =
+        ["drop", "discard", "nobuf", "no_buf", "overflow", "overrun", "missed", "no_desc"];
+    const OTHERS: [&str; 12] = [
+        "filter", "unknown", "vlan", "mcast", "multi", "bcast", "xdp", "fcs", "crc", "csum", "invalid",
+        "steer",
+    ];
+    let is_likely = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        (name.contains("rx") || name.starts_with("in") || name.contains("receive"))
+            && has(&LOST)
+            && !has(&OTHERS)
+    };
+    statistics.iter().filter(|(name, _)| is_likely(name)).map(|(_, value)| *value).max()
 }
 
 /// Returns the packets that a NIC missed by the kernel's fields, of which drivers set one or several to the
@@ -177,6 +201,16 @@ mod tests {
 
     fn map(entries: &[(&str, u64)]) -> BTreeMap<String, u64> {
         entries.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    }
+
+    #[test]
+    fn a_driver_without_a_row_shows_its_drops_by_their_name() {
+        let own =
+            map(&[("InDroppedDma", 101_511_207), ("InMulticastPackets", 9), ("rx_filter_dropped", 1 << 40)]);
+        let found = losses(Some("atlantic"), &own, &map(&[("rx_missed_errors", 0)]));
+        assert_eq!((found.nic, found.ring), (Some(101_511_207), None));
+        // A driver with a row counts by it alone.
+        assert_eq!(losses(Some("igb"), &own, &BTreeMap::new()).nic, None);
     }
 
     #[test]

@@ -20,7 +20,6 @@ const SYSCTLS: &[&str] = &[
     "net/core/netdev_budget",
     "net/core/netdev_budget_usecs",
     "net/core/netdev_max_backlog",
-    "net/core/optmem_max",
     "net/core/rmem_default",
     "net/core/rmem_max",
     "net/core/rps_sock_flow_entries",
@@ -30,22 +29,18 @@ const SYSCTLS: &[&str] = &[
     "net/ipv4/conf/all/rp_filter",
     "net/ipv4/ip_forward",
     "net/ipv4/ip_local_port_range",
-    "net/ipv4/ip_local_reserved_ports",
     "net/ipv4/ip_no_pmtu_disc",
     "net/ipv4/ipfrag_high_thresh",
-    "net/ipv4/ipfrag_time",
     "net/ipv4/neigh/default/gc_thresh1",
     "net/ipv4/neigh/default/gc_thresh2",
     "net/ipv4/neigh/default/gc_thresh3",
     "net/ipv4/neigh/default/unres_qlen_bytes",
     "net/ipv4/tcp_abort_on_overflow",
     "net/ipv4/tcp_adv_win_scale",
-    "net/ipv4/tcp_available_congestion_control",
     "net/ipv4/tcp_congestion_control",
     "net/ipv4/tcp_dsack",
     "net/ipv4/tcp_early_demux",
     "net/ipv4/tcp_early_retrans",
-    "net/ipv4/tcp_ecn",
     "net/ipv4/tcp_frto",
     "net/ipv4/tcp_limit_output_bytes",
     "net/ipv4/tcp_max_orphans",
@@ -85,14 +80,10 @@ const SYSCTLS: &[&str] = &[
 ];
 
 /// Those that hold names, and no numbers.
-const NAMES: &[&str] = &[
-    "net/core/default_qdisc",
-    "net/ipv4/tcp_available_congestion_control",
-    "net/ipv4/tcp_congestion_control",
-];
+const NAMES: &[&str] = &["net/core/default_qdisc", "net/ipv4/tcp_congestion_control"];
 
-/// Those that hold a list of ports or a mask, and may be empty.
-const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap", "net/ipv4/ip_local_reserved_ports"];
+/// Those that hold a mask, and may be empty.
+const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap"];
 
 /// Sysctls that may be negative.
 const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size"];

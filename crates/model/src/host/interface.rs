@@ -320,6 +320,12 @@ pub struct QdiscFacts {
     pub rate_bps: Option<u64>,
     /// Limit in packets, if it has one.
     pub limit_packets: Option<u64>,
+    /// Options that hold packets back, as tc names them: `delay 5 ms`, `loss 1 %`.
+    pub impairments: String,
+    /// Limit of each flow in packets, of fq.
+    pub flow_limit: Option<u64>,
+    /// Packets dropped at the limit of their flow (`flows_plimit`).
+    pub flow_limit_drops: u64,
 }
 
 impl QdiscFacts {

@@ -32,6 +32,8 @@ pub struct HostFacts {
     pub distribution: Option<String>,
     /// Model name of the processors.
     pub processor_model: Option<String>,
+    /// Mean frequency of the processors when it was read, MHz.
+    pub processor_mhz: Option<u32>,
     /// Whether it is a virtual machine (the processor's flag `hypervisor`).
     pub virtual_machine: bool,
     /// Time since boot, s, in which the counters accumulated.

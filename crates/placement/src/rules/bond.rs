@@ -146,6 +146,17 @@ fn bond_hash(view: &View<'_>) -> Vec<Found> {
                 per_cent(*packets as f64 / total as f64),
                 count(total)
             );
+            let bytes = |name: &str| {
+                view.facts
+                    .interface(name)
+                    .and_then(|port| port.statistics.get("tx_bytes"))
+                    .copied()
+                    .unwrap_or(0)
+            };
+            let all = bond.lower.iter().map(|name| bytes(name)).fold(0, u64::saturating_add);
+            if all > 0 {
+                text += &format!(" and {} of the bytes", per_cent(bytes(name) as f64 / all as f64));
+            }
         }
         let severity = if lopsided.is_some() { Medium } else { Low };
         let entry = Found::setting(severity, &bond.name, text, "all routed traffic goes through one port")

@@ -3,7 +3,7 @@
 use evenkeel_model::host::Interface;
 
 use super::{Found, Rule, needs};
-use crate::Severity::{High, Medium};
+use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{count, per_cent};
 
@@ -24,7 +24,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "vf-unused",
         looks_at: "packets that the virtual function below an interface of netvsc carried, against all of the interface",
-        fires_when: "when it carried less than half of at least a million packets; high below a tenth",
+        fires_when: "when it carried less than half of at least a million packets; high below a tenth; without any function low with load, medium where \
+                     processors are busy receiving (30 % in softirqs)",
         why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only its start. Without it \
           each packet passes the host's processors, by few channels, at a fraction of the rate.",
         fix: "the virtual function up again; where that does not last, the driver of the function, and the machine deployed anew",
@@ -49,7 +50,26 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
         let function = view.facts.interfaces.iter().find(|other| {
             nic.lower.contains(&other.name) || other.name != nic.name && other.name.starts_with("enP")
         });
-        if all < ENOUGH || by_function >= all / 2 || function.is_none() && by_function == 0 {
+        if all < ENOUGH || by_function >= all / 2 {
+            continue;
+        }
+        if function.is_none() && by_function == 0 {
+            // The machine's size may have none; it costs where its processors are busy receiving.
+            if view.is_loaded(nic) {
+                let text = format!(
+                    "no virtual function carries its packets (vf_rx_packets 0, vf_tx_packets 0), {} received and {} sent{}",
+                    count(nic.received_packets()),
+                    count(nic.sent_packets()),
+                    view.work_words(nic)
+                );
+                let severity = if view.is_busy(nic) { Medium } else { Low };
+                found.push(
+                    Found::measured(severity, &nic.name, text, "packets take the way through the hypervisor's switch").advice(
+                        "switch accelerated networking on where the machine's size has it (`az network nic update --accelerated-networking true`, \
+                         with the machine stopped), and the driver of the function into the image (mlx5_core, mana)",
+                    ),
+                );
+            }
             continue;
         }
         let text = format!(

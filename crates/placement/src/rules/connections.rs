@@ -229,7 +229,7 @@ fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
         count(entries),
         count(most),
         count(refused)
-    );
+    ) + &view.facts.interface(uplink).map(|nic| view.softirq_words(nic)).unwrap_or_default();
     let effect = "guests lose connections when the host's table is full, and each frame costs processor time";
     let entry = if full || refused >= FEWEST {
         Found::measured(Medium, "host", text, effect)

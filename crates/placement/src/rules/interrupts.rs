@@ -395,9 +395,25 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
             .filter(|number| view.facts.processor(*number).is_some_and(|processor| processor.isolated))
             .collect();
         if !isolated.is_empty() {
+            let served = view.served_by(nic);
+            let all: u64 = served.values().saturating_sum();
+            let there: u64 = served
+                .iter()
+                .filter(|(number, _)| isolated.contains(number))
+                .map(|(_, count)| *count)
+                .saturating_sum();
+            let interrupts = view.receive_interrupts(nic);
+            let is_there = |interrupt: &&&Interrupt| {
+                !interrupt.target().is_empty()
+                    && interrupt.target().iter().all(|number| isolated.contains(number))
+            };
             let text = format!(
-                "processors {} are isolated and serve its receive interrupts",
-                processor_list(&isolated)
+                "processors {} are isolated and serve its receive interrupts: {} of {} queues go there, and {} of {} were served there",
+                processor_list(&isolated),
+                interrupts.iter().filter(is_there).count(),
+                interrupts.len(),
+                count(there),
+                count(all)
             );
             let effect = "what was to run there undisturbed is interrupted with every packet";
             let basis = view.load_basis(nic).min(Basis::Setting);

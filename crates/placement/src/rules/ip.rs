@@ -269,9 +269,11 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
         // What failed without waiting for its time found no memory.
         let no_memory = full || timeouts.saturating_mul(2) < failed;
         let mut text = format!(
-            "{} of {} fragments over {version} could not be put together",
+            "{} of {} fragments over {version} could not be put together ({}{})",
             count(failed),
-            count(wanted)
+            count(wanted),
+            per_cent(failed as f64 / wanted.max(failed) as f64),
+            view.rate_words(failed)
         );
         if timeouts > 0 {
             text += &format!("; {} times the rest did not come in time", count(timeouts));
@@ -313,9 +315,10 @@ fn reverse_path(view: &View<'_>) -> Vec<Found> {
         .collect();
     let much = dropped.saturating_mul(ONE_IN) >= received;
     let text = format!(
-        "the reverse-path filter dropped {} packets, {} of those received{}",
+        "the reverse-path filter dropped {} packets, {} of those received{}{}",
         count(dropped),
         per_cent(dropped as f64 / received.max(dropped) as f64),
+        view.rate_words(dropped),
         if strict.is_empty() { String::new() } else { format!("; it is strict on {}", strict.join(", ")) }
     );
     let effect = "packets that come in over another interface than answers go out are lost";

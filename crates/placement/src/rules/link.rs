@@ -335,6 +335,10 @@ fn longer_ring(view: &View<'_>, nic: &Interface) -> Option<u32> {
     (rings.rx > 0 && rings.rx < wanted && !super::nic::lengthens_ring(view, nic)).then_some(wanted)
 }
 
+const fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
 fn pause_sent(view: &View<'_>) -> Vec<Found> {
     /// The NIC paused its side for a long time (mlx5, counters.rst).
     const STORMS: &str = "tx_pause_storm_warning_events";
@@ -355,10 +359,32 @@ fn pause_sent(view: &View<'_>) -> Vec<Found> {
             entry.evidence += &format!("; the receive ring has {} of {} entries", rings.rx, rings.rx_max);
             entry = entry.change(Knob::Ring(Ring::Rx), Value::Number(wanted));
         }
-        found.push(entry.advice(
-            "the NIC is emptied too slowly: more queues, interrupts on its own node, a slot that carries the line rate; until that is fixed no \
-             pause on a shared fabric (`ethtool -A`), or a watchdog of the switch",
-        ));
+        let mut advice = Vec::new();
+        if let Some((rule, other)) = super::nic::explained_by(view, nic) {
+            entry.evidence += &format!("; {rule}: {}", other.evidence);
+            advice.push(super::nic::first_fix(rule, &other));
+        }
+        let is_link =
+            frames.0.is_some_and(|frames| frames > 0 && Some(frames) != nic.losses.priority_pause_sent);
+        if is_link && nic.pause.is_none_or(|pause| pause.tx || pause.autonegotiate) {
+            if let Some(pause) = nic.pause {
+                entry.evidence += &format!(
+                    "; flow control is {} for sending and {} for receiving",
+                    on_off(pause.tx),
+                    on_off(pause.rx)
+                );
+            }
+            advice.push(format!(
+                "switch flow control off where TCP or a router should see the loss: `ethtool -A {} autoneg off rx off tx off`, and at the switch's port",
+                nic.name
+            ));
+        }
+        advice.push(
+            "the NIC is emptied too slowly: more queues, interrupts on its own node, a slot that carries the line rate; until then a watchdog of the \
+             switch"
+                .to_owned(),
+        );
+        found.push(entry.advice(advice.join("; ")));
     }
     found
 }
@@ -374,8 +400,10 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
             "find the port of the switch that sends them, and the receiver behind it that cannot keep up; ECN with DCQCN slows senders before \
              the switch pauses them, and a watchdog of the switch ends storms of priority pauses"
         } else {
-            "find the port of the switch that sends them, and the receiver or the slower port behind it"
+            "find the port of the switch that sends them, and the receiver or the slower port behind it; where TCP should see the loss instead: \
+             `ethtool -A DEV autoneg off rx off`"
         };
+        let advice = advice.replace("DEV", &nic.name);
         found.push(
             Found::measured(pauses.severity, &nic.name, text, "the other side stops this host")
                 .advice(advice),

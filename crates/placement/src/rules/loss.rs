@@ -147,7 +147,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "neighbours-full",
         looks_at: "how often the neighbour table was full",
-        fires_when: "low from the first time on and from 90 % of the table on, medium from 100 times on",
+        fires_when: "low from the first time on and from 90 % of the table on, medium from 100 times on, high from one per second since boot on",
         why: "Packets to new neighbours are dropped until old entries go.",
         fix: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
@@ -271,7 +271,14 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
         .collect();
     let now: Vec<String> = budgets.iter().map(|(name, now, _)| format!("{name} {now}")).collect();
     let now = if now.is_empty() { String::new() } else { format!(" ({})", now.join(", ")) };
-    let text = out_of_budget(lines) + &now;
+    let text = format!(
+        "{}{now}; {} times on all processors, {} of {} packets{}",
+        out_of_budget(lines),
+        count(all),
+        per_cent(all as f64 / processed.max(received).max(1) as f64),
+        count(processed.max(received)),
+        view.rate_words(all)
+    );
     let most = lines.iter().max_by_key(|line| line.squeezed);
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
@@ -415,6 +422,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     }
     let goes_on = view.per_second(dropped).is_some_and(|rate| rate >= 0.1);
     let severity = share(dropped, datagrams, 100_000, 1000).unwrap_or(if goes_on { Medium } else { Low });
+    let figure = |path: &str| facts.sysctl(path).unwrap_or("?").to_owned();
     let name = |socket: &&SocketFacts| {
         let process = socket.process.and_then(|number| facts.process(number));
         let process = process
@@ -435,6 +443,16 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     if !names.is_empty() {
         text += &format!(" ({})", names.join("; "));
     }
+    let six = [("Udp", facts.counter("Udp.RcvbufErrors")), ("Udp6", facts.counter("Snmp6.Udp6RcvbufErrors"))];
+    if six.iter().all(|(_, full)| *full > 0) {
+        let parts = six.map(|(group, full)| format!("{group} RcvbufErrors {}", count(full)));
+        text += &format!("; {}", parts.join(", "));
+    }
+    text += &format!(
+        "; net.core.rmem_default is {}, rmem_max {}",
+        figure("net/core/rmem_default"),
+        figure("net/core/rmem_max")
+    );
     if memory > 0 {
         text += &format!("; {} of them as all UDP sockets together reached net.ipv4.udp_mem", count(memory));
     }
@@ -451,11 +469,19 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let number = |path: &str| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
     let (default, most) = (number("net/core/rmem_default"), number("net/core/rmem_max"));
     // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
-    let larger = |default: u64| default.max(212_992).saturating_mul(4).min(67_108_864);
+    const LEAST: u64 = 8 << 20;
+    let larger = |default: u64| default.saturating_mul(4).clamp(LEAST, 67_108_864);
     // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default, which
     // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
     let entry = match default.map(|default| (default, larger(default))) {
-        Some((default, wanted)) if default < wanted => entry.sysctl("net/core/rmem_default", wanted),
+        Some((default, wanted)) if default < LEAST && default < wanted => {
+            entry.sysctl("net/core/rmem_default", wanted)
+        }
+        _ => entry,
+    };
+    // What a program asks for (SO_RCVBUF) ends there.
+    let entry = match most {
+        Some(most) if most < LEAST => entry.sysctl("net/core/rmem_max", LEAST),
         _ => entry,
     };
     // The kernel's own limit is an eighth of the memory and half as much again (udp_init, net/ipv4/udp.c).
@@ -468,7 +494,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     };
     let advice = format!(
         "the buffer is that socket's: start the application again once net.core.rmem_default is higher{}, or let it ask for more \
-         (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts",
+         (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts: a socket for each thread (SO_REUSEPORT), more processors",
         default.map(|default| format!(" than {}", bytes(default))).unwrap_or_default(),
         most.map_or_else(|| "net.core.rmem_max".to_owned(), bytes)
     );
@@ -476,7 +502,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
 }
 
 fn udp_send(view: &View<'_>) -> Vec<Found> {
-    const WANTED: i64 = 1_048_576;
+    const WANTED: i64 = 8 << 20;
     let facts = view.facts;
     let failed = facts.counter("Udp.SndbufErrors").saturating_add(facts.counter("Snmp6.Udp6SndbufErrors"));
     let sent = facts.counter("Udp.OutDatagrams").saturating_add(facts.counter("Snmp6.Udp6OutDatagrams"));
@@ -484,12 +510,21 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let severity = if failed.saturating_mul(10_000) >= sent { Medium } else { Low };
-    let text = format!(
+    let parts = [("Udp", "Udp.SndbufErrors"), ("Udp6", "Snmp6.Udp6SndbufErrors")];
+    let parts = parts.map(|(group, name)| format!("{group} SndbufErrors {}", count(facts.counter(name))));
+    let figure = |path: &str| facts.sysctl(path).unwrap_or("?");
+    let mut text = format!(
         "{} datagrams met a full send buffer or queue, while {} were sent ({}{})",
         count(failed),
         count(sent),
         per_cent(failed as f64 / sent.max(failed) as f64),
         view.rate_words(failed)
+    );
+    text += &format!(
+        "; {}; net.core.wmem_default is {}, wmem_max {}",
+        parts.join(", "),
+        figure("net/core/wmem_default"),
+        figure("net/core/wmem_max")
     );
     let mut entry = Found::measured(severity, "host", text, "datagrams are lost before they leave the host");
     for path in ["net/core/wmem_default", "net/core/wmem_max"] {
@@ -672,7 +707,10 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
             let path = |number: u32| format!("net/{version}/neigh/default/gc_thresh{number}");
             let (full, forced, entries) =
                 (counter("table_fulls"), counter("forced_gc_runs"), counter("entries"));
-            let most = view.facts.sysctl_field(&path(3), 0);
+            /// The kernel's default (`arp_tbl`, `nd_tbl`), where the tree does not have it.
+            const DEFAULT: u64 = 1024;
+            let named = view.facts.sysctl_field(&path(3), 0);
+            let most = named.or_else(|| (entries.abs_diff(DEFAULT) <= DEFAULT / 16).then_some(DEFAULT));
             let is_near = most.is_some_and(|most| most > 0 && entries as f64 >= NEARLY * most as f64);
             if full == 0 && !is_near {
                 return None;
@@ -686,10 +724,17 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
             if forced > 0 {
                 text += &format!(" and was cleared out of turn {} times", count(forced));
             }
-            let severity = if full >= FEWEST { Medium } else { Low };
+            let severity = match full {
+                _ if full >= FEWEST && view.per_second(full).is_some_and(|rate| rate >= 1.0) => High,
+                _ if full >= FEWEST => Medium,
+                _ => Low,
+            };
             let entry = Found::measured(severity, "host", text, "packets to new neighbours are dropped");
             let Some(most) = most else {
-                return Some(entry.advice(format!("raise net.{version}.neigh.default.gc_thresh3")));
+                let name = format!("net.{version}.neigh.default");
+                return Some(entry.advice(format!(
+                    "`sysctl -w {name}.gc_thresh3=16384 {name}.gc_thresh2=8192 {name}.gc_thresh1=4096`"
+                )));
             };
             // Fixed values: what was raised already is not raised again for counts from before.
             const WANTED: u64 = 16_384;
@@ -700,7 +745,7 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
             // The lower thresholds follow: between them the kernel clears entries of a few seconds.
             let lower = [(1, wanted / 4), (2, wanted / 2)];
             let is_low = |(at, value): &(u32, u64)| {
-                view.facts.sysctl_field(&path(*at), 0).is_some_and(|now| now < *value)
+                view.facts.sysctl_field(&path(*at), 0).is_none_or(|now| now < *value)
             };
             let entry = entry.sysctl(&path(3), wanted);
             Some(

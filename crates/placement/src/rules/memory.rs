@@ -73,8 +73,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "zone-reclaim",
-        looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes",
-        fires_when: "when it is not 0",
+        looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes, and how often allocations waited (/proc/vmstat)",
+        fires_when: "low when it is not 0, medium when an allocation waits for it each second since boot",
         why: "Allocations wait for pages of their own node to be freed although others have some: stalls in the receive path.",
         fix: "0",
         source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
@@ -125,7 +125,7 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
             count(failed),
             count(nic.received_packets()),
             kept.map(|kept| format!("; vm.min_free_kbytes is {kept}")).unwrap_or_default()
-        );
+        ) + &view.rate_words(failed);
         let is_much = failed.saturating_mul(ONE_IN) >= nic.received_packets();
         let effect = "the ring runs empty, and packets are lost though it is large";
         let entry = Found::measured(if is_much { Medium } else { Low }, &nic.name, text, effect);
@@ -252,7 +252,12 @@ fn balancing(view: &View<'_>) -> Vec<Found> {
         .collect();
     let is_busy = moved >= MOVED || faults >= FAULTS;
     let Some(reason) = (if is_busy {
-        Some(format!("it moved {moved:.0} pages and took {faults:.0} faults per second since boot"))
+        let of = |name: &str| count(view.facts.counter(&format!("Vmstat.{name}")));
+        Some(format!(
+            "it moved {moved:.0} pages and took {faults:.0} faults per second since boot ({} and {} in all)",
+            of("numa_pages_migrated"),
+            of("numa_hint_faults")
+        ))
     } else {
         pinned.first().map(|name| format!("{name} is kept to processors, so there is nothing to move"))
     }) else {
@@ -268,13 +273,15 @@ fn balancing(view: &View<'_>) -> Vec<Found> {
     vec![entry.sysctl("kernel/numa_balancing", 0)]
 }
 
+/// Waits per second that applications feel.
+const OFTEN: f64 = 1.0;
+
 fn reclaim(view: &View<'_>) -> Vec<Found> {
-    const OFTEN: f64 = 1.0;
     const SOMETIMES: f64 = 0.01;
     const PAGES: f64 = 100.0;
     let counter = |name: &str| view.facts.counter(&format!("Vmstat.{name}"));
-    let stalls = ["allocstall_normal", "allocstall_movable", "allocstall_dma32", "allocstall_dma"];
-    let stalls = stalls.into_iter().map(counter).fold(0, u64::saturating_add);
+    // What waited while a node freed its own memory first zone-reclaim counts.
+    let stalls = reclaim_stalls(view).saturating_sub(counter("zone_reclaim_failed"));
     let (compacted, killed) = (counter("compact_stall"), counter("oom_kill"));
     let swapped = counter("pswpin").saturating_add(counter("pswpout"));
     let rate = |times: u64| view.per_second(times).unwrap_or(0.0);
@@ -333,7 +340,10 @@ fn huge_pages(view: &View<'_>) -> Vec<Found> {
     let server = view.latency_bound();
     let reason = match &server {
         _ if stalls >= STALLS => {
-            format!("allocations waited {stalls:.1} times per second for memory to be compacted")
+            format!(
+                "allocations waited {stalls:.1} times per second for memory to be compacted (compact_stall {})",
+                count(view.facts.counter("Vmstat.compact_stall"))
+            )
         }
         Some(server) => server.words.clone(),
         None if waits => {
@@ -353,17 +363,39 @@ fn huge_pages(view: &View<'_>) -> Vec<Found> {
     )]
 }
 
+/// How often allocations waited for memory to be freed.
+fn reclaim_stalls(view: &View<'_>) -> u64 {
+    ["allocstall_normal", "allocstall_movable", "allocstall_dma32", "allocstall_dma"]
+        .into_iter()
+        .map(|name| view.facts.counter(&format!("Vmstat.{name}")))
+        .fold(0, u64::saturating_add)
+}
+
 fn zone_reclaim(view: &View<'_>) -> Vec<Found> {
     match view.facts.sysctl_number("vm/zone_reclaim_mode") {
         Some(mode) if mode != 0 && view.facts.nodes_with_processors() > 1 => {
-            let text = format!(
+            let (stalls, failed) = (reclaim_stalls(view), view.facts.counter("Vmstat.zone_reclaim_failed"));
+            let mut text = format!(
                 "vm.zone_reclaim_mode is {mode} on a host of {} memory nodes",
                 view.facts.nodes_with_processors()
             );
-            vec![
-                Found::setting(Low, "host", text, "allocations stall while other nodes have free memory")
-                    .sysctl("vm/zone_reclaim_mode", 0),
-            ]
+            if stalls.max(failed) > 0 {
+                text += &format!(
+                    "; allocations waited {} times for memory to be freed (allocstall{}), and a node had none to free {} times \
+                     (zone_reclaim_failed)",
+                    count(stalls),
+                    view.rate_words(stalls),
+                    count(failed)
+                );
+            }
+            let effect = "allocations stall while other nodes have free memory";
+            let often = view.per_second(stalls.max(failed)).is_some_and(|rate| rate >= OFTEN);
+            let entry = if often {
+                Found::measured(Medium, "host", text, effect)
+            } else {
+                Found::setting(Low, "host", text, effect)
+            };
+            vec![entry.sysctl("vm/zone_reclaim_mode", 0)]
         }
         _ => Vec::new(),
     }

@@ -48,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "interrupts-late",
         looks_at: "how long a NIC waits before it interrupts, beside an application that waits for answers",
-        fires_when: "from 20 µs on without adaption; medium when that is a quarter of the shortest round trip of its connections, or from 50 µs on",
+        fires_when: "from 20 µs on, without adaption or beside processors that are isolated for the application; medium when that is a quarter of the shortest round trip of its connections, or from 50 µs on",
         why: "Each packet waits that long before the stack sees it: for a request and its answer twice.",
         fix: "rx-usecs 0, or a few µs where the load needs batches",
         source: "ethtool(8), -C; NVIDIA and Intel low-latency tuning guides (interrupt moderation)",
@@ -190,9 +190,11 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| !view.is_idle(nic)) {
+        // Adaption waits longest where packets come in bursts; on isolated processors no wait at all is wanted.
+        let adapts = nic.coalescing.is_some_and(|coalescing| coalescing.adaptive_rx);
         let Some(wait) = nic
             .coalescing
-            .filter(|coalescing| !coalescing.adaptive_rx)
+            .filter(|_| !adapts || application.isolated)
             .map(|coalescing| u64::from(coalescing.rx_usecs))
             .filter(|wait| *wait >= LONG_US)
         else {
@@ -200,14 +202,15 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
         };
         let shows =
             wait >= VERY_LONG_US || application.rtt_us.is_some_and(|rtt| wait * PART_OF_ROUND_TRIP >= rtt);
-        let text = format!("it waits {wait} µs before it interrupts, and {}", application.words);
+        let how = if adapts { "by adaption it waits up to" } else { "it waits" };
+        let text = format!("{how} {wait} µs before it interrupts, and {}", application.words);
         let effect = "each packet waits that long before the stack sees it";
         let severity = if shows { Medium } else { Low };
-        found.push(
-            Found::setting(severity, &nic.name, text, effect)
-                .on(&nic.name)
-                .change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(0)),
-        );
+        let mut entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
+        if adapts {
+            entry = entry.change(Knob::Coalescing(Coalescing::AdaptiveRx), Value::Switch(false));
+        }
+        found.push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(0)));
     }
     found
 }

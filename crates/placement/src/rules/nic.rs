@@ -201,6 +201,41 @@ pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
+/// Rules that explain why a NIC loses packets, in the order in which their fixes help. Those of the bus explain what a NIC
+/// lost in front of its ring.
+const BUS: [&str; 3] = ["pcie-narrow", "pcie-stalled", "iommu-translates"];
+const EMPTIED_SLOWLY: [&str; 10] = [
+    "irq-remote-node",
+    "irq-one-processor",
+    "rss-table-narrow",
+    "rss-hash-fields",
+    "queues-few",
+    "queues-share-interrupts",
+    "rss-skew",
+    "rps-one-processor",
+    "rps-missing",
+    "coalescing-long",
+];
+
+/// The finding of another rule that explains a NIC's losses: of medium severity and more.
+pub(super) fn explained_by(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
+    let in_front = nic.losses.nic.unwrap_or(0).saturating_mul(2) >= ring_losses(&nic.losses);
+    let bus: &[&str] = if in_front { &BUS } else { &[] };
+    bus.iter().chain(&EMPTIED_SLOWLY).find_map(|name| {
+        let rule = super::find_rule(name)?;
+        let mut found = (rule.check)(view);
+        found.retain(|found| found.severity >= Medium && found.subject == nic.name);
+        Some((rule.name, found.into_iter().next()?))
+    })
+}
+
+/// The fix of the finding that explains another one, in words.
+pub(super) fn first_fix(rule: &str, other: &Found) -> String {
+    let line = other.remedy.lines().into_iter().next().map(|line| format!("`{line}`"));
+    let fix: Vec<String> = line.into_iter().chain(other.remedy.advice.clone()).collect();
+    format!("first the cause ({rule}): {}", fix.join("; "))
+}
+
 fn ring_drops(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -224,6 +259,11 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
         );
         let share = lost as f64 / nic.received_packets().saturating_add(lost) as f64;
         text += &format!(" ({}{})", per_cent(share), view.rate_words(lost));
+        let cause = explained_by(view, nic);
+        if let Some((rule, other)) = &cause {
+            text += &format!("; {rule}: {}", other.evidence);
+        }
+        let cause = cause.map(|(rule, other)| first_fix(rule, &other));
         let rings = nic.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
@@ -238,6 +278,11 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
             entry = Found::measured(severity, &nic.name, text, effect)
                 .on(&nic.name)
                 .change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max));
+            if let Some(cause) = cause {
+                entry = entry.advice(cause);
+            }
+        } else if let Some(cause) = cause {
+            entry = Found::measured(severity, &nic.name, text, effect).advice(cause);
         } else {
             entry = Found::measured(severity, &nic.name, text, effect);
             let squeezed: u64 =
@@ -301,9 +346,11 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
         if stops >= FEWEST && packets > 0 && stops.saturating_mul(1000) >= packets && rings.tx < rings.tx_max
         {
             let text = format!(
-                "transmit queues stopped {} times in {} packets; the ring has {} of {} entries",
+                "transmit queues stopped {} times in {} packets ({}{}); the ring has {} of {} entries",
                 count(stops),
                 count(packets),
+                per_cent(stops as f64 / packets as f64),
+                view.rate_words(stops),
                 rings.tx,
                 rings.tx_max
             );
@@ -429,7 +476,7 @@ fn iommu(view: &View<'_>) -> Vec<Found> {
         let text = format!(
             "its IOMMU group is of type {kind}: every buffer is mapped and unmapped, with {}",
             gigabits(speed as f64)
-        );
+        ) + &view.work_words(nic);
         let effect = "processor time for each packet, and a lock that all queues share";
         found.push(Found::setting(severity, &nic.name, text, effect).advice(
             "iommu=pt on the kernel's command line, and a restart; only where the devices of this host are trusted",
@@ -446,7 +493,8 @@ fn emulated(view: &View<'_>) -> Vec<Found> {
     let nics = view.nics().filter_map(|nic| Some((nic, nic.driver.as_deref()?)));
     nics.filter(|(_, driver)| EMULATED.contains(driver))
         .map(|(nic, driver)| {
-            let text = format!("the driver is {driver}: the hypervisor emulates a NIC of hardware");
+            let text = format!("the driver is {driver}: the hypervisor emulates a NIC of hardware")
+                + &view.work_words(nic);
             Found::setting(
                 Medium,
                 &nic.name,

@@ -6,7 +6,7 @@ use evenkeel_model::host::{Interface, InterfaceKind};
 use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::view::per_cent;
+use crate::view::{count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -188,7 +188,8 @@ fn vlan_offload(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let severity = if view.is_loaded(nic) { by_speed(nic, Medium, Low) } else { Low };
-        let text = format!("{} {} off", off.join(" and "), if off.len() == 1 { "is" } else { "are" });
+        let text = format!("{} {} off", off.join(" and "), if off.len() == 1 { "is" } else { "are" })
+            + &view.work_words(nic);
         let effect = "the processor handles the tag of each packet that the NIC could";
         let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         found
@@ -202,6 +203,7 @@ fn vlan_offload(view: &View<'_>) -> Vec<Found> {
 fn tunnel_offload(view: &View<'_>) -> Vec<Found> {
     const TUNNELS: [&str; 5] = ["vxlan", "flannel.", "genev", "cilium_vxlan", "cilium_geneve"];
     const NAME: &str = "tx-udp_tnl-segmentation";
+    const SUMMED: &str = "tx-udp_tnl-csum-segmentation";
     let is_tunnel = |interface: &&Interface| {
         let is_named = TUNNELS.iter().any(|start| interface.name.starts_with(start));
         interface.up && interface.kind == InterfaceKind::Virtual && is_named
@@ -209,12 +211,18 @@ fn tunnel_offload(view: &View<'_>) -> Vec<Found> {
     let Some(tunnel) = view.facts.interfaces.iter().find(is_tunnel) else { return Vec::new() };
     let is_off = |nic: &&Interface| nic.feature(NAME).is_some_and(|feature| !feature.on && !feature.fixed);
     let found = view.nics().filter(is_off).map(|nic| {
-        let text = format!("{NAME} is off, and packets of {} leave in UDP", tunnel.name);
+        let text =
+            format!("{NAME} is off, and packets of {} leave in UDP{}", tunnel.name, view.work_words(nic));
         let effect = "the processor segments within the tunnel what the NIC could";
         let severity = by_speed(nic, Medium, Low);
-        Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect)
+        let entry = Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect)
             .on(&nic.name)
-            .change(Knob::Feature(NAME.to_owned()), Value::Switch(true))
+            .change(Knob::Feature(NAME.to_owned()), Value::Switch(true));
+        // Its sibling, for tunnels with a checksum of their own.
+        if nic.feature(SUMMED).is_some_and(|feature| !feature.on && !feature.fixed) {
+            return entry.change(Knob::Feature(SUMMED.to_owned()), Value::Switch(true));
+        }
+        entry
     });
     found.collect()
 }
@@ -237,7 +245,7 @@ fn switched_off(
                 view.cost_basis(nic),
                 by_speed(nic, fast, slow),
                 &nic.name,
-                format!("{called} is off"),
+                format!("{called} is off{}", view.work_words(nic)),
                 effect,
             )
             .on(&nic.name);
@@ -260,7 +268,7 @@ fn tso_off(view: &View<'_>) -> Vec<Found> {
     let with_six = |mut entry: Found| {
         let nic = view.facts.interface(&entry.subject);
         if nic.and_then(|nic| nic.feature(SIX)).is_some_and(|feature| !feature.on && !feature.fixed) {
-            entry.evidence += ", for IPv4 and IPv6";
+            entry.evidence = entry.evidence.replacen(" is off", " is off, for IPv4 and IPv6", 1);
             return entry.change(Knob::Feature(SIX.to_owned()), Value::Switch(true));
         }
         entry
@@ -281,7 +289,7 @@ fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
         if able.is_empty() {
             continue;
         }
-        let text = "transmit checksums are off";
+        let text = format!("transmit checksums are off{}", view.work_words(nic));
         let effect = "the processor sums every byte, and segmentation offload is off with it";
         let mut entry = Found::setting(by_speed(nic, Medium, Low), &nic.name, text, effect).on(&nic.name);
         for name in able {
@@ -309,7 +317,7 @@ fn tso6_off(view: &View<'_>) -> Vec<Found> {
         let mut text = "tx-tcp6-segmentation is off, and TSO for IPv4 is on".to_owned();
         let effect = "the processor segments over IPv6 what the NIC could";
         let entry = if is_used {
-            text += &format!("; {} of the packets sent are IPv6", per_cent(share));
+            text += &format!("; {} of the packets sent are IPv6{}", per_cent(share), view.work_words(nic));
             Found::on_basis(view.cost_basis(nic), Medium, &nic.name, text, effect)
         } else {
             Found::setting(Low, &nic.name, text, effect)
@@ -406,6 +414,16 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
             None if forwards => "large-receive-offload is on, and this host forwards".to_owned(),
             None => continue,
         };
+        let merged = [
+            "tpa_aggregated_frames",
+            "rx_lro_packets",
+            "rx_lro_aggregated",
+            "hw_rsc_aggregated",
+            "lro_aggregated",
+        ];
+        let merged = merged.iter().find_map(|name| Some((*name, *nic.driver_statistics.get(*name)?)));
+        let merged = merged.map(|(name, packets)| format!("; {name} {}", count(packets))).unwrap_or_default();
+        let text = text + &merged + &view.softirq_words(nic);
         let effect = "forwarded packets are damaged, dropped or sent too large";
         let entry = Found::setting(Medium, &nic.name, text, effect).on(&nic.name);
         found.push(if nic.feature("rx-lro").is_some_and(|feature| feature.fixed) {

@@ -132,10 +132,11 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     let basis = if loaded { Basis::Measured } else { Basis::Setting };
     let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
     let text = format!(
-        "the governor of processors {} is {governor}{}{}, beside {}",
+        "the governor of processors {} is {governor}{}{}{}, beside {}",
         processor_list(&numbers),
         if driver.is_empty() { String::new() } else { format!(" ({driver})") },
         preference.map(|preference| format!(" with preference {preference}")).unwrap_or_default(),
+        view.facts.processor_mhz.map(|mhz| format!(" (at {mhz} MHz when it was read)")).unwrap_or_default(),
         gigabits(speed as f64)
     );
     let effect = "bursts are received before the frequency has risen";

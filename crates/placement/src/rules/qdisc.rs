@@ -243,6 +243,17 @@ fn left_over(view: &View<'_>) -> Vec<Found> {
                 ),
                 _ => continue,
             };
+            let mut text = text;
+            if !qdisc.impairments.is_empty() {
+                text += &format!(" ({})", qdisc.impairments);
+            }
+            if qdisc.drops > 0 {
+                text += &format!(
+                    "; it dropped {} packets and passed {}",
+                    count(qdisc.drops),
+                    count(qdisc.packets)
+                );
+            }
             let severity = if qdisc.kind == "netem" { Medium } else { Low };
             let effect = "packets are held back here, and no other counter says so";
             let line = if qdisc.is_root() {
@@ -300,15 +311,52 @@ fn drops(view: &View<'_>) -> Vec<Found> {
             _ if one_in(MANY_ONE_IN) => Medium,
             _ => Low,
         };
+        let mut text = text;
+        let at_flow_limit = leaves.iter().map(|qdisc| qdisc.flow_limit_drops).saturating_sum();
+        if at_flow_limit > 0 {
+            text += &format!("; {} of them at the limit of their flow (flows_plimit)", count(at_flow_limit));
+        }
+        let limit = |name: &str, limit: Option<u64>| {
+            limit.map(|limit| format!("; {name} {limit}")).unwrap_or_default()
+        };
+        text += &(limit("limit", worst.limit_packets) + &limit("flow_limit", worst.flow_limit));
+        // A queue in front of a full link drops whatever its kind.
+        let share =
+            view.load(interface).zip(interface.speed_bps).map(|(load, speed)| load.sent_bps / speed as f64);
+        let is_slow = interface
+            .speed_bps
+            .zip(interface.supported_bps)
+            .is_some_and(|(now, most)| now.saturating_mul(2) <= most);
+        let full = share.filter(|share| *share >= 0.5 || *share >= 0.2 && is_slow);
+        if let Some(share) = full {
+            text += &format!("; the link was {} full on average since boot", per_cent(share));
+        }
         let entry =
             Found::measured(severity, &interface.name, text, "packets are lost before they leave the host")
                 .on(&interface.name);
+        let name = &interface.name;
+        if full.is_some() {
+            let faster = match is_slow {
+                true => {
+                    "first the link at its full speed again (link-slow: cable, the other side's port), then"
+                }
+                false => "the link is too small for its load: a faster one, or a second port;",
+            };
+            found.push(entry.advice(format!("{faster} a limit of the senders' rate (`tc qdisc replace dev {name} root cake bandwidth RATE`, SO_MAX_PACING_RATE)")));
+            continue;
+        }
         found.push(match worst.kind.as_str() {
             "fq_codel" | "codel" | "pie" | "pfifo_fast" | "pfifo" | "bfifo" if interface.kind == InterfaceKind::Device => {
                 let queues = u16::try_from(interface.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
                 entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
             }
-            "fq" => entry.advice("fq drops per flow from flow_limit on: an application sends without waiting; raise flow_limit and limit, or let it wait"),
+            "fq" => {
+                let place = if worst.is_root() { "root".to_owned() } else { format!("parent {}", worst.parent) };
+                entry.advice(format!(
+                    "fq drops what one socket sends beyond flow_limit, and one UDP socket for all clients (QUIC) is one flow: `tc qdisc replace dev {name} \
+                     {place} fq limit 40000 flow_limit 2000`, for each queue; or a connected socket for each client, SO_TXTIME or SO_MAX_PACING_RATE"
+                ))
+            }
             kind => entry.advice(format!("{kind} drops what is over its rate or limit: on purpose? otherwise raise them")),
         });
     }
@@ -325,7 +373,8 @@ fn short_queue(view: &View<'_>) -> Vec<Found> {
         let Some(length) = nic.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else {
             continue;
         };
-        let text = format!("txqueuelen is {length} packets");
+        let dropped = leaves(nic).iter().map(|qdisc| qdisc.drops).saturating_sum();
+        let text = format!("txqueuelen is {length} packets; its queues dropped {}", count(dropped));
         let entry = Found::setting(
             Low,
             &nic.name,

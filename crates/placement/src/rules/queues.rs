@@ -195,7 +195,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let text = format!(
             "{now} of {most} receive queues, {cores} cores on its node{}{}",
             nic.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
-            overload.as_ref().map(|words| format!("; {words}")).unwrap_or_default()
+            overload.as_ref().map_or_else(|| view.softirq_words(nic), |words| format!("; {words}"))
         );
         // What one processor receives at best is certainly less than such a link has.
         let limit = fast.is_some_and(|speed| u64::from(now) * PER_QUEUE_MOST_BPS < speed);
@@ -304,6 +304,11 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         let all_in_use = nic.channels.is_none_or(|channels| channels.receive() >= channels.receive_max());
         let steered = nic.receive_queues.iter().any(|queue| !queue.rps.is_empty());
         let cores = view.queue_places(nic);
+        // A processor may be busy with the packets of another NIC.
+        let busiest = view.nics().map(Interface::received_packets).max().unwrap_or(0);
+        if nic.received_packets().saturating_mul(5) < busiest {
+            continue;
+        }
         if queues == 0 || !all_in_use || steered || queues * 2 > cores.len() {
             continue;
         }

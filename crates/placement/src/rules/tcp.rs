@@ -80,20 +80,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "sack-off",
-        looks_at: "net.ipv4.tcp_sack",
+        looks_at: "net.ipv4.tcp_sack, and the timeouts that losses ended in (TCPTimeouts, TCPRenoRecovery)",
         fires_when: "when it is 0",
         why: "Each loss of several packets costs a round trip for each of them, or a timeout.",
         fix: "1",
         source: "RFC 2018; RFC 6675",
         needs: &["/proc/sys/net/ipv4/tcp_sack"],
-        check: |view| {
-            must_be_on(
-                view,
-                "net/ipv4/tcp_sack",
-                Medium,
-                "several losses in a window cost a round trip each, or a timeout",
-            )
-        },
+        check: sack_off,
     },
     Rule {
         name: "timestamps-off",
@@ -241,7 +234,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         _ => Low,
     };
     let limited = match (held_up, time.peer.is_some()) {
-        (true, _) => "; a connection was held up by it".to_owned(),
+        (true, _) => format!("; a connection was held up by it{}", waited(view, nic, direction)),
         (false, true) if together >= speed => {
             format!(
                 "; no connection was held up by it yet, and {} of them fill the link together",
@@ -276,6 +269,19 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         Found::on_basis(basis, severity, "host", text, effect)
             .sysctl(path, format!("{least} {default} {wanted}")),
     ]
+}
+
+/// ` for 91 % of its time with data to send`, of the connections that carried much.
+fn waited(view: &View<'_>, nic: &Interface, direction: Direction) -> String {
+    let connections = view.bulk(nic, direction);
+    let sum = |of: fn(&TcpFacts) -> u64| {
+        connections.iter().filter_map(|socket| socket.tcp.as_ref()).map(of).fold(0, u64::saturating_add)
+    };
+    let share = sum(|tcp| tcp.sender_limited_us) as f64 / sum(|tcp| tcp.busy_us).max(1) as f64;
+    if direction == Direction::Receive || share <= 0.0 {
+        return String::new();
+    }
+    format!(" for {} of its time with data to send", per_cent(share))
 }
 
 /// The product of bandwidth and delay of the busier direction.
@@ -337,10 +343,11 @@ fn memory(view: &View<'_>) -> Vec<Found> {
         (
             High,
             format!(
-                "TCP uses {} of {} pages, above the {} from which it is in pressure",
+                "TCP uses {} of {} pages, above the {} from which it is in pressure; it was {} times (TCPMemoryPressures)",
                 count(used),
                 count(high),
-                count(pressure)
+                count(pressure),
+                count(times)
             ),
         )
     } else if times > 0 {
@@ -362,6 +369,17 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     } else {
         return Vec::new();
     };
+    let mut text = text;
+    for (name, words) in [
+        ("TcpExt.TCPAbortOnMemory", "connections were aborted (TCPAbortOnMemory)"),
+        ("TcpExt.PruneCalled", "receive queues pruned (PruneCalled)"),
+        ("TcpExt.TCPMemoryPressuresChrono", "ms passed in pressure"),
+    ] {
+        let times = facts.counter(name);
+        if times > 0 {
+            text += &format!("; {} {words}", count(times));
+        }
+    }
     let entry = Found::measured(
         severity,
         "host",
@@ -403,6 +421,24 @@ fn must_be_on(view: &View<'_>, path: &str, severity: Severity, effect: &str) -> 
         return Vec::new();
     }
     vec![Found::limit(severity, "host", format!("{} is 0", path.replace('/', ".")), effect).sysctl(path, 1)]
+}
+
+fn sack_off(view: &View<'_>) -> Vec<Found> {
+    let effect = "several losses in a window cost a round trip each, or a timeout";
+    let mut found = must_be_on(view, "net/ipv4/tcp_sack", Medium, effect);
+    for entry in &mut found {
+        for (name, words) in [
+            ("TcpExt.TCPTimeouts", "timeouts (TCPTimeouts"),
+            ("TcpExt.TCPRenoRecovery", "recoveries without SACK (TCPRenoRecovery"),
+            ("Tcp.RetransSegs", "segments sent again (RetransSegs"),
+        ] {
+            let times = view.facts.counter(name);
+            if times > 0 {
+                entry.evidence += &format!("; {} {words}{})", count(times), view.rate_words(times));
+            }
+        }
+    }
+    found
 }
 
 /// The largest window without scaling, bytes (RFC 7323, section 2.2).

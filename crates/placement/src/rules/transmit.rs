@@ -418,9 +418,10 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             .collect();
         let Some((first, limit)) = capped.first() else { continue };
         let text = format!(
-            "byte queue limits of {} queues are capped ({} on queue {first}); 20 µs at {} are {}",
+            "byte queue limits of {} queues are capped ({} on queue {first}, where the limit is {} now); 20 µs at {} are {}",
             capped.len(),
             bytes(*limit),
+            nic.transmit_queues.get(*first).and_then(|queue| queue.bql_limit).map_or("?".to_owned(), bytes),
             gigabits(speed as f64),
             bytes((speed / 8).saturating_mul(TIME_US) / 1_000_000)
         );

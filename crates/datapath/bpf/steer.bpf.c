@@ -75,13 +75,12 @@ struct {
 } chunks SEC(".maps");
 
 struct frame {
-	struct ek_tuple tuple;
+	struct packet packet;
 	__u8 input[EK_STEER_HASH_INPUT + 4]; /* of the hash; a whole number of words of 8 bytes */
 	__u32 input_length;
-	__u32 partial;   /* the checksum is the pseudo header's alone */
-	__u32 transport; /* where its header begins */
-	__u32 end;       /* of the checksummed bytes */
-	__u32 check;     /* offset of the checksum */
+	__u32 partial; /* the checksum is the pseudo header's alone */
+	__u32 end;     /* of the checksummed bytes */
+	__u32 check;   /* offset of the checksum */
 };
 
 static __always_inline __u32 fold(__u64 sum)
@@ -99,13 +98,13 @@ static __always_inline __u32 fold(__u64 sum)
 static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame)
 {
 	struct bytes bytes = {.begin = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end};
-	struct packet packet = {};
-	struct ek_tuple *tuple = &packet.tuple;
+	struct packet *packet = &frame->packet;
+	struct ek_tuple *tuple = &packet->tuple;
 	__be16 ports[2];
 	__u64 pseudo = 0;
 	__u32 i;
 
-	if (!parse_frame(&bytes, &packet) || packet.is_first_fragment || packet.is_source_routed)
+	if (!parse_frame(&bytes, packet) || packet->is_first_fragment || packet->is_source_routed)
 		return 0;
 	ports[0] = bpf_htons(tuple->source_port);
 	ports[1] = bpf_htons(tuple->destination_port);
@@ -124,14 +123,12 @@ static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame
 #pragma unroll
 	for (i = 0; i < 4; i++)
 		pseudo += (__u64)tuple->source[i] + tuple->destination[i];
-	pseudo += bpf_htonl(packet.transport_length);
+	pseudo += bpf_htonl(packet->transport_length);
 	pseudo += bpf_htonl(tuple->protocol);
-	frame->tuple = *tuple;
-	frame->partial = fold(pseudo) == packet.check;
-	frame->transport = packet.transport;
-	frame->end = packet.transport + packet.transport_length;
-	frame->check = packet.transport + (tuple->protocol == IPPROTO_TCP ? offsetof(struct tcphdr, check)
-									  : offsetof(struct udphdr, check));
+	frame->partial = fold(pseudo) == packet->check;
+	frame->end = packet->transport + packet->transport_length;
+	frame->check = packet->transport + (tuple->protocol == IPPROTO_TCP ? offsetof(struct tcphdr, check)
+									   : offsetof(struct udphdr, check));
 	return 1;
 }
 
@@ -141,7 +138,7 @@ static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame
  * checksum that equals that value by chance does not change. */
 static __always_inline int finish_checksum(struct xdp_md *ctx, const struct frame *frame)
 {
-	__u32 key = 0, offset = frame->transport, end = frame->end, i, length;
+	__u32 key = 0, offset = frame->packet.transport, end = frame->end, i, length;
 	struct chunk *chunk = bpf_map_lookup_elem(&chunks, &key);
 	void *data, *data_end;
 	__be16 *field;
@@ -314,8 +311,8 @@ int steer_packet(struct xdp_md *ctx)
 		return XDP_PASS;
 	}
 	hash = hash_of(&frame);
-	target = by_rules(&frame.tuple, hash);
-	index = bpf_map_lookup_elem(&flows, &frame.tuple);
+	target = by_rules(&frame.packet.tuple, hash);
+	index = bpf_map_lookup_elem(&flows, &frame.packet.tuple);
 	if (index)
 		slot = bpf_map_lookup_elem(&slots, index);
 	if (slot) {
@@ -336,7 +333,7 @@ int steer_packet(struct xdp_md *ctx)
 		slot->last_ns = now;
 	} else {
 		here->without_slot += 1;
-		remember(&frame.tuple, bytes, now);
+		remember(&frame.packet.tuple, bytes, now);
 	}
 
 	if (target == EK_STEER_STAY)

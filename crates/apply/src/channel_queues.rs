@@ -15,10 +15,11 @@
 use evenkeel_model::change::{Knob, Value};
 
 use crate::error::{ApplyError, KnobError};
-use crate::journal::{Entry, Storage, fold};
+use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
 use crate::run::Run;
+use crate::storage::Storage;
 
 /// The settings of all queues, as far as they can be read.
 fn queue_settings(kernel: &mut dyn Kernel) -> Vec<(Knob, Value)> {
@@ -138,29 +139,4 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         lines.into_iter().for_each(|line| fold(&mut self.entries, line));
         Ok(())
     }
-}
-
-/// Before a roll-back restores channels: from then on the driver may set what goes with them to anything. Leaves out
-/// what another program has set. None if no channels will be restored.
-pub(crate) fn with_channels(kernel: &mut dyn Kernel, entries: &[Entry]) -> Option<Vec<Entry>> {
-    let mut is_ours = |entry: &Entry| match kernel.read(&entry.knob) {
-        _ if entry.theirs => Some(false),
-        Ok(found) if entry.knob.same(&found, &entry.from) => None,
-        Ok(found) => Some(entry.is_ours(&found)),
-        Err(KnobError::Gone { .. }) => None,
-        Err(_) => Some(false),
-    };
-    if !entries.iter().filter(|entry| entry.is_channels()).any(|entry| is_ours(entry) == Some(true)) {
-        return None;
-    }
-    let of_queues = entries.iter().filter(|entry| entry.knob.is_of_queues());
-    let changing = of_queues.filter(|entry| is_ours(entry) != Some(false)).cloned();
-    Some(changing.map(anything).collect())
-}
-
-fn anything(mut entry: Entry) -> Entry {
-    if !entry.ours.contains(&Ours::Anything) {
-        entry.ours.push(Ours::Anything);
-    }
-    entry
 }

@@ -12,9 +12,9 @@ use evenkeel_netlink::ethtool::EthtoolError;
 use nix::unistd::geteuid;
 
 use crate::damaged::Damaged;
+use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;
-use crate::rollback::Report;
 
 /// Decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +198,7 @@ pub enum ApplyError {
     NotAllowed { knob: String, value: String },
     /// Another program changed the knob during the run.
     #[error("{0}")]
-    Disturbed(crate::run::Disturbance),
+    Disturbed(Disturbance),
     #[error("cannot start the guardian process: {0}")]
     Guardian(io::Error),
     /// The guardian could not roll back.
@@ -216,17 +216,6 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// The same, of a run that `report` rolled back before its end.
-    #[must_use]
-    pub fn after(self, report: &Report, interface: &str) -> Self {
-        match self {
-            Self::JournalStays { source, .. } if report.is_settled() => {
-                Self::JournalStays { rolled_back: report.summary(interface), source }
-            }
-            error => error,
-        }
-    }
-
     /// Whether another run has journalled a setting of the whole namespace or host.
     #[must_use]
     pub fn is_owned(&self) -> bool {
@@ -251,5 +240,17 @@ impl ApplyError {
             }
             _ => Cause::Failed,
         }
+    }
+}
+
+impl From<Damaged> for JournalError {
+    fn from(damaged: Damaged) -> Self {
+        Self::Damaged(Box::new(damaged))
+    }
+}
+
+impl From<Damaged> for ApplyError {
+    fn from(damaged: Damaged) -> Self {
+        JournalError::from(damaged).into()
     }
 }

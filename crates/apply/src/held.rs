@@ -14,10 +14,14 @@ use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
 use crate::damaged::Damaged;
-use crate::error::JournalError;
-use crate::journal::{Entry, Header, Process, Storage};
+use crate::error::{ApplyError, JournalError};
+use crate::journal::{Entry, Header, Process};
 use crate::journal_lines::{Contents, JournalWriter};
-use crate::state::{DAMAGED, Directory, EXTENSION, StateDirectory, is_kept, working_journal_of};
+use crate::state::{
+    DAMAGED, Directory, EXTENSION, StateDirectory, is_kept, journal_name, kept_journal_name,
+    working_journal_of,
+};
+use crate::storage::Storage;
 
 /// How long to wait for a holder that is exiting or a guardian that is rolling back.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -338,6 +342,62 @@ impl Storage for Held {
             return Ok(());
         }
         self.directory.unlink(&self.name).map_err(self.directory.failed("remove", &self.name))
+    }
+}
+
+/// What to do with an earlier journal.
+pub(crate) enum Look<T> {
+    /// Append to it.
+    GoOn(T),
+    /// Replace it by a new one with these entries.
+    BeginAnew(T, Vec<Entry>),
+}
+
+impl StateDirectory {
+    /// Locks an interface's journal for a run. `settle` deals with earlier contents.
+    pub(crate) fn take<T>(
+        &self,
+        header: &Header,
+        mut settle: impl FnMut(&mut Held) -> Result<T, ApplyError>,
+    ) -> Result<(Held, Option<T>), ApplyError> {
+        self.take_as(&journal_name(&header.interface), header, |held| {
+            Ok(Look::BeginAnew(settle(held)?, Vec::new()))
+        })
+    }
+
+    pub(crate) fn take_kept<T>(
+        &self,
+        header: &Header,
+        look: impl FnMut(&mut Held) -> Result<Look<T>, ApplyError>,
+    ) -> Result<(Held, Option<T>), ApplyError> {
+        self.take_as(&kept_journal_name(&header.interface), header, look)
+    }
+
+    /// `look` examines an earlier journal.
+    fn take_as<T>(
+        &self,
+        name: &str,
+        header: &Header,
+        mut look: impl FnMut(&mut Held) -> Result<Look<T>, ApplyError>,
+    ) -> Result<(Held, Option<T>), ApplyError> {
+        let directory = self.made()?;
+        loop {
+            if let Some(mut held) = Held::take(&directory, name)? {
+                return match look(&mut held)? {
+                    Look::GoOn(found) => Ok((held, Some(found))),
+                    Look::BeginAnew(found, entries) => {
+                        let held = held.replace(header, &entries).map_err(|error| self.takes_none(error))?;
+                        Ok((held, Some(found)))
+                    }
+                };
+            }
+            // Another process may create it first.
+            let created =
+                Held::create(&directory, name, header, &[]).map_err(|error| self.takes_none(error))?;
+            if let Some(held) = created {
+                return Ok((held, None));
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use evenkeel_host::{Host, HostError, NamespaceIdentity, NetworkNamespace, Sysfs};
 use serde::{Deserialize, Serialize};
 
-use crate::namespace::NamespaceHandle;
+use crate::namespace_handle::NamespaceHandle;
 
 /// An interface, with its boot and network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

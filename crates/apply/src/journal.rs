@@ -3,13 +3,10 @@
 //! A [`Header`] identifies the run and its interface. An [`Entry`] is written before a knob is changed for the
 //! first time, and again when the run adds values. [`crate::journal_lines`] defines the bytes.
 
-use std::path::PathBuf;
-
 use evenkeel_host::{Host, ProcessIdentity};
 use evenkeel_model::change::{Knob, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
 use crate::ours::Ours;
 
@@ -103,55 +100,6 @@ impl Entry {
     pub fn allows(&self, value: &Value) -> bool {
         self.is_ours(value) || self.knob.same(value, &self.from)
     }
-}
-
-pub trait Storage {
-    /// Adds an entry. When this returns, the entry survives a crash of the machine.
-    ///
-    /// # Errors
-    /// When it cannot be written or synced.
-    fn append(&mut self, entry: &Entry) -> Result<(), JournalError>;
-
-    /// Adds several entries, which survive a crash together or not at all.
-    ///
-    /// # Errors
-    /// As [`Self::append`].
-    fn append_all(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
-        entries.iter().try_for_each(|entry| self.append(entry))
-    }
-
-    /// Adds an entry for a setting of the whole namespace or host.
-    ///
-    /// # Errors
-    /// [`JournalError::Owned`] when another run has journalled it.
-    fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        self.append(entry)
-    }
-
-    /// Writes the journal again, with these entries, if another program removed it or its directory; returns its
-    /// path then.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<PathBuf>, JournalError> {
-        Ok(None)
-    }
-
-    /// Marks the journal as finished: nothing is left to restore.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    fn shut(&mut self) -> Result<(), JournalError> {
-        Ok(())
-    }
-
-    /// Removes a finished journal.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
-    fn remove(self) -> Result<(), JournalError>
-    where
-        Self: Sized;
 }
 
 /// Merges an entry into a list with one entry per knob.

@@ -11,15 +11,16 @@
 
 use crate::damaged::Damaged;
 use crate::error::{ApplyError, KnobError};
-use crate::held::Held;
+use crate::held::{Held, Look};
 use crate::identity::InterfaceIdentity;
-use crate::journal::{Entry, Header, Storage};
+use crate::journal::{Entry, Header};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::run::{Run, Taken};
 use crate::sole_run::steer_alone;
-use crate::state::{Look, StateDirectory, is_kept};
+use crate::state::{StateDirectory, is_kept};
+use crate::storage::Storage;
 use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
 

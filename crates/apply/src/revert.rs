@@ -7,13 +7,14 @@ use crate::damaged::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::held::{Held, Standing, Watched, is_alive};
 use crate::identity::InterfaceIdentity;
-use crate::journal::{Entry, Header, Process, Storage};
+use crate::journal::{Entry, Header, Process};
 use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};
 use crate::rollback::{Report, roll_back};
 use crate::sole_run;
 use crate::state::{StateDirectory, is_kept};
+use crate::storage::Storage;
 
 /// A dead run's leftover, and the result of its roll-back.
 #[derive(Debug)]

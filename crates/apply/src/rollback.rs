@@ -4,8 +4,7 @@ use std::fmt;
 
 use evenkeel_model::change::{Knob, Value};
 
-use crate::channel_queues::with_channels;
-use crate::error::KnobError;
+use crate::error::{ApplyError, KnobError};
 use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
@@ -220,6 +219,44 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
         what: format!("the value {}", entry.from),
         reason: format!("the kernel took it and shows {found}"),
     })
+}
+
+/// Before a roll-back restores channels: from then on the driver may set what goes with them to anything. Leaves out
+/// what another program has set. None if no channels will be restored.
+fn with_channels(kernel: &mut dyn Kernel, entries: &[Entry]) -> Option<Vec<Entry>> {
+    let mut is_ours = |entry: &Entry| match kernel.read(&entry.knob) {
+        _ if entry.theirs => Some(false),
+        Ok(found) if entry.knob.same(&found, &entry.from) => None,
+        Ok(found) => Some(entry.is_ours(&found)),
+        Err(KnobError::Gone { .. }) => None,
+        Err(_) => Some(false),
+    };
+    if !entries.iter().filter(|entry| entry.is_channels()).any(|entry| is_ours(entry) == Some(true)) {
+        return None;
+    }
+    let of_queues = entries.iter().filter(|entry| entry.knob.is_of_queues());
+    let changing = of_queues.filter(|entry| is_ours(entry) != Some(false)).cloned();
+    Some(changing.map(anything).collect())
+}
+
+fn anything(mut entry: Entry) -> Entry {
+    if !entry.ours.contains(&Ours::Anything) {
+        entry.ours.push(Ours::Anything);
+    }
+    entry
+}
+
+impl ApplyError {
+    /// The same, of a run that `report` rolled back before its end.
+    #[must_use]
+    pub fn after(self, report: &Report, interface: &str) -> Self {
+        match self {
+            Self::JournalStays { source, .. } if report.is_settled() => {
+                Self::JournalStays { rolled_back: report.summary(interface), source }
+            }
+            error => error,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A run: changes with their journal, and their undo.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,48 +8,19 @@ use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::text::path_text;
 
+use crate::disturbance::Disturbance;
 use crate::error::{ApplyError, KnobError};
 use crate::guardian::Guardian;
 use crate::held::Held;
 use crate::identity::InterfaceIdentity;
-use crate::journal::{Entry, Header, Storage, fold};
+use crate::journal::{Entry, Header, fold};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::rollback::{Report, roll_back};
 use crate::sole_run;
 use crate::state::StateDirectory;
-
-/// A knob whose value is not the run's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disturbance {
-    /// The interface's name.
-    pub interface: String,
-    /// The changed knob.
-    pub knob: Knob,
-    /// Its current value; none if it is gone.
-    pub found: Option<Value>,
-    /// The value that the run set last by [`Run::change`] or [`Run::set`].
-    pub expected: Option<Value>,
-}
-
-impl fmt::Display for Disturbance {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let knob = self.knob.on(&self.interface);
-        let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
-        write!(formatter, "another program set {knob} to {found}")?;
-        match &self.expected {
-            Some(expected) => {
-                let difference = self.knob.difference(found, expected);
-                // Values with several figures may differ in another one only.
-                let difference = difference.filter(|by| *by != 0);
-                let by = difference.map(|by| format!(", {by:+}")).unwrap_or_default();
-                write!(formatter, " (evenkeel had set {expected}{by})")
-            }
-            None => Ok(()),
-        }
-    }
-}
+use crate::storage::Storage;
 
 /// An interface that no other run works on.
 pub(crate) struct Taken {

@@ -13,10 +13,8 @@ use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
 
-use crate::error::{ApplyError, JournalError};
-use crate::held::Held;
+use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
-use crate::journal::{Entry, Header};
 use crate::journal_lines::{Contents, Damage, parse};
 
 #[derive(Clone, Debug)]
@@ -197,7 +195,7 @@ impl StateDirectory {
     }
 
     /// An error before the first change: the directory takes no journal, for example because the disk is full.
-    fn takes_none(&self, error: JournalError) -> JournalError {
+    pub(crate) fn takes_none(&self, error: JournalError) -> JournalError {
         match error {
             JournalError::File { source, .. } => self.unusable(source),
             error => error,
@@ -214,67 +212,13 @@ impl StateDirectory {
         directory.remove_drafts()?;
         Ok(Arc::new(directory))
     }
-
-    /// Locks an interface's journal for a run. `settle` deals with earlier contents.
-    pub(crate) fn take<T>(
-        &self,
-        header: &Header,
-        mut settle: impl FnMut(&mut Held) -> Result<T, ApplyError>,
-    ) -> Result<(Held, Option<T>), ApplyError> {
-        self.take_as(&journal_name(&header.interface), header, |held| {
-            Ok(Look::BeginAnew(settle(held)?, Vec::new()))
-        })
-    }
-
-    pub(crate) fn take_kept<T>(
-        &self,
-        header: &Header,
-        look: impl FnMut(&mut Held) -> Result<Look<T>, ApplyError>,
-    ) -> Result<(Held, Option<T>), ApplyError> {
-        self.take_as(&kept_journal_name(&header.interface), header, look)
-    }
-
-    /// `look` examines an earlier journal.
-    fn take_as<T>(
-        &self,
-        name: &str,
-        header: &Header,
-        mut look: impl FnMut(&mut Held) -> Result<Look<T>, ApplyError>,
-    ) -> Result<(Held, Option<T>), ApplyError> {
-        let directory = self.made()?;
-        loop {
-            if let Some(mut held) = Held::take(&directory, name)? {
-                return match look(&mut held)? {
-                    Look::GoOn(found) => Ok((held, Some(found))),
-                    Look::BeginAnew(found, entries) => {
-                        let held = held.replace(header, &entries).map_err(|error| self.takes_none(error))?;
-                        Ok((held, Some(found)))
-                    }
-                };
-            }
-            // Another process may create it first.
-            let created =
-                Held::create(&directory, name, header, &[]).map_err(|error| self.takes_none(error))?;
-            if let Some(held) = created {
-                return Ok((held, None));
-            }
-        }
-    }
 }
 
-/// What to do with an earlier journal.
-pub(crate) enum Look<T> {
-    /// Append to it.
-    GoOn(T),
-    /// Replace it by a new one with these entries.
-    BeginAnew(T, Vec<Entry>),
-}
-
-fn journal_name(interface: &InterfaceIdentity) -> String {
+pub(crate) fn journal_name(interface: &InterfaceIdentity) -> String {
     format!("{}-{}.{EXTENSION}", interface.namespace, interface.index)
 }
 
-fn kept_journal_name(interface: &InterfaceIdentity) -> String {
+pub(crate) fn kept_journal_name(interface: &InterfaceIdentity) -> String {
     format!("{}-{}{KEPT}.{EXTENSION}", interface.namespace, interface.index)
 }
 
@@ -455,10 +399,11 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    use crate::error::Cause;
-    use crate::held::{Standing, Watched};
-    use crate::journal::Storage;
+    use crate::error::{ApplyError, Cause};
+    use crate::held::{Held, Standing, Watched};
+    use crate::journal::{Entry, Header};
     use crate::ours::Ours;
+    use crate::storage::Storage;
     use evenkeel_model::change::{Knob, Value};
 
     fn header(index: u32) -> Header {

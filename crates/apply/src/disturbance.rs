@@ -1,0 +1,36 @@
+//! A setting that another program changed while a run holds it.
+
+use std::fmt;
+
+use evenkeel_model::change::{Knob, Value};
+
+/// A knob whose value is not the run's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disturbance {
+    /// The interface's name.
+    pub interface: String,
+    /// The changed knob.
+    pub knob: Knob,
+    /// Its current value; none if it is gone.
+    pub found: Option<Value>,
+    /// The value that the run set last by [`Run::change`](crate::Run::change) or [`Run::set`](crate::Run::set).
+    pub expected: Option<Value>,
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let knob = self.knob.on(&self.interface);
+        let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
+        write!(formatter, "another program set {knob} to {found}")?;
+        match &self.expected {
+            Some(expected) => {
+                let difference = self.knob.difference(found, expected);
+                // Values with several figures may differ in another one only.
+                let difference = difference.filter(|by| *by != 0);
+                let by = difference.map(|by| format!(", {by:+}")).unwrap_or_default();
+                write!(formatter, " (evenkeel had set {expected}{by})")
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,10 +1,11 @@
 //! The rules of `docs/contributors/architecture.md` that a machine can check: which crate may depend on which, what
-//! the pure crates must not touch, and how large a file may grow.
+//! the pure crates must not touch, which modules import one another, and how large a file may grow.
 //!
 //! Each rule is a function from text to violations. The tests at the end hold the repository against
 //! the rules, and the rules against inputs that break them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -412,6 +413,68 @@ fn printed_paths_are_escaped() {
         }
     }
     assert_none(&violations);
+}
+
+/// Crates whose files and folders directly below `src` import one another without a circle.
+const WITHOUT_CIRCLES: [&str; 9] =
+    ["apply", "datapath", "experiment", "files", "host", "metrics", "netlink", "sim", "stations"];
+
+/// The module directly below `src` that a file belongs to; none for the crate's root and for tests.
+fn module_of<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
+    let below = path.strip_prefix(&format!("crates/{directory}/src/"))?;
+    let is_test = below.split(['/', '.']).any(|part| part == "tests" || part == "testing");
+    let module = below.split(['/', '.']).next()?;
+    (!is_test && module != "lib").then_some(module)
+}
+
+/// The imports between modules: from, to.
+fn imports(directory: &str, sources: &[(String, String)]) -> BTreeSet<(String, String)> {
+    let modules: BTreeSet<&str> = sources.iter().filter_map(|(path, _)| module_of(directory, path)).collect();
+    let mut found = BTreeSet::new();
+    for (path, source) in sources {
+        let Some(from) = module_of(directory, path) else { continue };
+        let tokens =
+            tokens(&code_only(source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default()));
+        let imported = modules.iter().filter(|to| **to != from && mentions(&tokens, &format!("crate::{to}")));
+        found.extend(imported.map(|to| (from.to_owned(), (*to).to_owned())));
+    }
+    found
+}
+
+/// The imports that are part of a circle: without those of modules that import nothing, or that none imports.
+fn circle(mut imports: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+    loop {
+        let (from, to): (BTreeSet<String>, BTreeSet<String>) = imports.iter().cloned().unzip();
+        let before = imports.len();
+        imports.retain(|(importer, imported)| to.contains(importer) && from.contains(imported));
+        if imports.len() == before {
+            return imports;
+        }
+    }
+}
+
+#[test]
+fn modules_import_without_a_circle() {
+    for directory in WITHOUT_CIRCLES {
+        let imports = imports(directory, &files(&format!("crates/{directory}/src"), &["rs"]));
+        assert!(!imports.is_empty() || directory == "files", "no import found in {directory}");
+        let circle = circle(imports);
+        assert!(circle.is_empty(), "a circle in crates/{directory}/src: {circle:?}");
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let source = |name: &str, text: &str| (format!("crates/apply/src/{name}.rs"), text.to_owned());
+    let sources = [
+        source("a", "use crate::b::B;"),
+        source("b", "use std::fmt;\nuse crate::{c, d::D};"),
+        source("c", "fn f() { crate::a::g() }"),
+        source("d", "// use crate::a;\n\n#[cfg(test)]\nmod tests {\n    use crate::a;\n}"),
+    ];
+    let found = circle(imports("apply", &sources));
+    let names: Vec<String> = found.iter().map(|(from, to)| format!("{from}{to}")).collect();
+    assert_eq!(names, ["ab", "bc", "ca"]);
 }
 
 // ---- The rules themselves --------------------------------------------------------------------------

@@ -122,7 +122,7 @@ impl TuningPlan {
         plan.leave_kept(interface, keep);
         plan.leave_conflicts();
         plan.mind_balancer(facts, interface, keep);
-        plan.steps.sort_by_key(|step| stage(&step.change.knob));
+        plan.steps.sort_by_key(|step| (stage(&step.change.knob), dependence(&step.change.knob)));
         Ok(plan)
     }
 
@@ -248,6 +248,16 @@ fn is_of_queue(knob: &Knob) -> bool {
         Knob::InterruptAffinity(_) => true,
         Knob::InterfaceFile(file) => file.starts_with("queues/"),
         _ => false,
+    }
+}
+
+/// The kernel switches a feature off, or refuses it, while one that it needs is off (`netdev_fix_features`): segmentation
+/// needs scatter-gather, which needs checksums.
+fn dependence(knob: &Knob) -> u8 {
+    match knob {
+        Knob::Feature(name) if name.contains("checksum") => 0,
+        Knob::Feature(name) if name.contains("scatter-gather") => 1,
+        _ => 2,
     }
 }
 

@@ -194,6 +194,22 @@ fn a_change_without_a_way_back_is_left_and_said() {
     assert!(plan.steps.iter().any(|step| step.change.knob == knob), "{plan:?}");
 }
 
+#[test]
+fn features_come_after_those_that_they_need() {
+    let mut facts = nic_of_four();
+    for name in
+        ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-scatter-gather", "tx-checksum-ip-generic"]
+    {
+        facts.interfaces[0].features.insert(name.to_owned(), Feature { on: false, fixed: false });
+    }
+    let plan = TuningPlan::settle(&facts, "eth0", &Keep::default(), &[]).unwrap();
+    let place =
+        |name: &str| plan.steps.iter().position(|step| step.change.knob == Knob::Feature(name.to_owned()));
+    let gather = place("tx-scatter-gather");
+    assert!(gather.is_some() && place("tx-checksum-ip-generic") < gather, "{plan:?}");
+    assert!(gather < place("tx-tcp-segmentation") && gather < place("tx-generic-segmentation"), "{plan:?}");
+}
+
 /// Interrupts move before the maps of their queues, and channels before both.
 #[test]
 fn what_others_depend_on_comes_first() {

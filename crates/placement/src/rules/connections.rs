@@ -237,7 +237,7 @@ fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
         Found::setting(Low, "host", text, effect)
     };
     vec![entry.sysctl(SYSCTL, 0).advice(
-        "the same for bridge-nf-call-ip6tables and bridge-nf-call-arptables; leave it where a container network of this host needs it",
+        "the same for bridge-nf-call-ip6tables and bridge-nf-call-arptables; leave it where a container network or filters for guests on this host need it",
     )]
 }
 

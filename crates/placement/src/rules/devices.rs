@@ -213,7 +213,7 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
 }
 
 fn pcie_errors(view: &View<'_>) -> Vec<Found> {
-    const KINDS: [&str; 3] = ["pci_signal_integrity", "outbound_pci_buffer_overflow", "pcie_recovery"];
+    const KINDS: [&str; 2] = ["pci_signal_integrity", "pcie_recovery"];
     let is_error = |name: &str| {
         KINDS.iter().any(|kind| name.contains(kind))
             || name.starts_with("pcie_") && name.ends_with("signal_integrity")

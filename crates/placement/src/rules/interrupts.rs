@@ -36,7 +36,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-one-processor",
         looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
         fires_when: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
-                     10 Gbit/s on where that processor is busy with it (30 % in softirqs) or packets are lost; low when the NIC is idle",
+                     10 Gbit/s on where that processor is busy with it (30 % in softirqs) or packets are lost; low when the NIC is idle; and when \
+                     several served 90 %, each for four queues and more, and spend 30 % of their time in softirqs, the others half of that or less",
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
         fix: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
@@ -223,6 +224,46 @@ fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
     interrupts.len() > 1 && (most as f64) < ONE_QUEUE * total as f64
 }
 
+/// A few processors that serve many queues, and are busy with it while others are not.
+fn few_processors(view: &View<'_>, nic: &Interface, served: &BTreeMap<u32, u64>) -> Option<Found> {
+    const SHARE: f64 = 0.9;
+    const QUEUES_EACH: usize = 4;
+    const BUSY: f64 = 0.3;
+    let interrupts = view.receive_interrupts(nic);
+    let total: u64 = served.values().saturating_sum();
+    let mut most: Vec<(u64, u32)> = served.iter().map(|(processor, count)| (*count, *processor)).collect();
+    most.sort_unstable_by(|one, other| other.cmp(one));
+    let (mut sum, mut few) = (0_u64, BTreeSet::new());
+    for (count, processor) in most {
+        if sum as f64 >= SHARE * total as f64 {
+            break;
+        }
+        sum = sum.saturating_add(count);
+        few.insert(processor);
+    }
+    let places = interrupt_places(view, nic).cores.len().min(interrupts.len());
+    if total < ENOUGH_INTERRUPTS || few.len() * QUEUES_EACH > places || !is_spread_over_queues(&interrupts) {
+        return None;
+    }
+    let busy = view.mean_softirq_share(|number| few.contains(&number))?;
+    let others = view.mean_softirq_share(|number| !few.contains(&number))?;
+    if busy < BUSY || others * 2.0 > busy {
+        return None;
+    }
+    let few = processor_list(&few.into_iter().collect::<Vec<_>>());
+    let text = format!(
+        "processors {few} served {} of {} receive interrupts of {} queues, and spend {} of their time in softirqs, the \
+         others {}",
+        per_cent(sum as f64 / total as f64),
+        count(total),
+        interrupts.len(),
+        per_cent(busy),
+        per_cent(others)
+    );
+    let effect = "a few processors receive for all queues: they are the limit while others idle";
+    Some(with_placement(view, nic, Found::measured(by_speed(nic, High, Medium), &nic.name, text, effect)))
+}
+
 fn one_processor(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.8;
     const MANY: usize = 4;
@@ -261,6 +302,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             && is_spread_over_queues(&interrupts);
         let by_mask = kept_to_one && interrupts.len() >= MANY && total < ENOUGH_INTERRUPTS;
         if !by_count && !by_mask {
+            found.extend(few_processors(view, nic, &served));
             continue;
         }
         let allowed: BTreeSet<u32> =

@@ -170,13 +170,17 @@ fn few(view: &View<'_>) -> Vec<Found> {
     /// With jumbo frames and a core for the interrupts alone: the paper's figure 1.
     const PER_QUEUE_MOST_BPS: u64 = 43_000_000_000;
     const LEAST: u64 = 4;
+    const IN_ONE: f64 = 0.9;
     let mut found = Vec::new();
     for nic in view.nics() {
         let Some(channels) = nic.channels else { continue };
         let (now, most) = (channels.receive(), channels.receive_max());
         let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
         let possible = most.min(cores);
-        if now == 0 || now >= possible {
+        // What arrives in one queue, more queues do not spread: rss-skew says why.
+        let in_one = super::spread::busiest(view, nic)
+            .is_some_and(|(_, share, _, what)| what == "packets" && share >= IN_ONE);
+        if now == 0 || now >= possible || in_one {
             continue;
         }
         let fast = nic.speed_bps.filter(|speed| *speed >= FAST);
@@ -240,7 +244,17 @@ fn share_interrupts(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let queues = nic.receive_queue_count();
-        let lines = view.receive_interrupts(nic).len();
+        let apart = nic.channels.is_some_and(|channels| channels.combined == 0 && channels.rx > 0);
+        // Where channels for receiving and sending are apart, the same interrupt may serve one of each.
+        let lines = match view.receive_interrupts(nic).len() {
+            lines if lines > 0 && apart => view
+                .facts
+                .interrupts
+                .iter()
+                .filter(|line| line.interface == nic.name && line.queue.is_some())
+                .count(),
+            lines => lines,
+        };
         if lines == 0 || lines * MOST_LINES_PART > queues as usize {
             continue;
         }

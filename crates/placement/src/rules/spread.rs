@@ -352,7 +352,19 @@ fn skew(view: &View<'_>) -> Vec<Found> {
                 flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
             })
         });
-        let targets = view.local_cores(nic);
+        let cores = view.local_cores(nic);
+        // Neither the processor that is the limit nor, if others are free, those that serve another NIC.
+        let of_queue =
+            view.receive_interrupts(nic).into_iter().filter(|line| line.queue == Some(queue as u32));
+        let own: BTreeSet<u32> = of_queue.flat_map(|line| line.target().iter().copied()).collect();
+        let others = view.nics().filter(|other| other.name != nic.name);
+        let mut serving: BTreeSet<u32> = others.flat_map(|other| view.interrupt_processors(other)).collect();
+        serving.extend(&own);
+        let without = |taken: &BTreeSet<u32>| -> Vec<u32> {
+            cores.iter().copied().filter(|core| !taken.contains(core)).collect()
+        };
+        let targets = [without(&serving), without(&own), cores.clone()];
+        let targets = targets.into_iter().find(|targets| targets.len() > 1).unwrap_or_default();
         let mut entry =
             Found::measured(by_speed(nic, Medium, Low).max(Medium), &nic.name, text, effect).on(&nic.name);
         if poor_hash {

@@ -58,7 +58,7 @@ fn it_is_refused_beside_a_soft_nic() {
     let before = managed.seen();
     let soft_nic = ["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit"];
     let refused = end(managed.command(&[&soft_nic[..], &["--batching", "on", "--for", "1s"]].concat()));
-    assert_eq!(refused.code, 3, "{refused:?}");
+    assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.stderr.contains("--batching off, or --queue-weights off"), "{refused:?}");
     assert_same(&managed.seen(), &before, "afterwards");
     assert!(is_empty(managed.state.path()));

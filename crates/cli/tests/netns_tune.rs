@@ -220,7 +220,7 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     assert_eq!(host.values(), ["1", "0", "1", "0"]);
     std::fs::write(host.etc.path().join("evenkeel/keep.toml"), "keep = 7\n").unwrap();
     let bad = host.tune(&[]);
-    assert!(bad.code == 2 && bad.stderr.contains("keep.toml:1: "), "{bad:?}");
+    assert!(bad.code == 2 && bad.stderr.contains("keep.toml:1:8: keep: "), "{bad:?}");
     std::fs::remove_file(host.etc.path().join("evenkeel/keep.toml")).unwrap();
     let missing = host.tune(&["--keep", "/nonexistent/keep.toml"]);
     assert!(missing.code == 2 && missing.stderr.contains("/nonexistent/keep.toml"), "{missing:?}");

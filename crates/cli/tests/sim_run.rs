@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::{Command, Output};
 
 const SCENARIO: &str = r#"
@@ -121,11 +121,8 @@ fn one_step_for_each_packet_gives_the_same_record() {
     assert_eq!(bins.len(), 6);
     assert_eq!(bins, series(&exact_directory));
     // The record says how it was made.
-    let settings = |directory: &tempfile::TempDir| {
-        std::fs::read_to_string(directory.path().join("record/record.json")).unwrap()
-    };
-    assert!(settings(&fast_directory).contains("exact: false"));
-    assert!(settings(&exact_directory).contains("exact: true"));
+    assert!(settings(&fast_directory).contains("\"exact\":\"false\""));
+    assert!(settings(&exact_directory).contains("\"exact\":\"true\""));
 }
 
 #[test]
@@ -237,4 +234,109 @@ fn service_balancing_is_refused_with_where_it_runs() {
     assert_eq!(output.status.code(), Some(3));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("--on netns --topology mq"), "{error}");
+}
+
+/// Runs an evenkeel command; returns its exit code and both outputs.
+fn evenkeel(arguments: &[&OsStr]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+/// The settings of each variant in a record, as text.
+fn settings(directory: &tempfile::TempDir) -> String {
+    let text = std::fs::read_to_string(directory.path().join("record/record.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let variants = record["variants"].as_array().unwrap().iter();
+    variants.map(|variant| variant["settings"].to_string()).collect()
+}
+
+#[test]
+fn a_record_has_every_knob_and_a_comparison_names_those_that_differ() {
+    let own = |size: &str| {
+        let variant = format!("[variant.mine]\nbase = \"cmax\"\nsummary = \"s\"\ngso-size = \"{size}\"\n");
+        let (output, directory) = run_text(&format!("{SCENARIO}{variant}"), &["--variant", "mine"]);
+        json(&output);
+        directory
+    };
+    let (first, second) = (own("16KiB"), own("32KiB"));
+    let known = settings(&first);
+    for setting in [
+        "\"gso-size\":\"16KiB\"",
+        "\"queues\":\"8\"",
+        "\"interrupt-interval\":\"50us\"",
+        "\"qdisc\":\"sfq+prio\"",
+        "\"byte-queue-limit\":\"256KiB\"",
+    ] {
+        assert!(known.contains(setting), "{setting} is not in {known}");
+    }
+    let records = [first.path().join("record"), second.path().join("record")];
+    let (_, text) = evenkeel(&["compare".as_ref(), records[0].as_ref(), records[1].as_ref()]);
+    assert!(text.contains("settings of mine differ: gso-size."), "{text}");
+}
+
+#[test]
+fn no_record_has_the_programs_own_words_for_a_setting() {
+    let tenants = "\
+schema = 1
+name = \"short\"
+title = \"A qdisc, briefly\"
+[link]
+rate = \"100mbit\"
+queues = 1
+[workload]
+kind = \"tenants\"
+line = true
+[[workload.bulk]]
+count = 1
+length = \"4KiB\"
+[[sweep]]
+qdiscs = [\"fq\"]
+[measure]
+warmup = \"100ms\"
+duration = \"200ms\"
+repeats = 1
+";
+    let requests = "\
+schema = 1
+name = \"asked\"
+title = \"Requests, briefly\"
+variants = [\"balance\"]
+[link]
+rate = \"10gbit\"
+queues = 4
+[workload]
+kind = \"requests\"
+server = \"echo\"
+client-hosts = 1
+[[workload.clients]]
+name = \"few\"
+count = 1
+flows = 4
+[measure]
+warmup = \"10ms\"
+duration = \"100ms\"
+repeats = 1
+[variant.balance]
+summary = \"s\"
+nic = \"i82599\"
+policy = \"balance\"
+isolated-queues = 1
+message = \"64B\"
+reaction = \"10ms\"
+";
+    for (scenario, arguments, known) in [
+        (SCENARIO, &["--variant", "dqa", "--nic", "soft"][..], "\"byte-queue-limit\":\"off\""),
+        (tenants, &[], "\"tree\":\"qdisc root handle "),
+        (requests, &[], "\"policy\":\"balance\""),
+    ] {
+        let (output, directory) = run_text(scenario, arguments);
+        json(&output);
+        let settings = settings(&directory);
+        assert!(settings.contains(known), "{known} is not in {settings}");
+        // Every value is a word, a number or a line of a file: none is a structure.
+        for mark in [" { ", "Some(", "None", "::"] {
+            assert!(!settings.contains(mark), "{mark} is in {settings}");
+        }
+    }
 }

@@ -1,15 +1,15 @@
 //! One simulation's settings: a scenario's link and workload, and a variant's knobs.
 
-use evenkeel_model::scenario::{ByteQueueLimit, ClientGroup, Qdisc, QueueChoice, Scenario, Variant};
+use evenkeel_model::scenario::{ByteQueueLimit, ClientGroup, Knobs, Qdisc, QueueChoice, Scenario, Variant};
 use evenkeel_model::soft_nic::{XPS_POOLS, place};
-use evenkeel_model::units::BitRate;
+use evenkeel_model::units::{BitRate, Nanoseconds};
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::error::SimulationError;
 use crate::parameters::Parameters;
 use crate::segment::{Segment, mss_of};
 use crate::tcp::CongestionControl;
-use crate::time::{Span, span_of};
+use crate::time::{NANOSECOND, Span, span_of};
 
 /// The veth's one transmit queue, which has the soft NIC as its qdisc.
 pub(crate) const DEVICE_QUEUE: u32 = 0;
@@ -156,6 +156,21 @@ impl Settings {
             interrupt_interval: 0,
             interleaving: false,
             ..self
+        }
+    }
+
+    /// Returns a variant's knobs with the values that these settings have, for the record.
+    #[must_use]
+    pub fn knobs(&self, variant: &Knobs) -> Knobs {
+        Knobs {
+            queues: Some(self.queues),
+            xps_pool: self.xps_pool,
+            transmit_batching: self.transmit_batching,
+            qdisc: if self.fair_queueing { Qdisc::SfqPrio } else { Qdisc::PfifoFast },
+            byte_queue_limit: self.byte_queue_limit,
+            interrupt_interval: Some(Nanoseconds::new(self.interrupt_interval / NANOSECOND)),
+            tso_interleaving: self.interleaving,
+            ..variant.clone()
         }
     }
 

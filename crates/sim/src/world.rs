@@ -269,6 +269,11 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
     Ok(notes)
 }
 
+/// The settings of a record, by name.
+fn named(settings: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 impl World for SimWorld {
     type Error = SimError;
 
@@ -305,18 +310,20 @@ impl World for SimWorld {
             );
         }
         if let Some(point) = variant.tenants() {
-            return tenants::assess(scenario, variant, point, self.parameters.profile, &self.machine());
+            return tenants::assess(scenario, point, self.parameters.profile, &self.machine());
         }
         let notes = match self.test_bed {
             Some(_) => notes_of_test_bed(scenario, variant)?,
             None => Vec::new(),
         };
         if let Some(requests) = scenario.workload.requests() {
-            let settings = crate::receive::assess(scenario, variant, requests)?;
-            return Ok(Assessment { settings: BTreeMap::from([("settings".to_owned(), settings)]), notes });
+            crate::receive::assess(scenario, variant, requests)?;
+            return Ok(Assessment { settings: named(variant.settings()), notes });
         }
-        let settings = self.settings(scenario, variant, scenario.link.rate);
-        Ok(Assessment { settings: BTreeMap::from([("settings".to_owned(), format!("{settings:?}"))]), notes })
+        let knobs = self.settings(scenario, variant, scenario.link.rate).knobs(variant.knobs());
+        let mut settings = named(knobs.settings());
+        settings.insert("exact".to_owned(), self.exact.to_string());
+        Ok(Assessment { settings, notes })
     }
 
     fn settle_rate(

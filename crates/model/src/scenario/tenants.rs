@@ -2,9 +2,10 @@
 //!
 //! Every combination of a qdisc and of a value on each axis is a *point*, and a variant.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::qdisc::{FilterRules, QdiscSetup, Surroundings};
+use crate::qdisc::{FilterRules, QdiscSetup, QdiscTree, Surroundings};
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Link, Scenario};
@@ -175,6 +176,35 @@ impl TenantPoint {
             },
             mtu: link.mtu,
         }
+    }
+
+    /// The qdiscs of this point at a rate.
+    ///
+    /// # Errors
+    /// When the setup does not fit the link and the flows.
+    pub fn tree(&self, link: &Link, rate: BitRate) -> Result<QdiscTree, String> {
+        self.qdisc.resolve(&self.surroundings(link, rate)).map_err(|error| error.to_string())
+    }
+
+    /// Every setting of this point of a scenario, by name. `tree` is that of its qdisc.
+    #[must_use]
+    pub fn settings(&self, scenario: &Scenario, tree: &QdiscTree) -> BTreeMap<String, String> {
+        let switch = |on: bool| if on { "on" } else { "off" };
+        let line = match scenario.workload.tenants() {
+            Some(tenants) if tenants.line => "a tbf at the link's rate",
+            _ => "none: the processors are the bottleneck",
+        };
+        let own = [
+            ("qdisc", self.qdisc.name.clone()),
+            ("tree", tree.to_string()),
+            ("tso-gso", switch(self.offloads.segmentation).to_owned()),
+            ("gro-lro", switch(self.offloads.aggregation).to_owned()),
+            ("processes", if self.pinned { "pinned" } else { "free" }.to_owned()),
+            ("congestion-control", scenario.workload.congestion_control.clone()),
+            ("line", line.to_owned()),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        self.coordinates.iter().cloned().chain(own).collect()
     }
 
     /// The value on an axis, in the file's spelling.

@@ -19,8 +19,9 @@ mod traffic;
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::qdisc::QdiscTree;
 use evenkeel_model::record::{QueueRecord, SimCost};
-use evenkeel_model::scenario::{Scenario, TenantPoint, Variant, WorkloadKind};
+use evenkeel_model::scenario::{Scenario, TenantPoint, WorkloadKind};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{
     Assessment, Job, Observer, RawFlow, RawProcess, RawProcessor, RawRepeat, RawTenants,
@@ -46,23 +47,26 @@ const HANDSHAKE_RTT: Span = 50 * MICROSECOND;
 /// Largest segment, bytes: the test bed's, so that no qdisc's segment length exceeds the limit of `qfq`.
 const LARGEST_SEGMENT: u32 = 61_440;
 
-/// The disciplines of a point at a rate; the reason where the simulator lacks something.
-fn disciplines(scenario: &Scenario, point: &TenantPoint, rate: BitRate) -> Result<Disciplines, String> {
-    let resolved = point.qdisc.resolve(&point.surroundings(&scenario.link, rate));
-    let tree = resolved.map_err(|error| error.to_string())?;
+/// The qdiscs of a point at a rate, as written and as simulated; the reason where the simulator lacks something.
+fn disciplines(
+    scenario: &Scenario,
+    point: &TenantPoint,
+    rate: BitRate,
+) -> Result<(QdiscTree, Disciplines), String> {
+    let tree = point.tree(&scenario.link, rate)?;
     let mtu = u32::try_from(scenario.link.mtu.bytes()).unwrap_or(u32::MAX);
-    tree::build(&tree, &flow_keys(point), scenario.link.queues, mtu).map_err(|error| error.to_string())
+    let built = tree::build(&tree, &flow_keys(point), scenario.link.queues, mtu);
+    built.map(|disciplines| (tree, disciplines)).map_err(|error| error.to_string())
 }
 
-/// Simulates a point and returns its record.
+/// This world's settings for a point, or the reason why it cannot be simulated.
 pub(crate) fn assess(
     scenario: &Scenario,
-    variant: &Variant,
     point: &TenantPoint,
     profile: Profile,
     machine: &Machine,
 ) -> Result<Assessment, String> {
-    let disciplines = disciplines(scenario, point, scenario.link.rate)?;
+    let (tree, disciplines) = disciplines(scenario, point, scenario.link.rate)?;
     let mut notes = Vec::new();
     let estimated: std::collections::BTreeSet<&str> = disciplines
         .qdiscs
@@ -77,13 +81,7 @@ pub(crate) fn assess(
     if profile == Profile::Linux4_4 {
         notes.push("TCP of Linux 4.4; the study's kernels are 5.x, nearer to --profile 6.18".to_owned());
     }
-    let settings = BTreeMap::from([
-        ("point".to_owned(), format!("{point:?}")),
-        ("disciplines".to_owned(), format!("{:?}", disciplines.queues)),
-        ("machine".to_owned(), format!("{machine:?}")),
-        ("variant".to_owned(), variant.name.clone()),
-    ]);
-    Ok(Assessment { settings, notes })
+    Ok(Assessment { settings: point.settings(scenario, &tree), notes })
 }
 
 /// Runs one repeat of a point.
@@ -97,7 +95,7 @@ pub(crate) fn run(
     let WorkloadKind::Tenants(common) = &job.scenario.workload.kind else {
         return Err(SimError::Unable("the scenario's workload is not tenants".to_owned()));
     };
-    let disciplines = disciplines(job.scenario, point, job.rate).map_err(SimError::Unable)?;
+    let (_, disciplines) = disciplines(job.scenario, point, job.rate).map_err(SimError::Unable)?;
     let begin = Time(span_of(job.warmup));
     let end = begin + span_of(job.duration);
     let count = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;

@@ -60,22 +60,7 @@ impl Suitability {
         }) {
             return Err(format!("iperf3 writes at most 1 MiB at a time, not {}", tenants.length));
         }
-        let mut assessment = Assessment::default();
-        let mut set = |name: &str, value: String| assessment.settings.insert(name.to_owned(), value);
-        for (axis, value) in &point.coordinates {
-            set(axis, value.clone());
-        }
-        set("qdisc", point.qdisc.name.clone());
-        set("tree", in_front.tree.to_string());
-        let switch = |on: bool| if on { "on" } else { "off" };
-        set("tso-gso", switch(point.offloads.segmentation).to_owned());
-        set("gro-lro", switch(point.offloads.aggregation).to_owned());
-        set("processes", if point.pinned { "pinned" } else { "free" }.to_owned());
-        set("congestion-control", scenario.workload.congestion_control.clone());
-        let line =
-            if tenants.line { "a tbf at the link's rate" } else { "none: the processors are the bottleneck" };
-        set("line", line.to_owned());
-        Ok(assessment)
+        Ok(Assessment { settings: point.settings(scenario, &in_front.tree), notes: Vec::new() })
     }
 
     /// Whether the kernel lacks a qdisc kind.
@@ -131,8 +116,7 @@ pub(crate) fn in_front(
     tenants: &Tenants,
     rate: BitRate,
 ) -> Result<InFront, String> {
-    let surroundings = point.surroundings(&scenario.link, rate);
-    let tree = point.qdisc.resolve(&surroundings).map_err(|error| error.to_string())?;
+    let tree = point.tree(&scenario.link, rate)?;
     let studied = tree.studied_root().map(|node| node.handle);
     Ok(InFront {
         rules: point.filter_rules.and_then(|rules| Some((studied?, rules))),

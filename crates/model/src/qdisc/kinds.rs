@@ -99,6 +99,16 @@ pub struct Kind {
     pub class_required: &'static [&'static [&'static str]],
 }
 
+impl Kind {
+    /// Whether filter rules that match no packet can be attached to it. The kernel attaches filters only to a qdisc
+    /// with a `tcf_block` (`tcf_block_find` in net/sched/cls_api.c), which `tbf` and `mq` do not have. `fq_codel`
+    /// and `sfq` have one for their internal flows, and drop every packet that no rule matches; `cake` hashes it.
+    #[must_use]
+    pub fn takes_rules(&self) -> bool {
+        matches!(self.classes, Made | Bands) || self.name == "cake"
+    }
+}
+
 use Classes::{Bands, Made, Queues};
 use OptionType::{Count, Curve, Flag, Minor, Rate, Seconds, Size, Sizes, Time};
 use Place::{Attribute, Logarithm, Nanoseconds, Structure, Value};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::kinds::kind;
 use super::resolve::resolve;
 use super::template::StepTemplate;
 use super::{QdiscTree, Surroundings};
@@ -91,6 +92,26 @@ impl QdiscSetup {
     #[must_use]
     pub fn is_classful(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, StepTemplate::Filter { .. }))
+    }
+
+    /// Kind of the qdisc at the root.
+    fn root_kind(&self) -> Option<&str> {
+        self.steps.iter().find_map(|step| match step {
+            StepTemplate::Qdisc(node) if node.parent.is_none() => Some(node.kind.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Why filter rules cannot be at its root, and what to do. For kinds without a name here
+    /// the kernel decides.
+    #[must_use]
+    pub fn without_rules(&self) -> Option<(String, &'static str)> {
+        let root = self.root_kind().and_then(kind).filter(|root| !root.takes_rules())?;
+        let problem = format!(
+            "the qdisc setup {} takes no filter rules: its root, {}, has no classes",
+            self.name, root.name
+        );
+        Some((problem, "use a classful qdisc, or rules = [0]"))
     }
 
     /// Its steps as lines of a file.

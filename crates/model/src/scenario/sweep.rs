@@ -33,6 +33,7 @@ const MOST_FILES: usize = 16;
 const LONGEST_PATH: usize = 1000;
 const LONGEST_PLOT_TITLE: usize = 100;
 
+const SETUP_NAMES: &str = "names of qdisc setups";
 /// Name of the axis of setups.
 const QDISC: &str = "qdisc";
 
@@ -304,8 +305,8 @@ fn read_sweep(
     catalogue: &Catalogue,
     further: &[String],
 ) -> Option<Sweep> {
-    let setups = table.require("qdiscs", "name the setups, for example qdiscs = [\"pfifo\", \"htb\"]");
-    let setups = setups.and_then(|field| read_setups(&field, catalogue));
+    let names = table.require("qdiscs", "name the setups, for example qdiscs = [\"pfifo\", \"htb\"]");
+    let setups = names.as_ref().and_then(|field| read_setups(field, catalogue));
     let fields: Vec<(AxisKind, Option<Field<'_>>)> =
         AXES.iter().map(|(name, kind)| (*kind, table.take(name))).collect();
     let full_only = or_default(table.take("full-only"), false, |field| field.boolean());
@@ -358,6 +359,16 @@ fn read_sweep(
         Some(read_axis(kind, &field, chosen.as_ref(), in_quick))
     };
     let axes: Vec<Option<(AxisKind, Values)>> = fields.into_iter().filter_map(read_axis).collect();
+    let has_rules = axes.iter().flatten().any(|(kind, values)| {
+        *kind == AxisKind::Rules && values.iter().any(|(value, ..)| *value != AxisValue::Count(0))
+    });
+    if let (true, Some(field), Some(setups)) = (has_rules, &names, &setups) {
+        for (element, setup) in field.list(SETUP_NAMES)?.iter().zip(setups) {
+            if let Some((problem, advice)) = setup.without_rules() {
+                element.complain(BadValue, problem, advice);
+            }
+        }
+    }
     let chosen = match quick.as_mut().and_then(|quick| quick.take("qdiscs")) {
         Some(field) => Some(read_setups(&field, catalogue)?),
         None => None,
@@ -413,7 +424,7 @@ fn read_axis(
 
 fn read_setups(field: &Field<'_>, catalogue: &Catalogue) -> Option<Vec<Arc<QdiscSetup>>> {
     let mut setups: Vec<Arc<QdiscSetup>> = Vec::new();
-    for element in listed(field, "names of qdisc setups")? {
+    for element in listed(field, SETUP_NAMES)? {
         let name = element.string("the name of a qdisc setup")?;
         let Some(setup) = catalogue.get(name) else {
             let advice = suggestion(name, catalogue.names());

@@ -181,8 +181,11 @@ impl TenantPoint {
     /// The qdiscs of this point at a rate.
     ///
     /// # Errors
-    /// When the setup does not fit the link and the flows.
+    /// When the setup does not fit the link and the flows, or takes no filter rules.
     pub fn tree(&self, link: &Link, rate: BitRate) -> Result<QdiscTree, String> {
+        if let Some((problem, advice)) = self.filter_rules.and_then(|_| self.qdisc.without_rules()) {
+            return Err(format!("{problem}; {advice}"));
+        }
         self.qdisc.resolve(&self.surroundings(link, rate)).map_err(|error| error.to_string())
     }
 

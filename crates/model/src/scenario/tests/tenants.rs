@@ -187,6 +187,33 @@ fn filter_rules_are_part_of_a_point() {
 }
 
 #[test]
+fn filter_rules_need_a_qdisc_with_classes() {
+    let (_, text) = bundled().iter().find(|(name, _)| *name == "tc-filter-cost").unwrap();
+    let with = |setup: &str| text.replace("[\"htb\", \"drr\"]", &format!("[\"htb\", \"{setup}\"]"));
+    let refusal = |setup| parse(&with(setup), "own.toml", variant_tables()).unwrap_err().to_string();
+    assert_eq!(
+        refusal("pfifo"),
+        "own.toml:25:18: sweep[0].qdiscs[1]: the qdisc setup pfifo takes no filter rules: its root, pfifo, has no \
+         classes; use a classful qdisc, or rules = [0]"
+    );
+    for setup in ["fq", "fq_codel", "tbf"] {
+        assert!(refusal(setup).contains("takes no filter rules"), "{setup}");
+    }
+    parse(&with("prio"), "own.toml", variant_tables()).unwrap();
+    let none =
+        with("pfifo").replace("[1, 3, 10, 30, 100, 300, 1000]", "[0]").replace(", rules = [1, 1000]", "");
+    parse(&none, "own.toml", variant_tables()).unwrap();
+
+    // A setup of the user's has every point of a sweep, and a world refuses those that cannot be.
+    let further = ["pfifo".to_owned()];
+    let setups = Setups { catalogue: None, further: &further };
+    let scenario = parse_with(text, "own.toml", variant_tables(), setups).unwrap();
+    let variant = scenario.variant("pfifo classifier=u32 rules=1").unwrap();
+    let refused = variant.tenants().unwrap().tree(&scenario.link, scenario.link.rate).unwrap_err();
+    assert!(refused.starts_with("the qdisc setup pfifo takes no filter rules"), "{refused}");
+}
+
+#[test]
 fn the_bundled_scenarios_are_those_of_the_study() {
     let tenants: Vec<Scenario> = bundled()
         .iter()

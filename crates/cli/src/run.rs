@@ -61,7 +61,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         version: env!("CARGO_PKG_VERSION"),
     };
     let progress = Progress::new(options.quiet)?;
-    // The world cannot do a setting that is right in the file: name its place.
+    // Only the world finds what is wrong with a setting: name its place.
     let at = |key: Option<&str>, failure: Failure| match key.and_then(|key| place_of(&text, &origin, key)) {
         Some(place) => Failure::new(failure.exit(), format!("{place}: {}", failure.message())),
         None => failure,
@@ -226,6 +226,7 @@ fn conduct_in<W: World>(
 pub fn simulation_failure(error: &SimError) -> Failure {
     let exit = match error {
         SimError::Unable(_) | SimError::Setting { .. } => Exit::Unable,
+        SimError::Input { .. } => Exit::Usage,
         SimError::Failed { .. } => Exit::Failed,
         SimError::Interrupted => Exit::Interrupted,
     };

@@ -231,6 +231,24 @@ fn the_table_has_a_row_for_each_group() {
 }
 
 #[test]
+fn a_script_that_fails_is_an_error_of_the_file_that_has_it() {
+    let (head, _) = SCENARIO.split_once("[paper]").unwrap();
+    let script = "policy = \"script\"\nscript = \"fn queue_cost(queue) { throw 1 }\"\n";
+    let beside = head.replacen("policy = \"balance\"", "policy = \"./own.toml\"", 1);
+    let (code, _, error) = run_beside(&beside, &[("own.toml", script)]);
+    assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+    assert!(error.contains("balance: ./own.toml:2:34: script: Runtime error: 1"), "{error}");
+
+    let within = head.replacen("policy = \"balance\"", &format!("policy = '''\n{script}'''"), 1);
+    let line = within.lines().position(|line| line.starts_with("policy = '''")).unwrap() + 1;
+    let (code, _, error) = run_beside(&within, &[]);
+    assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+    let place =
+        format!("scenario.toml:{line}:10: balance: variant.balance.policy:2:34: script: Runtime error: 1");
+    assert!(error.contains(&place), "{place}\n{error}");
+}
+
+#[test]
 fn what_cannot_be_simulated_is_refused_with_a_reason() {
     for (arguments, why) in [
         (&["--on", "netns"][..], "run it with --on sim"),

@@ -106,6 +106,14 @@ pub enum SimError {
         /// What is wrong, with the remedy.
         problem: String,
     },
+    /// A part of the scenario is invalid, which only the run could find.
+    #[error("{problem}")]
+    Input {
+        /// Where the part is: a key of the scenario, or a path to a file.
+        key: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// It failed while it ran.
     #[error("{variant}, seed {seed}: {source}")]
     Failed {
@@ -122,9 +130,13 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// The key of the scenario that is not supported, if that is the reason.
+    /// The key of the scenario that is not supported or invalid, if that is the reason.
     #[must_use]
-    pub fn key(&self) -> Option<&'static str> {
-        if let Self::Setting { key, .. } = self { Some(key) } else { None }
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Setting { key, .. } => Some(key),
+            Self::Input { key, .. } => Some(key),
+            Self::Unable(_) | Self::Failed { .. } | Self::Interrupted => None,
+        }
     }
 }

@@ -22,5 +22,5 @@ mod steering;
 mod tests;
 mod world;
 
-pub use simulation::{Account, ClientSpec, ReceiveSimulation, Setting};
+pub use simulation::{Account, ClientSpec, ReceiveSimulation, RequestsError, Setting};
 pub(crate) use world::{assess, run};

@@ -6,12 +6,14 @@ use std::ops::Range;
 
 use evenkeel_model::scenario::{ReceiveKnobs, ServerKind};
 use evenkeel_model::units::BitRate;
+use evenkeel_receive::search::SearchError;
 use hdrhistogram::Histogram;
 
 use super::messages::Transaction;
 use super::steering::{Steering, tuple_of};
 use crate::costs::queue_pairs::ReceiveCosts;
 use crate::engine::{self, Engine, Handler, events};
+use crate::error::SimulationError;
 use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
@@ -168,7 +170,18 @@ pub struct ReceiveSimulation {
     responses: Vec<Histogram<u64>>,
     changes: VecDeque<(Time, Change)>,
     mix: Generator,
-    failure: Option<String>,
+    failure: Option<SearchError>,
+}
+
+/// Why a simulation of requests ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestsError {
+    /// The search for a configuration failed.
+    #[error(transparent)]
+    Search(#[from] SearchError),
+    /// The simulation failed.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
 }
 
 /// Configuration of the simulation.
@@ -284,7 +297,7 @@ impl ReceiveSimulation {
     ///
     /// # Errors
     /// When the search for a configuration fails.
-    pub fn run(&mut self, until: Time) -> Result<(), String> {
+    pub fn run(&mut self, until: Time) -> Result<(), RequestsError> {
         if self.engine.now < self.begin && self.begin <= until {
             self.handle_events(self.begin)?;
             self.server_cores.begin_count(self.begin);
@@ -297,10 +310,10 @@ impl ReceiveSimulation {
     }
 
     /// Handles the events until `until`, which becomes the present.
-    fn handle_events(&mut self, until: Time) -> Result<(), String> {
-        engine::run(self, until).map_err(|error| error.to_string())?;
+    fn handle_events(&mut self, until: Time) -> Result<(), RequestsError> {
+        engine::run(self, until)?;
         if let Some(failure) = self.failure.take() {
-            return Err(failure);
+            return Err(failure.into());
         }
         self.engine.now = self.engine.now.max(until);
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use evenkeel_model::scenario::{ReceiveKnobs, ReceivePolicy, Supplied};
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::{PolicyFile, QueueShare, Queues};
-use evenkeel_receive::search::Search;
+use evenkeel_receive::search::{Search, SearchError};
 use evenkeel_receive::{ConfiguredNic, FlowIndex, FlowTuple, NicModel};
 
 /// The policy's label for flows of high priority.
@@ -114,12 +114,11 @@ impl Steering {
     }
 
     /// Configures the NIC for all flows that have arrived.
-    pub(super) fn configure(&mut self) -> Result<(), String> {
+    pub(super) fn configure(&mut self) -> Result<(), SearchError> {
         let Configured::Searched(search) = &mut self.nic else { return Ok(()) };
         let new: Vec<usize> = (0..self.flows.len()).filter(|flow| self.flows[*flow].is_new).collect();
         let observed: Vec<ObservedFlow> = new.iter().map(|flow| self.flows[*flow].observed.clone()).collect();
-        let added = if search.map().is_empty() { search.solve(&observed) } else { search.add(&observed) };
-        let added = added.map_err(|error| error.to_string())?;
+        let added = if search.map().is_empty() { search.solve(&observed)? } else { search.add(&observed)? };
         for (flow, index) in new.into_iter().zip(added) {
             self.flows[flow].index = Some(index);
             self.flows[flow].is_new = false;

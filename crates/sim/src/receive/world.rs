@@ -1,11 +1,12 @@
 //! A repeat of a scenario of requests, in the simulated world.
 
 use evenkeel_model::record::{QueueRecord, SimCost};
-use evenkeel_model::scenario::{Requests, Scenario, Variant};
+use evenkeel_model::scenario::{ReceiveKnobs, Requests, Scenario, Variant};
 use evenkeel_model::units::Nanoseconds;
 use evenkeel_model::world::{Job, Observer, RawClient, RawClients, RawRepeat};
+use evenkeel_receive::search::SearchError;
 
-use super::simulation::Setting;
+use super::simulation::{RequestsError, Setting};
 use super::{ClientSpec, ReceiveSimulation};
 use crate::costs::queue_pairs::ReceiveCosts;
 use crate::engine::{self, Part};
@@ -66,6 +67,21 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     Ok(())
 }
 
+/// The error of a repeat. A policy's script is a part of the scenario, and fails only when it gets flows.
+fn failed(job: &Job<'_>, knobs: &ReceiveKnobs, error: RequestsError) -> SimError {
+    let name = &job.variant.name;
+    match error {
+        RequestsError::Search(error @ SearchError::Script(_)) => SimError::Input {
+            key: knobs.policy.own().map(|own| own.origin.clone()).unwrap_or_default(),
+            problem: format!("{name}: {error}"),
+        },
+        RequestsError::Search(error) => SimError::Unable(format!("{name}: {error}")),
+        RequestsError::Simulation(source) => {
+            SimError::Failed { variant: name.clone(), seed: job.seed, source }
+        }
+    }
+}
+
 /// Runs one repeat.
 pub(crate) fn run(
     job: &Job<'_>,
@@ -93,10 +109,12 @@ pub(crate) fn run(
     let mut simulation =
         ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, job.seed).map_err(unable)?;
     engine::run_part(Part::WarmUp, Time::ZERO..begin, observer, |until| {
-        simulation.run(until).map_err(unable)
+        simulation.run(until).map_err(|error| failed(job, knobs, error))
     })?;
     let before: Vec<u64> = simulation.queues().map(|(_, bytes)| bytes).collect();
-    engine::run_part(Part::Measurement, begin..end, observer, |until| simulation.run(until).map_err(unable))?;
+    engine::run_part(Part::Measurement, begin..end, observer, |until| {
+        simulation.run(until).map_err(|error| failed(job, knobs, error))
+    })?;
 
     let mut raw = RawRepeat {
         queues: simulation

@@ -5,10 +5,12 @@ use std::path::Path;
 use evenkeel_files::{Kind, Text, shown};
 use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
-use evenkeel_model::scenario::{Scenario, Setups, Tenants, Variant, WorkloadKind, parse_with, qdisc_files};
+use evenkeel_model::scenario::{
+    Scenario, Setups, Tenants, Variant, WorkloadKind, parse_with, place_of, qdisc_files,
+};
 use evenkeel_model::text::counted;
-use evenkeel_receive::NicModel;
 use evenkeel_receive::policy::PolicyFile;
+use evenkeel_receive::{ConfiguredNic, NicModel};
 use evenkeel_report::page::{Heading, Page};
 
 use crate::arguments::ScenarioCommand;
@@ -100,8 +102,16 @@ pub fn parse_loaded(
             Failure::new(Exit::Usage, format!("{origin}: variant.{}: {error}", variant.name))
         };
         let Some(knobs) = variant.receive() else { continue };
-        if let Some((own, text)) = knobs.nic.own().and_then(|own| Some((own, own.text.as_ref()?))) {
-            NicModel::parse(text, &own.origin).map_err(|error| wrong(&error))?;
+        let model = match knobs.nic.own().and_then(|own| Some((own, own.text.as_ref()?))) {
+            Some((own, text)) => Some(NicModel::parse(text, &own.origin).map_err(|error| wrong(&error))?),
+            None => NicModel::built_in(&knobs.nic.to_string()),
+        };
+        // At most 256.
+        let queues = scenario.link.queues as u16;
+        if let Some(Err(error)) = model.map(|model| ConfiguredNic::new(&model, queues)) {
+            let place = place_of(text, origin, "link.queues").unwrap_or_else(|| origin.to_owned());
+            let text = format!("{place}: link.queues: variant.{}: {error}", variant.name);
+            return Err(Failure::new(Exit::Usage, text));
         }
         if let Some((own, text)) = knobs.policy.own().and_then(|own| Some((own, own.text.as_ref()?))) {
             PolicyFile::parse(text, &own.origin).map_err(|error| wrong(&error))?;

@@ -270,3 +270,24 @@ fn unknown_names_are_refused_with_the_known_ones() {
         );
     }
 }
+
+#[test]
+fn the_reference_states_the_range_of_line_rates() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "uplink.toml", VALID.replace("2.5gbit", "0gbit"));
+    let refused = with(&["scenario", "check"], &[&path]).stderr;
+    let range = refused.trim_end().split("write a value from ").nth(1).unwrap();
+    let reference = include_str!("../../../docs/reference/scenarios.md");
+    let row = reference.lines().find(|line| line.starts_with("| `rate` |")).unwrap();
+    assert!(row.replace(" mbit", "mbit").replace(" tbit", "tbit").contains(range), "{range} is not in {row}");
+}
+
+#[test]
+fn a_scenario_without_variants_of_its_own_is_pointed_to_a_table_of_them() {
+    let shown = run(&["scenario", "show", "titan-3-flows", "--toml"]).stdout;
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "own.toml", shown.replace("variant-table = \"titan\"\n", ""));
+    let refused = with(&["scenario", "check"], &[&path]);
+    let advice = "the file has none: write a [variant.NAME] table, or name a variant-table";
+    assert!(refused.code == 2 && refused.stderr.contains(advice), "{refused:?}");
+}

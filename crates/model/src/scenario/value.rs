@@ -81,6 +81,12 @@ impl<'t> Field<'t> {
         // Elements come in file order, so the first error counts.
         for element in elements {
             let name = element.string(&format!("the name of a {what}"))?;
+            if known.is_some_and(BTreeSet::is_empty) {
+                let advice =
+                    format!("the file has none: write a [{what}.NAME] table, or name a {what}-table");
+                element.complain(UnknownName, format!("unknown {what} '{}'", excerpt(name)), advice);
+                return None;
+            }
             if let Some(known) = known.filter(|known| !known.contains(name)) {
                 element.unknown_name(what, name, known.iter().copied());
                 return None;

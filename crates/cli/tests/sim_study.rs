@@ -339,6 +339,11 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     refused(&["--on", "sim", "--qdiscs", "absent.toml"], 2, &["absent.toml"]);
     fs::write(files.path("broken.toml"), OWN.replace("tbf rate", "tbf rat")).unwrap();
     refused(&["--on", "sim", "--qdiscs", "broken.toml"], 2, &["broken.toml:6:"]);
+    refused(
+        &["--on", "sim", "--quick", "--scenario", "tc-filter-cost", "--qdisc", "drr"],
+        2,
+        &["drr is not among the quick points of tc-filter-cost; leave out --quick, or choose from htb"],
+    );
     refused(&["--resume", "nowhere"], 2, &["nowhere is no study"]);
     refused(&["--rate", "5"], 2, &["--rate"]);
     fs::create_dir(files.path("full")).unwrap();

@@ -133,6 +133,9 @@ impl Wanted {
                 "setups of your own come with --qdiscs FILE",
             ));
         }
+        if extent.quick {
+            require_quick_points(&scenarios, &extent.setups)?;
+        }
         let scenarios = scenarios
             .into_iter()
             .map(|Loaded { scenario, text, .. }| StudyScenario { scenario, text })
@@ -161,4 +164,27 @@ impl Wanted {
             started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         }
     }
+}
+
+/// Refuses a quick study without points, or with a setup that no quick point has.
+fn require_quick_points(scenarios: &[Loaded], setups: &[String]) -> Result<(), Failure> {
+    let points = scenarios.iter().flat_map(|loaded| &loaded.scenario.variants);
+    let quick: BTreeSet<&str> =
+        points.filter_map(|point| Some(point.tenants()?.qdisc.name.as_str())).collect();
+    let of = match scenarios {
+        [only] => only.scenario.name.as_str(),
+        _ => "these scenarios",
+    };
+    let text = if quick.is_empty() {
+        format!("no quick point is in {of}; leave out --quick")
+    } else if let Some(left_out) = setups.iter().find(|setup| !quick.contains(setup.as_str())) {
+        let quick: Vec<&str> = quick.into_iter().collect();
+        format!(
+            "{left_out} is not among the quick points of {of}; leave out --quick, or choose from {}",
+            quick.join(", ")
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(Exit::Usage, text))
 }

@@ -7,6 +7,7 @@ use evenkeel_host::{Capability, Host, tool_version};
 use evenkeel_model::scenario::{
     Knobs, Scenario, Sets, TenantPoint, Tenants, Topology, Variant, WorkloadKind,
 };
+use evenkeel_model::soft_nic::place;
 use evenkeel_model::text::suggestion;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
@@ -16,7 +17,7 @@ use crate::error::TestbedError;
 use crate::kernel::{self, KernelFeatures};
 use crate::repeat;
 use crate::tenants::{self, Suitability};
-use crate::traffic::sockperf;
+use crate::traffic::{iperf3, sockperf};
 
 /// Runs scenarios on this machine's kernel, in network namespaces.
 #[derive(Debug)]
@@ -102,6 +103,26 @@ fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     }
 }
 
+/// Refuses more bulk flows than the processes of iperf3 take, one on each sending core.
+fn beyond_iperf3(scenario: &Scenario, processors: usize) -> Option<TestbedError> {
+    let (flows, cores) = (scenario.workload.flows, scenario.hosts.sending_cores);
+    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+    let largest = |flows| place(flows, cores, processors).iter().map(|core| core.flows).max().unwrap_or(0);
+    let wanted = largest(flows);
+    if wanted <= iperf3::MAX_STREAMS {
+        return None;
+    }
+    let most = (1..flows).rev().find(|flows| largest(*flows) <= iperf3::MAX_STREAMS).unwrap_or(1);
+    Some(TestbedError::Setting {
+        key: "workload.flows",
+        problem: format!(
+            "with {flows} flows one sending core has {wanted}, and its iperf3 sends at most {}",
+            iperf3::MAX_STREAMS
+        ),
+        remedy: format!("use at most {most} flows, or run it with --on sim"),
+    })
+}
+
 impl World for NetnsWorld {
     type Error = TestbedError;
 
@@ -155,6 +176,9 @@ impl World for NetnsWorld {
         }
         if let Some(tenants) = scenario.workload.tenants() {
             return tenants::settle(scenario, tenants, wanted, self.features, observer);
+        }
+        if let Some(refusal) = beyond_iperf3(scenario, self.host.cpu_times()?.cpus()) {
+            return Err(refusal);
         }
         if let Some(probe) = &scenario.workload.latency {
             let (least, most) = (u64::from(sockperf::MIN_MESSAGE), u64::from(sockperf::MAX_MESSAGE));
@@ -217,6 +241,23 @@ mod tests {
     use super::*;
     use evenkeel_model::scenario::bundled::{bundled, variant_tables};
     use evenkeel_model::scenario::parse;
+
+    #[test]
+    fn more_flows_than_iperf3_takes_are_refused_with_the_largest_number() {
+        let (_, text) = bundled().iter().find(|(known, _)| *known == "titan-3-flows").unwrap();
+        let mut scenario = parse(text, "test", variant_tables()).unwrap();
+        let mut refusal = |flows| {
+            scenario.workload.flows = flows;
+            beyond_iperf3(&scenario, 2).map(|error| error.to_string())
+        };
+        // Eight sending cores, half of them with twice as many.
+        assert_eq!(refusal(768), None);
+        assert_eq!(
+            refusal(1000).unwrap(),
+            "workload.flows: with 1000 flows one sending core has 167, and its iperf3 sends at most 128; use at most \
+             768 flows, or run it with --on sim"
+        );
+    }
 
     #[test]
     fn what_only_the_simulator_runs_is_refused() {

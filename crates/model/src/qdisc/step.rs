@@ -18,6 +18,9 @@ const MOST_ENTRIES: usize = 16;
 /// Longest name of a kind (`IFNAMSIZ`, which `struct Qdisc_ops` uses).
 const LONGEST_KIND: usize = 15;
 
+/// `tc`'s commands besides `add` and `replace`.
+const OTHER_COMMANDS: [&str; 8] = ["del", "delete", "change", "chg", "link", "show", "list", "get"];
+
 /// An error in a line, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
@@ -137,6 +140,10 @@ pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     let _ = words.take("tc");
     let object = words.need("the step", "write for example qdisc root handle 1: htb default 20")?;
     let _ = words.take("add").or_else(|| words.take("replace"));
+    if let Some(command) = words.peek().filter(|word| OTHER_COMMANDS.contains(&word.text)) {
+        let advice = "a step adds to an empty device: write add, or leave the step out";
+        return Err(command.wrong(format!("'{}' is not possible", command.text), advice));
+    }
     let step = match object.text {
         "qdisc" => {
             skip_device(&mut words)?;

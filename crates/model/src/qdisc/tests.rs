@@ -218,6 +218,26 @@ fn units_are_those_of_tc() {
 }
 
 #[test]
+fn a_step_only_adds() {
+    for (step, column) in [
+        ("tc qdisc del dev eth0 root", 10),
+        ("qdisc change dev eth0 root handle 1: pfifo", 7),
+        ("class del parent 1: classid 1:1", 7),
+        ("filter show dev eth0", 8),
+    ] {
+        let text = format!("schema = 1\n[setup.s]\nsummary = \"s\"\nsteps = [\"{step}\"]\n");
+        let error = Catalogue::parse(&text, "own.toml").unwrap_err().to_string();
+        let command = step[column - 1..].split(' ').next().unwrap();
+        let expected = format!(
+            "own.toml:4:{}: setup.s.steps[0]: '{command}' is not possible; a step adds to an empty device: write add, \
+             or leave the step out",
+            column + 10
+        );
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
 fn an_unknown_kind_takes_part() {
     let steps = [
         "qdisc root handle 1: dualpi2 attribute 1 u32 5 attribute 2 u8 0x1 attribute 3 bytes 00ff attribute 4 flag",

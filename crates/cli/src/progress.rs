@@ -18,7 +18,7 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// Shows progress as a bar on a terminal; elsewhere as a line per tenth of the work, per activity at the
+/// Shows progress as a bar on a terminal; elsewhere, and on a terminal that cannot move the cursor (`TERM=dumb`), as a line per tenth of the work, per activity at the
 /// beginning, and after a silence.
 pub struct Meter {
     shown: Shown,
@@ -66,10 +66,10 @@ impl Lines {
 impl Meter {
     /// Shows nothing if `quiet`.
     pub fn new(quiet: bool) -> Self {
+        let bar = ProgressBar::new(STEPS);
         let shown = if quiet {
             Shown::Nothing
-        } else if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::new(STEPS);
+        } else if !bar.is_hidden() {
             let template = "{wide_bar:.cyan/blue} {percent:>3} %  {msg}  (about {eta} left)";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
@@ -114,7 +114,7 @@ pub fn wait(time: Duration, activity: &str, signals: &Signals) {
     const NAP: Duration = Duration::from_millis(20);
     /// A shorter wait writes no lines to a log.
     const WORTH_LINES: Duration = Duration::from_secs(10);
-    let meter = Meter::new(time < WORTH_LINES && !std::io::stderr().is_terminal());
+    let meter = Meter::new(time < WORTH_LINES && ProgressBar::new(STEPS).is_hidden());
     let started = Instant::now();
     while started.elapsed() < time && !signals.came() {
         meter.show(started.elapsed().as_secs_f64() / time.as_secs_f64(), activity);

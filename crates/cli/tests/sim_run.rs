@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::process::{Command, Output};
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
 
 const SCENARIO: &str = r#"
 schema = 1
@@ -339,4 +340,23 @@ reaction = \"10ms\"
             assert!(!settings.contains(mark), "{mark} is in {settings}");
         }
     }
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_gets_lines() {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("scenario.toml"), SCENARIO).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(["run", "scenario.toml", "--on", "sim", "--quick", "--variant", "dqa", "--out", "record"]);
+    command.current_dir(directory.path()).env("TERM", "dumb").stdout(Stdio::null()).stderr(terminal.slave);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut shown = Vec::new();
+    // Ends with EIO when the last writer has closed the terminal.
+    let _ = std::fs::File::from(terminal.master).read_to_end(&mut shown);
+    assert!(child.wait().unwrap().success());
+    let shown = String::from_utf8_lossy(&shown).into_owned();
+    assert!(shown.contains(" %  dqa 1/2: "), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
 }

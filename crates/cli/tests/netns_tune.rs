@@ -12,7 +12,7 @@ use evenkeel_host::Sysfs;
 use evenkeel_model::change::Channels;
 use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
-use support::managed::{Managed, NAME, assert_same, is_empty};
+use support::managed::{Managed, NAME, assert_same, is_empty, wait_for};
 use support::running::Running;
 use support::{Ended, end, evenkeel, file, without_capabilities};
 
@@ -156,6 +156,27 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert_same(&host.managed.seen(), &before, "reverted");
     assert!(is_empty(host.managed.state.path()));
     assert!(host.revert().stdout.contains("nothing to put back"));
+}
+
+#[test]
+fn a_signal_in_the_watch_after_the_changes_undoes_them() {
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
+        let host = Host::new();
+        let before = host.managed.seen();
+        let mut running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "2s"]));
+        wait_for("the changes", std::time::Duration::from_secs(20), || host.values() == ON);
+        let reverted = host.revert();
+        assert!(
+            reverted.code == 3 && reverted.stderr.contains("evenkeel tune manages evk0 already"),
+            "{reverted:?}"
+        );
+        assert_eq!(host.values(), ON);
+        running.signal(signal);
+        let ended = running.end();
+        assert!(ended.code == 130 && ended.stderr.contains("everything is as before"), "{ended:?}");
+        assert_same(&host.managed.seen(), &before, "interrupted");
+        assert!(host.revert().stdout.contains("4 as before already"));
+    }
 }
 
 /// What happens to the interface in the first second of a watch, and how that is named.

@@ -122,14 +122,18 @@ fn make_all(
         leave_to_balancer(&mut prepared);
     }
 
-    let files = files::write(options, &prepared.facts, &mut lasting)?;
-    lasting.keep().map_err(|error| failure(&error))?;
+    // The interface stays locked, so that the comparison is of these changes.
     if !outcome.done.is_empty()
         && let Some(before) = before
         && let Some(after) = watch(options, signals)?
     {
         outcome.watched = Some(compare(&before, &after));
     }
+    if signals.came() {
+        return interrupted(lasting, outcome);
+    }
+    let files = files::write(options, &prepared.facts, &mut lasting)?;
+    lasting.keep().map_err(|error| failure(&error))?;
     match options.format {
         Format::Table => {
             let mut page = page();

@@ -73,6 +73,6 @@ pub use remains::{Remains, remains, unreadable};
 pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::Run;
-pub use sole_run::{is_managed, steer_alone};
+pub use sole_run::{exclude_sessions, is_managed, steer_alone};
 pub use state::StateDirectory;
 pub use storage::Storage;

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 use evenkeel_host::{NameHolder, SocketName};
 
 use crate::error::JournalError;
+use crate::held::is_held;
+use crate::identity::InterfaceIdentity;
+use crate::state::StateDirectory;
 
 /// How long to wait for a holder that is exiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -29,6 +32,24 @@ pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option
 /// [`JournalError::HeldElsewhere`] while another process steers.
 pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
     take_name(&format!("evenkeel/steer/{index}"), interface, None)
+}
+
+/// Excludes sessions that this directory's journal does not, for a revert: with another directory, or steering without a
+/// journal. A session of the journal is left to its lock, whose error says more.
+///
+/// # Errors
+/// [`JournalError::HeldElsewhere`] while such a session works.
+pub fn exclude_sessions(
+    state: &StateDirectory,
+    interface: &InterfaceIdentity,
+) -> Result<Option<SocketName>, JournalError> {
+    let journal = state.journal_of(interface);
+    if is_held(&journal).unwrap_or(false) {
+        return Ok(None);
+    }
+    // Released at once: the revert of the journal takes it again.
+    drop(take(interface.index, &interface.name, &journal)?);
+    steer_alone(interface.index, &interface.name)
 }
 
 /// Whether a run changes settings of the interface now.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Remains, Removal,
-    RevertOutcome, StateDirectory, how_to_enter, remains, revert as revert_journal, unreadable,
+    RevertOutcome, StateDirectory, exclude_sessions, how_to_enter, remains, revert as revert_journal,
+    unreadable,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, Sysfs};
@@ -92,6 +93,21 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
         }
     }
     let mut any = false;
+    let mut held = Vec::new();
+    for identity in
+        interface.map_or_else(all_interfaces, with_devices_below).iter().filter_map(|name| identity(name))
+    {
+        match exclude_sessions(&state, &identity) {
+            Ok(name) => held.push(name),
+            Err(error) => {
+                let refused = failure(&error.into()).tell();
+                exit = if exit == Exit::Done { refused } else { exit };
+                let own = [state.journal_of(&identity), state.kept_journal_of(&identity)];
+                chosen.retain(|path| !own.contains(path));
+                any = true;
+            }
+        }
+    }
     for path in chosen {
         // Continue with the others after a failure.
         match revert_journal(&path) {
@@ -129,7 +145,9 @@ pub fn stray(interface: Option<&str>) -> Result<Vec<StrayRoot>, FairError> {
 
 fn with_devices_below(interface: &str) -> Vec<String> {
     let mut names = evenkeel_fair::managed_devices(interface).unwrap_or_default();
-    names.push(interface.to_owned());
+    if !names.iter().any(|name| name == interface) {
+        names.push(interface.to_owned());
+    }
     names
 }
 
@@ -229,6 +247,11 @@ fn journals_below(interface: &str, state: &StateDirectory) -> Vec<PathBuf> {
     // An interface that is gone has no devices below.
     let devices = evenkeel_fair::managed_devices(interface).unwrap_or_default();
     devices.iter().filter_map(|name| Some(state.journal_of(&identity(name)?))).collect()
+}
+
+/// The interfaces of this namespace; none without permission to list them.
+fn all_interfaces() -> Vec<String> {
+    Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default()
 }
 
 fn exists(interface: &str) -> bool {

@@ -145,11 +145,12 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
     let xdp = ["steer", NAME, "--policy", "balance", "--backend", "xdp", "--for", "10ms"];
     let before = managed.seen();
     let running = managed.session(&["--xps", "off"]);
-    refuse(&[&FAIR, &rps, &TUNE], "manages evk0 already");
+    refuse(&[&FAIR, &rps, &TUNE, &["revert"], &["revert", NAME]], "manages evk0 already");
     drop(running);
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
     let running = managed.steering(&["--policy", "balance", "--backend", "xdp"]);
-    refuse(&[&rps, &xdp, &TUNE], "evenkeel steer manages evk0 already");
+    let steers = "evenkeel steer manages evk0 already";
+    refuse(&[&rps, &xdp, &TUNE, &["revert"], &["revert", NAME]], steers);
     drop(running);
     assert_same(&managed.seen(), &before, "afterwards");
     // A revert would change settings below a session, too.

@@ -10,6 +10,9 @@ use evenkeel_model::text::path_text;
 
 use crate::journal_lines::{Contents, Damage};
 
+/// Suffix of a journal that could not be read completely, after its revert.
+pub(crate) const DAMAGED: &str = ".damaged";
+
 /// A journal that could not be read completely: some settings may still be changed.
 #[derive(Clone, Debug)]
 pub struct Damaged {
@@ -20,6 +23,16 @@ pub struct Damaged {
     /// The settings of the readable lines.
     pub readable: Vec<Knob>,
     pub damage: Vec<Damage>,
+    /// What stands where the journal was; none if the file itself can be read.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// A file, link or directory that is not read as a journal.
+#[derive(Clone, Debug)]
+pub struct Obstacle {
+    pub reason: String,
+    /// The action that makes the journal readable again.
+    pub next: String,
 }
 
 impl Damaged {
@@ -29,7 +42,19 @@ impl Damaged {
             None => interface_here(&path),
         };
         let readable = contents.entries.iter().map(|entry| entry.knob.clone()).collect();
-        Self { path, interface, readable, damage: contents.damage.clone() }
+        Self { path, interface, readable, damage: contents.damage.clone(), obstacle: None }
+    }
+
+    /// A journal of an interface of this namespace that cannot be opened; none if the name is no such journal's.
+    pub(crate) fn behind(path: PathBuf, obstacle: Obstacle) -> Option<Self> {
+        let interface = Some(interface_here(&path)?);
+        Some(Self { path, interface, readable: Vec::new(), damage: Vec::new(), obstacle: Some(obstacle) })
+    }
+
+    /// Whether a revert has restored the readable settings and renamed the journal.
+    #[must_use]
+    pub fn is_set_aside(&self) -> bool {
+        self.path.to_string_lossy().ends_with(DAMAGED)
     }
 }
 
@@ -41,18 +66,30 @@ impl fmt::Display for Damaged {
         let interface = self.interface.as_deref();
         let of = interface.map(|name| format!(" of {name}")).unwrap_or_default();
         let name = interface.unwrap_or("IFACE");
+        let compare =
+            format!("`ip -d link show dev {name}`, `tc qdisc show dev {name}`, /sys/class/net/{name}/queues");
+        if let Some(Obstacle { reason, next }) = &self.obstacle {
+            return write!(
+                formatter,
+                "settings{of} may still be changed: the journal {path} cannot be read, because {reason}; {next}, then run \
+                 `evenkeel revert {name}`; if the journal is lost, compare the settings with {compare}, put them back by hand, \
+                 then remove {path}"
+            );
+        }
         let damage: Vec<String> = self.damage.iter().map(ToString::to_string).collect();
         let readable: Vec<String> =
             self.readable.iter().map(|knob| knob.on(interface.unwrap_or("?")).to_string()).collect();
         write!(
             formatter,
             "settings{of} may still be changed: the journal {path} is damaged ({}), and the settings of the lines that cannot \
-             be read are not known; {}; compare the others with `ip -d link show dev {name}`, `tc qdisc show dev {name}`, \
-             /sys/class/net/{name}/queues and the file, put them back by hand, then remove the file",
+             be read are not known; {}; compare the others with {compare} and the file, put them back by hand, then remove \
+             the file",
             few(&damage),
-            match readable.is_empty() {
-                true => "no setting can be read".to_owned(),
-                false => format!("readable: {}", few(&readable)),
+            match (readable.is_empty(), self.is_set_aside()) {
+                (true, _) => "no setting can be read".to_owned(),
+                (false, true) => format!("readable: {}", few(&readable)),
+                (false, false) =>
+                    format!("readable: {}; `evenkeel revert {name}` puts back only these", few(&readable)),
             }
         )
     }
@@ -68,11 +105,15 @@ fn few(items: &[String]) -> String {
     }
 }
 
+/// The index of a journal's interface, by the file's name.
+pub(crate) fn index_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.split_once('-')?.1.split('.').next()?.parse().ok()
+}
+
 /// The current name of a journal's interface, by the numbers in the file's name.
 fn interface_here(path: &Path) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    let (namespace, rest) = name.split_once('-')?;
-    let index: u32 = rest.split('.').next()?.parse().ok()?;
+    let (namespace, _) = path.file_name()?.to_str()?.split_once('-')?;
+    let index = index_of(path)?;
     let own = std::fs::metadata("/proc/thread-self/ns/net").ok()?.ino();
     if namespace.parse() != Ok(own) {
         return None;

@@ -13,13 +13,12 @@ use evenkeel_model::change::Knob;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
-use crate::damaged::Damaged;
+use crate::damaged::{DAMAGED, Damaged};
 use crate::error::{ApplyError, JournalError};
 use crate::journal::{Entry, Header, Process};
 use crate::journal_lines::{Contents, JournalWriter};
 use crate::state::{
-    DAMAGED, Directory, EXTENSION, StateDirectory, is_kept, journal_name, kept_journal_name,
-    working_journal_of,
+    Directory, EXTENSION, StateDirectory, is_kept, journal_name, kept_journal_name, working_journal_of,
 };
 use crate::storage::Storage;
 

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use evenkeel_host::Sysfs;
 
-use crate::damaged::{Damaged, name_of};
-use crate::error::{ApplyError, KnobError};
+use crate::damaged::{DAMAGED, Damaged, index_of, name_of};
+use crate::error::{ApplyError, JournalError, KnobError};
 use crate::held::is_held;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::journal::Header;
-use crate::state::{DAMAGED, EXTENSION, StateDirectory};
+use crate::sole_run::is_managed;
+use crate::state::{EXTENSION, StateDirectory};
 
 /// A damaged journal that was set aside, and its interface's state.
 #[derive(Debug)]
@@ -30,7 +31,14 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     let mut found = Vec::new();
     for path in state.damaged()? {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some(contents) = StateDirectory::read_as(&path, &journal_name(&name))? else { continue };
+        let contents = match StateDirectory::read_as(&path, &journal_name(&name)) {
+            Err(JournalError::Damaged(damaged)) => {
+                found.push(Remains::Present(*damaged));
+                continue;
+            }
+            read => read?,
+        };
+        let Some(contents) = contents else { continue };
         let damaged = Damaged::of(path, &contents);
         found.push(match is_present(&damaged, contents.header.as_ref())? {
             None => Remains::Void(damaged.path),
@@ -41,21 +49,37 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     Ok(found)
 }
 
-/// The journals under their own names of which no line can be read, and whose interface is in this namespace. No run holds
-/// them.
+/// The journals of dead runs under their own names that cannot be read completely, and whose interface is in this namespace.
+fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
+    let mut found = Vec::new();
+    for path in state.journals()? {
+        match StateDirectory::read(&path) {
+            Ok(Some(contents)) if !contents.damage.is_empty() && !is_held(&path)? => {
+                let damaged = Damaged::of(path, &contents);
+                let is_present = is_present(&damaged, contents.header.as_ref())?;
+                found.extend((is_present == Some(true)).then_some(damaged));
+            }
+            // A live run has its journal open, whatever stands at its name.
+            Err(JournalError::Damaged(damaged)) if !index_of(&path).map_or(Ok(false), is_managed)? => {
+                found.push(*damaged);
+            }
+            // Ignore the error, for example of another namespace: `evenkeel revert` reports it.
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// All damaged journals whose settings of this namespace may still be in force: set aside, or not reverted yet.
 ///
 /// # Errors
 /// As [`remains`].
-pub fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
-    let mut found = Vec::new();
-    for path in state.journals()? {
-        // Ignore the error, for example of a directory: `evenkeel revert` reports it.
-        let Ok(Some(contents)) = StateDirectory::read(&path) else { continue };
-        if contents.header.is_some() || contents.shut || is_held(&path)? {
-            continue;
+pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
+    let mut found = unreadable(state)?;
+    for remains in remains(state)? {
+        if let Remains::Present(damaged) = remains {
+            found.push(damaged);
         }
-        let damaged = Damaged::of(path, &contents);
-        found.extend(damaged.interface.is_some().then_some(damaged));
     }
     Ok(found)
 }

@@ -118,6 +118,23 @@ pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
 /// # Errors
 /// When the journal cannot be read.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
+    Ok(dead_run(journal)?.and_then(|contents| contents.header))
+}
+
+/// The same of a journal that can be read completely: a revert restores every setting. For the others, see
+/// [`crate::damaged`].
+///
+/// # Errors
+/// As [`leftover`].
+pub fn whole_leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
+    let found = match dead_run(journal) {
+        Err(ApplyError::Journal(JournalError::Damaged(_))) => None,
+        found => found?,
+    };
+    Ok(found.filter(|contents| contents.damage.is_empty()).and_then(|contents| contents.header))
+}
+
+fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     let read = match StateDirectory::read(journal) {
         // A user who may not read the directory cannot restore anything either.
         Err(JournalError::Directory { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -125,10 +142,11 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
         }
         read => read?,
     };
-    let Some(Contents { header: Some(header), entries, .. }) = read else { return Ok(None) };
-    let here = here(&header)?;
+    let Some(contents) = read else { return Ok(None) };
+    let Some(header) = &contents.header else { return Ok(None) };
+    let here = here(header)?;
     let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
-    Ok((!entries.is_empty() && !is_alive(&header) && same).then_some(header))
+    Ok((!contents.entries.is_empty() && !is_alive(header) && same).then_some(contents))
 }
 
 /// The guardian's roll-back, of one process's run in the journal that it opened at the start.

@@ -13,6 +13,7 @@ use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
 
+use crate::damaged::{DAMAGED, Damaged, Obstacle};
 use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
 use crate::journal_lines::{Contents, Damage, parse};
@@ -22,12 +23,10 @@ pub struct StateDirectory(PathBuf);
 
 pub(crate) const EXTENSION: &str = "journal";
 const KEPT: &str = ".kept";
-/// Suffix of a journal that could not be read completely.
-pub(crate) const DAMAGED: &str = ".damaged";
 /// Suffix of a file that is not a journal yet.
 const DRAFT: &str = ".draft";
 const ANOTHER: &str = "name another directory with EVENKEEL_STATE_DIR";
-const REMOVE: &str = "it is not a journal: remove it or rename it";
+const RESTORE: &str = "if it took the place of a journal, put that file back; else remove it";
 /// A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 
@@ -298,14 +297,16 @@ impl Directory {
         let file = match opened {
             Ok(descriptor) => File::from(descriptor),
             Err(nix::Error::ENOENT) => return Ok(None),
-            Err(nix::Error::ELOOP) => return Err(self.is_no_journal(name, "it is a symbolic link", REMOVE)),
-            Err(nix::Error::EISDIR) => return Err(self.is_no_journal(name, "it is a directory", REMOVE)),
+            Err(nix::Error::ELOOP) => return Err(self.is_link(name)),
+            Err(nix::Error::EISDIR) => return Err(self.is_no_journal(name, "it is a directory", RESTORE)),
+            // A socket.
+            Err(nix::Error::ENXIO) => return Err(self.is_no_journal(name, "it is no regular file", RESTORE)),
             Err(error) => return Err(self.failed("open", name)(error.into())),
         };
         let metadata = file.metadata().map_err(self.failed("look at", name))?;
         if !metadata.is_file() {
             let what = if metadata.is_dir() { "it is a directory" } else { "it is no regular file" };
-            return Err(self.is_no_journal(name, what, REMOVE));
+            return Err(self.is_no_journal(name, what, RESTORE));
         }
         if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
             let next = format!(
@@ -317,9 +318,24 @@ impl Directory {
         Ok(Some(file))
     }
 
+    fn is_link(&self, name: &str) -> JournalError {
+        let Ok(to) = std::fs::read_link(self.path.join(name)) else {
+            return self.is_no_journal(name, "it is a symbolic link", RESTORE);
+        };
+        let next = "if the journal is behind the link, replace the link by that file";
+        self.is_no_journal(name, &format!("it is a symbolic link to {}", path_text(&to)), next)
+    }
+
+    /// The error for a name whose file is not read. It may have replaced a journal, whose settings are then still in force.
     fn is_no_journal(&self, name: &str, reason: &str, next: &str) -> JournalError {
         let path = self.path.join(name);
-        JournalError::Unsafe { path, reason: reason.to_owned(), next: next.to_owned() }
+        let (reason, next) = (reason.to_owned(), next.to_owned());
+        let is_journal = name.ends_with(&format!(".{EXTENSION}")) || name.ends_with(DAMAGED);
+        let obstacle = Obstacle { reason: reason.clone(), next: next.clone() };
+        match is_journal.then(|| Damaged::behind(path.clone(), obstacle)).flatten() {
+            Some(damaged) => damaged.into(),
+            None => JournalError::Unsafe { path, reason, next },
+        }
     }
 
     pub(crate) fn read(&self, file: &mut File, name: &str) -> Result<Contents, JournalError> {

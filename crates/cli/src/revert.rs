@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Remains, Removal,
-    RevertOutcome, StateDirectory, exclude_sessions, how_to_enter, remains, revert as revert_journal,
-    unreadable,
+    ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
+    Remains, Removal, RevertOutcome, StateDirectory, exclude_sessions, how_to_enter, remains,
+    revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, Sysfs};
@@ -226,14 +226,7 @@ fn remind_of_stray(interface: Option<&str>) {
 pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
     let state = StateDirectory::from_environment();
     // Ignore the error: a user who may not read the directory cannot restore anything either.
-    let remains = remains(&state).unwrap_or_default().into_iter();
-    let mut found: Vec<Damaged> = remains
-        .filter_map(|remains| match remains {
-            Remains::Present(damaged) => Some(damaged),
-            Remains::Void(_) | Remains::Absent(_) => None,
-        })
-        .collect();
-    found.extend(unreadable(&state).unwrap_or_default());
+    let mut found = evenkeel_apply::damaged(&state).unwrap_or_default();
     if !found.is_empty()
         && let Some(names) = interface.map(with_devices_below)
     {
@@ -262,7 +255,10 @@ fn exists(interface: &str) -> bool {
 
 /// Whether a journal belongs to an interface, by its name at the start of the run or its current name.
 fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
-    let contents = StateDirectory::read(path).map_err(|error| failure(&error.into()))?;
+    let contents = match StateDirectory::read(path) {
+        Err(JournalError::Damaged(damaged)) => return Ok(is_of(&damaged, &[name.to_owned()])),
+        read => read.map_err(|error| failure(&error.into()))?,
+    };
     // No journal: its run has ended, or a guardian has rolled it back.
     let Some(contents) = contents else { return Ok(false) };
     if contents.header.as_ref().is_some_and(|header| header.interface.name == name) {

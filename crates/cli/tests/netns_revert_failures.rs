@@ -120,6 +120,114 @@ fn a_check_reports_a_journal_without_a_readable_line() {
     assert_eq!(damaged().as_deref(), journal.to_str());
 }
 
+/// What takes a journal's place, and what a report says about it.
+fn supplant(journal: &Path, moved: &Path, what: &str) -> &'static str {
+    std::fs::rename(journal, moved).unwrap();
+    match what {
+        "directory" => std::fs::create_dir(journal).map(|()| "it is a directory").unwrap(),
+        "FIFO" => {
+            nix::unistd::mkfifo(journal, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+            "it is no regular file"
+        }
+        "link" => {
+            std::os::unix::fs::symlink(moved, journal).unwrap();
+            "it is a symbolic link to "
+        }
+        _ => {
+            std::fs::copy(moved, journal).unwrap();
+            std::os::unix::fs::chown(journal, Some(65534), None).unwrap();
+            "it belongs to the user with the number 65534"
+        }
+    }
+}
+
+#[test]
+fn a_journal_whose_place_is_taken_is_reported_and_restored_once_it_is_put_back() {
+    let managed = Managed::with_maps();
+    managed.shell(&["ip", "link", "add", "evkother", "type", "bridge"]);
+    for what in ["directory", "FIFO", "link", "file of another user"] {
+        let mut running = managed.session(&["--xps", "off"]);
+        let journal = managed.state.path().join(&managed.journals()[0]);
+        let moved = managed.state.path().join("saved");
+        let reason = supplant(&journal, &moved, what);
+        assert!(run(&managed, &["check", NAME, "--format", "json"]).stdout.contains("\"damaged\": []"));
+        running.signal(Signal::SIGSTOP);
+        kill_both(running);
+        let place = journal.display().to_string();
+        let words =
+            ["settings of evk0 may still be changed", &place, reason, "then run `evenkeel revert evk0`"];
+        for (arguments, code) in [
+            (&["revert"][..], 4),
+            (&["revert", NAME], 4),
+            (&["check", NAME], 1),
+            (&["tune", NAME], 0),
+            (&["fair", NAME, "--xps", "off", "--plan"], 0),
+            (&["fair", NAME, "--xps", "off", "--for", "300ms"], 4),
+        ] {
+            let ended = run(&managed, arguments);
+            assert_eq!(ended.code, code, "{what}, {arguments:?}: {ended:?}");
+            assert_has(&ended.stderr, &words);
+            assert!(!ended.stderr.contains("not a journal"), "{ended:?}");
+        }
+        assert_eq!(run(&managed, &["revert", "evkother"]).code, 0);
+        match what {
+            "directory" => std::fs::remove_dir(&journal).unwrap(),
+            _ => std::fs::remove_file(&journal).unwrap(),
+        }
+        std::fs::rename(&moved, &journal).unwrap();
+        assert_eq!(run(&managed, &["revert"]).code, 0);
+        assert_eq!(managed.maps(), DRIVERS_MAPS);
+    }
+}
+
+#[test]
+fn no_command_promises_to_restore_what_a_damaged_journal_has_lost() {
+    let managed = Managed::with_maps();
+    for damage in [flip, |text: &str| text[..text.len() - 20].to_owned()] {
+        kill_both(managed.session(&["--xps", "off"]));
+        let journal = managed.state.path().join(&managed.journals()[0]);
+        let text = std::fs::read_to_string(&journal).unwrap();
+        std::fs::write(&journal, damage(&text)).unwrap();
+        for arguments in [
+            &["check", NAME][..],
+            &["check", NAME, "--format", "json"],
+            &["fair", NAME, "--xps", "off", "--plan"],
+            &["fair", NAME, "--observe", "--for", "100ms"],
+        ] {
+            let ended = run(&managed, arguments);
+            let words =
+                ["settings of evk0 may still be changed", "`evenkeel revert evk0` puts back only these"];
+            assert_has(&ended.stderr, &words);
+            let said = format!("{}{}", ended.stdout, ended.stderr);
+            assert!(!said.contains("puts it back") && !said.contains("\"command\": \"fair\""), "{ended:?}");
+        }
+        assert_eq!(run(&managed, &["revert"]).code, 4);
+        std::fs::remove_file(format!("{}.damaged", journal.display())).unwrap();
+        for (queue, map) in (0..).zip(DRIVERS_MAPS) {
+            managed.set_map(queue, map);
+        }
+    }
+}
+
+#[test]
+fn the_root_of_a_damaged_journal_is_reported_with_the_journal() {
+    let managed = Managed::new();
+    kill_both(managed.session(&["--xps", "off", "--queue-weights", "htb", "--rate", "200mbit"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    std::fs::OpenOptions::new().write(true).open(&journal).unwrap().set_len(100).unwrap();
+    for (arguments, path) in [
+        (&["check", NAME][..], journal.display().to_string()),
+        (&["revert", NAME], format!("{}.damaged", journal.display())),
+    ] {
+        let ended = run(&managed, arguments);
+        let said =
+            format!("{}{}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = format!("its journal {path} does not restore it");
+        assert_has(&said, &[&words, "tc qdisc del dev evk0 root"]);
+        assert!(!said.contains("is gone"), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_damaged_journal_of_an_earlier_boot_or_of_a_deleted_interface_is_no_failure() {
     let managed = Managed::with_maps();
@@ -288,9 +396,9 @@ fn what_is_unsafe_has_a_next_step() {
         ("mkdir -m 700 $D; chown 65534 $D", "chown root "),
         ("mkdir -m 777 $D", "chmod 700 "),
         ("mkdir -m 700 $D.real; ln -s $D.real $D", "or remove the link"),
-        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "remove it or rename it"),
-        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "remove it or rename it"),
-        ("mkdir -m 700 $D; ln -s /etc/passwd $D/1-7.journal", "remove it or rename it"),
+        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "put that file back; else remove it"),
+        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "put that file back; else remove it"),
+        ("mkdir -m 700 $D; ln -s /etc/passwd $D/1-7.journal", "replace the link by that file"),
         ("mkdir -m 700 $D; touch $D/1-7.journal; chown 65534 $D/1-7.journal", "chown root "),
     ] {
         let mut command = Command::new("sh");

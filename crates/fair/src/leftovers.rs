@@ -45,14 +45,14 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Returns dead runs with leftovers on the devices below an interface; changes no setting.
+/// Returns dead runs with leftovers on the devices below an interface that a revert restores completely; changes no setting.
 ///
 /// # Errors
 /// When the interface does not exist, or a journal cannot be read.
 pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Header>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {
-        found.extend(evenkeel_apply::leftover(&journal)?);
+        found.extend(evenkeel_apply::whole_leftover(&journal)?);
     }
     Ok(found)
 }

@@ -2,9 +2,14 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 
-use evenkeel_apply::{ApplyError, InterfaceIdentity, KnobError, StateDirectory, is_managed, leftover};
+use evenkeel_apply::{
+    ApplyError, Damaged, InterfaceIdentity, Knob, KnobError, StateDirectory, damaged, is_managed,
+    whole_leftover,
+};
 use evenkeel_model::shell::Line;
+use evenkeel_model::text::path_text;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
@@ -48,12 +53,14 @@ impl OwnRoot {
     }
 }
 
-/// A root qdisc of a session that is dead and whose journal is gone.
+/// A root qdisc of a dead session that no journal restores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayRoot {
     pub interface: String,
     pub kind: String,
     pub handle: Handle,
+    /// The journal, if it exists but its line of the root cannot be read.
+    pub journal: Option<PathBuf>,
 }
 
 impl StrayRoot {
@@ -66,10 +73,14 @@ impl StrayRoot {
 
 impl fmt::Display for StrayRoot {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { interface, kind, handle } = self;
+        let Self { interface, kind, handle, journal } = self;
+        let journal = match journal {
+            Some(path) => format!("its journal {} does not restore it", path_text(path)),
+            None => "its journal is gone".to_owned(),
+        };
         write!(
             formatter,
-            "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and its journal is gone: the old root \
+            "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and {journal}: the old root \
              and other settings that it may have changed (XPS maps, segment sizes) are not known; `{}` removes it, and the \
              kernel installs its default",
             handle.major,
@@ -97,25 +108,41 @@ fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
     (MAJORS.contains(&root.handle.major) && is_built).then_some(root)
 }
 
-/// The stray roots of the interfaces of the calling thread's network namespace. A dead session with a journal has none:
-/// its journal undoes it.
+/// The stray roots of the interfaces of the calling thread's network namespace. A dead session has none if its journal
+/// undoes it.
 ///
 /// # Errors
 /// When the kernel refuses, or a journal cannot be read.
 pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> {
     let mut netlink = Netlink::open()?;
+    // Ignore the error: a user who may not read the directory cannot restore anything either.
+    let damaged = damaged(state).unwrap_or_default();
     let mut found = Vec::new();
     for link in netlink.links()? {
         let tree = netlink.qdiscs(link.index)?;
         let Some(root) = own(&tree) else { continue };
         let identity = InterfaceIdentity::current(link.index, &link.name).map_err(KnobError::from);
         let identity = identity.map_err(ApplyError::from)?;
+        let journal = state.journal_of(&identity);
+        let of_journal = |damaged: &&Damaged| {
+            // Also after it was set aside under a longer name.
+            damaged.path.to_string_lossy().starts_with(&*journal.to_string_lossy())
+        };
+        let restores =
+            |damaged: &Damaged| !damaged.is_set_aside() && damaged.readable.contains(&Knob::RootQdisc);
+        let mut journals = damaged.iter().filter(of_journal);
         if is_managed(link.index).map_err(ApplyError::from)?
-            || leftover(&state.journal_of(&identity))?.is_some()
+            || whole_leftover(&journal)?.is_some()
+            || journals.clone().any(restores)
         {
             continue;
         }
-        found.push(StrayRoot { interface: link.name, kind: root.kind.clone(), handle: root.handle });
+        found.push(StrayRoot {
+            interface: link.name,
+            kind: root.kind.clone(),
+            handle: root.handle,
+            journal: journals.next().map(|damaged| damaged.path.clone()),
+        });
     }
     Ok(found)
 }

@@ -268,10 +268,12 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
         .map(|damaged| {
             let name = damaged.interface.as_deref();
             let readable = damaged.readable.iter().map(|knob| knob.on(name.unwrap_or("?")).to_string());
+            let obstacle = damaged.obstacle.iter().map(|obstacle| obstacle.reason.clone());
+            let damage = damaged.damage.iter().map(ToString::to_string).chain(obstacle);
             json!({
                 "interface": name,
                 "journal": path_text(&damaged.path),
-                "damage": damaged.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "damage": damage.collect::<Vec<_>>(),
                 "readable": readable.collect::<Vec<_>>(),
             })
         })

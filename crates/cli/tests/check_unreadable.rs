@@ -94,6 +94,134 @@ fn no_finding_disappears_without_a_word() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Puts a link without a target and a link to itself in place of each file that a rule needs, and removes those that every
+/// Linux has: the rule is listed as not judged.
+#[test]
+fn a_rule_with_a_damaged_need_is_not_judged() {
+    // A host without these is whole: kernels without the module, the feature or several memory nodes, and virtual machines.
+    const OPTIONAL: [&str; 26] = [
+        "sys/class/net/ens2f0/bonding",
+        "sys/class/net/ens2f0/carrier_changes",
+        "sys/class/net/ens2f0/device/",
+        "sys/class/net/ens2f0/duplex",
+        "sys/class/net/ens2f0/gro_flush_timeout",
+        "sys/class/net/ens2f0/napi_defer_hard_irqs",
+        "sys/class/net/ens2f0/tx_queue_len",
+        "sys/devices/system/cpu/cpu0/",
+        "sys/devices/system/cpu/isolated",
+        "sys/devices/system/cpu/nohz_full",
+        "sys/devices/system/node",
+        "sys/kernel/mm/transparent_hugepage",
+        "proc/PID",
+        "proc/net/snmp6",
+        "proc/net/stat/",
+        "proc/net/udp",
+        "proc/sys/kernel/n",
+        "proc/sys/net/bridge/",
+        "proc/sys/net/core/bpf_jit_enable",
+        "proc/sys/net/core/busy_",
+        "proc/sys/net/core/flow_limit_cpu_bitmap",
+        "proc/sys/net/core/gro_normal_batch",
+        "proc/sys/net/core/high_order_alloc_disable",
+        "proc/sys/net/ipv",
+        "proc/sys/net/netfilter/",
+        "proc/sys/vm/zone_reclaim_mode",
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let needs: BTreeSet<&str> = rules().flat_map(|rule| rule.needs.iter().copied()).collect();
+    let mut failures = Vec::new();
+    for need in needs {
+        let name = need.trim_start_matches('/').replace("net/*", "net/ens2f0").replace("cpu/*", "cpu/cpu0");
+        // Answers have their own tests, and processes are found by their directories.
+        if name.starts_with("netlink") || name.contains("/ethtool/") || name.starts_with("proc/PID") {
+            continue;
+        }
+        let place = directory.path().join(&name);
+        let aside = directory.path().join("aside");
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        let was_there = std::fs::rename(&place, &aside).is_ok();
+        for target in [Some(Path::new("nowhere")), place.file_name().map(Path::new), None] {
+            if let Some(target) = target {
+                std::os::unix::fs::symlink(target, &place).unwrap();
+            } else if OPTIONAL.iter().any(|start| name.starts_with(start)) {
+                continue;
+            }
+            if let Ok(judgement) = judged(directory.path()) {
+                let missed: BTreeSet<&str> = judgement.not_judged.iter().map(|missed| missed.rule).collect();
+                let blind = rules().filter(|rule| rule.needs.contains(&need) && !missed.contains(rule.name));
+                failures.extend(blind.map(|rule| format!("{} with {name} -> {target:?}", rule.name)));
+            }
+            if target.is_some() {
+                std::fs::remove_file(&place).unwrap();
+            }
+        }
+        if was_there {
+            std::fs::rename(&aside, &place).unwrap();
+        }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// A NIC whose `device` leads nowhere is a NIC still, and one whose directory cannot be read is named.
+#[test]
+fn a_nic_with_a_damaged_directory_stays_a_nic() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut facts = hosts::HOSTS[0].1();
+    let nic = facts.interfaces.iter_mut().find(|interface| interface.name == "ens2f0").unwrap();
+    nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 50_000_000);
+    nic.transmit_queues[0].timeouts = 500;
+    write_tree(&facts, directory.path()).unwrap();
+    let rules = ["rx-ring-drops", "tx-timeouts"];
+    let of_nic = |found: &Finding| found.subject == "ens2f0" && rules.contains(&found.rule);
+    let graves = |judgement: &Judgement| judgement.findings.iter().filter(|found| of_nic(found)).count();
+    assert_eq!(graves(&judged(directory.path()).unwrap()), 2);
+    let class = directory.path().join("sys/class/net");
+    let device = class.join("ens2f0/device");
+    let aside = class.join("ens2f0/aside");
+    std::fs::rename(&device, &aside).unwrap();
+    for target in ["../nowhere", "device"] {
+        std::os::unix::fs::symlink(target, &device).unwrap();
+        let judgement = judged(directory.path()).unwrap();
+        let named = judgement.not_judged.iter().find(|missed| missed.rule == "pcie-narrow");
+        assert_eq!(graves(&judgement), 2, "{target}: {:?}", judgement.not_judged);
+        assert!(named.unwrap().why.contains("ens2f0/device: "), "{named:?}");
+        std::fs::remove_file(&device).unwrap();
+    }
+    std::fs::rename(&aside, &device).unwrap();
+    std::fs::remove_dir_all(class.join("ens2f0/queues")).unwrap();
+    let judgement = judged(directory.path()).unwrap();
+    let named = judgement.not_judged.iter().find(|missed| missed.rule == "tx-timeouts").unwrap();
+    assert!(named.why.contains("ens2f0/queues holds no queues"), "{named:?}");
+    for target in ["ens2f0", "../nowhere"] {
+        let _ = std::fs::remove_dir_all(class.join("ens2f0"));
+        let _ = std::fs::remove_file(class.join("ens2f0"));
+        std::os::unix::fs::symlink(target, class.join("ens2f0")).unwrap();
+        let judgement = judged(directory.path()).unwrap();
+        for rule in rules {
+            let named = judgement.not_judged.iter().find(|missed| missed.rule == rule).unwrap();
+            assert!(named.why.contains("/sys/class/net/ens2f0: "), "{target}: {named:?}");
+        }
+        let ended = run(&["check", "ens2f0", "--from", directory.path().to_str().unwrap()]);
+        assert!((ended.stdout + &ended.stderr).contains("/sys/class/net/ens2f0: "), "{target}");
+    }
+    std::fs::remove_dir_all(&class).unwrap();
+    std::os::unix::fs::symlink("net", &class).unwrap();
+    let error = judged(directory.path()).unwrap_err();
+    assert!(error.contains("sys/class/net: ") && !error.contains("names no interface"), "{error}");
+}
+
+/// A table that ends in the middle of a line was cut off.
+#[test]
+fn a_cut_table_of_memory_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    std::fs::write(directory.path().join("proc/vmstat"), "oom_kill 0\npswpin 12").unwrap();
+    let judgement = judged(directory.path()).unwrap();
+    let named = judgement.not_judged.iter().find(|missed| missed.rule == "memory-reclaim").unwrap();
+    assert!(named.why.contains("/proc/vmstat:2: the file is cut off"), "{named:?}");
+}
+
 /// The files of which a host may have any: a HIGH finding that rests on one is replaced by a line that names it.
 #[test]
 fn a_high_finding_is_replaced_by_the_reason() {

@@ -148,9 +148,10 @@ pub fn require_judged(judgement: &Judgement, is_recorded: bool) -> Result<(), Fa
     Err(Failure::new(exit, show::not_judged(judgement).unwrap_or_default().trim_end()))
 }
 
-fn failure(error: &HostError) -> Failure {
+pub fn failure(error: &HostError) -> Failure {
     let exit = match error {
         HostError::Write { .. } => Exit::Failed,
+        HostError::ForeignSysfs { .. } => Exit::Unable,
         // A tree that the user named.
         _ => Exit::Usage,
     };

@@ -21,17 +21,24 @@ const CLASS: &str = "/sys/class/net";
 /// `ARPHRD_LOOPBACK`.
 const TYPE_LOOPBACK: u64 = 772;
 
-/// Returns the names of the interfaces by number; those without a number come last.
-pub(super) fn names(tree: &Tree) -> BTreeMap<u32, String> {
+/// Returns the names of the interfaces by number; those without a number come last. An unreadable one is among them.
+///
+/// # Errors
+/// If there is no interface, or the directory of interfaces cannot be read.
+pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
     let mut found = BTreeMap::new();
     let mut without = u32::MAX / 2;
-    for name in tree.list(CLASS) {
-        // bonding_masters is a file among them.
-        if name == "bonding_masters"
-            || !tree.exists(&format!("{CLASS}/{name}/mtu"))
-                && !tree.exists(&format!("{CLASS}/{name}/statistics"))
-        {
-            continue;
+    let interfaces = tree.entries(CLASS).or_else(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        _ => Err(HostError::Read { path: tree.name(CLASS), source }),
+    })?;
+    for name in interfaces {
+        let directory = format!("{CLASS}/{name}");
+        match tree.entries(&directory) {
+            Ok(files) if files.iter().any(|file| file == "mtu" || file == "statistics") => {}
+            // bonding_masters is a file among them.
+            Err(error) if !tree.is_absent(&directory, &error) => tree.note_error(&directory, &error),
+            _ => continue,
         }
         let index =
             tree.read_number(&format!("{CLASS}/{name}/ifindex")).and_then(|index| u32::try_from(index).ok());
@@ -41,7 +48,8 @@ pub(super) fn names(tree: &Tree) -> BTreeMap<u32, String> {
         });
         found.insert(index, name);
     }
-    found
+    // Every Linux has a loopback: a tree without one has no facts of a host.
+    if found.is_empty() { Err(HostError::NoHost { path: tree.name(CLASS) }) } else { Ok(found) }
 }
 
 /// Returns every interface, and the names by which its interrupts are found.
@@ -92,6 +100,10 @@ pub(super) fn interfaces(
             if interface.statistics.is_empty() {
                 let statistics = format!("{}/statistics", reader.directory);
                 tree.note(&statistics, format!("{statistics} holds no counters"));
+            }
+            if interface.receive_queues.is_empty() && interface.transmit_queues.is_empty() {
+                let queues = format!("{}/queues", reader.directory);
+                tree.note(&queues, format!("{queues} holds no queues"));
             }
         }
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
@@ -162,7 +174,7 @@ impl Reader<'_> {
         qdiscs: Vec<QdiscFacts>,
     ) -> (Interface, Owner) {
         let device = self.tree.link(&format!("{}/device", self.directory));
-        let has_device = self.tree.exists(&format!("{}/device", self.directory));
+        let has_device = self.has_device();
         let is_uevent = |text: &str| {
             text.lines()
                 .all(|line| line.split_once('=').is_some_and(|(key, _)| key.is_ascii()))
@@ -262,7 +274,17 @@ impl Reader<'_> {
             driver,
             bus: bus.clone(),
         };
-        (interface, Owner { name: name.to_owned(), bus, device, numbers })
+        let is_known = !has_device || self.tree.exists(&format!("{}/device", self.directory));
+        (interface, Owner { name: name.to_owned(), bus, device, numbers, is_known })
+    }
+
+    /// Whether the interface has a device, even if its link is damaged. Without an answer nothing is known about it.
+    fn has_device(&self) -> bool {
+        let found = self.tree.has_entry(&format!("{}/device", self.directory));
+        found.unwrap_or_else(|error| {
+            self.tree.note_error(&self.directory, &error);
+            false
+        })
     }
 
     fn kind(&self, name: &str, has_device: bool, driver: Option<&str>) -> InterfaceKind {

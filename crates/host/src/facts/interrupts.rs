@@ -21,6 +21,8 @@ pub(super) struct Owner {
     pub(super) device: Option<String>,
     /// Numbers that the NIC itself has (`device/msi_irqs`).
     pub(super) numbers: BTreeSet<u32>,
+    /// Whether its device could be read.
+    pub(super) is_known: bool,
 }
 
 /// An interrupt as `/proc/interrupts` has it.
@@ -165,8 +167,8 @@ pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u3
     (rest[rest.len() - digits..].parse().ok(), !transmits_only)
 }
 
-/// The interrupts of interfaces.
-pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
+/// The interrupts of interfaces on a host with this number of processors.
+pub(super) fn interrupts(tree: &Tree, owners: &[Owner], processors: usize) -> Vec<Interrupt> {
     const FILE: &str = "/proc/interrupts";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };
     let (rows, damage) = rows(&text);
@@ -187,6 +189,11 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
         let file = |name: &str| format!("/proc/irq/{}/{name}", row.number);
         let affinity = tree.parse(&file("smp_affinity_list"), parse_processor_list);
         let affinity = affinity.or_else(|| tree.parse(&file("smp_affinity"), mask_members));
+        // A kernel for one processor has no masks.
+        if affinity.is_none() && processors > 1 {
+            tree.require("/proc/irq");
+            tree.require(&file("smp_affinity_list"));
+        }
         let effective = tree.parse(&file("effective_affinity_list"), parse_processor_list);
         found.push(Interrupt {
             number: row.number,
@@ -198,6 +205,14 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
             effective: effective.unwrap_or_default(),
             served: row.served,
         });
+    }
+    for owner in owners.iter().filter(|owner| !owner.is_known) {
+        if found.iter().all(|interrupt| interrupt.interface != owner.name) {
+            tree.note(
+                FILE,
+                format!("the interrupts of {} are unknown: its device cannot be read", owner.name),
+            );
+        }
     }
     // A NIC with one interrupt, named like the interface, has one queue without a number.
     for owner in owners {

@@ -38,6 +38,7 @@ use crate::HostError;
 /// Returns an error if answers of ethtool or netlink in a recorded tree are damaged (the message names file,
 /// line and column), or if there is no interface.
 pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
+    tree.own_namespace()?;
     let about: Option<save::About> = tree.answers("about.json")?;
     if let Some(about) = &about
         && about.format != save::FORMAT
@@ -62,18 +63,14 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     }
     let (processors, nodes) = processors::processors(tree);
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
-    let names = interfaces::names(tree);
-    // Every Linux has a loopback: a tree without one has no facts of a host.
-    if names.is_empty() {
-        return Err(HostError::NoHost { path: tree.name("/sys/class/net") });
-    }
+    let names = interfaces::names(tree)?;
     let qdiscs = qdiscs::qdiscs(tree, &names)?;
     let sizes = links::packet_sizes(tree)?;
     let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs)?;
     for interface in &mut interfaces {
         interface.packet_sizes = sizes.get(&interface.name).copied();
     }
-    let interrupts = interrupts::interrupts(tree, &owners);
+    let interrupts = interrupts::interrupts(tree, &owners, online.len());
     let sockets = sockets::sockets(tree, &names)?;
     let information = tree.required("/proc/cpuinfo").unwrap_or_default();
     if let Some((at, line)) =

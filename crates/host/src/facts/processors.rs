@@ -16,6 +16,7 @@ const NODES: &str = "/sys/devices/system/node";
 pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     let list = |path: &str| tree.parse(path, listed);
     let times = times(tree);
+    tree.require(PROCESSORS);
     let online = list(&format!("{PROCESSORS}/online"))
         .filter(|list| !list.is_empty())
         .or_else(|| Some(tree.numbers(PROCESSORS, "cpu")).filter(|numbers| !numbers.is_empty()))

@@ -31,7 +31,7 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
         note(tree, file, text.map(|text| paired_lines(&text, &mut counters)));
     }
     let memory = "/proc/vmstat";
-    note(tree, memory, tree.read(memory).map(|text| memory_lines(&text, &mut counters)));
+    note(tree, memory, tree.required_table(memory).map(|text| memory_lines(&text, &mut counters)));
     let ipv6 = "/proc/net/snmp6";
     note(tree, ipv6, tree.read(ipv6).map(|text| named_lines(&text, &mut counters)));
     let sockets = "/proc/net/sockstat";

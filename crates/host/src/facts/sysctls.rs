@@ -93,19 +93,11 @@ const OPTIONAL: &[&str] = &[
     "net/core/bpf_jit_enable",
     "net/core/gro_normal_batch",
     "net/core/high_order_alloc_disable",
-    "net/ipv4/ip_no_pmtu_disc",
     "net/ipv4/neigh/default/gc_thresh1",
     "net/ipv4/neigh/default/gc_thresh2",
     "net/ipv4/neigh/default/unres_qlen_bytes",
-    "net/ipv4/tcp_abort_on_overflow",
-    "net/ipv4/tcp_dsack",
-    "net/ipv4/tcp_early_",
-    "net/ipv4/tcp_frto",
     "net/ipv4/tcp_max_orphans",
-    "net/ipv4/tcp_recovery",
-    "net/ipv4/tcp_retries2",
     "net/ipv4/tcp_tw_recycle",
-    "net/ipv4/udp_early_demux",
     "vm/swappiness",
     "kernel/nmi_watchdog",
     "kernel/numa_balancing",
@@ -113,8 +105,8 @@ const OPTIONAL: &[&str] = &[
     "net/core/busy_",
     "net/core/flow_limit_cpu_bitmap",
     "net/ipv4/conf/",
-    "net/ipv4/tcp_adv_win_scale",
-    "net/ipv6/",
+    "net/ipv6/neigh/default/gc_thresh1",
+    "net/ipv6/neigh/default/gc_thresh2",
     "net/netfilter/",
     "vm/zone_reclaim_mode",
 ];
@@ -126,7 +118,8 @@ pub(super) fn sysctls<'a>(
 ) -> BTreeMap<String, String> {
     let read = |name: String| {
         let path = format!("/proc/sys/{name}");
-        let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start));
+        let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start))
+            || name.starts_with("net/ipv6/") && !tree.exists("/proc/sys/net/ipv6");
         // Each kernel has the others; a network namespace shows its own only (`net_core_table`, net/core/sysctl_net_core.c).
         if !is_optional && tree.is_live() && name.starts_with("net/") && !tree.exists(&path) {
             let name = name.replace('/', ".");

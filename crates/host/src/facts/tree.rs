@@ -37,6 +37,8 @@ pub struct Tree {
     live: bool,
     /// The sysfs of this network namespace, where `/sys` shows another one's.
     network: Option<Sysfs>,
+    /// The reason why the interfaces of this network namespace cannot be read.
+    foreign: RefCell<Option<HostError>>,
     recording: Option<RefCell<Recording>>,
     /// Reasons by source: files and answers that could not be read.
     unknown: RefCell<BTreeMap<String, String>>,
@@ -60,12 +62,16 @@ impl Tree {
             root: PathBuf::from("/"),
             live: true,
             network: None,
+            foreign: RefCell::default(),
             recording: None,
             unknown: RefCell::default(),
         };
         // If unknown, use the mounted one.
         if !Sysfs::mounted_is_own().unwrap_or(true) {
-            tree.network = Sysfs::of_namespace().ok();
+            match Sysfs::of_namespace() {
+                Ok(network) => tree.network = Some(network),
+                Err(error) => tree.foreign = RefCell::new(Some(error)),
+            }
         }
         tree
     }
@@ -83,7 +89,13 @@ impl Tree {
             });
             is_there.map_err(|source| HostError::Read { path: directory, source })?;
         }
-        Ok(Self { root, live: false, network: None, recording: None, unknown: RefCell::default() })
+        let (foreign, unknown) = (RefCell::default(), RefCell::default());
+        Ok(Self { root, live: false, network: None, foreign, recording: None, unknown })
+    }
+
+    /// Refuses a `/sys` with the interfaces of another network namespace.
+    pub(super) fn own_namespace(&self) -> Result<(), HostError> {
+        self.foreign.take().map_or(Ok(()), Err)
     }
 
     /// Starts recording.
@@ -174,6 +186,45 @@ impl Tree {
         self.note(path, format!("{path}:{line}: {reason}"));
     }
 
+    /// Notes why a file or directory could not be reached; absence alone is no gap, and the reason of a directory is that of
+    /// its files.
+    pub(super) fn note_error(&self, path: &str, error: &std::io::Error) {
+        if self.is_absent(path, error) || self.is_below_gap(path) {
+            return;
+        }
+        if let Some(link) = self.broken_link(path) {
+            return self.note(link, format!("{link}: the target of this link is missing"));
+        }
+        let why = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                format!("{} is readable by root only", generalised(path))
+            }
+            _ => format!("{path}: {error}"),
+        };
+        self.note(path, why);
+    }
+
+    fn is_below_gap(&self, path: &str) -> bool {
+        let noted = self.unknown.borrow();
+        path.match_indices('/').any(|(at, _)| at > 0 && noted.contains_key(&generalised(&path[..at])))
+    }
+
+    /// Whether an error means that the host has no such file. What lies behind a link without a target is unknown.
+    pub(super) fn is_absent(&self, path: &str, error: &std::io::Error) -> bool {
+        use std::io::ErrorKind::{NotADirectory, NotFound};
+        matches!(error.kind(), NotFound | NotADirectory) && self.broken_link(path).is_none()
+    }
+
+    /// The first part of a path that is a link without a target.
+    fn broken_link<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+        ends.map(|end| &path[..end]).find(|part| {
+            let place = self.path(part);
+            place.is_symlink()
+                && place.metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        })
+    }
+
     fn text(&self, path: &str) -> Result<String, Absent> {
         let text = self.text_quietly(path)?;
         if let Some(recording) = &self.recording {
@@ -188,23 +239,20 @@ impl Tree {
     }
 
     fn text_quietly(&self, path: &str) -> Result<String, Absent> {
-        let bytes = self.bytes(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Absent::Missing,
-            std::io::ErrorKind::PermissionDenied => {
-                self.note(path, format!("{} is readable by root only", generalised(path)));
-                Absent::Noted
-            }
+        let bytes = self.bytes(path).map_err(|error| match error {
+            error if self.is_absent(path, &error) => Absent::Missing,
             // Drivers return this for features that they lack; a process may exit while it is read.
-            _ if self.live
-                && matches!(
-                    error.raw_os_error(),
-                    Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENODEV | libc::ESRCH | libc::ENETDOWN)
-                ) =>
+            error
+                if self.live
+                    && matches!(
+                        error.raw_os_error(),
+                        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENODEV | libc::ESRCH | libc::ENETDOWN)
+                    ) =>
             {
                 Absent::NoValue
             }
-            _ => {
-                self.note(path, format!("{path}: {error}"));
+            error => {
+                self.note_error(path, &error);
                 Absent::Noted
             }
         })?;
@@ -245,21 +293,24 @@ impl Tree {
         self.parse(path, |text| text.parse().ok())
     }
 
-    /// Returns the names in a directory, sorted; none if it is missing.
+    /// Returns the names in a directory, sorted; none if it is missing. Another reason is noted.
     pub fn list(&self, directory: &str) -> Vec<String> {
-        let entries =
-            std::fs::read_dir(self.path(directory)).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        let entries = entries.unwrap_or_else(|error| {
-            // Without descriptors or memory, what is there is unknown.
-            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EIO)) {
-                self.note(directory, format!("{directory}: {error}"));
-            }
+        self.entries(directory).unwrap_or_else(|error| {
+            self.note_error(directory, &error);
             Vec::new()
-        });
+        })
+    }
+
+    /// Returns the names in a directory, sorted.
+    ///
+    /// # Errors
+    /// If it is missing, or cannot be read.
+    pub(super) fn entries(&self, directory: &str) -> std::io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(self.path(directory))?.collect::<Result<Vec<_>, _>>()?;
         let mut names: Vec<String> =
             entries.into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
-        names
+        Ok(names)
     }
 
     /// Returns the names in a directory whose names are the facts: a recording keeps those with this prefix.
@@ -293,9 +344,29 @@ impl Tree {
         Some(name)
     }
 
-    /// Whether something is there.
+    /// Whether something is there. What keeps it from being reached is noted.
     pub(super) fn exists(&self, path: &str) -> bool {
-        self.path(path).exists()
+        let found = self.path(path).metadata();
+        found.inspect_err(|error| self.note_error(path, error)).is_ok()
+    }
+
+    /// Whether a directory has this entry, which may be a link without a target.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub(super) fn has_entry(&self, path: &str) -> std::io::Result<bool> {
+        match self.path(path).symlink_metadata() {
+            Ok(_) => Ok(true),
+            Err(error) if self.is_absent(path, &error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that something which every Linux has is missing or cannot be reached.
+    pub(super) fn require(&self, path: &str) {
+        if !self.exists(path) && !self.is_below_gap(path) {
+            self.note(path, format!("{path} is missing"));
+        }
     }
 
     /// Reads a JSON file below [`ANSWERS`]; none if it is missing.

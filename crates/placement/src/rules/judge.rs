@@ -6,7 +6,7 @@ use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Unknown};
 use serde::Serialize;
 
-use super::needs::SPEED;
+use super::needs::{AFFINITY, SPEED};
 use super::{Found, Rule, rules};
 use crate::{Basis, Finding, Severity, View};
 
@@ -70,15 +70,16 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
 }
 
 /// The findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the others. A gap in
-/// the facts of the whole host keeps it from judging at all. Sysctls are an exception: without them a counted loss still
-/// is one, and only the change of that sysctl is left out of its fix.
+/// the facts of the whole host keeps it from judging at all. Exceptions are sysctls, without which a counted loss still
+/// is one and only the change of that sysctl is left out of its fix, and the masks of interrupts, whose place the counts show.
 fn found_beside<'f>(
     rule: &Rule,
     facts: &'f HostFacts,
     gaps: Vec<&'f Unknown>,
 ) -> (Vec<Found>, Vec<&'f Unknown>) {
     let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
-    if gaps.iter().any(|gap| gap.interface().is_none() && !gap.source.starts_with(SYSCTLS)) {
+    let is_setting = |gap: &Unknown| gap.source.starts_with(SYSCTLS) || gap.source.starts_with(AFFINITY);
+    if gaps.iter().any(|gap| gap.interface().is_none() && !is_setting(gap)) {
         return (Vec::new(), gaps);
     }
     // Rules know NICs without a speed, and drivers without rings or channels: what they find there by other evidence counts.

@@ -155,6 +155,7 @@ pub(super) const RULES: &[Rule] = &[
             "/proc/net/stat/arp_cache",
             "/proc/net/stat/ndisc_cache",
             "/proc/sys/net/ipv4/neigh/default/gc_thresh3",
+            "/proc/sys/net/ipv6/neigh/default/gc_thresh3",
         ],
         check: neighbours,
     },

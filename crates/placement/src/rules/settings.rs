@@ -13,12 +13,12 @@ pub(super) const RULES: &[Rule] = &[
         name: "sysctl-harmful",
         looks_at: "sysctls of the stack whose value costs on any host: bpf_jit_enable, tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, \
                    tcp_limit_output_bytes, tcp_adv_win_scale, tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, \
-                   high_order_alloc_disable, gro_normal_batch, icmp_ratelimit of routers, tcp_retries2",
+                   high_order_alloc_disable, gro_normal_batch, tcp_early_retrans, tcp_retries2",
         fires_when: "medium or low, by sysctl, when the value is beyond the range in which it serves a purpose",
         why: "Such values come from old lists of settings or from an experiment. Each switches off what TCP or the driver needs.",
         fix: "the kernel's default",
         source: "Documentation/networking/ip-sysctl.rst; Documentation/admin-guide/sysctl/net.rst",
-        needs: &[],
+        needs: &SYSCTLS,
         check: sysctls,
     },
     Rule {
@@ -44,6 +44,13 @@ struct Setting {
     effect: &'static str,
 }
 
+impl Setting {
+    /// Its path below `/proc/sys`.
+    fn name(&self) -> &'static str {
+        self.path.trim_start_matches("/proc/sys/")
+    }
+}
+
 const fn row(
     (path, least, most, wanted): (&'static str, i64, i64, i64),
     severity: Severity,
@@ -57,83 +64,98 @@ const ANY: i64 = i64::MAX;
 
 const SETTINGS: &[Setting] = &[
     row(
-        ("net/core/bpf_jit_enable", 1, ANY, 1),
+        ("/proc/sys/net/core/bpf_jit_enable", 1, ANY, 1),
         Medium,
         "every BPF program (filters, XDP, tc, cgroups) runs in the interpreter",
     ),
     row(
-        ("net/core/high_order_alloc_disable", 0, 0, 0),
+        ("/proc/sys/net/core/high_order_alloc_disable", 0, 0, 0),
         Low,
         "each packet takes several single pages: more descriptors and allocations",
     ),
-    row(("net/core/gro_normal_batch", 2, ANY, 8), Low, "GRO hands each packet to the stack alone"),
+    row(("/proc/sys/net/core/gro_normal_batch", 2, ANY, 8), Low, "GRO hands each packet to the stack alone"),
     row(
-        ("net/ipv4/tcp_abort_on_overflow", 0, 0, 0),
+        ("/proc/sys/net/ipv4/tcp_abort_on_overflow", 0, 0, 0),
         Medium,
         "clients are reset where a burst fills the accept queue, instead of trying again",
     ),
     row(
-        ("net/ipv4/tcp_tw_recycle", 0, 0, 0),
+        ("/proc/sys/net/ipv4/tcp_tw_recycle", 0, 0, 0),
         Medium,
         "clients behind one translated address (NAT) cannot connect",
     ),
     row(
-        ("net/ipv4/ip_no_pmtu_disc", 0, 0, 0),
+        ("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0, 0, 0),
         Medium,
         "packets may be cut into fragments on the way, and TCP does not learn the path's MTU",
     ),
     row(
-        ("net/ipv4/tcp_limit_output_bytes", 131_072, ANY, 1_048_576),
+        ("/proc/sys/net/ipv4/tcp_limit_output_bytes", 131_072, ANY, 1_048_576),
         Medium,
         "a connection has too little in qdisc and ring to fill a fast link",
     ),
     row(
-        ("net/ipv4/tcp_adv_win_scale", -1, 4, 1),
+        ("/proc/sys/net/ipv4/tcp_adv_win_scale", -1, 4, 1),
         Medium,
         "most of the receive buffer is kept for overhead: windows stay small",
     ),
     row(
-        ("net/ipv4/tcp_recovery", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/tcp_recovery", 1, ANY, 1),
         Low,
         "losses are found by duplicate acknowledgements alone (no RACK): more timeouts",
     ),
-    row(("net/ipv4/tcp_dsack", 1, ANY, 1), Low, "the sender does not learn that it sent again in vain"),
-    row(("net/ipv4/tcp_frto", 1, ANY, 2), Low, "timeouts in vain cost a whole window"),
     row(
-        ("net/ipv4/tcp_early_retrans", 1, ANY, 3),
+        ("/proc/sys/net/ipv4/tcp_dsack", 1, ANY, 1),
+        Low,
+        "the sender does not learn that it sent again in vain",
+    ),
+    row(("/proc/sys/net/ipv4/tcp_frto", 1, ANY, 2), Low, "timeouts in vain cost a whole window"),
+    row(
+        ("/proc/sys/net/ipv4/tcp_early_retrans", 1, ANY, 3),
         Low,
         "no tail loss probe: a lost last segment costs a timeout",
     ),
-    row(("net/ipv4/tcp_retries2", 5, ANY, 15), Low, "connections end after a few lost packets"),
+    row(("/proc/sys/net/ipv4/tcp_retries2", 5, ANY, 15), Low, "connections end after a few lost packets"),
     row(
-        ("net/ipv4/tcp_early_demux", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/tcp_early_demux", 1, ANY, 1),
         Low,
         "each segment takes a lookup of its route beside that of its socket",
     ),
     row(
-        ("net/ipv4/udp_early_demux", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/udp_early_demux", 1, ANY, 1),
         Low,
         "each datagram takes a lookup of its route beside that of its socket",
     ),
 ];
 
+/// The files of [`SETTINGS`].
+const SYSCTLS: [&str; SETTINGS.len()] = {
+    let mut paths = [""; SETTINGS.len()];
+    let mut at = 0;
+    while at < SETTINGS.len() {
+        paths[at] = SETTINGS[at].path;
+        at += 1;
+    }
+    paths
+};
+
 fn sysctls(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
-    let forwards = facts.sysctl_number("net/ipv4/ip_forward") == Some(1);
+    let forwards = facts.sysctl_number("/proc/sys/net/ipv4/ip_forward") == Some(1);
     let is_wrong = |row: &&Setting| {
-        let value = facts.sysctl_number(row.path);
+        let value = facts.sysctl_number(row.name());
         // On a router early lookups of sockets are in vain.
         let is_router = row.path.contains("early_demux") && forwards;
         value.is_some_and(|value| !(row.least..=row.most).contains(&value)) && !is_router
     };
     let found = SETTINGS.iter().filter(is_wrong).map(|row| {
-        let name = row.path.replace('/', ".");
+        let name = row.name().replace('/', ".");
         let text = format!(
             "{name} is {}, the kernel's default is {}",
-            facts.sysctl(row.path).unwrap_or_default(),
+            facts.sysctl(row.name()).unwrap_or_default(),
             row.wanted
         );
-        Found::setting(row.severity, "host", text, row.effect).sysctl(row.path, row.wanted)
+        Found::setting(row.severity, "host", text, row.effect).sysctl(row.name(), row.wanted)
     });
     found.collect()
 }

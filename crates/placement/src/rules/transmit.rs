@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "A queue sent nothing for seconds; the driver resets the NIC, and what waited is lost.",
         fix: "firmware and driver of the NIC, its slot, its power",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
-        needs: &[needs::QUEUES],
+        needs: &[needs::QUEUES, needs::DRIVER_STATISTICS],
         check: timeouts,
     },
     Rule {

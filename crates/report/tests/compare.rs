@@ -301,9 +301,12 @@ fn only_what_is_asked_for_is_judged() {
     assert!(ask(&keys, Some(0.2)).unwrap().agrees());
     let apart = ask(&keys, Some(0.005)).unwrap();
     assert!(!apart.agrees());
-    let text = text(&apart, false);
-    assert!(text.starts_with("Not shown to be the same within 0.5 %: "), "{text}");
-    assert!(text.contains("not decided") && text.contains(" yes"), "{text}");
+    let shown = text(&apart, false);
+    assert!(shown.starts_with("Not shown to be the same within 0.5 %: "), "{shown}");
+    assert!(shown.contains("not decided") && shown.contains(" yes"), "{shown}");
+    // The margin keeps its digits.
+    let close = text(&ask(&keys, Some(0.000_001)).unwrap(), false);
+    assert!(close.starts_with("Not shown to be the same within 0.0001 %: "), "{close}");
 }
 
 /// Returns a record with noise only: dependent figures of two variants, some skewed, some mostly 0.

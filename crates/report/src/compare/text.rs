@@ -206,10 +206,16 @@ fn headline_ranges(comparison: &Comparison) -> Vec<String> {
         .collect()
 }
 
+/// `0.0001 %`: the user's margin with all of its digits.
+fn stated(margin: f64) -> String {
+    const DIGITS: f64 = 1e9;
+    format!("{} %", (margin * 100.0 * DIGITS).round() / DIGITS)
+}
+
 fn same_within(comparison: &Comparison, margin: f64) -> String {
     let count = |verdict| comparison.figures().filter(|(_, metric)| metric.within == verdict).count();
     let (same, beyond, open) = (count(Some(true)), count(Some(false)), count(None));
-    let margin = percent(margin);
+    let margin = stated(margin);
     if beyond + open == 0 {
         return format!("The same within {margin}: {}.", figures(same));
     }

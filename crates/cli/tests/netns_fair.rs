@@ -450,7 +450,7 @@ fn a_change_of_the_soft_nic_ends_it() {
         for words in foreign {
             tc(words.replace("ROOT", root));
         }
-        assert_exits_after_change(running, &[said]);
+        assert_exits_after_change(running, &[said, "changes below evenkeel's own root qdisc go with it"]);
         assert!(started.elapsed() < Duration::from_secs(3), "{foreign:?}: {:?}", started.elapsed());
         let now = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);
         assert!(now.starts_with("qdisc mq 7: root"), "{foreign:?}: {now}");

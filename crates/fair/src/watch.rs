@@ -246,7 +246,7 @@ impl Watched {
         if let Some(tree) = self.tree.clone()
             && let Some(difference) = tree.difference(&self.tree_now(qdiscs.clone())?)
         {
-            return Ok(Some(difference));
+            return Ok(Some(format!("{difference}; changes below evenkeel's own root qdisc go with it")));
         }
         if self.filters_now(&qdiscs)? != self.filters {
             return Ok(Some("the filters at clsact egress were changed".to_owned()));

@@ -295,12 +295,10 @@ impl Reader<'_> {
         }
         let is_file = text.is_none();
         let script = text.or(file);
-        let limit = match &time {
-            Some(field) => {
-                field.quantity(Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000), "2s")?
-            }
-            None => Nanoseconds::new(2_000_000_000),
-        };
+        let range = Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000);
+        // A wrong time has its own complaint; the script is there.
+        let limit = time.as_ref().and_then(|field| field.quantity(range, "2s"));
+        let limit = limit.unwrap_or(Nanoseconds::new(2_000_000_000));
         if let (Some(time), None) = (&time, &script) {
             time.at_key().complain(
                 ScenarioErrorKind::BadValue,

@@ -114,6 +114,10 @@ fn mistakes_are_told_with_their_place() {
             "p.toml:2:11: script: cost takes 1 parameter, not 0",
         ),
         ("script-time = \"1s\"", "p.toml:1:1: script-time: without a script"),
+        (
+            "policy = \"script\"\nscript-time = \"90s\"\nscript = 'fn queue_cost(q) { 1 }'",
+            "p.toml:2:15: script-time: 90s is out of range",
+        ),
         ("[[class]]\nqueues = 1", "p.toml:1:1: class[0].name: missing"),
         ("[[class]]\nname = \"rest\"", "p.toml:2:8: class[0].name: there is a class rest already"),
         (

@@ -162,7 +162,10 @@ pub fn plain_words(message: &str) -> String {
         let Some((before, rest)) = message.split_once(mark) else { continue };
         let Some((found, wanted)) = rest.rsplit_once(", expected ") else { continue };
         let (wanted, place) = split_place(wanted);
-        return format!("{before}{} in place of {}{place}", found_words(found), wanted_words(wanted));
+        return match beyond(found, wanted) {
+            Some(words) => format!("{before}{words}{place}"),
+            None => format!("{before}{} in place of {}{place}", found_words(found), wanted_words(wanted)),
+        };
     }
     if let Some((before, rest)) = message.split_once("invalid length ")
         && let Some((found, wanted)) = rest.split_once(", expected ")
@@ -295,6 +298,24 @@ fn fields(text: &[u8]) -> (Option<&[u8]>, Vec<Field<'_>>) {
 /// Splits the position off the end of a message.
 fn split_place(text: &str) -> (&str, &str) {
     text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
+}
+
+/// A whole number beyond 64 bits, which the reader holds as a rounded fraction.
+fn beyond(found: &str, wanted: &str) -> Option<String> {
+    let (least, most) = match wanted {
+        "u8" | "u16" | "u32" | "u64" | "usize" => (0, u64::MAX),
+        "i8" | "i16" | "i32" | "i64" | "isize" => (i64::MIN, i64::MAX.unsigned_abs()),
+        _ => return None,
+    };
+    let number: f64 = found.strip_prefix("floating point ")?.trim_matches('`').parse().ok()?;
+    let kind = if number >= most as f64 && number.is_finite() {
+        format!("too large a number (about {number:.2e}, at most {most})")
+    } else if least < 0 && number < least as f64 && number.is_finite() {
+        format!("too small a number (about {number:.2e}, at least {least})")
+    } else {
+        return None;
+    };
+    Some(kind)
 }
 
 fn found_words(found: &str) -> String {
@@ -458,6 +479,14 @@ mod tests {
     #[test]
     fn messages_of_readers_lose_the_names_of_types() {
         for (theirs, ours) in [
+            (
+                "invalid type: floating point `1.8446744073709552e+19`, expected u64 at line 4 column 2",
+                "too large a number (about 1.84e19, at most 18446744073709551615) at line 4 column 2",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected u64",
+                "1.5 in place of a whole number that is not negative",
+            ),
             (
                 "invalid type: string \"x\", expected u32 at line 1 column 5",
                 "the text 'x' in place of a whole number from 0 to 4294967295 at line 1 column 5",

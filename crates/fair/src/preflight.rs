@@ -214,6 +214,13 @@ pub(crate) fn check_machine(host: &Host) -> Result<(), FairError> {
             "run it as root",
         ));
     }
+    check_types(host)
+}
+
+fn check_types(host: &Host) -> Result<(), FairError> {
+    if !host.has_sysfs() {
+        return Err(FairError::unable("/sys is not mounted", "mount it: mount -t sysfs sysfs /sys"));
+    }
     if !host.has_btf() {
         return Err(FairError::unable(
             "the kernel has no BPF type information (/sys/kernel/btf/vmlinux)",
@@ -488,6 +495,15 @@ mod tests {
         let request = Request { weights: QueueWeights::Htb(rate), batching, ..Request::default() };
         assert_eq!(request.check().unwrap_err().cause(), evenkeel_apply::Cause::Usage);
         Request { balance: BalanceMode::On, batching, ..Request::default() }.check().unwrap();
+    }
+
+    #[test]
+    fn a_host_without_sysfs_is_not_a_kernel_without_types() {
+        let directory = tempfile::tempdir().unwrap();
+        let check = || check_types(&Host::at(directory.path())).unwrap_err();
+        assert!(check().to_string().contains("/sys is not mounted"), "{}", check());
+        std::fs::create_dir_all(directory.path().join("sys/kernel")).unwrap();
+        assert!(check().to_string().contains("no BPF type information"), "{}", check());
     }
 
     #[test]

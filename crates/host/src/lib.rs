@@ -92,6 +92,12 @@ impl Host {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
+    /// Returns whether a sysfs is mounted.
+    #[must_use]
+    pub fn has_sysfs(&self) -> bool {
+        self.path("/sys/kernel").is_dir()
+    }
+
     /// Returns whether the kernel has BTF type information, which CO-RE programs need.
     #[must_use]
     pub fn has_btf(&self) -> bool {

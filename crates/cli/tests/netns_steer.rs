@@ -211,6 +211,12 @@ fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
 #[test]
 fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let managed = Managed::new();
+    // One receive queue, and a peer with four transmit queues.
+    let peers = ["type", "veth", "peer", "name", "evkx", "numtxqueues", "4", "numrxqueues", "4"];
+    managed.shell(
+        &[&["ip", "link", "add", "evkw", "numrxqueues", "1", "numtxqueues", "1"], &peers[..]].concat(),
+    );
+    managed.shell(&["ip", "link", "set", "evkw", "up"]);
     let before = managed.seen();
     let file = policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"a\"\nqueues = 9\n");
     let path = file.to_str().unwrap();
@@ -256,6 +262,12 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             "takes no n-tuple rules",
         ),
         (&["steer", "lo", "--policy", "balance", "--plan"], 3, "lo has no XDP"),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan", "--backend", "rps"],
+            0,
+            "evk0: policy balance not judged",
+        ),
+        (&["steer", "evkw", "--policy", "balance", "--plan"], 3, "its peer has more transmit queues"),
         (&["steer", NAME, "--policy", "balance", "--model", "sfc9020"], 2, "XDP steering is of the model"),
         (&["steer", NAME, "--policy", "balance", "--queues", "4000"], 2, "are online"),
         (&["steer", NAME, "--policy", "balance", "--netns", "evk-no-such"], 2, "evk-no-such"),

@@ -206,15 +206,17 @@ impl Interface {
     pub fn check_xdp(&self) -> Result<(), SteerError> {
         let redirects = evenkeel_netlink::redirects_by_xdp(self.index)?;
         if self.name == "lo" || redirects == Some(false) {
-            let remedy = if self.name == "lo" {
-                "name another interface"
-            } else {
-                "name the interface below it, or use --backend rps"
+            let (problem, remedy) = match self.driver_name() {
+                _ if self.name == "lo" => ("has no XDP in its driver", "name another interface"),
+                // `veth_set_xdp_features` (drivers/net/veth.c).
+                "veth" => (
+                    "has no XDP while its peer has more transmit queues than it has receive queues",
+                    "give the peer fewer, or this interface more (ethtool -L PEER tx 1), or use --backend rps",
+                ),
+                _ => ("has no XDP in its driver", "name the interface below it, or use --backend rps"),
             };
-            return Err(SteerError::unable(
-                format!("{} has no XDP in its driver ({})", self.name, self.driver_name()),
-                remedy,
-            ));
+            let text = format!("{} {problem} ({})", self.name, self.driver_name());
+            return Err(SteerError::unable(text, remedy));
         }
         let link = Netlink::open()?.link(self.index)?;
         if let Some(program) = link.and_then(|link| link.xdp_program) {

@@ -5,12 +5,14 @@ use evenkeel_receive::{ConfiguredNic, Filter, NicModel};
 
 use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
+use crate::rps::UNKNOWN_QUEUES;
 
 /// A NIC as its model describes it.
 pub struct Planned {
     nic: ConfiguredNic,
     processors: Vec<u32>,
     note: Option<String>,
+    knows_queues: bool,
 }
 
 impl Planned {
@@ -20,7 +22,19 @@ impl Planned {
     /// When the model has fewer queues.
     pub fn new(model: &NicModel, processors: &[u32], note: Option<String>) -> Result<Self, SteerError> {
         let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
-        Ok(Self { nic: ConfiguredNic::new(model, queues)?, processors: processors.to_vec(), note })
+        Ok(Self {
+            nic: ConfiguredNic::new(model, queues)?,
+            processors: processors.to_vec(),
+            note,
+            knows_queues: true,
+        })
+    }
+
+    /// A plan for RPS, of which no flow's queue is known.
+    #[must_use]
+    pub fn of_rps(mut self) -> Self {
+        (self.knows_queues, self.note) = (false, Some(UNKNOWN_QUEUES.to_owned()));
+        self
     }
 }
 
@@ -35,6 +49,10 @@ impl Backend for Planned {
 
     fn processors(&self) -> &[u32] {
         &self.processors
+    }
+
+    fn knows_queues(&self) -> bool {
+        self.knows_queues
     }
 
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {

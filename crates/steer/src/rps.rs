@@ -57,6 +57,10 @@ pub fn live_rps(
     Ok((Box::new(backend), leftover))
 }
 
+/// The remark of each session and plan with RPS.
+pub(crate) const UNKNOWN_QUEUES: &str = "RPS hashes flows over the processors by itself: which flow is on which is not \
+                                         known, and no flow can be given one of its own";
+
 /// Checks that an interface has RPS.
 ///
 /// # Errors
@@ -86,11 +90,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
         let model = NicModel::built_in(MODEL)
             .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
         let processors = processors.to_vec();
-        let remarks = vec![
-            "RPS hashes flows over the processors by itself: which flow is on which is not known, and no flow can be \
-             given one of its own"
-                .to_owned(),
-        ];
+        let remarks = vec![UNKNOWN_QUEUES.to_owned()];
         let (interface, mask, alone) = (None, None, None);
         Ok(Self { run, interface, model, processors, receive_queues, follows_readers, mask, remarks, alone })
     }

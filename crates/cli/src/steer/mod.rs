@@ -249,6 +249,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
         _ => (processors(options, interface)?, None),
     };
     let planned = Planned::new(&model, &processors, note).map_err(failure)?;
+    let planned = if options.backend == BackendChoice::Rps { planned.of_rps() } else { planned };
     let fits = |flows: usize| {
         let shown = if options.format == Format::Json { JSON_FLOW_BYTES } else { FLOW_BYTES };
         require_memory(flows, room(&model).min(flows), flows * shown)

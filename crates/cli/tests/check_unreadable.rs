@@ -211,6 +211,19 @@ fn a_nic_with_a_damaged_directory_stays_a_nic() {
     assert!(error.contains("sys/class/net: ") && !error.contains("names no interface"), "{error}");
 }
 
+/// A plan for a recorded host counts no change that `--apply` refuses.
+#[test]
+fn a_plan_has_no_setting_that_cannot_be_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut facts = hosts::HOSTS[0].1();
+    facts.counters.insert("Vmstat.allocstall_normal".to_owned(), 1 << 40);
+    facts.sysctls.insert("vm/min_free_kbytes".to_owned(), "1024".to_owned());
+    write_tree(&facts, directory.path()).unwrap();
+    let shown = run(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]);
+    assert!(shown.stdout.starts_with("# ens2f0: nothing to change"), "{shown:?}");
+    assert!(shown.stdout.contains("vm.min_free_kbytes is not a setting"), "{shown:?}");
+}
+
 /// A table that ends in the middle of a line was cut off.
 #[test]
 fn a_cut_table_of_memory_is_named() {

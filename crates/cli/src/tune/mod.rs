@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory};
 use evenkeel_files::{Kind, Text};
+use evenkeel_host::Sysfs;
 use evenkeel_host::facts::read_facts;
-use evenkeel_host::{HostError, Sysfs};
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
@@ -116,6 +116,12 @@ pub fn prepare(
     match interface.index.filter(|_| options.from.is_none()) {
         Some(index) => sort_out(&mut prepared, index, name, losing)?,
         None => {
+            let (able, unable): (Vec<&Step>, Vec<&Step>) =
+                prepared.plan.steps.iter().partition(|step| step.change.knob.is_permitted());
+            prepared.unable.extend(unable.into_iter().map(|Step { rule, change }| {
+                let error = KnobError::NotPermitted { what: change.knob.on(name).to_string() };
+                (*rule, change.clone(), error.to_string())
+            }));
             let ready = |step: &Step| {
                 let from = current(&facts, Some(name), &step.change.knob);
                 Ready { rule: step.rule, change: step.change.clone(), from }
@@ -125,7 +131,7 @@ pub fn prepare(
                 let Ready { change, from, .. } = ready;
                 from.as_ref().is_none_or(|from| !change.knob.same(from, &change.to))
             };
-            prepared.ready = prepared.plan.steps.iter().map(ready).filter(differs).collect();
+            prepared.ready = able.into_iter().map(ready).filter(differs).collect();
         }
     }
     prepared.facts = facts;
@@ -177,8 +183,7 @@ fn sort_out(
 }
 
 fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
-    let failure = |error: HostError| Failure::with_causes(Exit::Usage, &error);
-    read_facts(&crate::check::tree(from)?).map_err(failure)
+    read_facts(&crate::check::tree(from)?).map_err(|error| crate::check::failure(&error))
 }
 
 /// The keep list; a file named by the user must exist.

@@ -461,7 +461,7 @@ pub struct CheckOptions {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
     pub save: Option<PathBuf>,
     /// Replace addresses and process names in the recording
-    #[arg(long, requires = "save")]
+    #[arg(long, requires = "save", conflicts_with_all = ["from", "watch", "explain"])]
     pub anonymise: bool,
     /// Check a host that was recorded with --save, or written by hand (docs/reference/check.md)
     #[arg(long, value_name = "DIR")]

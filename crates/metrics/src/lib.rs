@@ -20,7 +20,6 @@
 //! not determine (no window with two competing flows, no sample) is `None`, never 0. Invalid input is a typed error.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod change;
 mod completion;

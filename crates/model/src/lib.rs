@@ -6,7 +6,6 @@
 //! cannot be confused.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod byte_fields;
 pub mod change;

@@ -8,7 +8,6 @@
 //! Everything here is a pure function: it reads no file and no kernel state.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 mod configuration;
 mod configured_graph;

@@ -18,7 +18,6 @@
 //! departures of interleaved packets in closed form between changes of its state.
 
 #![deny(unsafe_code)]
-#![warn(missing_docs)]
 
 mod arrivals;
 pub mod costs;

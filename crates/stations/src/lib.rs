@@ -9,7 +9,6 @@
 //! stations to hosts and networks.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod nic;
 pub mod qdisc;

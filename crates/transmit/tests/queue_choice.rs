@@ -1,5 +1,5 @@
 //! Properties of the queue choice, tested on the C code that the kernel runs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Barrier;
 

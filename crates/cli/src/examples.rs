@@ -150,7 +150,7 @@ Examples:
 pub const COMPARE: &str = "\
 Examples:
   evenkeel compare evenkeel-records/before evenkeel-records/after
-  Exit with 1 where a mean differs by more than 5 %:
+  Exit with 1 unless the change is shown to be within 5 %:
     evenkeel compare before after --metric nfm.1s --within 5%";
 
 #[cfg(test)]

@@ -22,7 +22,6 @@
 //! assert_eq!(queues.weight(choice.queue), 0);
 //! ```
 
-
 pub mod headroom;
 pub mod segments;
 pub mod service;

@@ -15,6 +15,14 @@ struct Arrival {
     has_sack: bool,
 }
 
+impl Arrival {
+    #[inline]
+    fn new(at: Time, flow: u32, ack: &Ack) -> Self {
+        // The empty blocks are at the end.
+        Self { at, cumulative: ack.cumulative, flow, has_sack: !ack.sack[0].is_empty() }
+    }
+}
+
 /// Acknowledgements in order of arrival. Nearly all only acknowledge data cumulatively, so SACK ranges have a
 /// separate queue, and an entry is small.
 #[derive(Clone, Debug, Default)]
@@ -37,34 +45,36 @@ impl Arrivals {
         self.arrivals.iter().take(most).map(|arrival| arrival.flow)
     }
 
-    /// Removes and returns the first one with its flow, if it arrives at `by` or earlier.
+    /// Removes the first one into `ack` and returns its flow, if it arrives at `by` or earlier. An `Option` of both
+    /// would be moved in pieces that the processor cannot forward: a tenth of the time of a simulation.
     #[inline]
-    pub(crate) fn take(&mut self, by: Time) -> Option<(u32, Ack)> {
+    pub(crate) fn take(&mut self, by: Time, ack: &mut Ack) -> Option<u32> {
         let arrival = *self.arrivals.front().filter(|arrival| arrival.at <= by)?;
         self.arrivals.pop_front();
-        let sack = if arrival.has_sack { self.sacks.pop_front() } else { None };
-        Some((arrival.flow, Ack { cumulative: arrival.cumulative, sack: sack.unwrap_or_default() }))
+        ack.cumulative = arrival.cumulative;
+        ack.sack =
+            if arrival.has_sack { self.sacks.pop_front().unwrap_or_default() } else { Default::default() };
+        Some(arrival.flow)
     }
 
     /// An acknowledgement for a flow will arrive, behind those that arrive at the same time or before.
     #[inline]
     pub(crate) fn insert(&mut self, at: Time, flow: u32, ack: &Ack) {
-        // The empty blocks are at the end.
-        let has_sack = !ack.sack[0].is_empty();
-        let arrival = Arrival { at, cumulative: ack.cumulative, flow, has_sack };
         if self.arrivals.back().is_some_and(|last| last.at > at) {
-            self.insert_before(arrival, ack);
+            self.insert_before(at, flow, ack);
             return;
         }
+        let arrival = Arrival::new(at, flow, ack);
         self.arrivals.push_back(arrival);
-        if has_sack {
+        if arrival.has_sack {
             self.sacks.push_back(ack.sack);
         }
     }
 
     /// The same before others: paths of different lengths may bring them out of order.
     #[cold]
-    fn insert_before(&mut self, arrival: Arrival, ack: &Ack) {
+    fn insert_before(&mut self, at: Time, flow: u32, ack: &Ack) {
+        let arrival = Arrival::new(at, flow, ack);
         let later = self.arrivals.iter().rev().take_while(|later| later.at > arrival.at);
         let (behind, sacks_behind) =
             later.fold((0, 0), |(all, sacks), later| (all + 1, sacks + usize::from(later.has_sack)));
@@ -97,10 +107,12 @@ mod tests {
             list.sort_by_key(|entry| entry.0);
             for (at, flow, ack) in list {
                 prop_assert_eq!(arrivals.next(), Some(at));
+                let mut taken = Ack::default();
                 if let Some(before) = at.0.checked_sub(1) {
-                    prop_assert_eq!(arrivals.take(Time(before)), None);
+                    prop_assert_eq!(arrivals.take(Time(before), &mut taken), None);
                 }
-                prop_assert_eq!(arrivals.take(at), Some((flow, ack)));
+                prop_assert_eq!(arrivals.take(at, &mut taken), Some(flow));
+                prop_assert_eq!(taken, ack);
             }
             prop_assert_eq!(arrivals.next(), None);
         }

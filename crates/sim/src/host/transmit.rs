@@ -20,7 +20,7 @@ use crate::prefetch::prefetch;
 use crate::qdisc::{Dequeued, Kind, SfqConfig};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::Settings;
-use crate::tcp::Blocked;
+use crate::tcp::{Ack, Blocked};
 use crate::time::{MICROSECOND, Span, Time};
 
 /// The band of bulk traffic, where a qdisc has bands.
@@ -155,8 +155,8 @@ impl Simulation {
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.engine.now;
         let are_many = self.flows.len() >= MANY_FLOWS;
-        let mut count = 0;
-        while let Some((flow, ack)) = self.vectors[vector as usize].acknowledgements.take(now) {
+        let (mut count, mut ack) = (0, Ack::default());
+        while let Some(flow) = self.vectors[vector as usize].acknowledgements.take(now, &mut ack) {
             if are_many {
                 if count % LOOK_AHEAD == 0 {
                     self.prefetch_next(vector);

@@ -1,15 +1,15 @@
-//! Configurations of a NIC as files: its queues, its indirection table and its filters.
+//! Configuration files of a NIC: its queues, its indirection table and its filters.
 //!
 //! ```toml
 //! queues = 4
-//! indirection = "off"     # or the queue of each entry; default: all queues in turn
+//! indirection = "off"     # or the queue of each entry; default: all queues round robin
 //!
 //! rss-key = "6d:5a:..."   # as `ethtool -x` prints it; default: the key of the specification
 //! hashed-ports = ["tcp-ipv4"]  # flows whose ports RSS hashes, too; default: the model's
 //!
 //! [[filter]]
 //! table = "five-tuple"
-//! priority = 1            # default: the table's first
+//! priority = 1            # default: the lowest one, or the lowest free location
 //! protocol = "udp"
 //! dst = "10.0.0.1"        # or "10.0.0.0/8"; src likewise
 //! dst-port = 53           # or "0x35/0xff", a port and its mask; src-port likewise
@@ -35,7 +35,8 @@ impl NicModel {
     /// queues.
     ///
     /// # Errors
-    /// The first error in the text, or the first filter that the NIC refuses, with line and column.
+    /// Returns an error if the text is invalid, or the NIC refuses a filter: the first mistake, with line and
+    /// column.
     pub fn configured(&self, text: &str, origin: &str, queues: u16) -> Result<ConfiguredNic, ModelError> {
         let tree = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
@@ -44,7 +45,7 @@ impl NicModel {
         let field = root.take("queues");
         let given = field.and_then(|field| field.integer(u32::from(least)..=u32::from(most)));
         let queues = given.map_or(queues.clamp(least, most), |given| u16::try_from(given).unwrap_or(most));
-        // The number of queues is within bounds.
+        // Cannot fail: the number of queues was clamped above.
         let mut nic =
             ConfiguredNic::new(self, queues).map_err(|error| unplaced(origin, &error.to_string()))?;
         if let Some(field) = root.take("indirection") {
@@ -96,7 +97,7 @@ fn unplaced(origin: &str, problem: &str) -> ModelError {
     }
 }
 
-/// The queues that filters of a table can name.
+/// Returns advice on the queues that filters of a table can name.
 fn queues_of(nic: &ConfiguredNic, table: TableId) -> String {
     let multiple = nic.model().tables()[table.index()].queue_multiple;
     let last = (nic.queues() - 1) / multiple * multiple;
@@ -149,7 +150,7 @@ fn read_match(table: &mut Table<'_>) -> Option<FilterMatch> {
     })
 }
 
-/// None if invalid; some none if absent.
+/// Returns `None` for an invalid field and `Some(None)` for an absent one.
 fn optional<T>(field: Option<Option<T>>) -> Option<Option<T>> {
     match field {
         Some(None) => None,
@@ -158,7 +159,7 @@ fn optional<T>(field: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// Reads a filter; returns it with the field of its queue.
+/// Reads a filter. Returns it with the field of its queue, for messages about the queue.
 fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter, Field<'t>)> {
     let model = nic.model();
     let name = table.require("table", "name the filter table");
@@ -198,7 +199,7 @@ fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter,
     Some((filter, queue?))
 }
 
-/// An address, or a network as `address/length`.
+/// Reads an address, or a network as `address/length`.
 fn address(field: &Field<'_>) -> Option<AddressMatch> {
     let text = field.string("an address, such as \"10.0.0.1\", or a network, such as \"10.0.0.0/8\"")?;
     let (address, length) = match text.split_once('/') {
@@ -224,7 +225,7 @@ fn address(field: &Field<'_>) -> Option<AddressMatch> {
     }
 }
 
-/// A port, or a port and its mask as `"0x35/0xff"`.
+/// Reads a port, or a port and its mask as `"0x35/0xff"`.
 fn port(field: &Field<'_>) -> Option<PortMatch> {
     if !field.is_string() {
         let port = field.integer(0..=u32::from(u16::MAX))?;

@@ -1,10 +1,12 @@
-//! The graph of a configured NIC: the configuration nodes filled in (Dragonet, Figure 1a).
+//! The graph of a configured NIC: the model's graph with the configuration nodes filled in (Dragonet, Figure
+//! 1a).
 //!
 //! A filter table becomes a chain of nodes, one per filter, by precedence. RSS becomes a node with a port per
 //! queue of its table. Each queue has an OR of all ports that lead to it.
 //!
-//! [`ConfiguredGraph::queue_of`] follows one packet through the graph and compares fields one by one. It is
-//! deliberately slow and simple: the fast [`ConfiguredNic::queue_of`] is tested against it.
+//! [`ConfiguredGraph::queues_of`] follows one packet through the graph and compares fields one by one. It is
+//! deliberately slow and simple, because it is the reference for the tests of the fast
+//! [`ConfiguredNic::queue_of`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,55 +16,49 @@ use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
 use crate::nic::{ConfiguredNic, FilterId, Graph, NodeKind, Precedence, Predicate};
 use crate::packet::Packet;
 
-/// Kind of a node in a configured graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfiguredKind {
-    /// The source of packets.
     Source,
-    /// Enables the port whose predicate holds; a port without predicate takes the rest.
+    /// Enables the port whose predicate holds. A port without predicate takes the remaining packets.
     Function(Vec<Option<Predicate>>),
-    /// True (port 0) if all operands are; each is a node and the port that makes it true.
+    /// True (port 0) if all operands are true. An operand is a node and the port that makes it true.
     And(Vec<(usize, usize)>),
-    /// True (port 0) if one operand is.
+    /// True (port 0) if at least one operand is true.
     Or(Vec<(usize, usize)>),
     /// True (port 0) for packets that the filter matches.
     Filter(FilterId, Filter),
     /// A filter table without filters: false (port 1) for every packet.
     EmptyTable,
-    /// Enables the port of the hash's queue.
+    /// Enables the port of the queue that RSS chooses.
     Hash {
-        /// Added to the queues of the indirection table.
+        /// Offset that is added to the queue numbers of the indirection table.
         up: QueueId,
-        /// The context of the table; none: the NIC's own.
+        /// RSS context whose indirection table is used; `None` for the NIC's own table.
         context: Option<ContextId>,
         /// The queue of each port.
         queues: Vec<QueueId>,
     },
-    /// RSS that is off: false (port 1) for every packet.
+    /// Disabled RSS: false (port 1) for every packet.
     HashOff,
-    /// A queue.
     Queue(QueueId),
 }
 
-/// A node of a configured graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredNode {
-    /// Name; not unique.
+    /// Not unique.
     pub name: String,
-    /// Kind.
     pub kind: ConfiguredKind,
-    /// Ports, each with its name and the nodes that it enables, without operators.
+    /// Name of each port, and the nodes that it enables. Operator nodes are not listed: they read the ports.
     pub ports: Vec<(String, Vec<usize>)>,
 }
 
-/// The graph of a configured NIC.
 #[derive(Clone, Debug)]
 pub struct ConfiguredGraph<'n> {
     nic: &'n ConfiguredNic,
     nodes: Vec<ConfiguredNode>,
 }
 
-/// The nodes of a model's node.
+/// The nodes of a configured graph that replace one node of the model.
 #[derive(Clone, Debug, Default)]
 struct Placed {
     /// The node that packets enter.
@@ -72,25 +68,24 @@ struct Placed {
 }
 
 impl<'n> ConfiguredGraph<'n> {
-    /// Fills in the configuration nodes of a model.
+    /// Builds the graph: fills in the configuration nodes of the model.
     #[must_use]
     pub fn of(nic: &'n ConfiguredNic) -> Self {
         Builder { nic, nodes: Vec::new(), to_queues: Vec::new() }.build()
     }
 
-    /// The NIC.
     #[must_use]
     pub fn nic(&self) -> &ConfiguredNic {
         self.nic
     }
 
-    /// In topological order.
+    /// Returns the nodes in topological order.
     #[must_use]
     pub fn nodes(&self) -> &[ConfiguredNode] {
         &self.nodes
     }
 
-    /// Follows a packet to its queues; exactly one in a correct graph.
+    /// Follows a packet to its queues. A correct graph has exactly one.
     #[must_use]
     pub fn queues_of(&self, packet: &Packet) -> Vec<QueueId> {
         let mut queues = Vec::new();
@@ -145,7 +140,7 @@ impl<'n> ConfiguredGraph<'n> {
         queues
     }
 
-    /// The queue in an indirection table, plus `up`.
+    /// Returns the queue that the indirection table names for the packet's hash, plus `up`.
     fn hashed(&self, packet: &Packet, up: QueueId, context: Option<ContextId>) -> QueueId {
         let address = |address: IpAddr| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
@@ -170,12 +165,12 @@ impl<'n> ConfiguredGraph<'n> {
     }
 }
 
-/// The indirection table of a context, or the NIC's own.
+/// Returns the indirection table of a context, or the NIC's own.
 fn table_of(nic: &ConfiguredNic, context: Option<ContextId>) -> &[QueueId] {
     context.and_then(|context| nic.contexts().get(context.index())).map_or(nic.indirection(), Vec::as_slice)
 }
 
-/// Whether a packet matches a filter, field by field.
+/// Returns whether a packet matches a filter, field by field.
 fn fields_match(wanted: &FilterMatch, packet: &Packet) -> bool {
     let header = &packet.header;
     let address = |wanted: Option<AddressMatch>, found: IpAddr| {
@@ -202,18 +197,17 @@ fn fields_match(wanted: &FilterMatch, packet: &Packet) -> bool {
         && wanted.connection_request.is_none_or(|request| request == header.connection_request)
 }
 
-/// Whether a packet's flow has the signature of a filter's flow.
+/// Returns whether a packet's flow has the same signature as a filter's flow.
 fn same_signature(wanted: &FilterMatch, packet: &Packet) -> bool {
     let (Some(wanted), Some(found)) = (wanted.as_flow(), packet.flow()) else { return false };
     let kind = |flow: &crate::FlowTuple| (flow.transport, flow.destination.is_ipv6());
     kind(&wanted) == kind(&found) && crate::nic::signature(&wanted) == crate::nic::signature(&found)
 }
 
-/// Builds a configured graph.
 struct Builder<'n> {
     nic: &'n ConfiguredNic,
     nodes: Vec<ConfiguredNode>,
-    /// Ports that lead to a queue.
+    /// Node and port of each edge to a queue.
     to_queues: Vec<(QueueId, (usize, usize))>,
 }
 
@@ -238,7 +232,7 @@ impl<'n> Builder<'n> {
                 }
                 NodeKind::Table(table) => self.table(&node.name, *table),
                 NodeKind::Rss => self.hash(&node.name, QueueId(0), None),
-                // Edges are collected and joined at the end.
+                // Queue nodes are created at the end, when all edges to them are known.
                 NodeKind::Queue(_) => Placed::default(),
             };
             placed.push(place);
@@ -256,7 +250,7 @@ impl<'n> Builder<'n> {
         Placed { entry, ports: places }
     }
 
-    /// A chain of filters; each is tried if the previous one does not match.
+    /// Adds a chain of filters. A packet that does not match a filter goes to the next one.
     fn table(&mut self, name: &str, table: crate::TableId) -> Placed {
         let mut filters: Vec<(FilterId, Filter)> = self
             .nic
@@ -295,7 +289,7 @@ impl<'n> Builder<'n> {
         Placed { entry: entry.unwrap_or_default(), ports: vec![(last, 0), (last, 1)] }
     }
 
-    /// RSS over a table, with `up` added to the queues.
+    /// Adds RSS over an indirection table, with `up` added to the queues.
     fn hash(&mut self, name: &str, up: QueueId, context: Option<ContextId>) -> Placed {
         let queues: std::collections::BTreeSet<QueueId> = table_of(self.nic, context)
             .iter()
@@ -352,7 +346,7 @@ fn graph_ports(node: &crate::Node) -> Vec<String> {
     node.ports.iter().map(|port| port.name.clone()).collect()
 }
 
-/// Operands among the placed nodes; operators follow their operands.
+/// Returns the placed node and port of each operand. Operators follow their operands.
 fn resolved(operands: &[crate::Operand], placed: &[Placed]) -> Vec<(usize, usize)> {
     let place = |operand: &crate::Operand| placed[operand.node.index()].ports.get(operand.port).copied();
     operands.iter().filter_map(place).collect()

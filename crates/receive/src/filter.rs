@@ -1,4 +1,4 @@
-//! Filters: a match of a packet's headers, and the queue of matching packets.
+//! Filters: a match of packet headers, and the queue for matching packets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use crate::flow::{FlowTuple, Transport};
 use crate::key::{Key, Pattern};
 
-/// A receive queue of a NIC, from 0.
+/// A receive queue of a NIC, numbered from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub u16);
 
 impl QueueId {
-    /// As an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -24,47 +23,44 @@ impl fmt::Display for QueueId {
     }
 }
 
-/// A filter table of a NIC: the index into [`crate::NicModel::tables`].
+/// A filter table of a NIC: an index into [`crate::NicModel::tables`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u16);
 
 impl TableId {
-    /// As an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An RSS context: a further indirection table, for the filters that refer to it (`ethtool -X IFACE context
+/// An RSS context: an additional indirection table for the filters that refer to it (`ethtool -X IFACE context
 /// new`). An index into [`crate::ConfiguredNic::contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextId(pub u16);
 
 impl ContextId {
-    /// As an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// An address with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressMatch {
     address: IpAddr,
-    /// Big-endian bytes: a `u128` would align every filter to 16 bytes.
+    /// Big-endian bytes, because a `u128` would align every filter to 16 bytes.
     mask: [u8; 16],
 }
 
 impl AddressMatch {
-    /// This address and no other.
+    /// Matches only this address.
     #[must_use]
     pub const fn exact(address: IpAddr) -> Self {
         Self { address, mask: Self::full(address).to_be_bytes() }
     }
 
-    /// Addresses with the first `length` bits of `address`; 0: all of its version.
+    /// Matches addresses with the first `length` bits of `address`; 0 matches all addresses of the IP version.
     #[must_use]
     pub const fn prefix(address: IpAddr, length: u8) -> Self {
         let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
@@ -73,7 +69,7 @@ impl AddressMatch {
         Self::masked(address, Self::full(address) & !low)
     }
 
-    /// Addresses that equal `address` in the bits of `mask`; for IPv4 its low 32 bits.
+    /// Matches addresses that equal `address` in the bits of `mask`. For IPv4, the low 32 bits of `mask` count.
     #[must_use]
     pub const fn masked(address: IpAddr, mask: u128) -> Self {
         let mask = mask & Self::full(address);
@@ -88,31 +84,31 @@ impl AddressMatch {
         if address.is_ipv4() { u32::MAX as u128 } else { u128::MAX }
     }
 
-    /// The address; masked bits are 0.
+    /// Returns the address. Bits outside of the mask are 0.
     #[must_use]
     pub const fn address(self) -> IpAddr {
         self.address
     }
 
-    /// The mask; for IPv4 in the low 32 bits.
+    /// Returns the mask; for IPv4 in the low 32 bits.
     #[must_use]
     pub const fn mask(self) -> u128 {
         u128::from_be_bytes(self.mask)
     }
 
-    /// Whether the mask is complete.
+    /// Returns whether the mask covers the whole address.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         self.mask() == Self::full(self.address)
     }
 
-    /// Length of the prefix, if the mask is one.
+    /// Returns the length of the prefix, or `None` if the mask is not a prefix.
     #[must_use]
     pub const fn prefix_length(self) -> Option<u8> {
         let bits: u32 = if self.address.is_ipv4() { 32 } else { 128 };
         let ones = self.mask().count_ones();
         let is_prefix = ones + self.mask().trailing_zeros() == bits || ones == 0;
-        // At most 128.
+        // No truncation: at most 128.
         if is_prefix { Some(ones as u8) } else { None }
     }
 }
@@ -127,7 +123,6 @@ impl fmt::Display for AddressMatch {
     }
 }
 
-/// A port with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortMatch {
     port: u16,
@@ -135,31 +130,30 @@ pub struct PortMatch {
 }
 
 impl PortMatch {
-    /// This port and no other.
+    /// Matches only this port.
     #[must_use]
     pub const fn exact(port: u16) -> Self {
         Self { port, mask: u16::MAX }
     }
 
-    /// Ports that equal `port` in the bits of `mask`.
+    /// Matches ports that equal `port` in the bits of `mask`.
     #[must_use]
     pub const fn masked(port: u16, mask: u16) -> Self {
         Self { port: port & mask, mask }
     }
 
-    /// The port; masked bits are 0.
+    /// Returns the port. Bits outside of the mask are 0.
     #[must_use]
     pub const fn port(self) -> u16 {
         self.port
     }
 
-    /// The mask.
     #[must_use]
     pub const fn mask(self) -> u16 {
         self.mask
     }
 
-    /// Whether the mask is complete.
+    /// Returns whether the mask covers the whole port.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         self.mask == u16::MAX
@@ -176,20 +170,19 @@ impl fmt::Display for PortMatch {
     }
 }
 
-/// A match of a packet's headers. `None` matches anything.
+/// A match of packet headers. `None` matches anything.
 ///
-/// A flow, a class of flows (a listening socket, a client's network) and the match of a filter are all of this
-/// form: a *predicate* in Dragonet's terms, restricted to a conjunction of masked fields, as in the filters of
+/// It describes a flow, a class of flows (a listening socket, a client's network) or the match of a filter. In
+/// Dragonet's terms it is a *predicate*, restricted to a conjunction of masked fields, as in the filters of
 /// NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FilterMatch {
-    /// Transport protocol.
     pub transport: Option<Transport>,
-    /// The peer's address, and with it the IP version.
+    /// The peer's address; it also determines the IP version.
     pub source: Option<AddressMatch>,
     /// The peer's port.
     pub source_port: Option<PortMatch>,
-    /// This host's address, and with it the IP version.
+    /// This host's address; it also determines the IP version.
     pub destination: Option<AddressMatch>,
     /// This host's port.
     pub destination_port: Option<PortMatch>,
@@ -197,12 +190,12 @@ pub struct FilterMatch {
     pub ether_type: Option<u16>,
     /// The destination's hardware address.
     pub mac_destination: Option<[u8; 6]>,
-    /// Whether the packet opens a connection: SYN without ACK (RFC 9293, section 3.1).
+    /// Whether the packet requests a connection: SYN without ACK (RFC 9293, section 3.1).
     pub connection_request: Option<bool>,
 }
 
 impl FilterMatch {
-    /// Every packet.
+    /// Matches every packet.
     pub const ANY: Self = Self {
         transport: None,
         source: None,
@@ -214,7 +207,7 @@ impl FilterMatch {
         connection_request: None,
     };
 
-    /// Packets with this five-tuple.
+    /// Matches packets with this five-tuple.
     #[must_use]
     pub const fn exact(flow: &FlowTuple) -> Self {
         Self {
@@ -227,7 +220,7 @@ impl FilterMatch {
         }
     }
 
-    /// Packets to an address and port of this host, as of a listening socket.
+    /// Matches packets to an address and port of this host, as a listening socket does.
     #[must_use]
     pub const fn to(transport: Transport, destination: IpAddr, port: u16) -> Self {
         Self {
@@ -238,7 +231,7 @@ impl FilterMatch {
         }
     }
 
-    /// The flow, if exactly one flow matches.
+    /// Returns the flow if the match is a complete five-tuple and nothing else.
     #[must_use]
     pub fn as_flow(&self) -> Option<FlowTuple> {
         let (source, destination) = (self.source?, self.destination?);
@@ -260,25 +253,25 @@ impl FilterMatch {
         exact.then_some(flow)
     }
 
-    /// Whether the flow's packets match.
+    /// Returns whether the flow's packets match.
     #[must_use]
     pub fn matches(&self, flow: &FlowTuple) -> bool {
         Pattern::of(self).is_some_and(|pattern| pattern.matches(&Key::of(flow)))
     }
 
-    /// Whether some packet matches both.
+    /// Returns whether some packet matches both.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         match (Pattern::of(self), Pattern::of(other)) {
             (Some(one), Some(other)) => one.overlaps(&other),
-            // One of them contradicts itself.
+            // A match that contradicts itself overlaps nothing.
             _ => false,
         }
     }
 }
 
 impl fmt::Display for FilterMatch {
-    /// With the field names of `search solve`; `any` without fields.
+    /// Writes the set fields with the names of `search solve`, or `any` if no field is set.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut field = |name: &str, value: Option<&dyn fmt::Display>| {
@@ -305,30 +298,28 @@ impl fmt::Display for FilterMatch {
 /// An entry of a filter table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
-    /// Its table.
     pub table: TableId,
-    /// Its rank among matching filters of its table, by the table's [`crate::Precedence`]. 0 in tables without
+    /// Rank among the matching filters of the same table, see [`crate::Precedence`]; 0 in tables without
     /// priorities.
     pub priority: u32,
-    /// The match.
     pub matches: FilterMatch,
-    /// The queue of matching packets.
+    /// Queue for matching packets. With `spread`, it is added to the queue that RSS chooses.
     pub queue: QueueId,
-    /// Whether RSS spreads matching packets, if the table supports this: over the queues of the indirection
-    /// table, plus `queue`.
+    /// Whether RSS spreads matching packets over the queues of the indirection table. Not every table supports
+    /// this.
     pub spread: bool,
-    /// The context with that indirection table; none: the NIC's own.
+    /// RSS context whose indirection table is used; `None` for the NIC's own table.
     pub context: Option<ContextId>,
 }
 
 impl Filter {
-    /// A filter that sends matching packets to one queue.
+    /// Creates a filter that steers matching packets to one queue.
     #[must_use]
     pub const fn new(table: TableId, priority: u32, matches: FilterMatch, queue: QueueId) -> Self {
         Self { table, priority, matches, queue, spread: false, context: None }
     }
 
-    /// The same filter, spreading over the queues of a context.
+    /// Returns the filter with RSS over the queues of a context.
     #[must_use]
     pub const fn over(self, context: ContextId) -> Self {
         Self { queue: QueueId(0), spread: true, context: Some(context), ..self }

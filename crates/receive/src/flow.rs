@@ -1,9 +1,8 @@
-//! Flows, identified by the headers of received packets.
+//! Flows, identified by the packet headers.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// RFC 9293.
@@ -13,7 +12,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Protocol number in the IP header (IANA, Assigned Internet Protocol Numbers).
+    /// Returns the protocol number in the IP header (IANA, Assigned Internet Protocol Numbers).
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -22,7 +21,7 @@ impl Transport {
         }
     }
 
-    /// Name in policy files and in `search solve`.
+    /// Returns the name in policy files and in `search solve`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,14 +39,13 @@ impl fmt::Display for Transport {
 
 /// A five-tuple of received packets: the source is the peer.
 ///
-/// A flow's packets carry data: IP packets without VLAN tag, to the interface's own hardware address, and
-/// neither fragments nor connection requests (SYN). Other fields of [`crate::FilterMatch`] have the values of
-/// such packets.
+/// A flow consists of its data packets: IP packets without VLAN tag, to the interface's own hardware address.
+/// Fragments and connection requests (SYN) do not belong to it. Fields of [`crate::FilterMatch`] that are not
+/// in the five-tuple have the values of such packets.
 ///
-/// Both addresses have one IP version. Otherwise no filter with a five-tuple matches.
+/// Both addresses have the same IP version. Otherwise no filter with a five-tuple matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowTuple {
-    /// Transport protocol.
     pub transport: Transport,
     /// The peer's address.
     pub source: IpAddr,
@@ -60,7 +58,7 @@ pub struct FlowTuple {
 }
 
 impl FlowTuple {
-    /// UDP over IPv4, with addresses as numbers.
+    /// Creates a UDP flow over IPv4, with the addresses as numbers.
     #[must_use]
     pub const fn udp4(source: u32, source_port: u16, destination: u32, destination_port: u16) -> Self {
         Self {

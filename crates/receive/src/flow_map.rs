@@ -1,4 +1,4 @@
-//! The queue of each flow, kept up to date while flows and configuration change.
+//! The queue of each flow, updated when flows or the configuration change.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -10,64 +10,58 @@ use crate::flow::FlowTuple;
 use crate::key::Key;
 use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError};
 
-/// A flow in a [`FlowMap`]. The index of a removed flow is reused.
+/// Index of a flow in a [`FlowMap`]. The index of a removed flow is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowIndex(pub u32);
 
 impl FlowIndex {
-    /// As an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A flow that changed its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
-    /// The flow.
     pub flow: FlowIndex,
-    /// Its old queue.
+    /// Previous queue.
     pub from: QueueId,
-    /// Its new queue.
+    /// New queue.
     pub to: QueueId,
 }
 
-/// A change of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Install a filter.
     Insert(Filter),
-    /// Remove a filter.
     Remove(FilterId),
-    /// Replace a filter. Changing only the queue is the cheapest change.
+    /// Replaces a filter. The cheapest change is one that changes only the queue.
     Replace(FilterId, Filter),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     flow: FlowTuple,
-    /// RSS hash; the other look-up keys are cheap to compute.
+    /// RSS hash. It is stored because it costs more to compute than the other look-up keys.
     hash: u32,
     queue: QueueId,
-    /// Position in the list of its queue.
+    /// Position in the list of flows of its queue.
     position: u32,
-    /// Position in the list of its entry of the indirection table.
+    /// Position in the list of flows of its indirection table entry.
     rss_position: u32,
 }
 
-/// Flows indexed by the fields of one mask: a ring of flows for each value. Most signatures have one flow, so
-/// that a set for each would take more memory than the flows.
+/// Flows indexed by the fields of one mask: for each value, a ring (circular list) of the flows with this
+/// value. A ring needs less memory than a set: most signatures have only one flow.
 #[derive(Clone, Debug)]
 struct Group {
-    /// A table whose filters have the mask.
+    /// A table with filters that have the mask.
     table: TableId,
-    /// Whether it compares signatures.
+    /// Whether the table compares signatures.
     of_signatures: bool,
     mask: Key,
     /// One flow of each ring.
     rings: HashTable<FlowIndex>,
-    /// The flows before and after each flow in its ring, by index.
+    /// Previous and next flow in the ring, for each flow index.
     links: Vec<[FlowIndex; 2]>,
 }
 
@@ -76,7 +70,7 @@ impl Group {
         nic.key(self.table, flow).and(&self.mask)
     }
 
-    /// A flow of the ring with this value.
+    /// Returns a flow of the ring with this value.
     fn ring(&self, value: &Key, entries: &[Option<Entry>], nic: &ConfiguredNic) -> Option<FlowIndex> {
         let has_value = |index: &FlowIndex| {
             entries[index.index()].as_ref().is_some_and(|entry| self.key(&entry.flow, nic) == *value)
@@ -90,7 +84,6 @@ impl Group {
         std::iter::successors(first, next).collect()
     }
 
-    /// Adds a flow of `entries`.
     fn add(&mut self, index: FlowIndex, entries: &[Option<Entry>], nic: &ConfiguredNic) {
         let Some(entry) = &entries[index.index()] else { return };
         let key = self.key(&entry.flow, nic);
@@ -126,13 +119,15 @@ impl Group {
     }
 }
 
-/// Limit of indexed masks; filters with further masks search all flows.
+/// Maximum number of indexed masks. A filter with another mask is compared with all flows.
 const MOST_GROUPS: usize = 16;
 
-/// A configured NIC, its flows, and the queue of each.
+/// A configured NIC, its flows, and the queue of each flow.
 ///
-/// The cost of a change follows the moved flows: a filter with a five-tuple costs one look-up, one with a mask
-/// those of the matching flows, an entry of the indirection table those of its flows.
+/// The cost of a change depends on the number of affected flows:
+/// - filter with a five-tuple: one look-up
+/// - filter with a mask: one look-up per matching flow
+/// - entry of the indirection table: one look-up per flow of the entry
 #[derive(Clone, Debug)]
 pub struct FlowMap {
     nic: ConfiguredNic,
@@ -146,7 +141,7 @@ pub struct FlowMap {
 }
 
 impl FlowMap {
-    /// An empty map for this NIC.
+    /// Creates a map without flows.
     #[must_use]
     pub fn new(nic: ConfiguredNic) -> Self {
         Self {
@@ -161,7 +156,6 @@ impl FlowMap {
         }
     }
 
-    /// The NIC.
     #[must_use]
     pub fn nic(&self) -> &ConfiguredNic {
         &self.nic
@@ -169,19 +163,17 @@ impl FlowMap {
 
     // ---- Flows -----------------------------------------------------------------------------------------
 
-    /// Returns the number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_flow.len()
     }
 
-    /// Returns whether there are no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_flow.is_empty()
     }
 
-    /// Adds a flow; an existing one keeps its index.
+    /// Adds a flow. Returns its index; an existing flow keeps its index.
     pub fn add_flow(&mut self, flow: FlowTuple) -> FlowIndex {
         if let Some(index) = self.find(&flow) {
             return index;
@@ -208,7 +200,7 @@ impl FlowMap {
         index
     }
 
-    /// Removes a flow; none if it does not exist.
+    /// Removes a flow. Returns `None` if it does not exist.
     pub fn remove_flow(&mut self, flow: FlowIndex) -> Option<FlowTuple> {
         let entry = self.entries.get_mut(flow.index())?.take()?;
         if let Ok(found) = self.by_flow.find_entry(place(&entry.flow), |index| *index == flow) {
@@ -231,38 +223,38 @@ impl FlowMap {
         Some(entry.flow)
     }
 
-    /// The index of a flow.
+    /// Returns the index of a flow.
     #[must_use]
     pub fn find(&self, flow: &FlowTuple) -> Option<FlowIndex> {
         let is_it = |index: &FlowIndex| self.flow(*index) == Some(flow);
         self.by_flow.find(place(flow), is_it).copied()
     }
 
-    /// A flow's five-tuple.
+    /// Returns a flow's five-tuple.
     #[must_use]
     pub fn flow(&self, flow: FlowIndex) -> Option<&FlowTuple> {
         self.entry(flow).map(|entry| &entry.flow)
     }
 
-    /// A flow's queue.
+    /// Returns a flow's queue.
     #[must_use]
     pub fn queue(&self, flow: FlowIndex) -> Option<QueueId> {
         self.entry(flow).map(|entry| entry.queue)
     }
 
-    /// The filter that decides a flow's queue; none if no filter does, or the flow does not exist.
+    /// Returns the filter that decides a flow's queue; `None` if no filter does, or the flow does not exist.
     #[must_use]
     pub fn deciding_filter(&self, flow: FlowIndex) -> Option<FilterId> {
         self.entry(flow).and_then(|entry| self.nic.decide(&entry.flow, entry.hash).0)
     }
 
-    /// The entry of the indirection table for a flow's hash; none while RSS is off.
+    /// Returns the indirection table entry that a flow's hash selects; `None` if RSS is off.
     #[must_use]
     pub fn rss_entry(&self, flow: FlowIndex) -> Option<usize> {
         self.entry(flow).and_then(|entry| self.nic.entry_of_hash(entry.hash))
     }
 
-    /// The flows on a queue, in no particular order.
+    /// Returns the flows on a queue, in no particular order.
     #[must_use]
     pub fn flows_on(&self, queue: QueueId) -> &[FlowIndex] {
         self.by_queue.get(queue.index()).map_or(&[], Vec::as_slice)
@@ -275,7 +267,7 @@ impl FlowMap {
         self.by_rss_entry.get(entry).map_or(&[], Vec::as_slice)
     }
 
-    /// The flows with their queues, by index.
+    /// Returns the flows with their queues, by index.
     pub fn flows(&self) -> impl Iterator<Item = (FlowIndex, &FlowTuple, QueueId)> {
         (0..).zip(&self.entries).filter_map(|(index, entry)| {
             let entry = entry.as_ref()?;
@@ -294,7 +286,7 @@ impl FlowMap {
     /// Returns the installed or removed filter.
     ///
     /// # Errors
-    /// Returns an error, without a change, if the NIC refuses the change.
+    /// Returns an error if the NIC refuses the change, which then has no effect.
     pub fn apply(&mut self, change: Change) -> Result<FilterId, InsertError> {
         self.moves.clear();
         let (id, before, after) = match change {
@@ -314,7 +306,7 @@ impl FlowMap {
     /// Sets one entry of the indirection table and moves the affected flows. Returns the old queue.
     ///
     /// # Errors
-    /// Returns an error, without a change, if the NIC refuses it.
+    /// Returns an error if the NIC refuses the change, which then has no effect.
     pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
         let before = self.nic.redirect(entry, queue)?;
         self.moves.clear();
@@ -329,7 +321,7 @@ impl FlowMap {
     /// Sets the indirection table, or disables RSS if it is empty, and moves the affected flows.
     ///
     /// # Errors
-    /// Returns an error, without a change, if the NIC refuses it.
+    /// Returns an error if the NIC refuses the change, which then has no effect.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         self.nic.set_indirection(indirection)?;
         self.moves.clear();
@@ -347,22 +339,22 @@ impl FlowMap {
         Ok(())
     }
 
-    /// A context over these queues; see [`ConfiguredNic::add_context`]. It moves no flow until a filter uses
-    /// it.
+    /// Adds a context over these queues; see [`ConfiguredNic::add_context`]. No flow moves until a filter uses
+    /// the context.
     ///
     /// # Errors
-    /// Returns an error if the NIC has no further context.
+    /// Returns an error if the NIC supports no more contexts.
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         self.nic.add_context(queues)
     }
 
-    /// The flows that the last change of the configuration moved.
+    /// Returns the flows that the last change of the configuration moved.
     #[must_use]
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// Decides again on the flows that a filter matches.
+    /// Determines the queues of the flows that a filter matches.
     fn settle(&mut self, filter: &Filter) {
         let of_signatures = self.nic.is_signature(filter.table);
         if !of_signatures && let Some(flow) = filter.matches.as_flow() {
@@ -371,7 +363,7 @@ impl FlowMap {
             }
             return;
         }
-        // No packet matches a contradiction.
+        // A filter that contradicts itself matches no packet.
         let Some(pattern) = self.nic.compared(filter) else { return };
         let matching: Vec<FlowIndex> = match self.group(filter.table, &pattern.mask) {
             Some(group) => self.groups[group].flows(&pattern.value, &self.entries, &self.nic),
@@ -382,7 +374,7 @@ impl FlowMap {
         }
     }
 
-    /// Returns the group of flows by a mask; none if there are too many masks.
+    /// Returns the group for a mask, or `None` if there are already [`MOST_GROUPS`].
     fn group(&mut self, table: TableId, mask: &Key) -> Option<usize> {
         let of_signatures = self.nic.is_signature(table);
         let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;
@@ -414,7 +406,7 @@ impl FlowMap {
         self.moves.push(Move { flow, from, to });
     }
 
-    /// Removes a position from a queue's list; the last flow takes the position.
+    /// Removes a position from a queue's list. The last flow of the list moves to this position.
     fn leave_queue(&mut self, queue: QueueId, position: u32) {
         let list = &mut self.by_queue[queue.index()];
         list.swap_remove(position as usize);
@@ -426,15 +418,15 @@ impl FlowMap {
     }
 }
 
-/// Hash of a flow in the index by five-tuple, or of a value in a group.
+/// Hashes a flow for the five-tuple index, or a value for a group.
 fn place(key: &impl Hash) -> u64 {
     FxBuildHasher.hash_one(key)
 }
 
-/// Appends a flow; returns its position.
+/// Appends a flow. Returns its position.
 fn push(list: &mut Vec<FlowIndex>, flow: FlowIndex) -> u32 {
     list.push(flow);
-    // There are fewer flows than a u32 counts.
+    // No truncation: the number of flows fits into a u32.
     (list.len() - 1) as u32
 }
 
@@ -442,7 +434,7 @@ fn push(list: &mut Vec<FlowIndex>, flow: FlowIndex) -> u32 {
 mod tests {
     use super::*;
 
-    /// There may be [`crate::flows::MOST_FLOWS`] of them: `search::memory` counts on it.
+    /// Checks the sizes on which `search::memory` relies for [`crate::flows::MOST_FLOWS`] entries.
     #[test]
     fn flows_and_filters_are_small() {
         assert!(size_of::<Option<Entry>>() <= 56, "{}", size_of::<Option<Entry>>());

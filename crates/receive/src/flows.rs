@@ -1,6 +1,6 @@
-//! Observed flows: addresses, ports and further facts. Read from a list, or generated.
+//! Observed flows: five-tuples and optional facts about them, read from a list or generated.
 //!
-//! The list is CSV (RFC 4180) with a flow per line; `#` starts a remark:
+//! The list is CSV (RFC 4180) with one flow per line; `#` starts a comment:
 //!
 //! ```text
 //! protocol,src,src_port,dst,dst_port,class,rate_bps,reader,process,cgroup,queue
@@ -8,9 +8,9 @@
 //! tcp,10.0.0.2,41000,10.0.0.100,443,,,3,nginx,/system.slice/nginx.service,0
 //! ```
 //!
-//! The first five columns are required; others may be empty or missing. A first line with names may reorder the columns. The
-//! source is the peer, as in received packets. `reader` is the processor of the thread that reads the flow, `queue` the flow's
-//! current queue.
+//! The first five columns are required; the others may be empty or missing. A header line with column names may
+//! reorder the columns. The source is the peer, as in received packets. `reader` is the CPU of the thread that
+//! reads the flow, `queue` is the flow's current queue.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,45 +21,42 @@ use evenkeel_model::text::{counted, excerpt, suggestion};
 
 use crate::{FlowTuple, QueueId, Transport};
 
-/// Maximum of flows in a list: a search for them takes at most 500 MB.
+/// Maximum number of flows in a list. A search for them uses at most 500 MB.
 pub const MOST_FLOWS: usize = 900_000;
 
-/// A flow with its known facts.
+/// A flow and the known facts about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedFlow {
-    /// Addresses and ports.
     pub tuple: FlowTuple,
-    /// Name of its class, if the observer knows it.
+    /// Name of its class, if known.
     pub class: Option<String>,
     /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
-    /// Processor of the thread that reads it.
+    /// CPU of the thread that reads the flow.
     pub reader: Option<u32>,
-    /// Name of the process that owns its socket (`/proc/PID/comm`).
+    /// Name of the process that owns the socket (`/proc/PID/comm`).
     pub process: Option<String>,
-    /// Its socket's version-2 cgroup, from the root.
+    /// Path of the socket's cgroup v2, from the root.
     pub cgroup: Option<String>,
-    /// Its current queue.
     pub queue: Option<QueueId>,
 }
 
 impl ObservedFlow {
-    /// A flow without further facts.
+    /// Creates a flow without further facts.
     #[must_use]
     pub const fn new(tuple: FlowTuple) -> Self {
         Self { tuple, class: None, rate_bps: 0, reader: None, process: None, cgroup: None, queue: None }
     }
 }
 
-/// Why a list of flows is invalid.
+/// The error for an invalid list of flows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}: {problem}")]
 pub struct FlowListError {
     /// Name of the file, as the caller gave it.
     pub origin: String,
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// Description of the problem.
     pub problem: String,
 }
 
@@ -74,7 +71,7 @@ const NEEDED: usize = 5;
 /// Parses a list of flows whose current queues are among the first `queues`.
 ///
 /// # Errors
-/// The first error with its line; an empty list is an error.
+/// Returns an error if the list is empty or invalid: its first mistake, with the line.
 pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>, FlowListError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = ReaderBuilder::new()
@@ -82,7 +79,7 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
         .flexible(true)
         .comment(Some(b'#'))
         .trim(Trim::All)
-        // Comments at the end: within a quote that is not closed there is a line break between them.
+        // Append two comment lines, so that a quote that is never closed yields a field with a line break.
         .from_reader(text.as_bytes().chain(b"\n#\n#".as_slice()));
     let mut columns = Columns::in_order();
     let mut place = Place { text, at: 0, line: 1 };
@@ -129,7 +126,7 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
     Ok(flows)
 }
 
-/// Counts lines up to a record: the CSV reader does not count lines that it skips.
+/// Position in the text. It counts lines because the CSV reader does not count the lines that it skips.
 struct Place<'t> {
     text: &'t str,
     at: usize,
@@ -137,7 +134,8 @@ struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// The line of the record after this byte, which must not decrease between calls.
+    /// Returns the line of the record that starts at or after this byte. `byte` must not decrease between
+    /// calls.
     fn of_record(&mut self, byte: usize) -> usize {
         let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
         let byte = byte.clamp(self.at, self.text.len());
@@ -152,7 +150,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether a line has names: a flow has addresses.
+/// Returns whether a line is the header line: unlike a flow, it has no address.
 fn is_header(record: &StringRecord) -> bool {
     !record.iter().any(|field| field.parse::<IpAddr>().is_ok())
         && !record
@@ -160,11 +158,11 @@ fn is_header(record: &StringRecord) -> bool {
             .is_some_and(|first| ["tcp", "udp"].iter().any(|known| first.eq_ignore_ascii_case(known)))
 }
 
-/// Where the columns are in a line.
+/// Position of each column in a line.
 struct Columns {
-    /// For each of [`COLUMNS`].
+    /// Field index for each of [`COLUMNS`].
     places: [Option<usize>; COLUMNS.len()],
-    /// Fields that a line may have.
+    /// Maximum number of fields in a line.
     fields: usize,
     are_named: bool,
 }
@@ -246,7 +244,7 @@ impl Columns {
 }
 
 fn value<T: FromStr>(column: usize, field: &str, what: &str) -> Result<T, String> {
-    // Rust parses a sign, but these numbers have none.
+    // Rust parses a plus sign, but the format does not allow one.
     let plain = !field.starts_with('+');
     let value = field.parse().ok().filter(|_| plain);
     value.ok_or_else(|| format!("{} '{}' is {what}", COLUMNS[column], excerpt(field)))
@@ -279,17 +277,17 @@ pub fn to_csv(flows: &[ObservedFlow]) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Generated flows: UDP to one address and port, as in Dragonet's experiments (section 4.3), from clients with
-/// 16 flows each, at 1 to 512 Mbit/s. Deterministic, without duplicates; `first` is the number of the first
-/// one.
+/// Generates flows as in Dragonet's experiments (section 4.3): UDP to one address and port, from clients with
+/// 16 flows each, at 1 to 512 Mbit/s. The result is deterministic and has no duplicates. `first` is the number
+/// of the first flow.
 pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
     const FLOWS_OF_A_CLIENT: u32 = 16;
     const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
     const MEMCACHED: u16 = 11211;
     (first..first.saturating_add(count)).map(|number| {
         let client = number / FLOWS_OF_A_CLIENT;
-        // Ports as a client's kernel assigns them: spread over the ephemeral range, and different for a
-        // client's flows, because step and range are coprime.
+        // Choose ports as a client's kernel does: spread over the ephemeral range, and distinct for each flow
+        // of a client, because step and range are coprime.
         let step = (u64::from(number) * 7919 + u64::from(client) * 104_729) % 28_231;
         let source = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + client % (1 << 23));
         let tuple = FlowTuple {
@@ -346,7 +344,7 @@ mod tests {
         );
         assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u001b"));
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
-        // Remarks, empty lines and quotes of another line do not count as lines.
+        // Comments, empty lines and quoted line breaks must not shift the reported line number.
         let before = format!("\n# a\n\nprotocol,src,src_port,dst,dst_port,class\r\n\r\n{flow},\"x\"\n#\n");
         assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: the flow of line 6 once more");
         assert!(
@@ -370,7 +368,7 @@ mod tests {
         );
         assert_eq!(named("protocol,src,src_port,dst,class"), "f.csv:1: column dst_port is missing");
         assert_eq!(named("protocol,src,src_port,dst,dst_port,SRC"), "f.csv:1: column src comes twice");
-        // The header line occurs once, as the first line.
+        // A header line is only accepted as the first line.
         let flow = "udp,10.0.0.1,1,10.0.0.2,2";
         assert!(
             fails(&format!("{flow}\nprotocol,src,src_port,dst,dst_port")).starts_with("f.csv:2: protocol")

@@ -1,4 +1,4 @@
-//! Headers packed into machine words, so that matching is a mask and a comparison.
+//! Packet headers packed into machine words, so that a match is a mask and a comparison.
 
 use std::net::IpAddr;
 
@@ -11,15 +11,15 @@ pub(crate) const ETHER_TYPE_IPV4: u16 = 0x0800;
 /// IPv6 in the Ethernet header (`ETH_P_IPV6`).
 pub(crate) const ETHER_TYPE_IPV6: u16 = 0x86dd;
 
-/// Whether packets of this Ethernet type are IP.
 pub(crate) const fn is_ip(ether_type: u16) -> bool {
     ether_type == ETHER_TYPE_IPV4 || ether_type == ETHER_TYPE_IPV6
 }
 
 /// The headers of a packet, or a mask over them.
 ///
-/// IPv4 addresses use the low 32 bits. `link` has the destination's hardware address above the Ethernet type;
-/// `transport` has source port, destination port, IP protocol and the connection request's bit.
+/// - `source` and `destination`: IPv4 addresses use the low 32 bits
+/// - `link`: the destination's hardware address above the Ethernet type
+/// - `transport`: source port, destination port, IP protocol and the bit of a connection request
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) source: u128,
@@ -28,15 +28,15 @@ pub(crate) struct Key {
     pub(crate) transport: u64,
 }
 
-/// Bits of [`Key::transport`].
+/// Positions in [`Key::transport`].
 pub(crate) const DESTINATION_PORT_SHIFT: u32 = 16;
 pub(crate) const PROTOCOL_SHIFT: u32 = 32;
 pub(crate) const CONNECTION_REQUEST: u64 = 1 << 40;
-/// Bits of [`Key::link`].
+/// Position in [`Key::link`].
 pub(crate) const MAC_SHIFT: u32 = 16;
 
 impl Key {
-    /// A flow's packets.
+    /// Returns the headers of a flow's packets.
     pub(crate) fn of(flow: &FlowTuple) -> Self {
         let (source, _) = bits(flow.source);
         let (destination, ether_type) = bits(flow.destination);
@@ -50,7 +50,6 @@ impl Key {
         }
     }
 
-    /// One packet.
     pub(crate) fn of_packet(packet: &Packet) -> Self {
         let header = &packet.header;
         Self {
@@ -65,7 +64,7 @@ impl Key {
         }
     }
 
-    /// How many bits of a mask are set.
+    /// Returns the number of set bits.
     pub(crate) fn bit_count(&self) -> u32 {
         self.source.count_ones()
             + self.destination.count_ones()
@@ -73,7 +72,7 @@ impl Key {
             + self.transport.count_ones()
     }
 
-    /// The bits that a mask leaves.
+    /// Clears the bits outside of a mask.
     #[inline]
     pub(crate) fn and(&self, mask: &Self) -> Self {
         Self {
@@ -89,7 +88,7 @@ fn mac_number(mac: [u8; 6]) -> u64 {
     mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// An address as a number, and the Ethernet type of its packets.
+/// Returns an address as a number, and the Ethernet type of its packets.
 pub(crate) const fn bits(address: IpAddr) -> (u128, u16) {
     match address {
         IpAddr::V4(address) => (address.to_bits() as u128, ETHER_TYPE_IPV4),
@@ -97,7 +96,7 @@ pub(crate) const fn bits(address: IpAddr) -> (u128, u16) {
     }
 }
 
-/// A conjunction of masked fields: a packet matches if its masked bits are the value.
+/// A conjunction of masked fields. A packet matches if its masked bits equal `value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pattern {
     pub(crate) value: Key,
@@ -105,7 +104,8 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a match; none if it contradicts itself, for example with addresses of two IP versions.
+    /// Returns the pattern of a match; `None` if it contradicts itself, for example with addresses of two IP
+    /// versions.
     pub(crate) fn of(matches: &FilterMatch) -> Option<Self> {
         let (mut value, mut mask) = (Key::default(), Key::default());
         let mut ether_type = matches.ether_type;
@@ -124,7 +124,7 @@ impl Pattern {
             mask.link |= u64::from(u16::MAX);
         }
         if let Some(mac) = matches.mac_destination {
-            // 0 is the interface's own address here, and no packet has the address 0.
+            // The address 0 represents the interface's own address here. No packet has the address 0.
             if mac == [0; 6] {
                 return None;
             }
@@ -150,12 +150,11 @@ impl Pattern {
         Some(Self { value, mask })
     }
 
-    /// Whether a packet matches.
     pub(crate) fn matches(&self, key: &Key) -> bool {
         key.and(&self.mask) == self.value
     }
 
-    /// Returns the match of packets that match both; none if there are no such packets.
+    /// Returns the pattern of packets that match both; `None` if there are no such packets.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let both = |one: &Key, other: &Key| Key {
             source: one.source | other.source,
@@ -167,7 +166,7 @@ impl Pattern {
             .then(|| Self { value: both(&self.value, &other.value), mask: both(&self.mask, &other.mask) })
     }
 
-    /// Whether a packet can match both: no bit that both fix differs.
+    /// Returns whether a packet can match both: the patterns are equal in all bits that both fix.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let both = self.mask.and(&other.mask);
         self.value.and(&both) == other.value.and(&both)

@@ -1,11 +1,11 @@
 //! The receive path: the queue that a NIC chooses for a received packet or a flow.
 //!
-//! A [`NicModel`] is a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data file. A
-//! [`ConfiguredNic`] is a model with filters, RSS key and indirection table. It returns the queue of a flow,
-//! exactly for a five-tuple, and as a superset for a class. A [`FlowMap`] has the queue of every flow, and
-//! moves only the flows that a change affects.
+//! - [`NicModel`]: a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data file.
+//! - [`ConfiguredNic`]: a model with filters, RSS key and indirection table. It returns the queue of a
+//!   five-tuple exactly, and a superset of the queues of a class.
+//! - [`FlowMap`]: the queue of every flow. A change moves only the flows that it affects.
 //!
-//! Everything here is a pure function: it reads no file and no kernel state.
+//! All functions are pure: they read neither files nor kernel state.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One received packet, with the fields that NICs use.
+//! A received packet, with the fields that NICs use.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,25 +7,21 @@ use crate::key::{bits, is_ip};
 
 /// The headers of a received packet.
 ///
-/// A missing field is 0: a protocol outside of IP, ports in a fragment.
+/// A missing field is 0, for example the ports of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
     /// The destination's hardware address, unless it is the interface's own.
     pub mac_destination: Option<[u8; 6]>,
-    /// The fields for the function nodes of a graph.
+    /// Fields that the function nodes of a graph use.
     pub header: Header,
-    /// The sender's address.
     pub source: IpAddr,
-    /// The sender's port.
     pub source_port: u16,
-    /// The receiver's address.
     pub destination: IpAddr,
-    /// The receiver's port.
     pub destination_port: u16,
 }
 
 impl Packet {
-    /// A data packet of a flow.
+    /// Creates a data packet of a flow.
     #[must_use]
     pub fn of(flow: &FlowTuple) -> Self {
         Self {
@@ -38,7 +34,7 @@ impl Packet {
         }
     }
 
-    /// Its flow; none for fragments, and for protocols other than TCP and UDP.
+    /// Returns the packet's flow; `None` for fragments, and for protocols other than TCP and UDP.
     #[must_use]
     pub fn flow(&self) -> Option<FlowTuple> {
         let transports = [Transport::Tcp, Transport::Udp];
@@ -54,7 +50,7 @@ impl Packet {
         (is_ip(self.header.ether_type) && !self.header.fragment).then_some(flow)
     }
 
-    /// A packet outside of IP, such as ARP.
+    /// Creates a packet that is not IP, such as ARP.
     #[must_use]
     pub fn of_type(ether_type: u16) -> Self {
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -69,24 +65,24 @@ impl Packet {
     }
 }
 
-/// The kind of a packet: the fields for the function nodes of a graph. Only filter tables and the RSS hash use
-/// addresses and ports.
+/// The kind of a packet: the fields that the function nodes of a graph use. Addresses and ports are only used
+/// by filter tables and the RSS hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Header {
     /// The Ethernet type, after a VLAN tag if there is one.
     pub ether_type: u16,
-    /// The protocol in the IP header; 0 outside of IP.
+    /// The protocol in the IP header; 0 if the packet is not IP.
     pub protocol: u8,
-    /// Whether it is an IP fragment, whose ports the NIC cannot read.
+    /// Whether the packet is an IP fragment. The NIC cannot read the ports of a fragment.
     pub fragment: bool,
-    /// Whether its destination is a group of hosts: the group bit of the hardware address.
+    /// Whether the group bit of the destination's hardware address is set.
     pub multicast: bool,
-    /// Whether it opens a connection: SYN without ACK (RFC 9293, section 3.1).
+    /// Whether the packet requests a connection: SYN without ACK (RFC 9293, section 3.1).
     pub connection_request: bool,
 }
 
 impl Header {
-    /// The kind of a flow's data packets.
+    /// Returns the kind of a flow's data packets.
     #[must_use]
     pub fn of(flow: &FlowTuple) -> Self {
         let (_, ether_type) = bits(flow.destination);

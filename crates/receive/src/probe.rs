@@ -1,45 +1,44 @@
-//! Picks the model of a device from the kernel's facts.
+//! Picks the NIC model for a device, from the facts that the kernel reports.
 
 use crate::nic::NicModel;
 
-/// The kernel's facts about a device.
+/// Facts that the kernel reports about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// None for a device without a driver.
+    /// `None` for a device without a driver.
     pub driver: Option<String>,
-    /// Receive queues in use.
+    /// Number of receive queues in use.
     pub queues: u32,
-    /// Whether it accepts n-tuple rules.
+    /// Whether the device accepts n-tuple rules.
     pub takes_rules: bool,
-    /// Number of rule locations, if the driver reports it.
+    /// Number of locations for rules, if the driver reports it.
     pub rule_places: Option<u32>,
-    /// Whether its n-tuple filters are switched on.
+    /// Whether n-tuple filters are enabled.
     pub rules_are_on: bool,
-    /// Entries of its RSS indirection table.
+    /// Number of entries of the RSS indirection table.
     pub rss_entries: Option<u32>,
     /// Whether the kernel reports that its driver cannot redirect packets by XDP.
     pub lacks_xdp: bool,
 }
 
-/// The model of a device, and the reasons.
+/// The model for a device, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
-    /// Name of the model.
     pub model: String,
-    /// Whether the model names the driver; otherwise it fits the device's features.
+    /// Whether the model names the driver. Otherwise the model was chosen by the device's features.
     pub is_named: bool,
-    /// Reasons for it, one sentence each.
+    /// Reasons for the choice, one sentence each.
     pub reasons: Vec<String>,
-    /// Differences from the model, and necessary preparations.
+    /// Differences between device and model, and preparations that the device needs.
     pub remarks: Vec<String>,
 }
 
-/// Generic models.
+/// Names of the generic models.
 const RULES: &str = "ntuple";
 const HASH: &str = "rss-only";
 const SOFTWARE: &str = "xdp-cpumap";
 
-/// Picks the model of a device.
+/// Picks the model for a device.
 #[must_use]
 pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
     let driver = facts.driver.as_deref();
@@ -70,7 +69,7 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
         SOFTWARE
     };
     let (name, is_named) = match named {
-        // Without rules in the driver, a model with filters does not fit.
+        // A model with filters does not fit if the driver accepts no rules.
         Some(model) if facts.takes_rules || model.tables().is_empty() && facts.rss_entries.is_some() => {
             reasons.push(format!("{} is the model for this driver", model.name()));
             (model.name(), true)

@@ -1,22 +1,19 @@
-//! Sets of queues.
-
 use crate::filter::QueueId;
 
-/// A set of queues, as one bit each.
+/// A set of queues, with one bit per queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSet {
-    /// 64 queues per word; the last word is not 0.
+    /// 64 queues per word. The last word is not 0, so equal sets have equal words.
     words: Vec<u64>,
 }
 
 impl QueueSet {
-    /// No queue.
+    /// Creates an empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { words: Vec::new() }
     }
 
-    /// Adds a queue.
     pub fn insert(&mut self, queue: QueueId) {
         let (word, bit) = (queue.index() / 64, queue.index() % 64);
         if self.words.len() <= word {
@@ -25,29 +22,27 @@ impl QueueSet {
         self.words[word] |= 1 << bit;
     }
 
-    /// Whether a queue is in it.
     #[must_use]
     pub fn contains(&self, queue: QueueId) -> bool {
         let (word, bit) = (queue.index() / 64, queue.index() % 64);
         self.words.get(word).is_some_and(|word| word & 1 << bit != 0)
     }
 
-    /// How many queues are in it.
+    /// Returns the number of queues in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The queues, from the lowest.
+    /// Returns the queues in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + '_ {
         let bits = |word: u64| (0..64_u16).filter(move |bit| word & 1 << bit != 0);
-        // A queue's number is 16 bits long.
+        // No overflow: a queue's number has 16 bits.
         (0_u16..)
             .zip(&self.words)
             .flat_map(move |(index, word)| bits(*word).map(move |bit| QueueId(index * 64 + bit)))

@@ -1,4 +1,4 @@
-//! Compares the flow map with a recomputation after any sequence of changes.
+//! Compares the flow map with a recomputation after random changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -9,7 +9,7 @@ use common::Draw;
 use evenkeel_receive::{Change, ConfiguredNic, Filter, FlowIndex, FlowMap, QueueId};
 use proptest::prelude::*;
 
-/// The map agrees with the NIC for every flow.
+/// Asserts that the map and the NIC agree on the queue of every flow.
 fn assert_true(map: &FlowMap) {
     let mut queues: BTreeMap<QueueId, Vec<FlowIndex>> = BTreeMap::new();
     let mut count = 0;
@@ -48,7 +48,7 @@ fn assert_within_tables(nic: &ConfiguredNic) {
     }
 }
 
-/// Moved flows are exactly those that the last change reports.
+/// Asserts that the reported moves are exactly the flows that changed their queue.
 fn assert_moved(before: &BTreeMap<FlowIndex, QueueId>, map: &FlowMap) {
     let mut told = before.clone();
     for step in map.moves() {
@@ -62,7 +62,7 @@ fn places(map: &FlowMap) -> BTreeMap<FlowIndex, QueueId> {
     map.flows().map(|(index, _, queue)| (index, queue)).collect()
 }
 
-/// One random change.
+/// Makes a random change.
 fn step(draw: &mut Draw, map: &mut FlowMap) {
     let before = places(map);
     let filters: Vec<Filter> = map.nic().filters().map(|(_, filter)| *filter).collect();

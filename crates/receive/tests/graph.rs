@@ -1,4 +1,5 @@
-//! Compares the compiled paths with an interpreter of the configured graph, and classes with their flows.
+//! Compares the compiled paths with an interpreter of the configured graph, and the queues of a class with
+//! those of its flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -56,7 +57,7 @@ proptest! {
         let model = models.iter().find(|model| model.name() == name).unwrap();
         let mut nic = common::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
-        // Few enough free bits to try all values: two of an address, two of a port.
+        // Leave four bits free, few enough to try all values: two of an address and two of a port.
         let flow = common::flow(&mut draw);
         let free = |address: std::net::IpAddr| {
             let low = u128::MAX << 2;
@@ -95,7 +96,7 @@ fn rss_reaches_the_entries_of_the_free_bits_only() {
     let mut draw = Draw(1);
     for _ in 0..50 {
         let flow = common::flow(&mut draw);
-        // Three free bits: at most eight entries.
+        // Three free bits select at most eight entries.
         let class = FilterMatch {
             source_port: Some(PortMatch::masked(flow.source_port, !0b111)),
             ..FilterMatch::exact(&flow)

@@ -1,4 +1,4 @@
-//! Model files: a user's NIC is a data file, and each error has its position.
+//! Tests of model files: users can describe their NIC in a file, and each error has its position.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_receive::{
@@ -6,7 +6,7 @@ use evenkeel_receive::{
 };
 use proptest::prelude::*;
 
-/// A fictitious NIC: rules by destination port before exact ones, and a queue for ARP.
+/// A fictitious NIC: it tries rules by destination port before exact rules, and has a queue for ARP.
 const OWN: &str = r#"schema = 1
 name = "own"
 title = "A NIC of one's own"
@@ -88,7 +88,7 @@ fn a_model_is_added_by_a_file_alone() {
     assert_eq!(nic.insert(Filter::new(exact, 0, to_80, QueueId(1))), Err(InsertError::Unsupported));
 }
 
-/// With `from` replaced by `to`, the model is refused at the position of `at`, with this message.
+/// Asserts that the model with `from` replaced by `to` is refused at the position of `at`, with this message.
 fn assert_refused(from: &str, to: &str, at: &str, wanted: &str) {
     assert_eq!(OWN.matches(from).count(), 1, "{from}");
     let text = OWN.replace(from, to);
@@ -166,7 +166,7 @@ fn every_packet_ends_in_one_queue() {
         "filterable]",
         "operator.filterable: a packet ends here and in no queue: ether-type = ipv4 and protocol = tcp and fragment",
     );
-    // UDP goes to the default queue and, through the operator, to RSS.
+    // UDP packets go to the default queue and, through the operator, also to RSS.
     assert_refused(
         "port.no = { }\n\n[operator.filterable]",
         "port.no = { to = \"default\" }\n\n[operator.filterable]",
@@ -237,7 +237,7 @@ fn tables_are_such_as_can_be() {
 }
 
 proptest! {
-    /// With a few characters more or less a model is read or refused, and a model that is read works.
+    /// Checks that a model with some characters added or removed is either refused or works.
     #[test]
     fn damage_is_refused_or_harmless(cut in 0_usize..1200, length in 0_usize..30, text in "[a-z\"\\[\\]{}=., \n]{0,6}") {
         let (start, end) = (cut.min(OWN.len()), (cut + length).min(OWN.len()));

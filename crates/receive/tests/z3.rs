@@ -1,9 +1,9 @@
-//! Compares classes of flows with an SMT solver: Z3 computes the queues that a class can reach in the
+//! Compares the queues that a class of flows can reach with the answers of an SMT solver, Z3, for the
 //! configured graph.
 //!
-//! Each case is a NIC, its filters and a class. The graph is written in SMT-LIB 2.6, node by node, over the
-//! bits of one packet. For each queue the solver decides whether a packet of the class reaches it. Z3 runs as a
-//! separate program (Debian's package `z3`) and reads all cases from a pipe.
+//! Each case is a NIC, its filters and a class. The test writes the graph in SMT-LIB 2.6, node by node, over
+//! the bits of one packet. For each queue the solver decides whether a packet of the class reaches it. Z3 runs
+//! as a separate program (Debian's package `z3`) and reads all cases from a pipe.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -20,7 +20,7 @@ use evenkeel_receive::{
     Predicate, QueueId, Transport,
 };
 
-/// The solver's variable: one packet.
+/// Declares the solver's variable, one packet.
 const PACKET: &str = "
 (declare-const ether-type (_ BitVec 16))
 (declare-const protocol (_ BitVec 8))
@@ -34,7 +34,8 @@ const PACKET: &str = "
 (declare-const dst-port (_ BitVec 16))
 ";
 
-/// A data packet of a flow, as in `FlowTuple`; the hardware address 0 is the interface's own.
+/// Asserts that the packet is a data packet of a flow, as in `FlowTuple`. The hardware address 0 is the
+/// interface's own address.
 const OF_A_FLOW: &str = "
 (assert (or (= ether-type #x0800) (= ether-type #x86dd)))
 (assert (or (= protocol #x06) (= protocol #x11)))
@@ -88,7 +89,7 @@ fn matches(wanted: &FilterMatch) -> String {
     format!("(and {})", terms.join(" "))
 }
 
-/// The entry of the indirection table as a bit vector: each hash bit is the parity of some packet bits.
+/// Returns the indirection table entry as a bit vector: each hash bit is the parity of some packet bits.
 fn hash(nic: &ConfiguredNic) -> String {
     let bits = nic.indirection().len().ilog2();
     let entry = |is_ipv6: bool, ports: bool| {
@@ -103,7 +104,7 @@ fn hash(nic: &ConfiguredNic) -> String {
         let parity = |hash_bit: u32| {
             let mut terms = vec!["#b0".to_owned()];
             for (place, (name, bit)) in input.iter().enumerate() {
-                // The hash of this bit alone.
+                // Hash an input in which only this bit is set.
                 let mut one = vec![0_u8; input.len() / 8];
                 one[place / 8] = 0x80 >> (place % 8);
                 if nic.rss_key().hash(one) >> hash_bit & 1 == 1 {
@@ -134,7 +135,8 @@ fn hash(nic: &ConfiguredNic) -> String {
     text
 }
 
-/// The graph: for each node's port, whether the packet enables it. Returns the name of each queue's condition.
+/// Writes the graph: for each port of a node, whether the packet enables it. Returns the name of each queue's
+/// condition.
 fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
     let graph = ConfiguredGraph::of(nic);
     let mut queues = Vec::new();
@@ -176,7 +178,7 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
             ConfiguredKind::Filter(id, filter) => {
                 let signature = nic.model().tables()[id.table.index()].signature;
                 let holds = if signature {
-                    // Signature collisions are not tested here: any flow of the same protocol may match.
+                    // Signature collisions are not modelled: any flow of the same protocol may match.
                     let _ = writeln!(script, "(declare-const same{index} Bool)");
                     let transport = filter.matches.transport.map_or(0, Transport::number);
                     format!("(and same{index} (= protocol #x{transport:02x}))")
@@ -212,11 +214,12 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
     queues
 }
 
-/// A question for the solver, and the expected answer.
+/// A question for the solver, and the answer of the code under test.
 struct Question {
     queue: QueueId,
     claimed: bool,
-    /// Whether a positive answer must be correct, too.
+    /// Whether a positive answer must be exact. Otherwise the code may name more queues than the packet
+    /// reaches.
     exact: bool,
     about: String,
 }
@@ -242,7 +245,7 @@ fn ask(nic: &ConfiguredNic, class: &FilterMatch, exact: bool, script: &mut Strin
     questions
 }
 
-/// Returns the solver's answers, one per line; none if it is not installed.
+/// Returns the solver's answers, one per line; `None` if the solver is not installed.
 fn solve(script: String) -> Option<Vec<String>> {
     let started =
         Command::new("z3").args(["-in", "-smt2"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -278,7 +281,7 @@ fn check(questions: &[Question], answers: &[String]) {
         );
         if is_reached { reached += 1 } else { not += 1 }
     }
-    // A question that always has the same answer proves little.
+    // Both answers must occur often enough for the comparison to be meaningful.
     assert!(reached > questions.len() / 20 && not > questions.len() / 20, "{reached} reached, {not} not");
 }
 
@@ -296,7 +299,7 @@ fn the_solver_agrees_about_filters() {
         let mut nic = common::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
         let class = match draw.below(4) {
-            // Flows that a signature may represent are tested elsewhere.
+            // For i82599, a signature may represent several flows, so do not use a single flow there.
             0 if model.name() != "i82599" => whole(common::flow(&mut draw)),
             _ => common::class(&mut draw),
         };
@@ -322,7 +325,7 @@ fn the_solver_agrees_about_hashes() {
         let entries = nic.default_indirection().len();
         nic.set_indirection((0..entries).map(|_| QueueId(draw.below(queues) as u16)).collect()).unwrap();
         let flow = common::flow(&mut draw);
-        // Few free bits, so that not every entry is reached.
+        // Leave few bits free, so that not every entry is reached.
         let class = FilterMatch {
             source: Some(match flow.source {
                 IpAddr::V4(_) => AddressMatch::prefix(flow.source, 31),

@@ -1,4 +1,4 @@
-//! DOT, the language of Graphviz (<https://graphviz.org/doc/info/lang.html>).
+//! Writes DOT, the language of Graphviz (<https://graphviz.org/doc/info/lang.html>).
 
 use std::fmt::Write;
 

@@ -1,24 +1,24 @@
 //! Places the boxes of a drawing in layers from top to bottom (Sugiyama, Tagawa, Toda, IEEE SMC 1981).
 //!
-//! A box is one layer below the lowest box that leads to it. An arrow over several layers passes an empty place
-//! in each layer, so that it crosses no box. Within a layer, boxes are ordered by the mean position of their
-//! neighbours, which removes most crossings.
+//! A box is one layer below the lowest box that has an arrow to it. An arrow over several layers passes a
+//! reserved gap in each layer, so that it crosses no box. Within a layer, boxes are ordered by the mean
+//! position of their neighbours, which removes most crossings.
 
 use super::Drawing;
 
-/// Width of a character and height of a line, pixels.
+/// Width of a character and height of a text line, pixels.
 pub(super) const CHARACTER: usize = 7;
 pub(super) const LINE: usize = 16;
-/// Space around text, between boxes, and between layers, pixels.
+/// Space around text, between boxes and between layers, pixels.
 const PADDING: usize = 8;
 const GAP: usize = 24;
 const LAYER_GAP: usize = 56;
-/// Width of an arrow's empty place, pixels.
+/// Width of the gap that is reserved for an arrow, pixels.
 const PASSAGE: usize = 16;
-/// Passes that improve the order within layers.
+/// Number of passes that improve the order within layers.
 const SWEEPS: usize = 8;
 
-/// Centre of a box, or of an arrow's empty place.
+/// Centre and size of a box, or of the gap reserved for an arrow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) x: usize,
@@ -28,12 +28,11 @@ pub(super) struct Place {
     layer: usize,
 }
 
-/// All positions.
+/// Positions of all boxes and arrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Of each box.
     pub(super) boxes: Vec<Place>,
-    /// The empty places of each arrow.
+    /// Gaps that each arrow passes, from top to bottom.
     pub(super) passages: Vec<Vec<Place>>,
     pub(super) width: usize,
     pub(super) height: usize,
@@ -80,7 +79,7 @@ fn size(vertex: &super::Vertex) -> Place {
     }
 }
 
-/// The longest path to each vertex. Arrows lead only to later vertices.
+/// Returns the layer of each vertex: the length of the longest path to it. Arrows lead only to later vertices.
 fn layers(drawing: &Drawing) -> Vec<usize> {
     let mut arrows: Vec<(usize, usize)> = drawing.arrows.iter().map(|arrow| (arrow.from, arrow.to)).collect();
     arrows.sort_unstable();
@@ -91,7 +90,7 @@ fn layers(drawing: &Drawing) -> Vec<usize> {
     layers
 }
 
-/// The places in each layer.
+/// Returns the places in each layer.
 fn rows(places: &[Place]) -> Vec<Vec<usize>> {
     let mut rows = vec![Vec::new(); places.iter().map(|place| place.layer + 1).max().unwrap_or(0)];
     for (index, place) in places.iter().enumerate() {
@@ -100,7 +99,7 @@ fn rows(places: &[Place]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// Orders each layer by the mean position of its neighbours above (or below).
+/// Orders each layer by the mean position of its neighbours in the layer above (or below).
 fn order(rows: &mut [Vec<usize>], joined: &[(usize, usize)], count: usize, downwards: bool) {
     let mut neighbours: Vec<Vec<usize>> = vec![Vec::new(); count];
     for (from, to) in joined {

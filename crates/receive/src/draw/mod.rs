@@ -12,15 +12,14 @@ use crate::configured_graph::{ConfiguredGraph, ConfiguredKind};
 use crate::filter::{QueueId, TableId};
 use crate::nic::{FilterTable, NicModel, NodeKind, Operand, Port, Precedence};
 
-/// Shape of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Source,
-    /// Function nodes, and configured filters: white, as in the paper's Figure 1.
+    /// White, as in Figure 1 of the Dragonet paper. Configured filters have this shape, too.
     Function,
     /// Grey.
     Operator,
-    /// Configuration nodes: dashed.
+    /// Dashed.
     Configuration,
     Queue,
 }
@@ -47,7 +46,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// The graph of a model, with configuration nodes.
+    /// Draws the graph of a model, with its configuration nodes.
     #[must_use]
     pub fn of_model(model: &NicModel) -> Self {
         let title = format!("{}: {}", model.name(), model.title());
@@ -105,7 +104,7 @@ impl Drawing {
         drawing.without_lone_vertices()
     }
 
-    /// The graph of a NIC that is configured.
+    /// Draws the graph of a configured NIC.
     #[must_use]
     pub fn of_configured(graph: &ConfiguredGraph<'_>) -> Self {
         let model = graph.nic().model();
@@ -151,7 +150,7 @@ impl Drawing {
                 }
             }
         }
-        // Merged nodes lead to themselves, and to other nodes many times.
+        // A merged node has arrows to itself, and several arrows to the same node. Drop both.
         let mut known = BTreeSet::new();
         drawing.arrows.retain(|arrow| {
             arrow.from != arrow.to && known.insert((arrow.from, arrow.to, arrow.label.clone()))
@@ -163,7 +162,7 @@ impl Drawing {
         self.arrows.push(Arrow { from, to, label: label.to_owned() });
     }
 
-    /// Omits vertices without arrows.
+    /// Removes vertices without arrows.
     fn without_lone_vertices(mut self) -> Self {
         let mut kept = vec![false; self.vertices.len()];
         for arrow in &self.arrows {
@@ -184,24 +183,23 @@ impl Drawing {
         self
     }
 
-    /// As input for Graphviz.
+    /// Renders the drawing as input for Graphviz.
     #[must_use]
     pub fn to_dot(&self) -> String {
         dot::render(self)
     }
 
-    /// As a picture.
     #[must_use]
     pub fn to_svg(&self) -> String {
         svg::render(self)
     }
 }
 
-/// Tables with more filters are drawn as one box.
+/// Largest table that is drawn with one box per filter.
 const MOST_FILTERS: usize = 32;
 
-/// The node that is drawn for each node: a very large table, and its hashes, are represented by their first
-/// filter.
+/// Returns, for each node, the node that is drawn instead. The first filter of a very large table represents
+/// the other filters and their hashes.
 fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
     let mut drawn_as: Vec<usize> = (0..graph.nodes().len()).collect();
     let mut firsts: BTreeMap<TableId, usize> = BTreeMap::new();
@@ -212,7 +210,7 @@ fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
         }
         let first = *firsts.entry(id.table).or_insert(index);
         drawn_as[index] = first;
-        // A match leads to a queue or to its own hash.
+        // A matching packet goes to a queue or to the filter's own hash.
         for to in node.ports.first().into_iter().flat_map(|(_, to)| to) {
             if matches!(graph.nodes()[*to].kind, ConfiguredKind::Hash { .. }) {
                 drawn_as[*to] = first;
@@ -222,7 +220,7 @@ fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
     drawn_as
 }
 
-/// Fields that filters of a table match.
+/// Returns the names of the fields that filters of a table match.
 fn fields(table: &FilterTable) -> String {
     let named = table.fields.named();
     let matched: Vec<&str> = named

@@ -1,4 +1,4 @@
-//! SVG 1.1.
+//! Writes SVG 1.1.
 
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ fn draw_arrow(svg: &mut String, arrow: &Arrow, from: &Place, passage: &[Place], 
     let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"black\" marker-end=\"url(#tip)\"/>");
     if !arrow.label.is_empty() {
         let next = passage.first().map_or(end, |place| (place.x, place.y));
-        // In the middle, where arrows of one box have separated.
+        // Put the label in the middle: there, the arrows of one box are apart.
         let x = usize::midpoint(start.0, next.0);
         let y = usize::midpoint(start.1, next.1) + LINE / 4;
         let _ = writeln!(

@@ -11,7 +11,7 @@ fn drawings() -> Vec<Drawing> {
         let mut nic = ConfiguredNic::new(&model, 4).unwrap();
         let to = FilterMatch::to(Transport::Udp, "10.0.0.1".parse().unwrap(), 53);
         for (table, description) in model.table_ids() {
-            // Not every table takes such a filter.
+            // Some tables refuse this filter.
             let _ = nic.insert(Filter::new(table, *description.priorities().start(), to, QueueId(2)));
         }
         drawings.push(Drawing::of_configured(&ConfiguredGraph::of(&nic)));
@@ -57,7 +57,7 @@ fn every_box_and_arrow_is_in_both_renderings() {
         assert_eq!(dot.matches(" -> ").count(), drawing.arrows.len());
         assert_eq!(svg.matches("marker-end").count(), drawing.arrows.len());
         assert_eq!(dot.matches(" [label=\"").count() - labels(&drawing), drawing.vertices.len());
-        // The background is a rectangle, too.
+        // One rectangle more than boxes: the background.
         assert_eq!(svg.matches("<rect").count(), drawing.vertices.len() + 1);
         for tag in ["svg", "text", "title"] {
             assert_eq!(svg.matches(&format!("<{tag}")).count(), svg.matches(&format!("</{tag}>")).count());
@@ -85,7 +85,7 @@ fn very_many_filters_are_one_box() {
     assert!(drawing.vertices.len() < 24, "{}", drawing.vertices.len());
     let svg = drawing.to_svg();
     assert!(svg.contains(">8000 filters<") && svg.len() < 20_000, "{}", svg.len());
-    // Arrows to each queue and to the next nodes.
+    // The box has arrows to each of four queues and to the next node.
     let of_table = |vertex: &Vertex| vertex.lines.iter().any(|line| line == "8000 filters");
     let place = drawing.vertices.iter().position(of_table).unwrap();
     let targets: BTreeSet<usize> =

@@ -1,4 +1,4 @@
-//! A NIC with filled tables.
+//! A NIC model with a configuration: filters, RSS key and indirection tables.
 
 use std::sync::Arc;
 
@@ -13,112 +13,101 @@ use crate::flow::FlowTuple;
 use crate::key::{Key, Pattern, bits};
 use crate::packet::Packet;
 
-/// An installed filter: table and location. The location of a removed filter is reused.
+/// An installed filter, identified by table and location. The location of a removed filter is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterId {
-    /// The table.
     pub table: TableId,
-    /// Location in the table, from 0; it may determine the precedence.
+    /// Location in the table, from 0. Some tables derive the precedence from it.
     pub location: u32,
 }
 
-/// Why a configuration is invalid.
+/// The error for an invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigureError {
     /// More queues than the NIC has, or fewer than its graph names.
     #[error("{wanted} queues: this NIC works with {least} to {most}")]
     Queues {
-        /// Requested queues.
         wanted: u16,
-        /// The minimum.
+        /// Minimum of the model.
         least: u16,
-        /// The model's queues.
+        /// Maximum of the model.
         most: u16,
     },
     /// An indirection table of the wrong length.
     #[error("{found} entries for the indirection table, which has {wanted}")]
     Entries {
-        /// Entries given.
         found: usize,
         /// Entries of the NIC's table; 0 if it has none.
         wanted: usize,
     },
-    /// More contexts than the NIC has or allows.
+    /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
     #[error("{most} RSS contexts are all that there are")]
-    Contexts {
-        /// The limit.
-        most: u16,
-    },
+    Contexts { most: u16 },
     /// An entry of the indirection table cannot name this queue.
     #[error("entries of the indirection table name queues below {limit}, and not {queue}")]
     Unreachable {
-        /// The requested queue.
         queue: QueueId,
-        /// The first queue that cannot be named.
+        /// Number of queues that an entry can name.
         limit: u16,
     },
 }
 
-/// Why a filter cannot be installed.
+/// The error for a filter that cannot be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
-    /// The model has no such table.
     #[error("there is no such filter table")]
     NoTable,
-    /// The table is full.
     #[error("the filter table is full")]
     Full,
-    /// The table's filters cannot have this match, or cannot use RSS.
+    /// Filters of the table do not support this match, or do not support RSS.
     #[error("filters of this table cannot do so")]
     Unsupported,
-    /// The table's filters share one mask, and existing filters have another.
+    /// The filters of the table share one mask, and the existing filters have another mask.
     #[error("the filters of this table share one mask, and others have another")]
     OtherMask,
-    /// A table that excludes this one has filters.
+    /// The table can only be used while another table is empty, and the other table has filters.
     #[error("this table works only while another one is empty, and it is not")]
     OtherMode,
     /// The table does not have this priority or location.
     #[error("the table has no such priority or location")]
     Priority,
-    /// A filter with the same key or location exists.
+    /// Another filter has the same match, or is at the same location.
     #[error("another filter of the table has this key or location")]
     Taken,
-    /// The queue is not in use, or the table's filters cannot name it.
+    /// The queue is not in use, or filters of the table cannot name it.
     #[error("filters of this table cannot name this queue")]
     NoQueue,
-    /// There is no filter at this location.
     #[error("no filter stands there")]
     NoFilter,
-    /// The indirection table lacks this entry, or cannot name the queue.
+    /// The indirection table does not have this entry, or its entries cannot name the queue.
     #[error("the indirection table has no such entry, or cannot name the queue")]
     Indirection,
 }
 
-/// Returns the queue in an indirection table for a hash; none if the table is empty.
+/// Returns the queue that a hash selects in an indirection table; `None` if the table is empty.
 fn entry_of(table: &[QueueId], hash: u32) -> Option<QueueId> {
     table.get(hash as usize & table.len().wrapping_sub(1)).copied()
 }
 
-/// A model with its queues, RSS key, indirection table and filters.
 #[derive(Clone, Debug)]
 pub struct ConfiguredNic {
     model: Arc<NicModel>,
     queues: u16,
     toeplitz: Arc<Toeplitz>,
     hashed_ports: HashedPorts,
-    /// The length is a power of two; empty without RSS, or while it is off.
+    /// The length is a power of two. Empty if the model has no RSS, or RSS is off.
     pub(super) indirection: Vec<QueueId>,
-    /// As long as the NIC's own table.
+    /// Indirection tables, each as long as the NIC's own one.
     contexts: Vec<Vec<QueueId>>,
     most_contexts: u16,
     pub(super) tables: Vec<Filled>,
 }
 
 impl ConfiguredNic {
-    /// Creates the model with its defaults: no filters, and RSS over all `queues` round robin.
+    /// Creates a NIC with the default configuration: no filters, and RSS over all `queues` round robin.
     ///
     /// # Errors
-    /// When the model has fewer queues.
+    /// Returns an error if the model does not support this number of queues.
     pub fn new(model: &NicModel, queues: u16) -> Result<Self, ConfigureError> {
         let (least, most) = (model.queues_least(), model.queues());
         if !(least..=most).contains(&queues) {
@@ -138,13 +127,12 @@ impl ConfiguredNic {
         Ok(nic)
     }
 
-    /// The model.
     #[must_use]
     pub fn model(&self) -> &NicModel {
         &self.model
     }
 
-    /// Receive queues in use.
+    /// Returns the number of receive queues in use.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.queues
@@ -152,41 +140,39 @@ impl ConfiguredNic {
 
     // ---- RSS -----------------------------------------------------------------------------------------
 
-    /// Key of the hash.
     #[must_use]
     pub fn rss_key(&self) -> &RssKey {
         self.toeplitz.key()
     }
 
-    /// Sets the key of the hash.
     pub fn set_rss_key(&mut self, key: RssKey) {
         self.toeplitz = Arc::new(Toeplitz::new(key));
     }
 
-    /// Returns the flows whose ports are hashed.
+    /// Returns the kinds of flows whose ports are hashed.
     #[must_use]
     pub fn hashed_ports(&self) -> HashedPorts {
         self.hashed_ports
     }
 
-    /// Sets the flows whose ports are hashed.
+    /// Sets the kinds of flows whose ports are hashed.
     pub fn set_hashed_ports(&mut self, ports: HashedPorts) {
         self.hashed_ports = ports;
     }
 
-    /// Returns the indirection table; empty without RSS, or while it is off.
+    /// Returns the indirection table. It is empty if the model has no RSS, or RSS is off.
     #[must_use]
     pub fn indirection(&self) -> &[QueueId] {
         &self.indirection
     }
 
-    /// The first queue that an entry of the indirection table cannot name; 0 without RSS.
+    /// Returns the number of queues that an entry of the indirection table can name; 0 without RSS.
     #[must_use]
     pub fn rss_queues(&self) -> u16 {
         self.model.rss().map_or(0, |rss| rss.queues.min(self.queues))
     }
 
-    /// Returns all queues that the table can name, round robin, as drivers set it
+    /// Returns the default table of Linux drivers: all queues that it can name, round robin
     /// (`ethtool_rxfh_indir_default`, include/linux/ethtool.h).
     #[must_use]
     pub fn default_indirection(&self) -> Vec<QueueId> {
@@ -194,11 +180,11 @@ impl ConfiguredNic {
         turn.take(self.model.rss().map_or(0, |rss| rss.entries)).collect()
     }
 
-    /// Sets the indirection table; an empty one disables RSS, so that packets without a filter go to the
+    /// Sets the indirection table. An empty one disables RSS: packets that match no filter then go to the
     /// default queue.
     ///
     /// # Errors
-    /// When the length is wrong, or an entry cannot name one of the queues.
+    /// Returns an error if the length is wrong, or an entry cannot name one of the queues.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         let (found, wanted) = (indirection.len(), self.model.rss().map_or(0, |rss| rss.entries));
         if found != wanted && found != 0 {
@@ -212,10 +198,10 @@ impl ConfiguredNic {
         Ok(())
     }
 
-    /// Sets one entry of the indirection table; returns its old queue.
+    /// Sets one entry of the indirection table. Returns its previous queue.
     ///
     /// # Errors
-    /// When the entry does not exist or cannot name the queue.
+    /// Returns an error if the entry does not exist or cannot name the queue.
     pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
         if queue.0 >= self.rss_queues() {
             return Err(InsertError::Indirection);
@@ -226,23 +212,23 @@ impl ConfiguredNic {
 
     // ---- Contexts ------------------------------------------------------------------------------------
 
-    /// Allows this many contexts, up to the model's number. The default is none: few drivers support them,
-    /// and programs that read filters must handle them.
+    /// Permits this number of contexts, up to the model's limit. The default is 0, because few drivers support
+    /// them, and programs that read the filters must handle them.
     pub fn allow_contexts(&mut self, most: u16) {
         self.most_contexts = most.min(self.model.rss().map_or(0, |rss| rss.contexts));
     }
 
-    /// The indirection table of each context.
+    /// Returns the indirection table of each context.
     #[must_use]
     pub fn contexts(&self) -> &[Vec<QueueId>] {
         &self.contexts
     }
 
-    /// Returns a context whose table has these queues round robin; an existing one if possible. It has no
-    /// effect until a filter uses it.
+    /// Returns a context whose table has these queues round robin. Reuses an existing context if possible. A
+    /// context has no effect until a filter uses it.
     ///
     /// # Errors
-    /// When the limit is reached, or an entry cannot name one of the queues.
+    /// Returns an error if the limit is reached, or an entry cannot name one of the queues.
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         let limit = self.rss_queues();
         if let Some(queue) = queues.iter().find(|queue| queue.0 >= limit) {
@@ -261,11 +247,11 @@ impl ConfiguredNic {
         if known.is_none() {
             self.contexts.push(table);
         }
-        // Below most_contexts.
+        // No truncation: below `most_contexts`.
         Ok(ContextId(index as u16))
     }
 
-    /// The indirection table of a spreading filter; none for another filter, or while RSS is off.
+    /// Returns the indirection table of a spreading filter; `None` for other filters, or if RSS is off.
     #[must_use]
     pub fn spread_table(&self, filter: &Filter) -> Option<&[QueueId]> {
         let table = match filter.context {
@@ -277,13 +263,13 @@ impl ConfiguredNic {
 
     // ---- Filters -------------------------------------------------------------------------------------
 
-    /// Filters in a table.
+    /// Returns the number of filters in a table.
     #[must_use]
     pub fn used(&self, table: TableId) -> usize {
         self.tables.get(table.index()).map_or(0, Filled::used)
     }
 
-    /// Free rows of a table; tables that share its rows count, too.
+    /// Returns the number of free rows of a table. Filters of tables that share the rows occupy them, too.
     #[must_use]
     pub fn free(&self, table: TableId) -> usize {
         let Some(wanted) = self.model.tables().get(table.index()) else { return 0 };
@@ -293,32 +279,31 @@ impl ConfiguredNic {
         wanted.capacity.saturating_sub(used)
     }
 
-    /// Whether a filter of this table can have this match; see [`NicModel::supports`].
+    /// Returns whether a filter of this table can have this match; see [`NicModel::supports`].
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.model.supports(table, matches)
     }
 
-    /// The lowest free location; none in a full table.
+    /// Returns the lowest free location; `None` if the table is full.
     #[must_use]
     pub fn free_location(&self, table: TableId) -> Option<u32> {
         (self.free(table) > 0).then(|| self.tables.get(table.index()).map(Filled::free_location)).flatten()
     }
 
-    /// An installed filter.
     #[must_use]
     pub fn filter(&self, id: FilterId) -> Option<&Filter> {
         self.tables.get(id.table.index())?.slot(id.location).map(|slot| &slot.filter)
     }
 
-    /// The installed filters, table by table and by location.
+    /// Returns the installed filters, by table and location.
     pub fn filters(&self) -> impl Iterator<Item = (FilterId, &Filter)> {
         (0..).map(TableId).zip(&self.tables).flat_map(|(table, filled)| {
             filled.slots().map(move |(location, slot)| (FilterId { table, location }, &slot.filter))
         })
     }
 
-    /// The filters of a table, by precedence.
+    /// Returns the filters of a table, by precedence.
     pub fn filters_by_rank(&self, table: TableId) -> impl Iterator<Item = (FilterId, &Filter)> {
         self.tables.get(table.index()).into_iter().flat_map(move |filled| {
             let filter = move |location| Some((FilterId { table, location }, &filled.slot(location)?.filter));
@@ -326,10 +311,11 @@ impl ConfiguredNic {
         })
     }
 
-    /// Installs a filter at its location if precedence is by location, else at the lowest free one.
+    /// Installs a filter: at the location that it names if the precedence is by location, else at the lowest
+    /// free one.
     ///
     /// # Errors
-    /// Returns an error, without a change, if the NIC refuses it.
+    /// Returns an error if the NIC refuses the change, which then has no effect.
     pub fn insert(&mut self, filter: Filter) -> Result<FilterId, InsertError> {
         let pattern = self.check(&filter, None)?;
         let table = filter.table;
@@ -344,16 +330,16 @@ impl ConfiguredNic {
         Ok(FilterId { table, location })
     }
 
-    /// Removes a filter; none if it does not exist.
+    /// Removes a filter. Returns `None` if it does not exist.
     pub fn remove(&mut self, id: FilterId) -> Option<Filter> {
         let pattern = self.compared(self.filter(id)?)?;
         self.tables.get_mut(id.table.index())?.take(id.location, &pattern).map(|slot| slot.filter)
     }
 
-    /// Replaces a filter in one step; returns the old one.
+    /// Replaces a filter atomically. Returns the previous one.
     ///
     /// # Errors
-    /// Returns an error, without a change, if there is no filter to replace, or the NIC refuses the new one.
+    /// Returns an error if there is no filter to replace, or the NIC refuses the new one. The old one then stays.
     pub fn replace(&mut self, id: FilterId, filter: Filter) -> Result<Filter, InsertError> {
         let before = *self.filter(id).filter(|_| filter.table == id.table).ok_or(InsertError::NoFilter)?;
         let pattern = self.check(&filter, Some(id.location))?;
@@ -373,8 +359,8 @@ impl ConfiguredNic {
         Ok(before)
     }
 
-    /// Checks whether the NIC accepts a filter, in place of the one at `replaced` if given; returns its
-    /// pattern.
+    /// Returns the pattern of a filter if the NIC accepts the filter. `replaced` is the location of a filter
+    /// that it would replace.
     fn check(&self, filter: &Filter, replaced: Option<u32>) -> Result<Pattern, InsertError> {
         let table = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
         let filled = &self.tables[filter.table.index()];
@@ -408,7 +394,7 @@ impl ConfiguredNic {
         Ok(pattern)
     }
 
-    /// A filter's target, in words.
+    /// Describes a filter's target for messages.
     #[must_use]
     pub fn target_of(&self, filter: &Filter) -> String {
         let up = |queue: QueueId| match queue {
@@ -424,12 +410,12 @@ impl ConfiguredNic {
 
     // ---- Which queue -----------------------------------------------------------------------------------
 
-    /// RSS hash of a flow; 0 without RSS.
+    /// Returns the RSS hash of a flow; 0 without RSS.
     pub(crate) fn hash(&self, flow: &FlowTuple) -> u32 {
         if self.model.rss().is_some() { self.toeplitz.of(flow, self.hashed_ports) } else { 0 }
     }
 
-    /// The bits of a flow that a table compares.
+    /// Returns the bits of a flow that a table compares.
     pub(crate) fn key(&self, table: TableId, flow: &FlowTuple) -> Key {
         if self.is_signature(table) { signature::reduced(flow) } else { Key::of(flow) }
     }
@@ -439,12 +425,12 @@ impl ConfiguredNic {
         self.model.program().flow(flow_kind(ether_type, flow.transport))
     }
 
-    /// Whether a table compares signatures.
+    /// Returns whether a table compares signatures.
     pub(crate) fn is_signature(&self, table: TableId) -> bool {
         self.model.tables().get(table.index()).is_some_and(|table| table.signature)
     }
 
-    /// The pattern of a filter; none if no packet can match.
+    /// Returns the pattern of a filter; `None` if no packet can match.
     pub(crate) fn compared(&self, filter: &Filter) -> Option<Pattern> {
         if self.is_signature(filter.table) {
             signature::stored(&filter.matches)
@@ -453,7 +439,7 @@ impl ConfiguredNic {
         }
     }
 
-    /// The deciding filter, and the queue, of a flow with this hash.
+    /// Returns the deciding filter, if any, and the queue of a flow with this hash.
     #[inline]
     pub(crate) fn decide(&self, flow: &FlowTuple, hash: u32) -> (Option<FilterId>, QueueId) {
         let chain = self.chain(flow);
@@ -478,7 +464,7 @@ impl ConfiguredNic {
         (None, chain.default)
     }
 
-    /// A filter's queue.
+    /// Returns the queue of a flow that a filter matches.
     fn target(&self, filter: &Filter, hash: u32) -> QueueId {
         if !filter.spread {
             return filter.queue;
@@ -487,10 +473,10 @@ impl ConfiguredNic {
         spread.map_or(filter.queue, |spread| self.moved_up(spread, filter.queue))
     }
 
-    /// The queue of a spreading filter: the indirection table's plus the filter's.
+    /// Returns the sum of the indirection table's queue and the filter's queue, modulo the number of queues.
     pub(super) fn moved_up(&self, spread: QueueId, by: QueueId) -> QueueId {
         let queue = (u32::from(spread.0) + u32::from(by.0)) % u32::from(self.queues);
-        // Below the number of queues.
+        // No truncation: below the number of queues.
         QueueId(queue as u16)
     }
 
@@ -502,24 +488,23 @@ impl ConfiguredNic {
         hash as usize & self.indirection.len().wrapping_sub(1)
     }
 
-    /// The entry of the indirection table that a hash leads to; none while RSS is off.
+    /// Returns the indirection table entry that a hash selects; `None` if RSS is off.
     pub(crate) fn entry_of_hash(&self, hash: u32) -> Option<usize> {
         (!self.indirection.is_empty()).then(|| self.entry(hash))
     }
 
-    /// The filter that decides a flow's queue; none if no filter does.
+    /// Returns the filter that decides a flow's queue; `None` if no filter does.
     #[must_use]
     pub fn deciding_filter(&self, flow: &FlowTuple) -> Option<FilterId> {
         self.decide(flow, self.hash(flow)).0
     }
 
-    /// The queue of a flow.
     #[must_use]
     pub fn queue_of(&self, flow: &FlowTuple) -> QueueId {
         self.decide(flow, self.hash(flow)).1
     }
 
-    /// The queue of a flow without filters.
+    /// Returns the queue that a flow would have without filters.
     #[must_use]
     pub fn unfiltered_queue_of(&self, flow: &FlowTuple) -> QueueId {
         let chain = self.chain(flow);
@@ -527,14 +512,13 @@ impl ConfiguredNic {
         hashed.flatten().unwrap_or(chain.default)
     }
 
-    /// The entry of the indirection table for a flow's hash; none while RSS is off. It decides only without a
-    /// filter.
+    /// Returns the indirection table entry that a flow's hash selects; `None` if RSS is off. A filter can still
+    /// override it.
     #[must_use]
     pub fn rss_entry(&self, flow: &FlowTuple) -> Option<usize> {
         self.entry_of_hash(self.hash(flow))
     }
 
-    /// The queue of a packet.
     #[must_use]
     pub fn queue_of_packet(&self, packet: &Packet) -> QueueId {
         let chain = self.model.program().chain(&packet.header);

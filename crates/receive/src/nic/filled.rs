@@ -1,8 +1,8 @@
-//! A filter table with its filters, indexed to find the deciding one.
+//! The filters of a table, indexed to find the deciding one.
 //!
-//! Filters with the same mask are one *shape*: a hash map from masked bits to the first such filter, which
-//! links to the next by precedence. A look-up takes one probe per shape, for any number of filters (tuple space
-//! search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
+//! Filters with the same mask form a *shape*: a hash map from masked bits to the first filter with these bits,
+//! which links to the next one by precedence. A look-up probes each shape once, for any number of filters
+//! (tuple space search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,7 +13,6 @@ use super::table::Precedence;
 use crate::filter::Filter;
 use crate::key::{Key, Pattern};
 
-/// A filter at its location.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) filter: Filter,
@@ -27,7 +26,7 @@ struct Shape {
     first: FxHashMap<Key, u32>,
 }
 
-/// A filled table.
+/// A table and its filters.
 #[derive(Clone, Debug)]
 pub(super) struct Filled {
     precedence: Precedence,
@@ -38,7 +37,7 @@ pub(super) struct Filled {
     shapes: Vec<Shape>,
 }
 
-/// The smallest rank decides.
+/// The filter with the smallest rank decides.
 type Rank = (Reverse<u32>, u32);
 
 impl Filled {
@@ -54,18 +53,17 @@ impl Filled {
         self.slots.get(location as usize)?.as_ref()
     }
 
-    /// The filters by location.
+    /// Returns the filters by location.
     pub(super) fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> + Clone {
         (0..).zip(&self.slots).filter_map(|(location, slot)| Some((location, slot.as_ref()?)))
     }
 
-    /// The lowest free location.
     pub(super) fn free_location(&self) -> u32 {
-        // There are at most as many filters as a model has rows.
+        // No truncation: a table has at most as many filters as the model has rows.
         self.holes.first().copied().unwrap_or(self.slots.len() as u32)
     }
 
-    /// Returns the only mask in use, if there is exactly one.
+    /// Returns the mask that all filters have; `None` without filters or with several masks.
     pub(super) fn only_mask(&self) -> Option<&Key> {
         match self.shapes.as_slice() {
             [only] => Some(&only.mask),
@@ -73,13 +71,13 @@ impl Filled {
         }
     }
 
-    /// Location of the first filter with exactly this pattern.
+    /// Returns the location of the first filter with exactly this pattern.
     pub(super) fn first(&self, pattern: &Pattern) -> Option<u32> {
         let shape = self.shapes.iter().find(|shape| shape.mask == pattern.mask)?;
         shape.first.get(&pattern.value).copied()
     }
 
-    /// Location of the deciding filter for a packet.
+    /// Returns the location of the filter that decides for a packet.
     #[inline]
     pub(super) fn find(&self, key: &Key) -> Option<u32> {
         let first = |shape: &Shape| shape.first.get(&key.and(&shape.mask)).copied();
@@ -90,7 +88,7 @@ impl Filled {
         }
     }
 
-    /// Locations by precedence.
+    /// Returns the used locations by precedence.
     pub(super) fn by_rank(&self) -> Vec<u32> {
         let mut order: Vec<u32> = self.slots().map(|(location, _)| location).collect();
         order.sort_by_key(|location| self.rank(*location));
@@ -150,7 +148,7 @@ impl Filled {
         }
     }
 
-    /// Removes the filter at a location, which has this pattern.
+    /// Removes the filter at a location. `pattern` is the pattern of this filter.
     pub(super) fn take(&mut self, location: u32, pattern: &Pattern) -> Option<Slot> {
         let removed = self.slots.get_mut(location as usize)?.take()?;
         self.used -= 1;
@@ -185,7 +183,7 @@ impl Filled {
         Some(removed)
     }
 
-    /// Changes only the queue of the filter at a location.
+    /// Replaces a filter by one that differs only in its queue.
     pub(super) fn redirect(&mut self, location: u32, filter: Filter) {
         if let Some(Some(slot)) = self.slots.get_mut(location as usize) {
             slot.filter = filter;
@@ -209,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// Inserts and removes filters with few values and masks, so that many have the same pattern.
+        /// Uses few values and masks, so that many filters have the same pattern.
         #[test]
         fn the_filter_that_decides_is_the_one_that_a_search_finds(
             by_priority: bool,

@@ -1,90 +1,80 @@
-//! Physical resource graphs: a NIC's processing of a packet, step by step (Dragonet, section 3.1).
+//! Physical resource graphs: how a NIC processes a packet, step by step (Dragonet, section 3.1).
 //!
-//! A *function node* enables one of its ports by a predicate on the packet. An *operator node* is the AND or OR
-//! of ports of other nodes: an enabled port is true, and false if its node has enabled another one. A
-//! *configuration node*, a filter table or RSS, either steers a packet to a queue, or passes it on through its
-//! port `miss`. A *queue node* is the end.
+//! - A *function node* enables one of its ports by a predicate on the packet.
+//! - An *operator node* is the AND or OR of ports of other nodes. A port is true if it is enabled, and false if
+//!   its node has enabled another port.
+//! - A *configuration node* is a filter table or RSS. It steers a packet to a queue, or passes it on through
+//!   its port `miss`.
+//! - A *queue node* is the end of a path.
 
 use crate::filter::{QueueId, TableId};
 use crate::packet::Header;
 
 use super::predicate::Predicate;
 
-/// A node: the index into [`Graph::nodes`].
+/// A node: an index into [`Graph::nodes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
 impl NodeId {
-    /// As an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A port of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Name, unique in its node.
+    /// Unique in its node.
     pub name: String,
-    /// Predicate of a function node's port; a port without one takes the rest.
+    /// Predicate of a function node's port. A port without predicate takes the remaining packets.
     pub when: Option<Predicate>,
-    /// The nodes that it enables, without operators that have it as operand.
+    /// Nodes that the port enables. Operators that have the port as operand are not listed.
     pub to: Vec<NodeId>,
 }
 
-/// An operand of an operator node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Its node.
     pub node: NodeId,
-    /// The port that makes it true.
+    /// Port that makes the operand true.
     pub port: usize,
 }
 
-/// The port of operators for a true result, the only port of sources, and the port of configuration nodes for
-/// steered packets.
+/// True result of an operator. It is also the only port of a source, and the port of a configuration node for
+/// the packets that it steers.
 pub const TRUE: usize = 0;
-/// The port of operators for a false result, and of configuration nodes for packets that they do not steer.
+/// False result of an operator. It is also the port of a configuration node for the packets that it does not
+/// steer.
 pub const FALSE: usize = 1;
 
-/// Kind of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeKind {
-    /// The source of packets.
     Source,
     /// Enables the port whose predicate holds.
     Function,
-    /// True if all operands are.
+    /// True if all operands are true.
     And(Vec<Operand>),
-    /// True if one operand is.
+    /// True if at least one operand is true.
     Or(Vec<Operand>),
-    /// A filter table.
     Table(TableId),
-    /// The RSS hash and its indirection table.
     Rss,
-    /// A receive queue.
     Queue(QueueId),
 }
 
-/// A node of a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Name, unique in the graph.
+    /// Unique in the graph.
     pub name: String,
-    /// Kind.
     pub kind: NodeKind,
-    /// Ports.
     pub ports: Vec<Port>,
 }
 
-/// The graph of an unconfigured NIC. It has no cycle: nodes are in topological order.
+/// The graph of a NIC without configuration. It has no cycle, and its nodes are in topological order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     pub(super) nodes: Vec<Node>,
 }
 
-/// A packet's path through a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Walk {
     /// Configuration nodes on the path, in order.
@@ -93,18 +83,18 @@ pub(super) struct Walk {
     pub(super) last: Option<NodeId>,
     /// Queue nodes on the path.
     pub(super) queues: Vec<NodeId>,
-    /// A function node with no port, or several ports, for the packet.
+    /// A function node with no enabled port, or several, for the packet.
     pub(super) undecided: Option<NodeId>,
 }
 
 impl Graph {
-    /// In topological order.
+    /// Returns the nodes in topological order.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Follows a packet of this kind; the configuration node `hit`, if any, steers it.
+    /// Follows a packet of this kind through the graph. `hit` is the configuration node that steers it, if any.
     pub(super) fn walk(&self, header: &Header, hit: Option<NodeId>) -> Walk {
         let mut walk = Walk::default();
         let mut reached = vec![false; self.nodes.len()];
@@ -144,7 +134,8 @@ impl Graph {
     }
 }
 
-/// The port of an operator: `early` if one operand has that value, `late` if all have the other, else none.
+/// Evaluates an operator. Returns `early` if one operand has this value, `late` if all have the other value,
+/// else none.
 fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late: usize) -> Option<usize> {
     let value = |operand: &Operand| {
         enabled[operand.node.index()].map(|port| if port == operand.port { TRUE } else { FALSE })
@@ -156,7 +147,7 @@ fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late:
     }
 }
 
-/// Returns the one port whose predicate holds, or the one without predicate if none does.
+/// Returns the only port whose predicate holds, or the port without predicate if no predicate holds.
 fn function_port(ports: &[Port], header: &Header) -> Option<usize> {
     let holds = |port: &Port| port.when.as_ref().is_some_and(|when| when.holds(header));
     let mut holding = ports.iter().enumerate().filter(|(_, port)| holds(port)).map(|(index, _)| index);

@@ -1,4 +1,4 @@
-//! NICs: their models, and models that are configured.
+//! Models of NICs, and their configurations.
 
 mod configured;
 mod filled;

@@ -24,40 +24,35 @@ const ETHER_TYPES: [(&str, u16); 6] = [
 /// Names of IP protocols (include/uapi/linux/in.h).
 const PROTOCOLS: [(&str, u8); 5] = [("icmp", 1), ("tcp", 6), ("udp", 17), ("icmpv6", 58), ("sctp", 132)];
 
-/// Maximum nesting of parentheses and `not`, which bounds recursion.
+/// Maximum nesting of parentheses and `not`. It bounds the recursion.
 const DEEPEST: usize = 32;
 
 /// A predicate on the kind of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicate {
-    /// The Ethernet type.
     EtherType(u16),
-    /// The protocol in the IP header.
     Protocol(u8),
-    /// A fragment of an IP packet.
     Fragment,
-    /// The destination is a group of hosts.
+    /// The group bit of the destination's hardware address is set.
     Multicast,
-    /// Opens a connection.
+    /// SYN without ACK.
     ConnectionRequest,
-    /// Negation.
     Not(Box<Self>),
-    /// All of them.
+    /// True if all terms are true.
     And(Vec<Self>),
-    /// At least one of them.
+    /// True if at least one term is true.
     Or(Vec<Self>),
 }
 
-/// Position and reason of a syntax error.
+/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PredicateError {
-    /// Byte offset in the text.
     pub(super) offset: usize,
     pub(super) problem: String,
 }
 
 impl Predicate {
-    /// Whether it holds for this kind of packet.
+    /// Returns whether the predicate holds for this kind of packet.
     #[must_use]
     pub fn holds(&self, header: &Header) -> bool {
         match self {
@@ -72,7 +67,7 @@ impl Predicate {
         }
     }
 
-    /// Calls back for every atom.
+    /// Calls `found` for every atom: a term without operator.
     pub(super) fn atoms(&self, found: &mut impl FnMut(&Self)) {
         match self {
             Self::Not(inner) => inner.atoms(found),
@@ -92,7 +87,7 @@ impl Predicate {
 }
 
 impl fmt::Display for Predicate {
-    /// In a model's syntax.
+    /// Writes the syntax of model files.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joined = |formatter: &mut fmt::Formatter<'_>, terms: &[Self], word: &str| {
             terms.iter().enumerate().try_for_each(|(index, term)| {
@@ -132,7 +127,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// The next token; empty at the end.
+    /// Returns the next token; an empty one at the end.
     fn token(&mut self) -> &'t str {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -146,7 +141,7 @@ impl<'t> Parser<'t> {
         &trimmed[..length]
     }
 
-    /// Skips the next token if it is this one.
+    /// Skips the next token if it equals `token`. Returns whether it did.
     fn skip(&mut self, token: &str) -> bool {
         let found = self.token() == token;
         if found {
@@ -231,7 +226,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// The number of a name, or a number in decimal or hexadecimal (`0x`).
+/// Returns the number for a name, or parses a decimal or hexadecimal (`0x`) number.
 fn number<T: Copy + TryFrom<u32>>(text: &str, names: &[(&str, T)]) -> Option<T> {
     if let Some((_, number)) = names.iter().find(|(name, _)| *name == text) {
         return Some(*number);
@@ -243,7 +238,7 @@ fn number<T: Copy + TryFrom<u32>>(text: &str, names: &[(&str, T)]) -> Option<T> 
     number.ok().and_then(|number| T::try_from(number).ok())
 }
 
-/// The beginning of an untrusted text, safe for a terminal.
+/// Returns the start of an untrusted text, escaped for a terminal.
 fn shown(text: &str) -> String {
     text.chars().take(32).flat_map(char::escape_default).collect()
 }

@@ -1,8 +1,9 @@
-//! Compiles a graph: for each kind of packet, its configuration nodes and its final queue.
+//! Compiles a graph: for each kind of packet, the configuration nodes on its path and its final queue.
 //!
-//! Function nodes use few fields with few relevant values. So parsing can follow every kind of packet through
-//! the graph: once without a configuration node steering it, and once for each one on its path. This proves
-//! that every packet ends in one queue under any configuration, and yields a list of steps for fast look-ups.
+//! Function nodes use few fields with few relevant values. So the parser can follow every kind of packet
+//! through the graph: once steered by no configuration node, and once for each configuration node on its path.
+//! This proves that every packet ends in one queue under any configuration. It also yields a list of steps for
+//! fast look-ups.
 
 use rustc_hash::FxHashMap;
 
@@ -13,39 +14,36 @@ use crate::flow::Transport;
 use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, bits, is_ip};
 use crate::packet::Header;
 
-/// Limit of the values of one field, which bounds the kinds of packets.
+/// Maximum number of values of one field. It bounds the number of packet kinds.
 const MOST_VALUES: usize = 32;
 
-/// A configuration node on a packet's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Table(TableId),
     Rss,
 }
 
-/// The path of one kind of packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// Nodes that may steer it, by precedence.
+    /// Configuration nodes that may steer the packet, by precedence.
     pub(crate) steps: Vec<Step>,
-    /// Its queue if none does.
+    /// Queue for packets that no node steers.
     pub(crate) default: QueueId,
 }
 
-/// The paths of all kinds of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     ether_types: Values<u16>,
     protocols: Values<u8>,
     chains: Vec<Chain>,
     by_header: FxHashMap<Header, u16>,
-    /// For data packets of flows; see [`flow_kind`].
+    /// Chain index of each kind of flow; see [`flow_kind`].
     flows: [u16; 4],
-    /// Kinds of flows that reach each table, one bit each.
+    /// Kinds of flows that reach each table, as a bit set.
     flows_at: Vec<u8>,
 }
 
-/// The values of a field that a graph distinguishes, and one that stands for all others.
+/// The values of a field that a graph distinguishes, and one value that represents all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Values<T> {
     named: Vec<T>,
@@ -53,14 +51,14 @@ struct Values<T> {
 }
 
 impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
-    /// None if there are too many.
+    /// Returns `None` if there are too many values.
     fn new(mut named: Vec<T>) -> Option<Self> {
         named.sort_unstable();
         named.dedup();
         if named.len() > MOST_VALUES {
             return None;
         }
-        // The smallest unnamed value above 0 ("none"); below the number of named values + 2.
+        // Find the smallest unnamed value above 0; 0 means "none". It is below the number of named values + 2.
         let mut other = T::from(1);
         while named.contains(&other) {
             other = other + T::from(1);
@@ -77,21 +75,21 @@ impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
     }
 }
 
-/// Why a graph does not lead every packet to a queue.
+/// Why a graph does not steer every packet to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// The faulty node; none for the whole graph.
+    /// The faulty node; `None` if the whole graph is faulty.
     pub(super) node: Option<NodeId>,
     pub(super) problem: String,
 }
 
-/// Index of the flows of one IP version and transport protocol.
+/// Returns the index for the flows of one IP version and transport protocol.
 pub(crate) fn flow_kind(ether_type: u16, transport: Transport) -> usize {
     usize::from(ether_type == ETHER_TYPE_IPV6) * 2 + usize::from(transport == Transport::Udp)
 }
 
 impl Program {
-    /// Follows every kind of packet through a graph with this many tables.
+    /// Follows every kind of packet through a graph that has this number of tables.
     pub(super) fn of(graph: &Graph, tables: usize) -> Result<Self, Fault> {
         let mut ether_types = vec![ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
         let mut protocols = vec![Transport::Tcp.number(), Transport::Udp.number()];
@@ -122,7 +120,7 @@ impl Program {
                 program.chains.push(chain);
                 program.chains.len() - 1
             });
-            // There are fewer kinds of packets than a u16 counts.
+            // No truncation: the number of packet kinds fits into a u16.
             program.by_header.insert(header, index as u16);
         }
         for ether_type in [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6] {
@@ -141,7 +139,7 @@ impl Program {
         Ok(program)
     }
 
-    /// One packet of every kind that the graph may distinguish.
+    /// Returns one packet of every kind that the graph may distinguish.
     fn headers(&self) -> Vec<Header> {
         let mut headers = Vec::new();
         for ether_type in self.ether_types.all() {
@@ -163,12 +161,11 @@ impl Program {
         headers
     }
 
-    /// The path of a kind of flow.
     pub(crate) fn flow(&self, kind: usize) -> &Chain {
         &self.chains[usize::from(self.flows[kind])]
     }
 
-    /// Whether matching packets reach a table.
+    /// Returns whether matching packets reach a table.
     pub(crate) fn brings(&self, matches: &FilterMatch, table: TableId) -> bool {
         let address = matches.destination.or(matches.source);
         let version = address.map(|address| bits(address.address()).1);
@@ -187,7 +184,6 @@ impl Program {
         })
     }
 
-    /// The path of a kind of packet.
     pub(crate) fn chain(&self, header: &Header) -> &Chain {
         let ether_type = self.ether_types.normal(header.ether_type);
         let normal = if is_ip(ether_type) {
@@ -201,12 +197,13 @@ impl Program {
         } else {
             Header { ether_type, multicast: header.multicast, ..Header::default() }
         };
-        // Every normal kind has a path, from `headers`.
+        // `headers` lists every normalised kind, so each has a path.
         &self.chains[usize::from(self.by_header.get(&normal).copied().unwrap_or_default())]
     }
 }
 
-/// The path of one kind of packet, which must end in one queue whichever configuration node steers it.
+/// Returns the path of one kind of packet. It must end in one queue for each configuration node that may steer
+/// the packet.
 fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     let fault = |node: Option<NodeId>, problem: &str| {
         let problem = format!("{problem}: {}", described(header));
@@ -244,7 +241,7 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     Ok(Chain { steps: walk.met.iter().filter_map(step).collect(), default })
 }
 
-/// The predicate for exactly this kind of packet.
+/// Returns a predicate for exactly this kind of packet.
 fn described(header: &Header) -> Predicate {
     let plain = |holds: bool, atom: Predicate| if holds { atom } else { Predicate::Not(Box::new(atom)) };
     let mut terms = vec![Predicate::EtherType(header.ether_type)];

@@ -1,10 +1,12 @@
 //! The queues that a class of flows can reach: satisfiability over masks.
 //!
-//! A class and a filter's match are conjunctions of masked fields. Two are compatible if no bit that both fix
-//! differs. A filter is reached by its intersection with the class, unless filters of higher precedence cover
-//! all of it. This cover question is answered exactly by splitting the covered conjunction bit by bit, within a
-//! budget; beyond it the answer is "perhaps", which counts as reached. RSS is linear, so the entries that a
-//! class reaches are an affine space over its free bits.
+//! A class and a filter's match are conjunctions of masked fields.
+//! - Two conjunctions are compatible if they are equal in all bits that both fix.
+//! - A filter takes packets of a class if it is compatible with the class, unless filters of higher precedence
+//!   cover their whole intersection.
+//! - Coverage is decided exactly by splitting the intersection bit by bit, within a budget. Beyond the budget,
+//!   the filter counts as reached.
+//! - RSS is linear, so the entries that a class reaches are an affine space over its free bits.
 
 use super::configured::ConfiguredNic;
 use super::program::Step;
@@ -17,16 +19,17 @@ use crate::key::{
 use crate::packet::Header;
 use crate::queue_set::QueueSet;
 
-/// Limit of splits per question.
+/// Maximum number of splits per coverage check.
 const BUDGET: usize = 4096;
 
 impl ConfiguredNic {
-    /// The queues that flows of a class can reach: all reached ones, and perhaps more. Exactly one for a
-    /// five-tuple.
+    /// Returns the queues that flows of a class can reach: all reached ones, and perhaps more. For a five-tuple
+    /// the result is exact.
     ///
-    /// Extra queues appear in three cases: filters with different masks together cover another filter and the
-    /// budget is exceeded; signatures stand for flows; filters take exactly the part of a class that the hash
-    /// would send to a queue.
+    /// The result has additional queues in three cases:
+    /// - filters with different masks together cover another filter, and the budget is exceeded
+    /// - a table compares signatures, and a signature represents several flows
+    /// - filters take exactly the part of a class that the hash would send to a queue
     ///
     /// Fields that the class leaves open have the values of [`crate::FlowTuple`]'s packets. A class with
     /// connection requests, another hardware address or Ethernet type consists of such packets.
@@ -48,7 +51,7 @@ impl ConfiguredNic {
     /// Adds the queues that packets of one kind reach.
     fn add_queues_of_kind(&self, header: &Header, part: &Pattern, queues: &mut QueueSet) {
         let chain = self.model().program().chain(header);
-        // The part that the filters so far take.
+        // Patterns of the filters examined so far.
         let mut taken: Vec<Pattern> = Vec::new();
         for step in &chain.steps {
             match step {
@@ -68,7 +71,8 @@ impl ConfiguredNic {
                         let Some(slot) = filled.slot(location) else { continue };
                         let filter = &slot.filter;
                         if is_signature {
-                            // Any flow may have the signature, so no flow is excluded or certain.
+                            // Any flow may have the signature, so the filter neither excludes a flow nor surely
+                            // takes one.
                             let kind = filter.matches.transport.map(Transport::number);
                             if kind == Some(header.protocol) && !covered(part, &taken) {
                                 queues.insert(filter.queue);
@@ -117,7 +121,7 @@ impl ConfiguredNic {
         let transport =
             if header.protocol == Transport::Udp.number() { Transport::Udp } else { Transport::Tcp };
         let ports = self.hashed_ports().of(transport, is_ipv6);
-        // The input's bits in order: value, and whether fixed.
+        // List the input's bits in order: the value, and whether it is fixed.
         let address = |value: u128, mask: u128| {
             (0..address_bits).rev().map(move |bit| (value >> bit & 1 == 1, mask >> bit & 1 == 1))
         };
@@ -132,7 +136,8 @@ impl ConfiguredNic {
             .chain(port(value.transport, fixed.transport))
             .chain(port(value.transport >> shift, fixed.transport >> shift));
         let mut offset = 0_usize;
-        // Free bits in echelon form: each is the only one with its highest bit.
+        // Collect the contributions of the free bits in echelon form: each is the only one with its highest
+        // bit.
         let mut basis: Vec<usize> = Vec::new();
         for (place, (is_set, is_fixed)) in input.enumerate() {
             let contribution = self.rss_key().window(place) as usize & mask;
@@ -146,7 +151,7 @@ impl ConfiguredNic {
                 basis.sort_unstable_by(|one, other| other.cmp(one));
             }
         }
-        // At most as many sums as the table has entries.
+        // The number of sums is at most the size of the table.
         let mut reached = vec![offset];
         for vector in basis {
             let moved: Vec<usize> = reached.iter().map(|entry| entry ^ vector).collect();
@@ -156,7 +161,7 @@ impl ConfiguredNic {
     }
 }
 
-/// The kinds of packets of a class, and the bits that each fixes.
+/// Returns the kinds of packets of a class, and the bits that the class fixes for each.
 fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
     let request = class.connection_request.unwrap_or(false);
     let own_address = if class.mac_destination.is_none() { !u64::from(u16::MAX) } else { 0 };
@@ -191,10 +196,10 @@ fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
     kinds
 }
 
-/// Whether every packet of `part` matches one of `cover`; false if the budget is exceeded.
+/// Returns whether every packet of `part` matches one of `cover`; false if the budget is exceeded.
 fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
     let relevant: Vec<Pattern> = cover.iter().filter_map(|pattern| pattern.and(part)).collect();
-    // The share of the part that each takes is a power of two; together they must take all of it.
+    // Each pattern takes a share of `part` that is a power of two. The sum must be at least 1.
     let fixed = part.mask.bit_count();
     let shares: f64 =
         relevant.iter().map(|pattern| (-f64::from(pattern.mask.bit_count() - fixed)).exp2()).sum();
@@ -202,7 +207,7 @@ fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
     shares >= 1.0 && split(part, &relevant, &mut budget)
 }
 
-/// As [`covered`], for patterns within `part`.
+/// Returns the same as [`covered`], for patterns within `part`.
 fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
     if cover.iter().any(|pattern| pattern.mask == part.mask) {
         return true;
@@ -211,7 +216,7 @@ fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
         return false;
     }
     *budget -= 1;
-    // Any bit that one of them fixes: both halves must be covered.
+    // Split on a bit that one of the patterns fixes: both halves must be covered.
     let Some(bit) = cover.first().and_then(|pattern| highest_other(&pattern.mask, &part.mask)) else {
         return false;
     };
@@ -222,7 +227,7 @@ fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
     })
 }
 
-/// A bit that is set in `mask` but not in `other`.
+/// Returns a bit that is set in `mask` but not in `other`.
 fn highest_other(mask: &Key, other: &Key) -> Option<Key> {
     let wide = |mask: u128, other: u128| (mask & !other).checked_ilog2().map(|bit| 1_u128 << bit);
     let narrow = |mask: u64, other: u64| (mask & !other).checked_ilog2().map(|bit| 1_u64 << bit);

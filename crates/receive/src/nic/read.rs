@@ -15,16 +15,16 @@ use super::read_table::{self, TableDraft};
 use super::rss::Rss;
 use crate::filter::{QueueId, TableId};
 
-/// Limit of nodes, which bounds the work for a hostile file.
+/// Maximum number of nodes. It bounds the work for a hostile file.
 const MOST_NODES: usize = 256;
-/// Longest title and source.
+/// Maximum length of title and source, bytes.
 const LONGEST_TITLE: usize = 100;
 const LONGEST_SOURCE: usize = 1000;
 
-/// A node whose edges are still names.
+/// A node whose edges are names, not resolved yet.
 struct Draft<'t> {
     name: String,
-    /// Start of the node's own table.
+    /// Position of the node's TOML table.
     span: Range<usize>,
     path: String,
     kind: DraftKind<'t>,
@@ -43,7 +43,7 @@ struct DraftPort<'t> {
     to: Vec<Name<'t>>,
 }
 
-/// The name of a node, or of a node and its port, and its position.
+/// The name of a node, or of a node and its port, with its position.
 struct Name<'t> {
     text: &'t str,
     field: Field<'t>,
@@ -95,7 +95,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     match (complaints.into_error(), parts) {
         (None, Some(parts)) => Ok(parts),
         (Some(error), _) => Err(error),
-        // Every omission has been reported.
+        // Each missing part has been reported as an error.
         (None, None) => Err(ScenarioError {
             kind: ScenarioErrorKind::Syntax,
             origin: origin.to_owned(),
@@ -131,7 +131,7 @@ impl<'t> Reader<'t> {
         self.each(root.require("queue", advice), Self::queue);
     }
 
-    /// Reads each node of one kind.
+    /// Calls `read` for each node of one kind.
     fn each(&mut self, field: Option<Field<'t>>, read: impl Fn(&mut Self, &str, &Field<'t>, Table<'t>)) {
         let Some(table) = field.and_then(|field| field.table()) else { return };
         for (name, field) in table.entries() {
@@ -201,7 +201,7 @@ impl<'t> Reader<'t> {
             table.require("miss", "say where packets go that no filter matches").and_then(|to| names(&to));
         let earlier: Vec<&str> = self.tables.iter().map(|table| table.name.as_str()).collect();
         if let Some(draft) = read_table::read(name, field, table, &earlier, self.queues) {
-            // Fewer than `MOST_NODES`.
+            // No truncation: below `MOST_NODES`.
             let id = TableId(self.tables.len() as u16);
             self.tables.push(draft);
             let kind = DraftKind::Plain(NodeKind::Table(id));
@@ -230,13 +230,13 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The ports of a configuration node.
+/// Returns the ports of a configuration node.
 fn steering_ports(miss: Vec<Name<'_>>) -> Vec<DraftPort<'_>> {
     let port = |name: &str, to| DraftPort { name: name.to_owned(), when: None, to };
     vec![port("hit", Vec::new()), port("miss", miss)]
 }
 
-/// One name or several.
+/// Reads one name or a list of names.
 fn names<'t>(field: &Field<'t>) -> Option<Vec<Name<'t>>> {
     let name = |field: Field<'t>| {
         let text = field.string("a node's name")?;
@@ -257,7 +257,7 @@ fn port<'t>(name: &str, field: &Field<'t>) -> Option<DraftPort<'t>> {
     let when = table.take("when").map(|field| predicate(&field));
     let to = table.take("to").and_then(|field| names(&field)).unwrap_or_default();
     table.finish();
-    // An invalid predicate has been reported; it must not become a port without one.
+    // An invalid predicate has been reported. Without a predicate the port would take all remaining packets.
     let when = when.map(|when| when.unwrap_or(Predicate::Or(Vec::new())));
     Some(DraftPort { name: name.to_owned(), when, to })
 }
@@ -273,7 +273,7 @@ fn predicate(field: &Field<'_>) -> Option<Predicate> {
     }
 }
 
-/// Replaces names by edges, in topological order.
+/// Replaces names by edges, and sorts the nodes topologically.
 fn resolve(drafts: &[Draft<'_>], complaints: &Complaints<'_>) -> Option<Graph> {
     let by_name: BTreeMap<&str, usize> =
         drafts.iter().enumerate().map(|(index, draft)| (draft.name.as_str(), index)).collect();
@@ -338,7 +338,7 @@ fn resolve(drafts: &[Draft<'_>], complaints: &Complaints<'_>) -> Option<Graph> {
     Some(reordered(&nodes, &order))
 }
 
-/// The node and port of `NODE.PORT`.
+/// Resolves `NODE.PORT`.
 fn operand(
     name: &Name<'_>,
     drafts: &[Draft<'_>],
@@ -363,7 +363,7 @@ fn operand(
     Some(Operand { node: NodeId(node as u16), port: found })
 }
 
-/// Nodes in topological order; none, and an error, if there is a cycle.
+/// Returns the nodes in topological order; reports an error and returns `None` if there is a cycle.
 fn sorted(drafts: &[Draft<'_>], edges: &[(usize, usize)], complaints: &Complaints<'_>) -> Option<Vec<usize>> {
     let mut waiting = vec![0_usize; drafts.len()];
     for (_, to) in edges {
@@ -379,7 +379,8 @@ fn sorted(drafts: &[Draft<'_>], edges: &[(usize, usize)], complaints: &Complaint
     if order.len() == drafts.len() {
         return Some(order);
     }
-    // Each remaining node has a remaining predecessor: going back ends in the cycle.
+    // Each remaining node has a remaining predecessor. So the walk from any of them to predecessors reaches a
+    // cycle.
     let left = |node: &usize| !order.contains(node);
     let before =
         |node: usize| edges.iter().find(|(from, to)| *to == node && left(from)).map(|(from, _)| *from);

@@ -7,12 +7,12 @@ use super::rss::{HashedPorts, Rss};
 use super::table::{FieldMatch, FilterFields, FilterTable, Precedence};
 use crate::filter::TableId;
 
-/// Limit of filters in a table, far beyond any hardware.
+/// Maximum number of filters in a table, far more than any hardware has.
 const MOST_FILTERS: u32 = 1 << 20;
-/// Limit of indirection table entries (`struct ethtool_rxfh`, and drivers).
+/// Maximum number of indirection table entries (`struct ethtool_rxfh`, and drivers).
 const MOST_ENTRIES: u32 = 1 << 16;
 
-/// How a table's filters match a field; names as in [`FieldMatch`].
+/// Ways in which a table's filters match a field; see [`FieldMatch`].
 const BITS: [Spelling<FieldMatch>; 5] = [
     ("exact", FieldMatch::Exact),
     ("optional", FieldMatch::Optional),
@@ -20,10 +20,10 @@ const BITS: [Spelling<FieldMatch>; 5] = [
     ("masked", FieldMatch::Masked),
     ("global-mask", FieldMatch::GlobalMask),
 ];
-/// The same for fields without leading bits.
+/// As [`BITS`], for fields that are not matched in part.
 const WHOLE: [Spelling<FieldMatch>; 2] = [("exact", FieldMatch::Exact), ("optional", FieldMatch::Optional)];
 
-/// A table and the earlier one that it refers to.
+/// A table, with references to earlier tables as indices.
 pub(super) struct TableDraft {
     pub(super) name: String,
     table: FilterTable,
@@ -115,7 +115,6 @@ fn read_fields(mut table: Table<'_>) -> FilterFields {
     fields
 }
 
-/// Name of a precedence.
 #[derive(Clone, Copy)]
 enum Rule {
     Unique,
@@ -148,9 +147,9 @@ fn read_precedence(table: &mut Table<'_>) -> Option<Precedence> {
     }
 }
 
-/// The tables, each with the rows that it uses.
+/// Returns the tables, with references to earlier tables resolved.
 pub(super) fn resolve(drafts: &[TableDraft]) -> Vec<FilterTable> {
-    // There are fewer tables than nodes.
+    // No truncation: there are fewer tables than nodes.
     let id = |index: usize| TableId(index as u16);
     let mut tables: Vec<FilterTable> = Vec::new();
     for (index, draft) in drafts.iter().enumerate() {
@@ -168,7 +167,6 @@ pub(super) fn resolve(drafts: &[TableDraft]) -> Vec<FilterTable> {
     tables
 }
 
-/// Kinds of flows for port hashing.
 const FLOW_KINDS: [Spelling<usize>; 4] = [("tcp-ipv4", 0), ("udp-ipv4", 1), ("tcp-ipv6", 2), ("udp-ipv6", 3)];
 
 pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
@@ -190,15 +188,15 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
         entries: entries? as usize,
         queues: u16::try_from(most).unwrap_or(u16::MAX),
         ports: ports.unwrap_or(Some(HashedPorts::ALL))?,
-        // At most MOST_CONTEXTS.
+        // No truncation: at most `MOST_CONTEXTS`.
         contexts: contexts.unwrap_or(Some(0))? as u16,
     })
 }
 
-/// Limit of RSS contexts; more than any NIC has.
+/// Maximum number of RSS contexts, more than any NIC has.
 const MOST_CONTEXTS: u32 = 1024;
 
-/// Reads the flows whose ports RSS hashes.
+/// Reads the kinds of flows whose ports RSS hashes.
 pub(crate) fn read_hashed_ports(field: &Field<'_>) -> Option<HashedPorts> {
     let mut ports = HashedPorts::default();
     for element in field.list("kinds of flows, such as \"tcp-ipv4\"")? {

@@ -1,5 +1,5 @@
-//! Receive side scaling: a hash over addresses and ports, and a table of queues that it indexes (Microsoft,
-//! "RSS hashing types"; Linux, Documentation/networking/scaling.rst).
+//! Receive side scaling: a hash over addresses and ports selects an entry of a table of queues (Microsoft, "RSS
+//! hashing types"; Linux, Documentation/networking/scaling.rst).
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use crate::flow::{FlowTuple, Transport};
 use crate::key::is_ip;
 use crate::packet::Packet;
 
-/// Key of the Toeplitz hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RssKey(pub [u8; 40]);
 
 impl RssKey {
     /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers use it by
-    /// default (DPDK's for the Intel 82599); Linux drivers use a random one per boot (`netdev_rss_key_fill`).
+    /// default (DPDK's driver for the Intel 82599). Linux drivers use a random key that is chosen at boot
+    /// (`netdev_rss_key_fill`).
     pub const MICROSOFT: Self = Self([
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
@@ -21,14 +21,14 @@ impl RssKey {
     ]);
 
     /// Parses a key as printed by `ethtool --show-rxfh-indir`: hexadecimal bytes separated by colons. Only the
-    /// first 40 are used; none if there are fewer.
+    /// first 40 bytes are used. Returns `None` if there are fewer.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         hexadecimal_bytes(text.trim())?.first_chunk().copied().map(Self)
     }
 
-    /// The Toeplitz hash of these bytes: the XOR, over the set bits, of the 32 key bits from the bit's position
-    /// on.
+    /// Returns the Toeplitz hash of these bytes: for each set bit of the input, XOR the 32 key bits that start
+    /// at the bit's position.
     #[must_use]
     pub fn hash(&self, input: impl IntoIterator<Item = u8>) -> u32 {
         input.into_iter().enumerate().fold(0, |hash, (at, byte)| {
@@ -37,7 +37,7 @@ impl RssKey {
         })
     }
 
-    /// The 32 bits from a bit on; bits after the last are 0.
+    /// Returns the 32 key bits that start at `bit`; bits after the last are 0.
     pub(crate) fn window(&self, bit: usize) -> u32 {
         let byte = |offset: usize| u64::from(self.0.get(bit / 8 + offset).copied().unwrap_or(0));
         let five = byte(0) << 32 | byte(1) << 24 | byte(2) << 16 | byte(3) << 8 | byte(4);
@@ -53,14 +53,14 @@ pub(crate) fn hexadecimal_bytes(text: &str) -> Option<Vec<u8>> {
     text.split(':').map(byte).collect()
 }
 
-/// Contribution of each value of each input byte: the hash is linear.
+/// XOR contribution of each value of each input byte: the hash is linear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Toeplitz {
     key: RssKey,
     tables: Vec<[u32; 256]>,
 }
 
-/// Longest input: two IPv6 addresses and two ports, bytes.
+/// Longest input, bytes: two IPv6 addresses and two ports.
 const LONGEST_INPUT: usize = 36;
 
 impl Toeplitz {
@@ -68,7 +68,8 @@ impl Toeplitz {
         let table = |at: usize| {
             let mut table = [0; 256];
             for value in 1..256_usize {
-                // Remove the lowest set bit; its position is counted from the highest.
+                // Take the entry without the lowest set bit, and add that bit. Bit positions count from the
+                // highest bit.
                 let bit = 7 - value.trailing_zeros() as usize;
                 table[value] = table[value & (value - 1)] ^ key.window(at * 8 + bit);
             }
@@ -81,12 +82,11 @@ impl Toeplitz {
         &self.key
     }
 
-    /// The hash of these bytes.
     pub(crate) fn hash(&self, input: impl Iterator<Item = u8>) -> u32 {
         self.tables.iter().zip(input).fold(0, |hash, (table, byte)| hash ^ table[usize::from(byte)])
     }
 
-    /// The hash of a packet; 0 outside of IP.
+    /// Returns the hash of a packet; 0 if it is not IP.
     pub(crate) fn of_packet(&self, packet: &Packet, ports: HashedPorts) -> u32 {
         if !is_ip(packet.header.ether_type) {
             return 0;
@@ -99,13 +99,12 @@ impl Toeplitz {
         ))
     }
 
-    /// The hash of a flow.
     pub(crate) fn of(&self, flow: &FlowTuple, ports: HashedPorts) -> u32 {
         self.hash(hash_input(flow, ports.of(flow.transport, flow.destination.is_ipv6())))
     }
 }
 
-/// The hashed bytes of a flow: addresses, and with `ports` the ports, in network order.
+/// Returns the hashed bytes of a flow in network order: the addresses, then the ports if `ports` is true.
 pub(crate) fn hash_input(flow: &FlowTuple, ports: bool) -> impl Iterator<Item = u8> {
     let ports = ports.then_some([flow.source_port, flow.destination_port]);
     addresses_and_ports(flow.source, flow.destination, ports)
@@ -127,22 +126,22 @@ fn addresses_and_ports(
     address(source).chain(address(destination)).chain(ports)
 }
 
-/// Kinds of flows whose ports are hashed, too; see [`HashedPorts::of`].
+/// Kinds of flows whose ports are hashed in addition to the addresses; see [`HashedPorts::of`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HashedPorts(pub(crate) [bool; 4]);
 
 impl HashedPorts {
-    /// Of all TCP and UDP flows.
+    /// All TCP and UDP flows.
     pub const ALL: Self = Self([true; 4]);
 
-    /// Whether ports are hashed for this transport protocol and IP version (`ethtool --config-nfc DEVICE
-    /// rx-flow-hash`).
+    /// Returns whether ports are hashed for this transport protocol and IP version (`ethtool --config-nfc
+    /// DEVICE rx-flow-hash`).
     #[must_use]
     pub const fn of(self, transport: Transport, is_ipv6: bool) -> bool {
         self.0[Self::index(transport, is_ipv6)]
     }
 
-    /// The same with this kind of flows set.
+    /// Returns the set with this kind of flows changed.
     #[must_use]
     pub const fn with(mut self, transport: Transport, is_ipv6: bool, hashed: bool) -> Self {
         self.0[Self::index(transport, is_ipv6)] = hashed;
@@ -154,16 +153,15 @@ impl HashedPorts {
     }
 }
 
-/// A model's RSS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rss {
-    /// Entries of the indirection table; a power of two.
+    /// Number of indirection table entries; a power of two.
     pub entries: usize,
-    /// Queues that an entry can name, from 0: 16 for entries of 4 bits.
+    /// Number of queues that an entry can name: 16 for entries of 4 bits.
     pub queues: u16,
-    /// Flows whose ports are hashed by default.
+    /// Kinds of flows whose ports are hashed by default.
     pub ports: HashedPorts,
-    /// Number of RSS contexts, besides the NIC's own table.
+    /// Number of RSS contexts in addition to the NIC's own table.
     pub contexts: u16,
 }
 

@@ -1,5 +1,3 @@
-//! Filter tables of a model.
-
 use std::ops::RangeInclusive;
 
 use crate::filter::{AddressMatch, FilterMatch, PortMatch, TableId};
@@ -10,19 +8,19 @@ pub enum FieldMatch {
     /// Not supported: a filter must leave the field open.
     #[default]
     Ignored,
-    /// Completely: a filter must set it.
+    /// A filter must match the whole field.
     Exact,
-    /// A full match or none.
+    /// A filter matches the whole field, or leaves it open.
     Optional,
-    /// A prefix match or none.
+    /// A filter matches a prefix, or leaves the field open.
     Prefix,
-    /// With any mask.
+    /// A filter may use any mask.
     Masked,
-    /// With any mask that is the same in all filters of the table.
+    /// A filter may use any mask, but all filters of the table have the same one.
     GlobalMask,
 }
 
-/// How much of a field a filter sets.
+/// The part of a field that a filter sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     Nothing,
@@ -42,13 +40,11 @@ impl FieldMatch {
         }
     }
 
-    /// Whether a filter may set the whole field.
     #[must_use]
     pub fn takes_whole(self) -> bool {
         self.takes(Given::Whole)
     }
 
-    /// Whether a filter may leave the field open.
     #[must_use]
     pub fn takes_nothing(self) -> bool {
         self.takes(Given::Nothing)
@@ -79,29 +75,21 @@ fn port(field: Option<PortMatch>) -> Given {
     }
 }
 
-/// How the filters of a table match each field.
+/// How the filters of a table match each field of [`FilterMatch`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FilterFields {
-    /// Of [`FilterMatch::transport`].
     pub transport: FieldMatch,
-    /// Of [`FilterMatch::source`].
     pub source: FieldMatch,
-    /// Of [`FilterMatch::source_port`].
     pub source_port: FieldMatch,
-    /// Of [`FilterMatch::destination`].
     pub destination: FieldMatch,
-    /// Of [`FilterMatch::destination_port`].
     pub destination_port: FieldMatch,
-    /// Of [`FilterMatch::ether_type`].
     pub ether_type: FieldMatch,
-    /// Of [`FilterMatch::mac_destination`].
     pub mac_destination: FieldMatch,
-    /// Of [`FilterMatch::connection_request`].
     pub connection_request: FieldMatch,
 }
 
 impl FilterFields {
-    /// Each field with its name in files and commands.
+    /// Returns each field with its name in files and commands.
     #[must_use]
     pub fn named(&self) -> [(&'static str, FieldMatch); 8] {
         [
@@ -116,7 +104,7 @@ impl FilterFields {
         ]
     }
 
-    /// Whether filters can have this match.
+    /// Returns whether filters of the table can have this match.
     #[must_use]
     pub fn support(&self, matches: &FilterMatch) -> bool {
         self.transport.takes(whole(matches.transport))
@@ -129,7 +117,7 @@ impl FilterFields {
             && self.connection_request.takes(whole(matches.connection_request))
     }
 
-    /// Whether a filter can hold a five-tuple.
+    /// Returns whether a filter of the table can match a five-tuple.
     #[must_use]
     pub fn take_flows(&self) -> bool {
         let five = [self.transport, self.source, self.source_port, self.destination, self.destination_port];
@@ -137,13 +125,13 @@ impl FilterFields {
         five.iter().all(|field| field.takes_whole()) && others.iter().all(|field| field.takes_nothing())
     }
 
-    /// Whether all filters of the table have one mask.
+    /// Returns whether all filters of the table have the same mask.
     #[must_use]
     pub fn share_mask(&self) -> bool {
         self.named().iter().any(|(_, field)| *field == FieldMatch::GlobalMask)
     }
 
-    /// Whether two different filters of the table never match the same packet.
+    /// Returns whether two different filters of the table never match the same packet.
     pub(super) fn never_overlap(&self) -> bool {
         let one_mask = |field: FieldMatch| {
             matches!(field, FieldMatch::Ignored | FieldMatch::Exact | FieldMatch::GlobalMask)
@@ -152,47 +140,47 @@ impl FilterFields {
     }
 }
 
-/// Which of several matching filters decides.
+/// The rule that picks the deciding filter if several match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precedence {
-    /// No rule is needed: all filters have one mask and different values. [`crate::Filter::priority`] is 0.
+    /// No rule is needed: all filters have the same mask and different values. [`crate::Filter::priority`] is
+    /// 0.
     Unique,
-    /// The highest priority, from 1 to `levels`; among equal ones the lowest location.
+    /// The highest priority, from 1 to `levels`; for equal priorities the lowest location.
     Priority {
         /// Number of priorities.
         levels: u32,
     },
-    /// The lowest location, which is [`crate::Filter::priority`]: from 0, below the capacity, unique (`struct
-    /// ethtool_rx_flow_spec`, `location`, include/uapi/linux/ethtool.h).
+    /// The lowest location. [`crate::Filter::priority`] is the location: unique, from 0, below the capacity
+    /// (`location` in `struct ethtool_rx_flow_spec`, include/uapi/linux/ethtool.h).
     Location,
 }
 
-/// A table of filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterTable {
-    /// Name, unique in the model.
+    /// Unique in the model.
     pub name: String,
-    /// Maximum of filters.
+    /// Maximum number of filters.
     pub capacity: usize,
-    /// Matches of its filters.
+    /// Fields that its filters can match.
     pub fields: FilterFields,
-    /// Which filter decides.
     pub precedence: Precedence,
     /// Whether RSS can choose the queue of a filter ([`crate::Filter::spread`]).
     pub spread: bool,
-    /// A filter's queue must be a multiple of this: a filter names the first queue of a pool of this size.
+    /// A filter's queue must be a multiple of this number: a filter names the first queue of a pool of this
+    /// size.
     pub queue_multiple: u16,
-    /// The table whose rows this one uses: another one, or itself. They share the capacity.
+    /// The table whose rows this one uses: itself, or another table with which it shares the capacity.
     pub rows: TableId,
-    /// A table that must be empty while this one is not, and vice versa.
+    /// A table that must be empty while this one is in use, and vice versa.
     pub excludes: Option<TableId>,
-    /// Whether the hardware stores a hash of the five-tuple instead of it: a packet of another flow with the
-    /// same hash also matches (Intel 82599 datasheet, section 7.1.2.7).
+    /// Whether the hardware stores a hash of the five-tuple instead of the five-tuple. A packet of another flow
+    /// with the same hash then also matches (Intel 82599 datasheet, section 7.1.2.7).
     pub signature: bool,
 }
 
 impl FilterTable {
-    /// Allowed values of [`crate::Filter::priority`].
+    /// Returns the allowed values of [`crate::Filter::priority`].
     #[must_use]
     pub fn priorities(&self) -> RangeInclusive<u32> {
         match self.precedence {

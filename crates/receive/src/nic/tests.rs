@@ -115,7 +115,7 @@ fn one_mask_holds_for_all_filters_of_the_flow_director() {
     assert_eq!(nic.insert(Filter::new(table, 0, to, QueueId(1))), Err(InsertError::OtherMask));
     let twice = Filter::new(table, 0, FilterMatch::exact(&flow), QueueId(2));
     assert_eq!(nic.insert(twice), Err(InsertError::Taken));
-    // The only filter may change the mask.
+    // The mask may change if the table has no other filter.
     nic.replace(exact, Filter::new(table, 0, to, QueueId(2))).unwrap();
     assert_eq!(nic.queue_of(&FlowTuple { source_port: 9, ..flow }), QueueId(2));
 }
@@ -131,7 +131,7 @@ fn the_flow_director_has_one_mode_at_a_time_and_signatures_collide() {
         nic.insert(Filter::new(perfect, 0, FilterMatch::exact(&flow), QueueId(1))),
         Err(InsertError::OtherMode)
     );
-    // The hash adds the addresses: the reverse direction with the same ports has the same signature.
+    // The hash XORs the two addresses, so the reverse direction with the same ports has the same signature.
     let back = FlowTuple { source: flow.destination, destination: flow.source, ..flow };
     assert_eq!((nic.queue_of(&flow), nic.queue_of(&back)), (QueueId(5), QueueId(5)));
     let other = FlowTuple { source_port: 1001, ..flow };

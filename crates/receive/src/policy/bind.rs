@@ -1,4 +1,4 @@
-//! Binds a policy file: its classes get queues, and its terms become cost functions over them.
+//! Binds a policy file to a host's queues: classes get queues, and terms become cost functions over them.
 
 use std::sync::Arc;
 
@@ -8,48 +8,41 @@ use super::{
 };
 use crate::QueueId;
 
-/// Why a policy cannot be bound to these queues.
+/// The error if a policy cannot be bound to these queues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// The classes leave no queue.
+    /// The classes leave no queue for the rest.
     #[error(
         "the classes ask for {wanted} of {queues} queues, and one at least has to be left for the other flows; give \
          them fewer"
     )]
-    TooMany {
-        /// Requested queues.
-        wanted: usize,
-        /// Available queues.
-        queues: u16,
-    },
-    /// A queue that does not exist.
+    TooMany { wanted: usize, queues: u16 },
+    /// A class names a queue that does not exist.
     #[error("class {class} names queue {queue}, and there are queues 0 to {last}")]
     NoQueue {
-        /// Name of the class.
         class: String,
-        /// The queue.
         queue: QueueId,
-        /// The last one.
+        /// The highest queue number.
         last: u16,
     },
-    /// A class's own queue is in another class's list.
+    /// One class has exclusive use of a queue, and another class names the same queue.
     #[error("queue {queue} is the own one of a class, and class {class} names it as well")]
     Twice {
-        /// Name of the second class.
+        /// Name of the other class.
         class: String,
-        /// The queue.
         queue: QueueId,
     },
 }
 
 impl PolicyFile {
-    /// The policy for these queues, without flows.
+    /// Creates the policy for these queues, without flows.
     ///
-    /// Classes get the highest queues: RSS and the default of most NICs reach only the low ones, which are for
-    /// flows without a class.
+    /// Classes get the highest queues, because RSS and the default of most NICs reach only the low ones. The
+    /// low queues are for flows without a class.
     ///
     /// # Errors
-    /// When the classes need more queues than exist.
+    /// Returns an error if the classes need more queues than exist, or name a queue that does not exist or that
+    /// another class uses exclusively.
     pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
         let count = queues.count();
         let shares = self.shares(count)?;
@@ -78,8 +71,8 @@ impl PolicyFile {
         Ok(Policy { name: self.name.clone(), classes, pools, queues: count })
     }
 
-    /// Returns for each class whether it has its own queues, and its named queues; no queues if it shares
-    /// those of the rest.
+    /// Returns, for each class, whether its queues are exclusive, and the queues that it names. The list is
+    /// empty if the class shares the queues of the rest.
     fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindError> {
         let mut own = vec![false; usize::from(count)];
         for spec in &self.classes {
@@ -95,7 +88,7 @@ impl PolicyFile {
                 *taken = matches!(spec.queues, QueueShare::Own(_));
             }
         }
-        // Check a pinned list before an own one with the same queue.
+        // Reject a pinned list that contains an exclusive queue before checking exclusive lists for duplicates.
         for spec in &self.classes {
             let QueueShare::Pinned(list) = &spec.queues else { continue };
             if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {
@@ -112,7 +105,7 @@ impl PolicyFile {
             .collect();
         let wanted = |spec: &ClassSpec| match &spec.queues {
             QueueShare::Count(wanted) => usize::from(*wanted),
-            // At most the existing queues.
+            // No truncation: at most the number of existing queues.
             QueueShare::Percent(share) => ((f64::from(count) * share / 100.0) as usize).max(1),
             QueueShare::Own(list) => list.len(),
             QueueShare::Shared | QueueShare::Pinned(_) => 0,

@@ -6,12 +6,12 @@ use crate::filter::{AddressMatch, FilterMatch, PortMatch};
 use crate::flows::ObservedFlow;
 use crate::{FlowTuple, Transport};
 
-/// Conditions for a class: all that are given. A flow that names the class needs no other condition.
+/// Conditions for a class; a flow must meet all that are set. A flow that names the class needs to meet no
+/// other condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// Names by which a flow declares its class, case-insensitive.
+    /// Names by which a flow declares its class; upper and lower case are equal.
     pub labels: Vec<String>,
-    /// Transport protocol.
     pub transport: Option<Transport>,
     /// The peer's address or network.
     pub source: Option<AddressMatch>,
@@ -23,19 +23,19 @@ pub struct Selector {
     pub destination_port: Option<RangeInclusive<u16>>,
     /// Name of the process that owns the socket.
     pub process: Option<String>,
-    /// Path of a version-2 cgroup, including its descendants.
+    /// Path of a cgroup v2; its descendants match, too.
     pub cgroup: Option<String>,
 }
 
 impl Selector {
-    /// Returns whether it has no condition except a name.
+    /// Returns whether the selector has no condition other than a name.
     #[must_use]
     pub fn is_by_name_only(&self) -> bool {
         let nothing = Self { labels: self.labels.clone(), ..Self::default() };
         *self == nothing
     }
 
-    /// Whether a flow belongs to the class.
+    /// Returns whether a flow belongs to the class.
     #[must_use]
     pub fn selects(&self, flow: &ObservedFlow) -> bool {
         if let Some(class) = &flow.class {
@@ -65,7 +65,7 @@ impl Selector {
             && holds(&self.destination_port, tuple.destination_port)
     }
 
-    /// The class as the match of one filter; none if one filter cannot express it.
+    /// Returns the class as the match of one filter; `None` if one filter cannot express it.
     #[must_use]
     pub fn as_match(&self) -> Option<FilterMatch> {
         if self.is_by_name_only() || self.process.is_some() || self.cgroup.is_some() {
@@ -86,7 +86,7 @@ impl Selector {
     }
 }
 
-/// A range of ports that is exactly one prefix.
+/// Returns a range of ports as a masked port; `None` if the range is not exactly one prefix.
 fn port_match(range: &RangeInclusive<u16>) -> Option<PortMatch> {
     let (first, last) = (*range.start(), *range.end());
     let free = first ^ last;
@@ -120,7 +120,7 @@ mod tests {
         };
         assert!(selector.selects(&flow("10.1.2.3", 80)));
         assert!(!selector.selects(&flow("10.2.2.3", 80)) && !selector.selects(&flow("10.1.2.3", 82)));
-        // The flow's own declaration takes precedence.
+        // The class that a flow declares takes precedence over the conditions.
         let named = |name: &str| ObservedFlow { class: Some(name.to_owned()), ..flow("10.2.2.3", 1) };
         assert!(selector.selects(&named("WEB")) && !selector.selects(&named("other")));
     }

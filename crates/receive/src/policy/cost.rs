@@ -7,52 +7,51 @@ use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 use crate::QueueId;
 use crate::policy::Flow;
 
-/// The cost of a placement, or the increase by a change.
+/// The cost of a placement, or the change of the cost by a move.
 ///
-/// A placement with violations is *rejected*: it is worse than any without (Dragonet, section 3.2.3: an
-/// acceptable solution always has a lower cost than an unacceptable one). The number of violations leads a
-/// search out of them.
+/// A placement with violations is *rejected*: it costs more than any placement without violations (Dragonet,
+/// section 3.2.3: an acceptable solution always has a lower cost than an unacceptable one). The number of
+/// violations guides a search towards acceptable placements.
 ///
 /// The amount is a fixed-point number in steps of 1/[`Cost::UNIT`]. Sums and differences are exact, so a cost
-/// that is updated over millions of changes equals a fresh computation.
+/// that is updated over millions of changes equals a cost that is computed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost {
     /// Flows on forbidden queues.
     pub violations: i64,
-    /// The policy's cost, times [`Cost::UNIT`].
+    /// The policy's cost, in steps of 1/[`Cost::UNIT`].
     pub amount: i128,
 }
 
 impl Cost {
-    /// No cost.
     pub const ZERO: Self = Self { violations: 0, amount: 0 };
 
-    /// Steps in one. The square of 5040 divides it, so that a variance over up to ten queues is exact; a
-    /// thousandth of it is a step of a weight.
+    /// Number of steps in a cost of 1. The square of 5040 divides it, so a variance over up to ten queues is
+    /// exact.
     pub const UNIT: i128 = TERM_UNIT * WEIGHT_UNIT as i128;
 
-    /// Only violations.
+    /// Creates a cost that consists only of violations.
     #[must_use]
     pub const fn violations(violations: i64) -> Self {
         Self { violations, amount: 0 }
     }
 
-    /// Whether the policy accepts it.
+    /// Returns whether the placement has no violations.
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         self.violations <= 0
     }
 
-    /// The policy's cost as a number.
+    /// Returns the policy's cost as a number.
     #[must_use]
     pub fn value(self) -> f64 {
         self.amount as f64 / Self::UNIT as f64
     }
 }
 
-/// Steps in the cost of a term, without its weight.
+/// Number of steps in a term's cost of 1, before the weight is applied.
 pub(super) const TERM_UNIT: i128 = 5040 * 5040;
-/// Steps in a weight.
+/// Number of steps in a weight of 1.
 pub(super) const WEIGHT_UNIT: u32 = 1000;
 
 impl fmt::Display for Cost {
@@ -100,20 +99,19 @@ impl Sum for Cost {
     }
 }
 
-/// Weight of a term, in thousandths.
+/// Weight of a term, in steps of a thousandth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight(u32);
 
 impl Weight {
-    /// Weight 1.
     pub const ONE: Self = Self(WEIGHT_UNIT);
 
-    /// A weight from 0.001 to 1000, with three decimals; none outside.
+    /// Creates a weight, rounded to three decimals. Returns `None` outside of 0.001 to 1000.
     #[must_use]
     pub fn new(weight: f64) -> Option<Self> {
         const MOST: f64 = 1000.0;
         let steps = (weight * f64::from(WEIGHT_UNIT)).round();
-        // In range, so nothing is truncated.
+        // No truncation: the value is in range.
         (weight <= MOST && steps >= 1.0).then_some(Self(steps as u32))
     }
 }
@@ -121,7 +119,7 @@ impl Weight {
 impl Mul<Weight> for Cost {
     type Output = Self;
 
-    /// Multiplies a term's cost by its weight, giving steps of a cost. Violations have no weight.
+    /// Multiplies a term's cost by its weight. Violations have no weight.
     fn mul(self, weight: Weight) -> Self {
         Self { violations: self.violations, amount: self.amount * i128::from(weight.0) }
     }
@@ -129,66 +127,68 @@ impl Mul<Weight> for Cost {
 
 /// A term of a policy: the cost of flows on queues, independent of the NIC.
 ///
-/// A function keeps its own view of the placement; the search reports every change to it. Its result depends
-/// only on the flows and their queues, never on the order of arrival.
+/// The term keeps a view of the placement, and the search reports every change to it. The cost depends only on
+/// the flows and their queues, never on the order of the changes.
 pub trait CostFunction: fmt::Debug + Send {
-    /// A flow was added to this queue.
+    /// Adds a flow to a queue.
     fn place(&mut self, flow: &Flow, queue: QueueId);
 
-    /// A flow was removed from this queue.
+    /// Removes a flow from a queue.
     fn remove(&mut self, flow: &Flow, queue: QueueId);
 
-    /// The cost of the placement, in steps of a term.
+    /// Returns the cost of the placement, in steps of a term.
     fn cost(&self) -> Cost;
 
-    /// The difference in cost if a flow moved between two queues.
+    /// Returns the difference in cost if a flow moved between two queues.
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost;
 
-    /// The queue with the least cost for a flow, if queues differ only by their load: then one search serves
-    /// all. Among equals the first. None: each queue must be tried.
+    /// Returns the queue with the least cost for a flow, the first of several equal ones. Only for terms for
+    /// which queues differ by nothing but their load, so that one search finds the queue. `None` if each queue
+    /// must be tried.
     fn least(&self, flow: &Flow, among: &[QueueId]) -> Option<QueueId> {
         let _ = (flow, among);
         None
     }
 
-    /// Returns whether, without a search, no queue is better for a flow than its own.
+    /// Returns whether the function can exclude, without a search, that another queue is better for the flow.
     fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
         let _ = (flow, queue);
         false
     }
 
-    /// Whether a queue has more load than its final share: flows of such queues move first, so that others need
-    /// not move.
+    /// Returns whether a queue has more load than its final share. The search moves flows of such queues first,
+    /// so that other flows can stay.
     fn is_overloaded(&self, queue: QueueId) -> bool {
         let _ = queue;
         true
     }
 
-    /// Whether the function depends only on a queue's load: empty queues are then equivalent.
+    /// Returns whether the cost depends only on the queues' loads. Empty queues are then equivalent.
     fn knows_load_only(&self) -> bool {
         false
     }
 
-    /// A lower bound for any placement of the flows, if known without trying all.
+    /// Returns a lower bound for the cost of any placement of the flows; `None` if only a full search could
+    /// find it.
     fn bound(&self) -> Option<Cost> {
         None
     }
 
-    /// Returns a flow's load: heavier ones are placed first. Each function has its own unit.
+    /// Returns a flow's load, in a unit of the function. Flows with a higher load are placed first.
     fn burden(&self, flow: &Flow) -> u64 {
         let _ = flow;
         0
     }
 
-    /// A search begins; resets time limits.
+    /// Resets time limits at the start of a search.
     fn begin(&mut self) {}
 
-    /// Why the costs since the last call are unreliable, if so.
+    /// Returns the error, if any, that makes the costs since the last call unreliable.
     fn fault(&mut self) -> Option<super::ScriptError> {
         None
     }
 
-    /// The same function with the same placement.
+    /// Clones the function with its placement.
     fn boxed(&self) -> Box<dyn CostFunction>;
 }
 

@@ -1,6 +1,6 @@
-//! Policy files: TOML, read strictly, every error with its line and column.
+//! Policy files: TOML. The parser accepts no unknown keys and reports errors with line and column.
 //!
-//! The smallest is one line:
+//! The smallest file is one line:
 //!
 //! ```toml
 //! policy = "balance"
@@ -20,98 +20,88 @@ use super::{Selector, Weight};
 use crate::filter::AddressMatch;
 use crate::{QueueId, Transport};
 
-/// Limit of classes in a file, besides the rest.
+/// Maximum number of classes in a file, without the rest.
 const MOST_CLASSES: usize = 64;
-/// Limit of terms of a pool.
+/// Maximum number of terms of a pool.
 const MOST_TERMS: usize = 16;
-/// Default share of the queues for high-priority flows: 4 of 10, as in Dragonet's experiments (section 4.3).
+/// Default share of the queues for high-priority flows, per cent: 4 of 10 queues, as in Dragonet's experiments
+/// (section 4.3).
 const ISOLATED_SHARE: f64 = 40.0;
-/// Labels of high-priority flows if the file has no class.
+/// Labels that declare high-priority flows if the file has no class.
 const HIGH_PRIORITY: [&str; 4] = ["high", "hp", "high-priority", "high_priority"];
 
-/// Kind of a term.
 #[derive(Clone, Debug)]
 pub enum TermKind {
-    /// Equally many flows on the queues.
+    /// Equal numbers of flows on the queues.
     Balance,
     /// Equal rates on the queues.
     BalanceRate,
-    /// Flows near their readers.
+    /// Flows on the queues of their readers' CPUs.
     Locality,
     /// Flows on their previous queues.
     FewestChanges,
-    /// A script.
     Script(Arc<Script>),
 }
 
-/// A term and its weight.
 #[derive(Clone, Debug)]
 pub struct TermSpec {
-    /// Quantity that the term weighs.
     pub kind: TermKind,
-    /// Its factor.
     pub weight: Weight,
 }
 
-/// The queues of a class.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueueShare {
-    /// Those of the rest.
+    /// The queues of the rest.
     Shared,
-    /// This many, exclusively.
+    /// A number of queues for exclusive use.
     Count(u16),
-    /// This share of all, per cent, exclusively; at least one.
+    /// A share of all queues in per cent, at least one queue, for exclusive use.
     Percent(f64),
-    /// These, exclusively.
+    /// A list of queues for exclusive use.
     Own(Vec<QueueId>),
-    /// These, shared with other flows.
+    /// A list of queues that other flows may use, too.
     Pinned(Vec<QueueId>),
 }
 
-/// A class in the file.
 #[derive(Clone, Debug)]
 pub struct ClassSpec {
-    /// Its name.
     pub name: String,
-    /// Its flows.
     pub selector: Selector,
-    /// Its queues.
     pub queues: QueueShare,
-    /// Terms for its own queues; if empty, the file's terms apply.
+    /// Terms for the class's exclusive queues. If empty, the file's terms apply.
     pub terms: Vec<TermSpec>,
 }
 
-/// A policy file.
 #[derive(Clone, Debug)]
 pub struct PolicyFile {
-    /// Name of the policy: that of its terms.
+    /// Name of the policy, derived from its terms.
     pub name: String,
-    /// Terms of each pool.
+    /// Terms of each pool that has none of its own.
     pub terms: Vec<TermSpec>,
-    /// Classes; the first one that selects a flow is its class.
+    /// Classes in the order of the file. A flow belongs to the first class that selects it.
     pub classes: Vec<ClassSpec>,
-    /// Names of its script files, as the caller gave them ([`ScriptSource::origin`]).
+    /// Names of the script files, as the caller gave them ([`ScriptSource::origin`]).
     pub script_files: Vec<String>,
 }
 
-/// Returns the script at a path of a policy (`script-file`), or why there is none.
+/// Returns the script at a path that a policy names (`script-file`), or the reason why it cannot be read.
 pub type ReadScript<'r> = &'r dyn Fn(&str) -> Result<ScriptSource, String>;
 
 const POLICIES: [&str; 6] = ["balance", "balance-rate", "isolation", "locality", "fewest-changes", "script"];
 
 impl PolicyFile {
-    /// Parses a file whose scripts are in its text. `origin` names it in errors.
+    /// Parses a file whose scripts are part of its text. `origin` names the file in errors.
     ///
     /// # Errors
-    /// The first error in the text, with line and column.
+    /// Returns an error if the text is invalid: its first mistake, with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
         Self::parse_with_scripts(text, origin, &|_| Err("files cannot be named here".to_owned()))
     }
 
-    /// Parses a file, and reads its script files with `scripts`.
+    /// Parses a file. `scripts` reads its script files.
     ///
     /// # Errors
-    /// The first error in the text or a script, with line and column.
+    /// Returns an error if the text or a script is invalid: its first mistake, with line and column.
     pub fn parse_with_scripts(
         text: &str,
         origin: &str,
@@ -126,7 +116,7 @@ impl PolicyFile {
         complaints.into_error().map_or(Ok(file), Err)
     }
 
-    /// A policy of Evenkeel by its name; none if it does not exist, or needs a file.
+    /// Returns a built-in policy; `None` if the name is unknown, or the policy needs a file.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         if name == "script" || !POLICIES.contains(&name) {
@@ -135,14 +125,14 @@ impl PolicyFile {
         Self::parse(&format!("policy = \"{name}\""), name).ok()
     }
 
-    /// Names of policies that a file can use.
+    /// Returns the policy names that a file can use.
     #[must_use]
     pub fn names() -> &'static [&'static str] {
         &POLICIES
     }
 }
 
-/// A term of the file before its script is found.
+/// A term of the file, before its script is read.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Balance,
@@ -167,7 +157,7 @@ struct Reader<'r> {
     origin: &'r str,
     complaints: &'r Complaints<'r>,
     scripts: ReadScript<'r>,
-    /// Names of the scripts' files that were read.
+    /// Names of the script files that were read.
     files: RefCell<Vec<String>>,
 }
 
@@ -296,7 +286,8 @@ impl Reader<'_> {
         let is_file = text.is_none();
         let script = text.or(file);
         let range = Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000);
-        // A wrong time has its own complaint; the script is there.
+        // An invalid time limit has been reported. Continue with the default, so that the script is checked,
+        // too.
         let limit = time.as_ref().and_then(|field| field.quantity(range, "2s"));
         let limit = limit.unwrap_or(Nanoseconds::new(2_000_000_000));
         if let (Some(time), None) = (&time, &script) {
@@ -315,7 +306,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Compiles a script file; errors have their position in it.
+    /// Compiles a script file. Errors have their position in the script file.
     fn compile_file(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         let path = script.field.string("the path of a script")?;
         let source = (self.scripts)(path);
@@ -337,7 +328,7 @@ impl Reader<'_> {
         self.complaints.push(kind, &(place..place), path, problem, "");
     }
 
-    /// Compiles a script; errors have their position in the policy file.
+    /// Compiles a script. Errors have their position in the policy file.
     fn compile(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         if script.is_file {
             return self.compile_file(script);
@@ -347,7 +338,7 @@ impl Reader<'_> {
         let raw = self.text.get(span.clone()).unwrap_or_default();
         let quotes = if raw.starts_with("'''") || raw.starts_with("\"\"\"") { 3 } else { 1 };
         let after = raw.get(quotes..).unwrap_or_default();
-        // A line break right after the quotes is not part of the string.
+        // In TOML, a line break right after the opening quotes is not part of the string.
         let skipped = match after {
             _ if quotes == 1 => 0,
             _ if after.starts_with("\r\n") => 2,
@@ -439,10 +430,10 @@ impl Reader<'_> {
     }
 }
 
-/// A script's key and its time limit.
+/// The key of a script, and its time limit.
 struct ScriptField<'t> {
     field: Field<'t>,
-    /// Whether this is the path of the script.
+    /// Whether the key's value is a path instead of the script's text.
     is_file: bool,
     limit: Duration,
 }
@@ -451,7 +442,7 @@ fn spelling(kind: Kind) -> &'static str {
     KINDS.iter().find(|(_, other)| *other == kind).map_or("", |(name, _)| name)
 }
 
-/// Byte offset of a line and a column, both from 1.
+/// Returns the byte offset of a line and a column, both counted from 1.
 fn offset(text: &str, line: usize, column: usize) -> usize {
     let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
     let rest = text.get(start..).unwrap_or_default();
@@ -477,7 +468,7 @@ fn protocol(field: &Field<'_>) -> Option<Transport> {
     field.one_of(&[("tcp", Transport::Tcp), ("udp", Transport::Udp)])
 }
 
-/// An address, or a network as `address/length`.
+/// Parses an address, or a network as `address/length`.
 fn network(field: &Field<'_>) -> Option<AddressMatch> {
     let text = field.string("an address such as \"10.0.0.1\", or a network such as \"10.0.0.0/8\"")?;
     let parsed = match text.split_once('/') {
@@ -487,7 +478,7 @@ fn network(field: &Field<'_>) -> Option<AddressMatch> {
             let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
             let length = length.parse::<u8>().ok().filter(|length| digits && *length <= bits)?;
             let network = AddressMatch::prefix(address, length);
-            // Bits after the prefix are an error.
+            // Bits set after the prefix are an error.
             (network.address() == address).then_some(network)
         }),
     };
@@ -499,7 +490,7 @@ fn network(field: &Field<'_>) -> Option<AddressMatch> {
     parsed
 }
 
-/// A number of queues, a share, or a list.
+/// Parses a number of queues, a share in per cent, or a list of queues.
 fn own_queues(field: &Field<'_>) -> Option<QueueShare> {
     const MOST: u32 = 65_535;
     if field.is_list() {
@@ -522,7 +513,7 @@ fn own_queues(field: &Field<'_>) -> Option<QueueShare> {
     share.map(QueueShare::Percent)
 }
 
-/// Distinct queue numbers, at least one; a single number is a list.
+/// Parses distinct queue numbers, at least one. A single number is a list of one.
 fn queue_list(field: &Field<'_>) -> Option<Vec<QueueId>> {
     let queue = |field: &Field<'_>| {
         field.integer(0..=65_534).and_then(|queue| u16::try_from(queue).ok()).map(QueueId)

@@ -6,38 +6,38 @@ use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// The balanced quantity.
+/// The quantity that is balanced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// Number of flows (Dragonet, section 3.4).
+    /// Number of flows on a queue (Dragonet, section 3.4).
     Flows,
-    /// Sum of their rates, Mbit/s.
+    /// Sum of the flows' rates, Mbit/s.
     Rate,
 }
 
-/// Fraction bits of a rate: rates are in 1/1024 Mbit/s.
+/// Number of fraction bits of a rate: rates are in 1/1024 Mbit/s.
 const RATE_FRACTION: u32 = 10;
 
-/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`, where the mean is that
-/// of all flows over the k queues. Load on other, forbidden queues counts as load missing here.
+/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`. The mean is the load of
+/// all flows divided by k. So load on forbidden queues increases the variance.
 #[derive(Clone, Debug)]
 pub struct Balance {
     measure: Measure,
-    /// Load by queue of the NIC.
+    /// Load of each queue of the NIC.
     loads: Vec<u64>,
     /// The balanced queues, and their number.
     is_own: Vec<bool>,
     among: i128,
-    /// Load of all flows, and of those on the balanced queues.
+    /// Load of all flows, and of the flows on the balanced queues.
     total: i128,
     on_own: i128,
     squares: i128,
-    /// Lower bound of a balanced queue's load, from the last search of all.
+    /// Lower bound of a balanced queue's load, from the last search over all queues.
     floor: Cell<u64>,
 }
 
 impl Balance {
-    /// Creates a load without flows, on a NIC of `queues` queues of which `among` are balanced.
+    /// Creates a term without flows. The NIC has `queues` queues, of which `among` are balanced.
     #[must_use]
     pub fn new(measure: Measure, queues: u16, among: &[QueueId]) -> Self {
         let mut is_own = vec![false; usize::from(queues)];
@@ -54,7 +54,7 @@ impl Balance {
         }
     }
 
-    /// A load if its queue is balanced, else 0.
+    /// Returns the load if the queue is balanced, else 0.
     fn own(&self, load: i128, queue: QueueId) -> i128 {
         if self.is_own[queue.index()] { load } else { 0 }
     }
@@ -66,15 +66,15 @@ impl Balance {
         }
     }
 
-    /// The cost for this value of `k · Σ (load - mean)²`.
+    /// Returns the cost for a value of `k · Σ (load - mean)²`.
     fn variance(&self, spread: i128) -> Cost {
-        // In two steps: the product would overflow with a million flows at a terabit each.
+        // Divide in two steps: the product would overflow with a million flows of 1 Tbit/s each.
         let whole = spread / self.among * TERM_UNIT / self.among;
         let part = spread % self.among * TERM_UNIT / (self.among * self.among);
         Cost { violations: 0, amount: (whole + part) >> self.fraction() }
     }
 
-    /// A load's square has twice the fraction bits.
+    /// Returns the number of fraction bits of a squared load: twice those of a load.
     const fn fraction(&self) -> u32 {
         match self.measure {
             Measure::Flows => 0,
@@ -83,7 +83,7 @@ impl Balance {
     }
 }
 
-/// A rate in 1/1024 Mbit/s, rounded; a flow with any rate has some load. Rates are capped at 1 Tbit/s.
+/// Returns a rate in 1/1024 Mbit/s, rounded. A rate above 0 yields at least 1. Rates are capped at 1 Tbit/s.
 fn rate_load(rate_bps: u64) -> u64 {
     const MOST_BPS: u64 = 1_000_000_000_000;
     const MBIT: u64 = 1_000_000;
@@ -122,7 +122,7 @@ impl CostFunction for Balance {
         let load = self.load(flow);
         let (there, here) = (i128::from(self.loads[to.index()]), i128::from(self.loads[from.index()]));
         let squares = 2 * load * (there - here + load);
-        // Total and mean stay.
+        // A move changes neither the total nor the mean.
         let owned = 2 * self.total * (self.own(load, to) - self.own(load, from));
         let amount = match owned {
             0 => squares * TERM_UNIT / self.among,
@@ -140,13 +140,13 @@ impl CostFunction for Balance {
     }
 
     fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
-        // A queue is better if its load with the flow is less than this one's.
+        // Another queue is better only if its load with the flow is less than this queue's load.
         self.floor.get() + self.load(flow) as u64 >= self.loads[queue.index()]
     }
 
     fn is_overloaded(&self, queue: QueueId) -> bool {
         let load = i128::from(self.loads[queue.index()]);
-        // Above the mean, rounded up for flows, which are whole.
+        // Compare with the mean. Flow counts are integers, so round the mean up for them.
         (load - i128::from(self.measure == Measure::Flows)) * self.among >= self.total
             && load * self.among > self.total
     }
@@ -156,7 +156,7 @@ impl CostFunction for Balance {
     }
 
     fn bound(&self) -> Option<Cost> {
-        // Flows are whole: some queues have one more than others.
+        // Flow counts are integers, so some queues have one flow more than others.
         let more = self.total % self.among;
         (self.measure == Measure::Flows).then(|| self.variance(more * (self.among - more)))
     }

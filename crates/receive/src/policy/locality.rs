@@ -1,4 +1,4 @@
-//! Locality: the processor that reads a flow, or one near it, serves the flow's queue.
+//! Locality: the CPU that reads a flow, or a CPU near it, serves the flow's queue.
 
 use std::sync::Arc;
 
@@ -6,44 +6,43 @@ use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// The receive queues in use, and their processors.
+/// The receive queues in use, and the CPUs that serve them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queues {
     count: u16,
-    /// Processor of each queue.
+    /// CPU of each queue.
     processors: Vec<u32>,
-    /// NUMA node of each processor.
+    /// NUMA node of each CPU.
     nodes: Vec<u32>,
 }
 
 impl Queues {
-    /// Queues served by the processors of the same numbers, all on one NUMA node.
+    /// Creates queues of which queue n is served by CPU n. All CPUs are on one NUMA node.
     #[must_use]
     pub fn new(count: u16) -> Self {
         Self { count, processors: (0..u32::from(count)).collect(), nodes: Vec::new() }
     }
 
-    /// The same queues with these processors, one per queue; missing ones keep theirs.
+    /// Sets the CPU of each queue. Queues after the end of `processors` keep their CPU.
     #[must_use]
     pub fn served_by(mut self, processors: &[u32]) -> Self {
         self.processors.iter_mut().zip(processors).for_each(|(old, new)| *old = *new);
         self
     }
 
-    /// The same queues with these NUMA nodes of the processors; unnamed processors are on node 0.
+    /// Sets the NUMA node of each CPU. CPUs after the end of the list are on node 0.
     #[must_use]
     pub fn with_nodes(mut self, node_of_processor: Vec<u32>) -> Self {
         self.nodes = node_of_processor;
         self
     }
 
-    /// Returns their number.
     #[must_use]
     pub fn count(&self) -> u16 {
         self.count
     }
 
-    /// The processor that serves a queue.
+    /// Returns the CPU that serves a queue.
     #[must_use]
     pub fn processor(&self, queue: QueueId) -> Option<u32> {
         self.processors.get(queue.index()).copied()
@@ -54,8 +53,8 @@ impl Queues {
     }
 }
 
-/// Distance of flows from their readers: per flow 0 on the reader's processor, 1 on another one of its NUMA
-/// node, 2 elsewhere. Flows without a known reader cost nothing.
+/// Distance of flows from their readers: a flow costs 0 on the reader's CPU, 1 on another CPU of the same NUMA
+/// node, and 2 elsewhere. Flows without a known reader cost nothing.
 #[derive(Clone, Debug)]
 pub struct Locality {
     queues: Arc<Queues>,
@@ -63,7 +62,6 @@ pub struct Locality {
 }
 
 impl Locality {
-    /// No flow yet.
     #[must_use]
     pub fn new(queues: Arc<Queues>) -> Self {
         Self { queues, distance: 0 }
@@ -102,7 +100,8 @@ impl CostFunction for Locality {
     }
 }
 
-/// Number of flows that are not on their previous queue; each costs 1. Moving a flow can reorder its packets.
+/// Number of flows that are not on their previous queue; each costs 1, because moving a flow can reorder its
+/// packets.
 ///
 /// A flow without a known previous queue costs nothing.
 #[derive(Clone, Debug, Default)]

@@ -2,16 +2,19 @@
 //!
 //! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). It is read from a
 //! file ([`PolicyFile`]) and bound to a host's queues ([`PolicyFile::bind`]). The search reports every
-//! placement and move to a [`Policy`], which returns the present cost and the change by a move. It is
-//! independent of filters and tables, so the same file serves every NIC.
+//! placement and move to a [`Policy`], which returns the current cost and the change by a move. It does not
+//! depend on filters and tables, so one file is valid for every NIC.
 //!
 //! ```text
 //! file ─ parse ─> terms and classes ─ bind to queues ─> pools of queues, each with its terms ─ place, remove ─> cost
 //! ```
 //!
-//! A *class* is a set of flows with its own queues (performance isolation, Algorithm 2 of the paper), or pinned to queues. Flows
-//! without a class are the *rest*. Queues that several classes share are a *pool*. The cost is the weighted sum of the terms of
-//! each pool; a flow outside its class's queues is a violation.
+//! - A *class* is a set of flows with exclusive queues (performance isolation, Algorithm 2 of the paper), or
+//!   pinned to queues.
+//! - The *rest* are the flows without a class.
+//! - A *pool* is a set of queues that several classes share.
+//!
+//! The cost is the weighted sum of the terms of each pool. A flow outside of its class's queues is a violation.
 
 mod bind;
 mod classes;
@@ -36,54 +39,51 @@ pub use script::{LONGEST_SCRIPT, MOST_OPERATIONS, Script, ScriptError, ScriptSou
 use crate::flows::ObservedFlow;
 use crate::{FilterMatch, FlowTuple, QueueId};
 
-/// A class of a policy, in the order of its file; the last one is the rest.
+/// A class of a policy, by its position in the file. The last class is the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u8);
 
 impl ClassId {
-    /// As an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A flow as cost functions see it.
+/// The facts about a flow that cost functions use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Addresses and ports.
     pub tuple: FlowTuple,
-    /// Its class.
     pub class: ClassId,
     /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
-    /// Processor of the thread that reads it.
+    /// CPU of the thread that reads the flow.
     pub reader: Option<u32>,
-    /// Its previous queue.
+    /// Previous queue.
     pub before: Option<QueueId>,
 }
 
-/// A class bound to queues.
+/// A class that is bound to queues.
 #[derive(Clone, Debug)]
 struct Class {
     name: String,
     selector: Selector,
-    /// Allowed queues, ascending.
+    /// Allowed queues, in ascending order.
     allowed: Vec<QueueId>,
     is_allowed: Vec<bool>,
     pool: usize,
-    /// Its flows, and those outside its queues.
+    /// Number of its flows, and of those that are outside of its queues.
     flows: u64,
     misplaced: u64,
 }
 
-/// Queues whose loads are compared.
+/// Queues whose loads are compared with each other.
 #[derive(Clone, Debug)]
 struct Pool {
     terms: Vec<(Weight, Box<dyn CostFunction>)>,
 }
 
-/// A policy with its placement.
+/// A policy that is bound to queues, and the placement of the flows.
 #[derive(Clone, Debug)]
 pub struct Policy {
     name: String,
@@ -92,40 +92,39 @@ pub struct Policy {
     queues: u16,
 }
 
-/// Placement of a class.
+/// Placement of the flows of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassState {
-    /// Name of the class; `rest` for flows without one.
+    /// Name of the class; `rest` for the flows without a class.
     pub name: String,
     /// Allowed queues.
     pub queues: Vec<QueueId>,
-    /// Its flows.
+    /// Number of its flows.
     pub flows: u64,
-    /// Flows outside its queues.
+    /// Number of its flows outside of its queues.
     pub misplaced: u64,
 }
 
 impl Policy {
-    /// Its name, for people.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the queues of its NIC.
+    /// Returns the number of queues of the NIC.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.queues
     }
 
-    /// Converts an observed flow; its class is the first one that selects it.
+    /// Converts an observed flow. The first class that selects the flow is its class.
     #[must_use]
     pub fn classify(&self, observed: &ObservedFlow) -> Flow {
         let rest = self.classes.len() - 1;
         let class = self.classes[..rest].iter().position(|class| class.selector.selects(observed));
         Flow {
             tuple: observed.tuple,
-            // At most 255, by the file's limit.
+            // No truncation: the file has a limit of classes.
             class: ClassId(class.unwrap_or(rest) as u8),
             rate_bps: observed.rate_bps,
             reader: observed.reader,
@@ -137,25 +136,25 @@ impl Policy {
         &self.pools[self.classes[flow.class.index()].pool]
     }
 
-    /// Whether a flow may use a queue.
+    /// Returns whether a flow may use a queue.
     #[must_use]
     pub fn allows(&self, flow: &Flow, queue: QueueId) -> bool {
         self.classes[flow.class.index()].is_allowed[queue.index()]
     }
 
-    /// The allowed queues of a flow, ascending.
+    /// Returns the queues that a flow may use, in ascending order.
     #[must_use]
     pub fn allowed(&self, flow: &Flow) -> &[QueueId] {
         &self.classes[flow.class.index()].allowed
     }
 
-    /// The queues of flows without a class, the targets of the NIC's default.
+    /// Returns the queues of the flows without a class. The NIC's default steering should use these queues.
     #[must_use]
     pub fn default_queues(&self) -> &[QueueId] {
         self.classes.last().map_or(&[], |rest| rest.allowed.as_slice())
     }
 
-    /// A flow was added to this queue.
+    /// Adds a flow to a queue.
     pub fn place(&mut self, flow: &Flow, queue: QueueId) {
         let class = &mut self.classes[flow.class.index()];
         class.flows += 1;
@@ -163,7 +162,7 @@ impl Policy {
         self.pools[class.pool].terms.iter_mut().for_each(|(_, term)| term.place(flow, queue));
     }
 
-    /// A flow was removed from this queue.
+    /// Removes a flow from a queue.
     pub fn remove(&mut self, flow: &Flow, queue: QueueId) {
         let class = &mut self.classes[flow.class.index()];
         class.flows -= 1;
@@ -171,13 +170,13 @@ impl Policy {
         self.pools[class.pool].terms.iter_mut().for_each(|(_, term)| term.remove(flow, queue));
     }
 
-    /// A flow moved.
+    /// Moves a flow to another queue.
     pub fn shift(&mut self, flow: &Flow, from: QueueId, to: QueueId) {
         self.remove(flow, from);
         self.place(flow, to);
     }
 
-    /// The cost of the placement.
+    /// Returns the cost of the placement.
     #[must_use]
     pub fn cost(&self) -> Cost {
         let misplaced: u64 = self.classes.iter().map(|class| class.misplaced).sum();
@@ -186,7 +185,7 @@ impl Policy {
         terms.sum::<Cost>() + Cost::violations(misplaced.cast_signed())
     }
 
-    /// The difference in cost if a flow moved.
+    /// Returns the difference in cost if a flow moved between two queues.
     #[must_use]
     pub fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
         let misplaced = |queue| i64::from(!self.allows(flow, queue));
@@ -195,13 +194,13 @@ impl Policy {
         terms.sum::<Cost>() + Cost::violations(misplaced(to) - misplaced(from))
     }
 
-    /// Returns a better queue for a flow, and the change in cost; none if there is none. Among equals the
-    /// first.
+    /// Returns a better queue for a flow, and the change in cost; `None` if no queue is better. Of equally good
+    /// queues it returns the first.
     #[must_use]
     pub fn better_queue(&self, flow: &Flow, from: QueueId) -> Option<(QueueId, Cost)> {
         let allowed = self.allowed(flow);
         let gain = |to: QueueId| (to, self.change(flow, from, to));
-        // The queues differ only by load: one search suffices.
+        // With a single term for which queues differ only by load, one search suffices.
         let least = match self.pool_of(flow).terms.as_slice() {
             [(_, term)] if self.allows(flow, from) && term.is_content(flow, from) => return None,
             [(_, term)] => term.least(flow, allowed),
@@ -214,41 +213,41 @@ impl Policy {
         best.filter(|(_, cost)| *cost < Cost::ZERO)
     }
 
-    /// Returns whether a term has determined that the flow's queue exceeds its final share.
+    /// Returns whether a term reports that the queue has more load than its final share.
     #[must_use]
     pub fn is_overloaded(&self, flow: &Flow, queue: QueueId) -> bool {
         self.pool_of(flow).terms.iter().any(|(_, term)| term.is_overloaded(queue))
     }
 
-    /// A lower bound for any placement, as far as known: the flows of each class on its queues, as even as
-    /// possible.
+    /// Returns a lower bound for the cost of any placement, if one is known: the flows of each class
+    /// distributed as evenly as possible over the queues of the class.
     #[must_use]
     pub fn bound(&self) -> Option<Cost> {
         let terms = self.pools.iter().flat_map(|pool| &pool.terms);
         terms.map(|(weight, term)| Some(term.bound()? * *weight)).sum()
     }
 
-    /// Whether empty queues are equivalent to the policy.
+    /// Returns whether the cost depends only on the queues' loads, so that empty queues are equivalent.
     #[must_use]
     pub fn knows_load_only(&self) -> bool {
         let terms = self.pools.iter().flat_map(|pool| &pool.terms);
         terms.map(|(_, term)| term).all(|term| term.knows_load_only())
     }
 
-    /// Rank in the order of placement: by class in the file's order, the rest last; within a class the heaviest
-    /// first.
+    /// Returns the rank of a flow in the order of placement: by class in the order of the file, the rest last.
+    /// Within a class, the flow with the highest load comes first.
     #[must_use]
     pub fn rank(&self, flow: &Flow) -> (ClassId, std::cmp::Reverse<u64>) {
         let burden = self.pool_of(flow).terms.iter().map(|(_, term)| term.burden(flow)).max();
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
-    /// A search begins.
+    /// Resets the time limits of scripts at the start of a search.
     pub fn begin(&mut self) {
         self.terms().for_each(|term| term.begin());
     }
 
-    /// Why the costs are unreliable, if a script failed. The placement is then useless.
+    /// Returns the error of a failed script, if any. The costs and the placement are then unusable.
     pub fn fault(&mut self) -> Option<ScriptError> {
         self.terms().find_map(|term| term.fault())
     }
@@ -257,7 +256,7 @@ impl Policy {
         self.pools.iter_mut().flat_map(|pool| &mut pool.terms).map(|(_, term)| term)
     }
 
-    /// Placement of each class.
+    /// Returns the placement of each class.
     pub fn class_states(&self) -> impl Iterator<Item = ClassState> + '_ {
         self.classes.iter().map(|class| ClassState {
             name: class.name.clone(),
@@ -267,13 +266,12 @@ impl Policy {
         })
     }
 
-    /// Name of a class.
     #[must_use]
     pub fn class_name(&self, class: ClassId) -> &str {
         self.classes.get(class.index()).map_or("", |class| &class.name)
     }
 
-    /// The classes that one filter can express, with its match and the queues.
+    /// Returns the classes that one filter can express, with the match of the filter and the allowed queues.
     pub fn classes_as_matches(&self) -> impl Iterator<Item = (ClassId, FilterMatch, &[QueueId])> {
         (0..).zip(&self.classes).filter_map(|(index, class)| {
             Some((ClassId(index), class.selector.as_match()?, class.allowed.as_slice()))
@@ -281,7 +279,7 @@ impl Policy {
     }
 }
 
-/// Numbers as ranges, `0-3, 7`.
+/// Formats queue numbers as ranges, such as `0-3, 7`.
 #[must_use]
 pub fn queue_ranges(queues: &[QueueId]) -> String {
     let mut text = String::new();

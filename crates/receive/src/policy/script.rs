@@ -1,6 +1,6 @@
-//! Cost functions of users: scripts in Rhai, in a sandbox.
+//! Cost functions that users write: scripts in Rhai, in a sandbox.
 //!
-//! A script defines one or more of
+//! A script defines one or more of these functions:
 //!
 //! ```text
 //! fn queue_cost(queue) { … }          // summed over the queues; preferred: only two queues change at a time
@@ -8,13 +8,17 @@
 //! fn cost(queues) { … }               // of all queues at once
 //! ```
 //!
-//! Each returns a number, or `reject(n)` for n flows on forbidden queues, or `reject(n, cost)`. A queue has `index`, `flows`,
-//! `rate` (bit/s) and `count("class")`; in `flow_cost` it is only its number. A flow has `class`, `rate`, `protocol`, `source`,
-//! `source_port`, `destination`, `destination_port` and `reader` (`()` if unknown).
+//! Each returns a number, or `reject(n)` for n flows on forbidden queues, or `reject(n, cost)`.
+//! - A queue has `index`, `flows`, `rate` (bit/s) and `count("class")`. In `flow_cost`, `queue` is only the
+//!   number.
+//! - A flow has `class`, `rate`, `protocol`, `source`, `source_port`, `destination`, `destination_port` and
+//!   `reader` (`()` if unknown).
 //!
-//! A script can only compute: it has no files, clock, output, modules or sleep. A call is limited to [`MOST_OPERATIONS`]
-//! operations, bounded strings, lists and maps, and bounded recursion. All calls of a search together have the policy's time
-//! limit. A script that exceeds a limit or returns an invalid value ends the search with one error that names the line.
+//! A script can only compute: it has no access to files, clock, output, modules or sleep.
+//! - A call has at most [`MOST_OPERATIONS`] operations, and limits for strings, lists, maps and recursion.
+//! - All calls of a search together have the policy's time limit.
+//! - A script that exceeds a limit or returns an invalid value ends the search with one error that names the
+//!   line.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -33,14 +37,14 @@ use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// Operations per call.
+/// Maximum number of operations per call.
 ///
-/// With the limits of single values, this bounds a call's memory: a script that fills a map with copies of the
-/// largest list reaches about 200 MB.
+/// Together with the limits of single values, it bounds a call's memory. A script that fills a map with copies
+/// of the largest list needs about 200 MB.
 pub const MOST_OPERATIONS: u64 = 50_000;
 /// Longest string, bytes.
 const LONGEST_STRING: usize = 1024;
-/// Longest list and largest map, with their elements: as many as NICs have queues.
+/// Longest list and largest map, including nested elements: the maximum number of queues of a NIC.
 const MOST_ELEMENTS: usize = 1024;
 const MOST_VARIABLES: usize = 256;
 const MOST_FUNCTIONS: usize = 64;
@@ -48,48 +52,45 @@ const DEEPEST_CALL: usize = 32;
 const DEEPEST_EXPRESSION: usize = 64;
 /// Longest script, bytes.
 pub const LONGEST_SCRIPT: usize = 64 * 1024;
-/// Operations between two checks of the time.
+/// Number of operations between two checks of the clock.
 const CLOCK_STRIDE: u64 = 1024;
-/// Largest cost that a function may return: sums over a million flows stay exact.
+/// Largest cost that a function may return. With this limit, sums over a million flows are exact.
 const LARGEST: f64 = 1e9;
-/// The functions of a cost, and their numbers of parameters.
+/// The functions that a script can define, and their numbers of parameters.
 const HOOKS: [(&str, usize); 3] = [("queue_cost", 1), ("flow_cost", 2), ("cost", 1)];
 
-/// A script and its position.
+/// The text of a script, and its position in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptSource {
-    /// The text.
     pub text: String,
-    /// Name of the file that contains it.
+    /// Name of the file that contains the script.
     pub origin: String,
-    /// Lines of the file before its first one.
+    /// Number of lines in the file before the script.
     pub lines_above: usize,
-    /// Columns of the file before its first line.
+    /// Number of columns in the file before the script's first line.
     pub columns_before: usize,
 }
 
-/// A script that is not a valid cost function.
+/// The error for a script that is not a valid cost function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}:{column}: script: {problem}")]
 pub struct ScriptError {
-    /// Name of the file.
     pub origin: String,
-    /// Line of the file, from 1.
+    /// Line in the file, from 1.
     pub line: usize,
     /// Column, from 1.
     pub column: usize,
-    /// Description of the problem.
     pub problem: String,
 }
 
 impl ScriptSource {
-    /// A script that is a whole file.
+    /// Creates the source for a script that is a whole file.
     #[must_use]
     pub fn file(text: String, origin: String) -> Self {
         Self { text, origin, lines_above: 0, columns_before: 0 }
     }
 
-    /// Start of a function, for errors without a position.
+    /// Returns the position of a function, for errors without a position.
     fn function(&self, name: &str) -> Position {
         let places = self.text.lines().zip(1_u16..).filter_map(|(line, number)| {
             let at = line.find(&format!("fn {name}"))?;
@@ -107,11 +108,11 @@ impl ScriptSource {
     }
 }
 
-/// Result of a script.
+/// Return value of a script's function.
 #[derive(Clone, Copy, Debug)]
 struct Verdict(Cost);
 
-/// A script's view of a queue.
+/// A queue as scripts see it.
 #[derive(Clone, Debug)]
 struct QueueView {
     index: u16,
@@ -121,14 +122,13 @@ struct QueueView {
     classes: Arc<[String]>,
 }
 
-/// A script's view of a flow.
+/// A flow as scripts see it.
 #[derive(Clone, Debug)]
 struct FlowView {
     flow: Flow,
     class: String,
 }
 
-/// A compiled script.
 pub struct Script {
     engine: Engine,
     ast: AST,
@@ -143,11 +143,11 @@ impl fmt::Debug for Script {
     }
 }
 
-/// Deadline of the calls of a search.
+/// Deadline for all calls of a search.
 #[derive(Debug)]
 struct Watch {
     start: Instant,
-    /// After `start`, ns.
+    /// Nanoseconds after `start`.
     deadline: AtomicU64,
     limit: Duration,
 }
@@ -171,7 +171,7 @@ impl Script {
     /// Compiles a script whose calls may take `limit` per search.
     ///
     /// # Errors
-    /// When it does not compile, or has none of the functions.
+    /// Returns an error if the script does not compile, or defines none of the functions.
     pub fn compile(source: ScriptSource, limit: Duration) -> Result<Self, ScriptError> {
         let watch = Arc::new(Watch { start: Instant::now(), deadline: AtomicU64::new(0), limit });
         watch.wind();
@@ -253,7 +253,7 @@ impl Script {
                 format!("functions call each other more than {DEEPEST_CALL} levels deep")
             }
             EvalAltResult::ErrorDotExpr(text, _) => unknown_field(text).unwrap_or_else(|| text.clone()),
-            // Without the position, which comes first.
+            // Remove the position from the message: it is printed before the message.
             other => {
                 let text = other.to_string();
                 text.rfind(" (line ").map_or(text.clone(), |at| text[..at].to_owned())
@@ -263,7 +263,7 @@ impl Script {
     }
 }
 
-/// Fields of a script's values, by type.
+/// Fields of the values that scripts see, by type.
 const FIELDS: [(&str, &[&str]); 2] = [
     ("queue", &["index", "flows", "rate"]),
     (
@@ -272,8 +272,9 @@ const FIELDS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The engine's message about an unknown field, in the terms of the reference; none if it is another one. It is
-/// `Unknown property 'x' - a getter is not registered for type 'queue'`, or `No writable property 'x' - a setter …`.
+/// Rewrites the engine's message about an unknown field with the names of the reference. Returns `None` for
+/// other messages. The engine's messages are `Unknown property 'x' - a getter is not registered for type
+/// 'queue'` and `No writable property 'x' - a setter …`.
 fn unknown_field(text: &str) -> Option<String> {
     let mut parts = text.split('\'');
     let (problem, name, middle, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -290,14 +291,14 @@ fn unknown_field(text: &str) -> Option<String> {
     Some(format!("{kind} has no field '{name}'; {}", suggestion(name, known.iter().copied())))
 }
 
-/// A cost in steps of a term; none if negative, not finite or too large.
+/// Converts a cost to steps of a term. Returns `None` if it is negative, not finite or too large.
 fn fixed(number: f64) -> Option<i128> {
     (0.0..=LARGEST).contains(&number).then(|| (number * TERM_UNIT as f64).round() as i128)
 }
 
-/// Result of `reject(flows, cost)`.
+/// Implements `reject(flows, cost)`.
 fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
-    // More flows than an index can name.
+    // Above any number of flows that an index can name.
     const MOST_FLOWS: i64 = 1 << 32;
     if !(0..=MOST_FLOWS).contains(&flows) {
         return Err(format!("reject({flows}): the number of flows lies between 0 and {MOST_FLOWS}").into());
@@ -307,10 +308,10 @@ fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
     Ok(Verdict(Cost { violations: flows, amount }))
 }
 
-/// An engine that can only compute.
+/// Creates an engine that can only compute.
 fn sandbox(watch: &Arc<Watch>) -> Engine {
     let mut engine = Engine::new_raw();
-    // Not the core package: it can sleep.
+    // The core package is left out, because it can sleep.
     for module in [
         ArithmeticPackage::new().as_shared_module(),
         LogicPackage::new().as_shared_module(),
@@ -367,18 +368,18 @@ fn sandbox(watch: &Arc<Watch>) -> Engine {
     engine
 }
 
-/// A script as a cost function.
+/// A script as a cost function, with its view of the placement.
 #[derive(Debug)]
 pub struct Scripted {
     script: Arc<Script>,
     classes: Arc<[String]>,
     among: Vec<QueueId>,
     queues: Vec<QueueView>,
-    /// `queue_cost` of each queue.
+    /// Result of `queue_cost` for each queue.
     queue_costs: Vec<Cost>,
-    /// Sum of `flow_cost`.
+    /// Sum of the results of `flow_cost`.
     flow_costs: Cost,
-    /// Result of `cost`; none if outdated.
+    /// Result of `cost`; `None` if it must be computed again.
     whole: RefCell<Option<Cost>>,
     fault: RefCell<Option<ScriptError>>,
 }
@@ -399,7 +400,8 @@ impl Clone for Scripted {
 }
 
 impl Scripted {
-    /// No flows yet, on the queues `among`; `classes` are the names of the flows' classes.
+    /// Creates a cost function without flows for the queues `among`. `classes` are the names of the flows'
+    /// classes.
     #[must_use]
     pub fn new(script: Arc<Script>, among: &[QueueId], classes: Arc<[String]>) -> Self {
         let count = among.iter().map(|queue| queue.index() + 1).max().unwrap_or(0);
@@ -448,7 +450,7 @@ impl Scripted {
             return Cost::ZERO;
         }
         let class = self.classes.get(flow.class.index()).cloned().unwrap_or_default();
-        // Only the number: a queue's other flows depend on the order of arrival.
+        // Pass only the queue's number: the flows on the queue depend on the order of arrival.
         self.call(1, (FlowView { flow: *flow, class }, i64::from(queue.0)))
     }
 
@@ -470,7 +472,7 @@ impl Scripted {
         })
     }
 
-    /// A queue with one flow more or less.
+    /// Returns the view of a queue with one flow more (`sign` 1) or less (-1).
     fn changed(&self, flow: &Flow, queue: QueueId, sign: i64) -> Option<QueueView> {
         let mut view = self.queues.get(queue.index())?.clone();
         view.flows += sign;

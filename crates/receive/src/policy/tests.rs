@@ -47,7 +47,7 @@ fn isolation_gives_the_last_queues_to_flows_of_high_priority() {
         |class: &str| policy.classify(&ObservedFlow { class: Some(class.to_owned()), ..observed.clone() });
     assert_eq!((of("HP").class, of("high").class, of("be").class), (ClassId(0), ClassId(0), ClassId(1)));
     assert_eq!(policy.classify(&observed).class, ClassId(1));
-    // One of two queues is left for the others.
+    // One of two queues remains for the rest.
     assert_eq!(bound("policy = \"isolation\"", 2).default_queues(), [QueueId(0)]);
 }
 
@@ -251,7 +251,7 @@ fn placement() -> impl Strategy<Value = (Flow, u16)> {
 }
 
 proptest! {
-    /// A predicted change equals the difference in cost, for any order of arrival.
+    /// Checks that a predicted change equals the difference of the costs, for any order of arrival.
     #[test]
     fn changes_are_differences_of_costs(
         text in prop::sample::select(POLICIES.to_vec()),
@@ -276,7 +276,7 @@ proptest! {
         let difference = policy.cost() - before;
         prop_assert!(before.amount >= 0 && policy.cost().amount >= 0);
         prop_assert_eq!(told.violations, difference.violations);
-        // A step for each term and each rounding; a weight of one has 1000.
+        // Allow one step for each term and each rounding. A weight of 1 has 1000 steps.
         prop_assert!((told.amount - difference.amount).abs() <= 16 * 1000, "{} {}", told, difference);
 
         let mut reversed = bound(text, 6);
@@ -288,7 +288,8 @@ proptest! {
         prop_assert_eq!(policy.fault(), None);
     }
 
-    /// The offered queue is better, and no allowed one is better still.
+    /// Checks that the offered queue is better than the present one, and no allowed queue is better than the
+    /// offered one.
     #[test]
     fn the_better_queue_is_the_best_one(
         text in prop::sample::select(POLICIES.to_vec()),
@@ -310,7 +311,7 @@ proptest! {
 
 // ---- Scripts -------------------------------------------------------------------------------------------
 
-/// A script's cost of a flow on queue 0 of two.
+/// Returns a script's cost of a flow on queue 0 of two.
 fn run(script: &str) -> Result<Cost, String> {
     let text = format!("policy = \"script\"\nscript-time = \"5s\"\nscript = '''\n{script}\n'''\n");
     let mut policy = bound(&text, 2);

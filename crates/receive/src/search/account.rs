@@ -1,4 +1,4 @@
-//! Requirements of the policy that the NIC does not meet.
+//! Requirements of the policy that the placement does not meet, and the reasons.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,15 @@ use super::Search;
 use crate::policy::Cost;
 use crate::{FilterMatch, QueueId, TableId};
 
-/// Flows of a class that are not placed as the policy requires, and why.
+/// Flows of a class that are not placed as the policy requires, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmet {
-    /// Name of the class.
     pub class: String,
     /// Number of these flows.
     pub flows: usize,
-    /// Whether their queue is forbidden; else the placement is only worse than possible.
+    /// Whether the flows are on a forbidden queue. Otherwise a better queue exists, but the present one is
+    /// allowed.
     pub is_violation: bool,
-    /// The reason.
     pub reason: String,
 }
 
@@ -31,32 +30,32 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// How far a placement meets the policy.
+/// A summary of how well a placement meets the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// All flows.
+    /// Number of all flows.
     pub flows: usize,
-    /// Flows on forbidden queues.
+    /// Number of flows on forbidden queues.
     pub violations: usize,
-    /// Flows on allowed queues that another queue would suit better, but the NIC cannot bring them there.
+    /// Number of flows on allowed queues for which a better queue exists, but the NIC cannot steer them to it.
     pub improvable: usize,
 }
 
 impl Verdict {
-    /// From the placement's cost and its unmet requirements.
+    /// Computes the verdict from the placement's cost and its unmet requirements.
     #[must_use]
     pub fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
         let improvable = unmet.iter().filter(|unmet| !unmet.is_violation).map(|unmet| unmet.flows).sum();
         Self { flows, violations: usize::try_from(cost.violations).unwrap_or(0), improvable }
     }
 
-    /// Whether no flow is where it must not be.
+    /// Returns whether no flow is on a forbidden queue.
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         self.violations == 0
     }
 
-    /// Returns whether every flow is on an allowed queue.
+    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better.
     #[must_use]
     pub const fn is_met(self) -> bool {
         self.violations == 0 && self.improvable == 0
@@ -82,14 +81,14 @@ impl fmt::Display for Verdict {
 }
 
 impl Search {
-    /// How far the placement meets the policy, and its unmet requirements.
+    /// Returns the verdict on the placement, and its unmet requirements.
     #[must_use]
     pub fn verdict(&self) -> (Verdict, Vec<Unmet>) {
         let unmet = self.unmet();
         (Verdict::new(self.indices().len(), self.cost(), &unmet), unmet)
     }
 
-    /// Unmet requirements by class, with reasons; empty if all are met.
+    /// Returns the unmet requirements by class, with reasons.
     #[must_use]
     pub fn unmet(&self) -> Vec<Unmet> {
         let mut groups: BTreeMap<(u8, bool, String), usize> = BTreeMap::new();
@@ -115,7 +114,7 @@ impl Search {
         unmet.collect()
     }
 
-    /// Why no filter of the NIC can send such a flow to a queue.
+    /// Explains why no filter of the NIC can send such a flow to a queue.
     fn obstacle(&self, matches: &FilterMatch, to: QueueId) -> String {
         let nic = self.map.nic();
         let tables = || (0..).map(TableId).zip(nic.model().tables());

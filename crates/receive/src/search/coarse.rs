@@ -6,13 +6,13 @@ use crate::{
     Change, ContextId, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId, Transport,
 };
 
-/// Limit of passes over the indirection table.
+/// Maximum number of passes over the indirection table.
 const MOST_ROUNDS: usize = 8;
 
 impl Search {
-    /// Runs the first search with filters for the classes that have their own queues and that one filter can
-    /// express, so that new flows never mix. Omits these filters if they obstruct those of single flows.
-    /// Returns whether a filter was missing.
+    /// Runs the first search. It installs filters for the classes that have exclusive queues and that one
+    /// filter can express, so that new flows never use the wrong queue. It omits these filters if they prevent
+    /// filters of single flows. Returns whether a filter was missing.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
         let all = self.policy.default_queues().to_vec();
         let classes: Vec<(ClassId, FilterMatch, Vec<QueueId>)> = self
@@ -34,7 +34,7 @@ impl Search {
             return false;
         }
         let starved = self.greedy(order);
-        // Among equals prefer the one with classes: it also serves new flows.
+        // For equal costs, prefer the search with filters for classes: they also steer new flows.
         if with_classes.cost() <= self.cost() {
             *self = with_classes;
             return starved_with;
@@ -46,8 +46,8 @@ impl Search {
         self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
     }
 
-    /// Installs a filter for all flows of a class; one per protocol if filters must name one. With several
-    /// queues it spreads over a context, if the NIC has one.
+    /// Installs a filter for all flows of a class, or one per protocol if filters must name a protocol. If the
+    /// class has several queues, the filter spreads over an RSS context, provided that the NIC has one.
     fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
         let queue = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len());
         let Some(queue) = queue else { return };
@@ -63,8 +63,8 @@ impl Search {
         }
     }
 
-    /// Installs a filter with the lowest precedence in the first table that accepts it, if the placement does
-    /// not get worse. It selects a queue, or spreads over a context. Returns whether it is installed.
+    /// Installs a filter with the lowest precedence in the first table that accepts it, unless the placement
+    /// gets worse. The filter selects a queue, or spreads over a context. Returns whether it is installed.
     fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId, context: Option<ContextId>) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
@@ -85,7 +85,7 @@ impl Search {
         false
     }
 
-    /// The priority below those of filters for single flows.
+    /// Returns the priority below those of filters for single flows.
     fn last_priority(&self, id: TableId) -> Option<u32> {
         let table = &self.map.nic().model().tables()[id.index()];
         if table.precedence != Precedence::Location {
@@ -96,8 +96,8 @@ impl Search {
         table.priorities().rev().find(free)
     }
 
-    /// Searches again from other starts, and keeps the best: with mutually exclusive tables, and with the
-    /// indirection table fitted to the flows.
+    /// Repeats the search from other starting points, and keeps the best result: with mutually exclusive
+    /// tables, and with the indirection table fitted to the flows.
     pub(super) fn jump(&mut self, order: &[FlowIndex]) {
         let capacity = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].capacity;
         let excludes = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].excludes;
@@ -122,7 +122,7 @@ impl Search {
                 *self = fitted;
             }
         }
-        // Flows on forbidden queues come first: they take filters that others do not need.
+        // Treat flows on forbidden queues first: they take filters that other flows do not need.
         let mut donors = None;
         for index in order {
             if self.policy.cost().is_accepted() {
@@ -132,7 +132,7 @@ impl Search {
         }
     }
 
-    /// Whether a flow should be on another queue.
+    /// Returns whether a better queue exists for some flow.
     fn is_wanting(&self) -> bool {
         self.map.flows().any(|(index, _, queue)| {
             self.flow(index).is_some_and(|flow| self.policy.better_queue(flow, queue).is_some())
@@ -149,8 +149,8 @@ impl Search {
         }
     }
 
-    /// Points the entries of the indirection table to the queues of least cost, the entries with most flows
-    /// first.
+    /// Sets each entry of the indirection table to the queue of least cost, starting with the entries that have
+    /// most flows.
     fn fit_indirection(&mut self) {
         let mut entries: Vec<usize> = (0..self.map.nic().indirection().len()).collect();
         entries.retain(|entry| !self.map.flows_of_entry(*entry).is_empty());
@@ -166,7 +166,7 @@ impl Search {
         }
     }
 
-    /// Points an entry to the queue of least cost; returns whether it changed.
+    /// Sets an entry to the queue of least cost. Returns whether it changed.
     fn fit_entry(&mut self, entry: usize) -> bool {
         let mut best = (self.policy.cost(), self.map.nic().indirection()[entry]);
         let before = best.1;
@@ -179,9 +179,9 @@ impl Search {
         best.1 != before
     }
 
-    /// Candidate queues for an entry: for each class among its flows, the least loaded ones.
+    /// Returns the candidate queues for an entry: for each class among its flows, the least loaded queues.
     fn sensible_queues(&self, entry: usize) -> Vec<QueueId> {
-        /// Queues tried per class: load is not the only cost.
+        /// Number of queues tried per class. One would not suffice, because load is not the only cost.
         const TRIED: usize = 4;
         let limit = self.map.nic().rss_queues();
         let present = self.map.nic().indirection()[entry];
@@ -197,7 +197,7 @@ impl Search {
             let mut reach: Vec<QueueId> =
                 reach.filter(|queue| queue.0 < limit && *queue != present).collect();
             if self.policy.knows_load_only() {
-                // The lightest by the policy's measure, from one flow's view.
+                // Sort the queues by the policy's cost for one of the flows.
                 reach.sort_by_key(|queue| (self.policy.change(flow, present, *queue), *queue));
                 reach.truncate(TRIED);
             }

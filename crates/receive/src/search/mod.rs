@@ -1,11 +1,10 @@
 //! The search for a configuration of the NIC with a low policy cost.
 //!
 //! Dragonet's greedy search (TRIOS 2015, section 3.2), with these differences:
-//! - It begins with all flows on the queues of the NIC's default steering: a well-placed flow needs no
-//!   filter.
-//! - The *oracle*, which returns the NIC's options for a flow, is derived from the model's tables. It works
-//!   for every model, and offers only the first table with room whose filter would decide (`oracle.rs`).
-//! - The policy names the queue to try: queues that differ only by load are never tried one by one.
+//! - It starts with all flows on the queues of the NIC's default steering. A well-placed flow needs no filter.
+//! - The *oracle*, which returns the NIC's options for a flow, is derived from the model's tables. It works for
+//!   every model. It offers only the first table that has room and whose filter would decide (`oracle.rs`).
+//! - The policy names the queue to try. Queues that differ only by load are not tried one by one.
 //! - Cost and flow map are updated incrementally.
 //!
 //! ```text
@@ -14,11 +13,13 @@
 //!   └── flow map moves the affected flows, the policy's cost follows ◀───────────────────────────────────────┘
 //! ```
 //!
-//! When filters run out, the search jumps: it starts again with a filter for each class that one can express, then with the
-//! indirection table of RSS fitted to the flows, and keeps the best (`coarse.rs`). A flow on a forbidden queue takes the filter
-//! of one that would not be on a forbidden queue without it. Unmet requirements are reported ([`Search::unmet`]).
+//! When filters run out, the search *jumps*: it starts again with one filter per class, where one filter can
+//! express the class, then with the RSS indirection table fitted to the flows. It keeps the best result
+//! (`coarse.rs`). A flow on a forbidden queue can take the filter of a flow that would be on an allowed queue
+//! without it. Unmet requirements are reported ([`Search::unmet`]).
 //!
-//! Removal is lazy: a filter stays, and the next flow that needs one reuses it. [`Search::compact`] removes unused filters.
+//! Filters are removed lazily: a filter stays, and the next flow that needs one reuses it. [`Search::compact`]
+//! removes unused filters.
 
 mod account;
 mod coarse;
@@ -38,58 +39,54 @@ use crate::flows::ObservedFlow;
 use crate::policy::{Cost, Flow, Policy, ScriptError};
 use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, InsertError, QueueId, TableId};
 
-/// Limit of passes over all flows.
+/// Maximum number of passes over all flows.
 const MOST_ROUNDS: usize = 8;
 
-/// Reasons why a search has no result.
+/// The error for a search without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SearchError {
-    /// The policy's script failed; the search is then useless.
+    /// The policy's script failed, so the placement is unusable.
     #[error(transparent)]
     Script(#[from] ScriptError),
     /// Policy and NIC have different numbers of queues.
     #[error("the policy is bound to {policy} queues, and the NIC has {nic}")]
     Queues {
-        /// Of the policy.
+        /// Number of queues of the policy.
         policy: u16,
-        /// Of the NIC.
+        /// Number of queues of the NIC.
         nic: u16,
     },
 }
 
-/// Owner of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Owner {
-    /// Another program: the filter stays and occupies its row.
+    /// Another program. The filter stays and occupies its row.
     #[default]
     Foreign,
-    /// A flow.
     Flow(FlowIndex),
-    /// A removed flow: the filter can be reused.
+    /// A removed flow. The filter can be reused.
     Stale,
-    /// A class.
     Class,
 }
 
-/// A flow and its own filter.
+/// A flow, and the filter that was installed for it.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     flow: Flow,
     filter: Option<FilterId>,
 }
 
-/// Result of an attempt to move a flow.
+/// Result of an attempt to move a flow to a better queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// Well placed.
+    /// No queue is better.
     Content,
-    /// It was moved.
     Moved,
-    /// Should be moved, but no filter can.
+    /// A better queue exists, but no filter can steer the flow to it.
     Starved,
 }
 
-/// A NIC, its flows and a policy; the configuration follows the flows.
+/// A NIC, its flows and a policy. The configuration is adapted to the flows.
 #[derive(Clone, Debug)]
 pub struct Search {
     map: FlowMap,
@@ -97,20 +94,21 @@ pub struct Search {
     placed: Vec<Option<Placed>>,
     /// Owner of each filter, by table and location.
     owners: Vec<Vec<Owner>>,
-    /// Filters that are stale, unless they found a new owner since, by table.
+    /// Filters of removed flows, by table. Some may have a new owner since they were added.
     stale: Vec<Vec<FilterId>>,
     stale_count: usize,
-    /// Tables that take filters for single flows, in the order of trial.
+    /// Tables that accept filters for single flows, in the order in which they are tried.
     flow_tables: Vec<TableId>,
-    /// Recompute the map at each step, to measure its cost.
+    /// Whether to recompute the flow map at each step, to measure the cost of doing so.
     is_basic: bool,
     progress: Arc<Progress>,
 }
 
-/// Returns an upper bound of the memory of a search, bytes: its flows with their list, and filters for single
-/// flows. The flows count twice, as the search keeps its best placement while it tries another start. From
-/// the sizes of the types on x86_64; of the 495 MB for 900,000 flows, `balance` takes 307 MB and `isolation`
-/// 463 MB (i82599).
+/// Returns an upper bound of the memory of a search in bytes, for flows, their list, and filters of single
+/// flows. Flows count twice, because the search keeps its best placement while it tries another start.
+///
+/// The constants come from the sizes of the types on x86_64. The bound for 900,000 flows is 495 MB; `balance`
+/// uses 307 MB of it and `isolation` 463 MB (i82599).
 #[must_use]
 pub fn memory(flows: usize, filters: usize) -> u64 {
     const FLOW: u64 = 540;
@@ -119,25 +117,25 @@ pub fn memory(flows: usize, filters: usize) -> u64 {
 }
 
 impl Search {
-    /// A NIC without flows. Its existing filters stay.
+    /// Creates a search without flows. Existing filters of the NIC stay.
     ///
-    /// Packets without a filter go to the queues of the policy's rest, if the NIC's indirection table allows
-    /// it.
+    /// Packets that match no filter go to the queues of the policy's rest, if the NIC's indirection table
+    /// allows it.
     ///
     /// # Errors
-    /// When policy and NIC have different numbers of queues.
+    /// Returns an error if policy and NIC have different numbers of queues.
     pub fn new(nic: ConfiguredNic, policy: Policy) -> Result<Self, SearchError> {
         if policy.queues() != nic.queues() {
             return Err(SearchError::Queues { policy: policy.queues(), nic: nic.queues() });
         }
         let tables = nic.model().tables().len();
-        // In the order in which a packet passes them: earlier tables decide, and small tables come first.
+        // In the order in which a packet passes the tables: earlier tables decide, and small tables come first.
         let flow_tables = (0..).map(TableId).zip(nic.model().tables());
         let flow_tables =
             flow_tables.filter(|(_, table)| table.fields.take_flows()).map(|(id, _)| id).collect();
         let mut nic = nic;
         if let Some(base) = base_indirection(&nic, &policy) {
-            // Cannot fail: it was made for this NIC.
+            // Cannot fail: the table was computed for this NIC.
             let _ = nic.set_indirection(base);
         }
         Ok(Self {
@@ -153,59 +151,59 @@ impl Search {
         })
     }
 
-    /// The same search, but it recomputes the flow map for each examined flow, as Dragonet's basic search
-    /// (Table 1). The result is the same.
+    /// Makes the search recompute the flow map for each examined flow, as Dragonet's basic search does (Table
+    /// 1). The result is the same.
     #[must_use]
     pub fn basic(mut self) -> Self {
         self.is_basic = true;
         self
     }
 
-    // ---- What there is -----------------------------------------------------------------------------------
+    // ---- Accessors -----------------------------------------------------------------------------------------
 
-    /// Returns the wanted configuration of the NIC.
+    /// Returns the NIC with the configuration that the search has found.
     #[must_use]
     pub fn nic(&self) -> &ConfiguredNic {
         self.map.nic()
     }
 
-    /// The placement of the flows.
+    /// Returns the flows and their queues.
     #[must_use]
     pub fn map(&self) -> &FlowMap {
         &self.map
     }
 
-    /// The policy, with the placement.
+    /// Returns the policy, including its view of the placement.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The cost of the placement.
+    /// Returns the cost of the placement.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.policy.cost()
     }
 
-    /// Returns a flow from the policy's view.
+    /// Returns a flow as cost functions see it.
     #[must_use]
     pub fn flow(&self, index: FlowIndex) -> Option<&Flow> {
         self.placed.get(index.index())?.as_ref().map(|placed| &placed.flow)
     }
 
-    /// Filters of removed flows.
+    /// Returns the number of filters whose flows were removed.
     #[must_use]
     pub fn stale(&self) -> usize {
         self.stale_count
     }
 
-    /// The progress of [`Self::solve`].
+    /// Returns the progress of [`Self::solve`].
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    /// Whether this search installed a filter.
+    /// Returns whether this search installed a filter.
     #[must_use]
     pub fn owns(&self, filter: FilterId) -> bool {
         self.owner(filter) != Owner::Foreign
@@ -223,12 +221,12 @@ impl Search {
         owners[id.location as usize] = owner;
     }
 
-    // ---- Flows come and go ---------------------------------------------------------------------------------
+    // ---- Adding and removing flows -------------------------------------------------------------------------
 
     /// Adds flows with a complete search. Existing flows are updated.
     ///
     /// # Errors
-    /// When the policy's script fails.
+    /// Returns an error if the policy's script fails.
     pub fn solve(&mut self, flows: &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError> {
         self.policy.begin();
         self.progress.begin(self.map.len() + flows.len());
@@ -237,12 +235,11 @@ impl Search {
         Ok(indices)
     }
 
-    /// Adds flows: each gets the queue of least cost; the others do not move.
-    ///
-    /// If a flow ends on a forbidden queue, all flows are arranged again.
+    /// Adds flows, each to the queue of least cost, without moving other flows. If a flow ends up on a
+    /// forbidden queue, all flows are arranged again.
     ///
     /// # Errors
-    /// When the policy's script fails.
+    /// Returns an error if the policy's script fails.
     pub fn add(&mut self, flows: &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError> {
         self.policy.begin();
         let was_accepted = self.policy.cost().is_accepted();
@@ -262,7 +259,8 @@ impl Search {
         Ok(indices)
     }
 
-    /// Removes flows. Their filters stay until needed, and no other flow moves. Unknown flows are ignored.
+    /// Removes flows, and moves no other flow. Their filters stay until another flow needs them. Unknown flows
+    /// are ignored.
     pub fn remove(&mut self, flows: &[FlowIndex]) {
         for index in flows {
             let Some(placed) = self.placed.get_mut(index.index()).and_then(Option::take) else { continue };
@@ -278,10 +276,11 @@ impl Search {
         }
     }
 
-    /// Removes filters without an owner or effect, and arranges the flows again if this improves the placement.
+    /// Removes filters that have no owner or no effect. Arranges the flows again if this improves the
+    /// placement.
     ///
     /// # Errors
-    /// When the policy's script fails.
+    /// Returns an error if the policy's script fails.
     pub fn compact(&mut self) -> Result<(), SearchError> {
         self.policy.begin();
         for table in 0..self.stale.len() {
@@ -297,13 +296,13 @@ impl Search {
         self.check()
     }
 
-    /// The index of an existing flow, by its five-tuple.
+    /// Returns the index of a flow, by its five-tuple.
     #[must_use]
     pub fn find(&self, tuple: &FlowTuple) -> Option<FlowIndex> {
         self.map.find(tuple)
     }
 
-    /// Adds a flow where the NIC puts it.
+    /// Adds a flow on the queue that the NIC chooses for it.
     fn enter(&mut self, observed: &ObservedFlow) -> FlowIndex {
         self.progress.step();
         let flow = self.policy.classify(observed);
@@ -321,7 +320,7 @@ impl Search {
             && let Some(id) = self.map.deciding_filter(index)
             && self.owner(id) == Owner::Stale
         {
-            // The flow was known before, and its filter still exists.
+            // The flow returned, and its filter still exists.
             self.stale_count -= 1;
             self.set_owner(id, Owner::Flow(index));
             filter = Some(id);
@@ -335,7 +334,7 @@ impl Search {
         self.map.flows().map(|(index, _, _)| index).collect()
     }
 
-    /// Flows in the order of placement.
+    /// Sorts flows by the order of placement.
     fn ranked(&self, mut order: Vec<FlowIndex>) -> Vec<FlowIndex> {
         order.sort_by_cached_key(|index| self.flow(*index).map(|flow| self.policy.rank(flow)));
         order
@@ -353,8 +352,8 @@ impl Search {
         self.check()
     }
 
-    /// Filters for flows, while available: first for those on forbidden queues, then for those on overloaded
-    /// queues, then for all. Returns whether one was missing.
+    /// Installs filters for flows while filters are available: first for flows on forbidden queues, then for
+    /// flows on overloaded queues, then for all others. Returns whether a filter was missing.
     fn greedy(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for index in order {
@@ -370,7 +369,7 @@ impl Search {
         self.rounds(order) || starved
     }
 
-    /// Whether something holds of a flow and its queue.
+    /// Returns whether a predicate holds for a flow and its queue.
     fn lies(&self, index: FlowIndex, holds: impl Fn(&Policy, &Flow, QueueId) -> bool) -> bool {
         self.progress.step();
         self.flow(index)
@@ -378,7 +377,8 @@ impl Search {
             .is_some_and(|(flow, queue)| holds(&self.policy, flow, queue))
     }
 
-    /// Passes over the flows until none moves. Returns whether a filter was missing in the last one.
+    /// Repeats passes over the flows until no flow moves. Returns whether a filter was missing in the last
+    /// pass.
     fn rounds(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for _ in 0..MOST_ROUNDS {
@@ -398,7 +398,7 @@ impl Search {
         starved
     }
 
-    /// Moves a flow to a better queue, if there is one with a filter for it.
+    /// Moves a flow to a better queue, if a filter can steer it there.
     fn improve(&mut self, index: FlowIndex) -> Attempt {
         self.progress.step();
         if self.is_basic {
@@ -413,14 +413,14 @@ impl Search {
         }
     }
 
-    /// Changes the NIC, and updates the policy.
+    /// Changes the configuration of the NIC, and updates the policy's placement.
     fn apply(&mut self, change: Change) -> Result<FilterId, InsertError> {
         let id = self.map.apply(change)?;
         self.follow();
         Ok(id)
     }
 
-    /// Updates the policy with the moves of the last change.
+    /// Updates the policy with the flows that the last change moved.
     fn follow(&mut self) {
         for moved in self.map.moves() {
             if let Some(Some(placed)) = self.placed.get(moved.flow.index()) {
@@ -429,7 +429,7 @@ impl Search {
         }
     }
 
-    /// Recomputes the flow map; returns whether it equals the incremental one.
+    /// Recomputes the flow map. Returns whether it equals the incremental one.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let mut fresh = FlowMap::new(self.map.nic().clone());
@@ -446,7 +446,8 @@ impl Search {
     }
 }
 
-/// Returns the indirection table with the queues of the rest round robin, unless the NIC has it already.
+/// Returns the indirection table with the queues of the rest round robin; `None` if the NIC has this table
+/// already.
 fn base_indirection(nic: &ConfiguredNic, policy: &Policy) -> Option<Vec<QueueId>> {
     if policy.default_queues().len() == usize::from(nic.queues()) {
         return None;

@@ -1,4 +1,4 @@
-//! Distance of a placement from the optimum of any NIC.
+//! The lowest cost that any NIC could reach, to compare a placement with.
 
 use crate::QueueId;
 use crate::policy::{Cost, Flow, Policy};
@@ -6,19 +6,18 @@ use crate::policy::{Cost, Flow, Policy};
 /// The lowest cost of a placement of some flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimum {
-    /// The cost.
     pub cost: Cost,
-    /// Whether it was reached by trying all placements; else it is a lower bound.
+    /// Whether all placements were tried. Otherwise the cost is a lower bound.
     pub is_exact: bool,
 }
 
-/// Limit of placements to try.
+/// Maximum number of placements to try.
 const MOST_PLACEMENTS: usize = 200_000;
 
-/// Returns the best placement of flows, with a filter for each flow. None if there are too many placements,
-/// and no bound is known. `policy` has no flows yet.
+/// Returns the lowest cost of the flows if each had a filter. Returns `None` if there are too many placements
+/// to try, and no bound is known. `policy` must not have flows yet.
 ///
-/// Of equivalent empty queues only one is tried.
+/// Of several equivalent empty queues only one is tried.
 #[must_use]
 pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     let mut policy = policy.clone();
@@ -27,7 +26,7 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
         let occupied = &mut vec![0; usize::from(policy.queues())];
         let mut tried = Tried { alike: policy.knows_load_only(), policy, best: None };
         tried.place(flows, occupied);
-        // A script that exceeded its time has no valid result.
+        // A script that exceeded its time limit has no valid result.
         let is_sound = tried.policy.fault().is_none();
         return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
     }
@@ -37,7 +36,7 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     policy.bound().map(|cost| Optimum { cost, is_exact: false })
 }
 
-/// Upper bound of the placements; with equivalent queues fewer are tried.
+/// Returns an upper bound of the number of placements. Fewer are tried if queues are equivalent.
 fn placements(policy: &Policy, flows: &[Flow]) -> Option<usize> {
     let alike = policy.knows_load_only();
     let mut before = 0_usize;

@@ -1,4 +1,4 @@
-//! The filters that would send a flow to a queue, best first.
+//! Steers single flows: finds a table and a filter that send a flow to a queue.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use super::{Owner, Search};
 use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
 
 impl Search {
-    /// Moves a flow to a queue: by its filter, a stale one, or a new one. Returns whether it succeeded.
+    /// Moves a flow to a queue with its present filter, a stale filter, or a new one. Returns whether it
+    /// succeeded.
     pub(super) fn steer(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get(index.index()) else { return false };
         let (tuple, own) = (placed.flow.tuple, placed.filter);
@@ -24,7 +25,7 @@ impl Search {
         })
     }
 
-    /// Installs a filter for a flow in a table; returns whether the flow is on the queue.
+    /// Installs a filter for a flow in a table. Returns whether the flow is now on the queue.
     fn install(&mut self, index: FlowIndex, table: TableId, matches: FilterMatch, to: QueueId) -> bool {
         let installed = match self.pop_stale(table.index()) {
             Some(stale) => {
@@ -43,7 +44,7 @@ impl Search {
         };
         let Ok(id) = installed else { return false };
         if self.map.queue(index) != Some(to) {
-            // Another filter takes precedence.
+            // Another filter takes precedence over this one.
             self.take_out(id);
             return false;
         }
@@ -54,7 +55,7 @@ impl Search {
         true
     }
 
-    /// Priority of filters for single flows, above those for classes.
+    /// Returns the priority of filters for single flows. It is above that of filters for classes.
     fn priority(&self, table: TableId, location: u32) -> u32 {
         let table = &self.map.nic().model().tables()[table.index()];
         match table.precedence {
@@ -63,7 +64,7 @@ impl Search {
         }
     }
 
-    /// A filter without an owner.
+    /// Takes a filter whose flow was removed.
     pub(super) fn pop_stale(&mut self, table: usize) -> Option<FilterId> {
         while let Some(id) = self.stale[table].pop() {
             if self.owner(id) == Owner::Stale {
@@ -84,11 +85,11 @@ impl Search {
     /// Removes a filter from the NIC.
     pub(super) fn take_out(&mut self, id: FilterId) {
         self.set_owner(id, Owner::Foreign);
-        // Cannot fail: this search installed it.
+        // Cannot fail: this search installed the filter.
         let _ = self.apply(Change::Remove(id));
     }
 
-    /// Removes a flow's filter if the flow is then at `to`; otherwise both stay.
+    /// Removes a flow's filter if this moves the flow to `to`. Otherwise flow and filter stay.
     fn release(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get_mut(index.index()) else { return false };
         let Some(id) = placed.filter.take() else { return false };
@@ -115,8 +116,8 @@ impl Search {
         }
     }
 
-    /// Gives a flow on a forbidden queue the filter of one that does not need it to be on an allowed queue.
-    /// `donors` are these flows; none before the first use.
+    /// Gives a flow on a forbidden queue the filter of a flow that would be on an allowed queue without it.
+    /// `donors` are the flows that can give up their filter; `None` before the first use.
     pub(super) fn rob(&mut self, index: FlowIndex, donors: &mut Option<Donors>) {
         self.progress.step();
         let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return };
@@ -150,7 +151,7 @@ impl Search {
             if replaced.is_ok() {
                 let _ = self.apply(Change::Replace(id, robbed));
             } else {
-                // The table refuses the filter in any place.
+                // The table refuses the filter at any location.
                 tables.retain(|table| *table != id.table);
             }
             if let Some(Some(placed)) = self.placed.get_mut(other.index()) {
@@ -159,7 +160,7 @@ impl Search {
         }
     }
 
-    /// The flows that would be on an allowed queue without their filters.
+    /// Returns the flows that would be on an allowed queue without their filters.
     fn donors(&self) -> Donors {
         let mut donors = Donors(vec![BTreeSet::new(); self.owners.len()]);
         for index in self.indices() {
@@ -170,7 +171,7 @@ impl Search {
         donors
     }
 
-    /// Updates the donors after a flow got a filter or lost its own.
+    /// Updates the donors after a flow got or lost a filter.
     pub(super) fn follow_donor(&self, index: FlowIndex, donors: &mut Donors) {
         donors.0.iter_mut().for_each(|flows| _ = flows.remove(&index));
         if let Some(table) = self.spare(index) {
@@ -178,7 +179,7 @@ impl Search {
         }
     }
 
-    /// The table of a flow's filter, if the flow would be on an allowed queue without it.
+    /// Returns the table of a flow's filter, if the flow would be on an allowed queue without the filter.
     fn spare(&self, index: FlowIndex) -> Option<TableId> {
         let placed = self.placed.get(index.index())?.as_ref()?;
         let table = placed.filter?.table;
@@ -187,11 +188,11 @@ impl Search {
     }
 }
 
-/// Flows that can give their filters away, by table.
+/// Flows that can give up their filters, by table.
 pub(super) struct Donors(Vec<BTreeSet<FlowIndex>>);
 
 impl Donors {
-    /// The first of them from an index on, among those with a filter in one of these tables.
+    /// Returns the first of these flows from an index on, among those with a filter in one of the tables.
     fn first(&self, from: FlowIndex, tables: &[TableId]) -> Option<FlowIndex> {
         tables.iter().filter_map(|table| self.0[table.index()].range(from..).next().copied()).min()
     }

@@ -1,13 +1,14 @@
-//! Progress of a search, for a thread that shows it.
+//! Progress of a search, for another thread that displays it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Passes over all flows in a long search: two starts of six passes each, and the flows' entry.
+/// Passes over all flows in a long search: one to add the flows, and six for each of two starts.
 const PASSES: u64 = 13;
-/// Only the end of the search is the end of the work.
+/// Upper limit of the fraction before the search has ended.
 const MOST: f64 = 0.99;
 
-/// Examined flows. One thread writes, so that counting costs no locked instruction.
+/// Number of examined flows. Only one thread writes, so the counter needs no atomic read-modify-write
+/// instruction.
 #[derive(Debug, Default)]
 pub struct Progress {
     examined: AtomicU64,
@@ -15,7 +16,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// The part of the work that is done, estimated: how often flows move is not known before.
+    /// Returns the estimated fraction of the work that is done. It is an estimate, because the number of moves
+    /// is not known in advance.
     #[must_use]
     pub fn fraction(&self) -> f64 {
         let expected = self.expected.load(Ordering::Relaxed).max(1);

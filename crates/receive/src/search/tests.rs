@@ -1,4 +1,4 @@
-//! Tests of the search: its guarantees, on every model, for any sequence of flows.
+//! Tests of the search: its guarantees for every model and any sequence of flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn search(model: &str, text: &str, queues: u16) -> Search {
     Search::new(nic(model, queues), policy(text, queues)).unwrap()
 }
 
-/// Flows; every tenth is in the class `high`.
+/// Generates flows of which every tenth is in the class `high`.
 fn flows(count: u32) -> Vec<ObservedFlow> {
     let class = |number: u32| number.is_multiple_of(10).then(|| "high".to_owned());
     generate(0, count).zip(0..).map(|(flow, number)| ObservedFlow { class: class(number), ..flow }).collect()
@@ -42,7 +42,7 @@ fn loads(search: &Search) -> Vec<usize> {
     (0..search.nic().queues()).map(|queue| search.map().flows_on(QueueId(queue)).len()).collect()
 }
 
-/// Invariants.
+/// Checks the invariants of a search.
 fn check(search: &Search) {
     assert!(search.is_consistent(), "the flow map is the one computed from nothing");
     let mut fresh = search.policy().clone();
@@ -181,7 +181,7 @@ fn few_filters_go_to_the_flows_that_need_them_most() {
     let mut search = Search::new(nic, policy("policy = \"isolation\"", 10)).unwrap();
     search.solve(&flows(500)).unwrap();
     check(&search);
-    // The entry of the last one has other flows, too.
+    // The entry of the last flow has other flows, too, so one violation may remain.
     assert!(search.cost().violations <= 1, "{}", search.cost());
 }
 
@@ -213,7 +213,7 @@ fn flows_on_forbidden_queues_do_not_examine_all_others() {
     };
     for rules in [10, 200] {
         let progress = progress(rules);
-        // A search from two starts, each of at most ten passes.
+        // Two starts of at most ten passes each.
         assert!(progress.examined() < 20 * 5000, "{rules}: {}", progress.examined());
         assert!((0.3..1.0).contains(&progress.fraction()), "{rules}: {}", progress.fraction());
     }
@@ -236,9 +236,10 @@ fn one_filter_does_for_a_class_with_one_queue() {
         check(&search);
         assert!(search.cost().is_accepted(), "{model}: {}", search.cost());
         assert_eq!(loads(&search), [0, 0, 0, 200], "{model}");
-        // One with all fields but the port masked; ethtool's rules must name the protocol.
+        // i82599 needs one filter that masks all fields except the port. Rules of ethtool must name the
+        // protocol, so ntuple needs two.
         assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 2 }, "{model}");
-        // A new flow is placed before any search.
+        // The filter also steers a flow that the search does not know.
         let mut late = web[0].tuple;
         late.source_port = 1;
         assert_eq!(search.nic().queue_of(&late), QueueId(3));
@@ -272,7 +273,7 @@ fn removed_flows_leave_stale_filters_that_others_take_over() {
     check(&search);
     assert_eq!((search.stale(), search.nic().filters().count()), (filters, filters), "removal is lazy");
     assert!(search.map().is_empty());
-    // Returning flows find their filters, and others reuse the rest.
+    // Returning flows reuse their filters, and other flows reuse the remaining ones.
     let again = search.solve(&flows(100)).unwrap();
     check(&search);
     assert_eq!(again.len(), 100);
@@ -327,10 +328,10 @@ fn the_bound_is_what_the_best_placement_has() {
 
 #[test]
 fn the_map_is_the_one_computed_from_nothing_at_each_step() {
-    // The basic search asserts it before each flow.
+    // The basic search asserts consistency before each flow.
     let mut search = search("i82599", "policy = \"balance\"", 10).basic();
     let indices = search.solve(&flows(120)).unwrap();
-    // The meaning of balance, and the NIC's default queues.
+    // Balance spreads the flows evenly over the queues.
     assert_eq!(loads(&search), [12; 10]);
     let gone: Vec<_> = indices.into_iter().step_by(3).collect();
     search.remove(&gone);
@@ -350,7 +351,8 @@ fn locality_brings_flows_to_their_readers() {
     let own: Vec<ObservedFlow> = generate(0, 20).map(read_by(4)).collect();
     let indices = search.solve(&own).unwrap();
     assert!(indices.iter().all(|index| search.map().queue(*index) == Some(QueueId(2))));
-    // No queue has processor 7: any queue of its node is equally good, and they stay there.
+    // No queue is served by processor 7: all queues of its node are equally good, and flows on them do not
+    // move.
     let near: Vec<ObservedFlow> = generate(100, 20).map(read_by(7)).collect();
     let indices = search.add(&near).unwrap();
     assert!(indices.iter().all(|index| search.map().queue(*index).unwrap().0 >= 2));
@@ -412,7 +414,7 @@ fn the_policy_and_the_nic_have_the_same_queues() {
 }
 
 fn observed() -> impl Strategy<Value = ObservedFlow> {
-    // From few addresses and ports, so that flows return and share entries of the indirection table.
+    // Use few addresses and ports, so that flows return and share entries of the indirection table.
     (0_u8..6, 0_u16..40, any::<bool>(), prop::bool::weighted(0.15), 0_u64..5, prop::bool::weighted(0.3))
         .prop_map(|(host, port, is_tcp, is_v6, rate, is_high)| {
             let (source, destination): (IpAddr, IpAddr) = if is_v6 {
@@ -435,7 +437,7 @@ fn observed() -> impl Strategy<Value = ObservedFlow> {
 #[derive(Clone, Debug)]
 enum Event {
     Add(Vec<ObservedFlow>),
-    /// By their positions among the existing ones.
+    /// Positions among the existing flows.
     Remove(Vec<prop::sample::Index>),
     Compact,
 }
@@ -503,7 +505,7 @@ proptest! {
                 }
             }
             check(&search);
-            // Removed flows are gone, and the others exist.
+            // Exactly the flows that were not removed exist.
             let there: Vec<FlowTuple> = search.map().flows().map(|(_, tuple, _)| *tuple).collect();
             prop_assert_eq!(there.len(), present.len());
             prop_assert!(there.iter().all(|tuple| present.contains_key(tuple)));
@@ -535,7 +537,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
         search.solve(&flows).unwrap();
         check(&search);
         assert!(search.cost().is_accepted());
-        // 15 clients of the class, and 15 others.
+        // 15 clients are in the class and 15 are not.
         for range in [0..6, 6..10] {
             let loads = &loads(&search)[range];
             assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");
@@ -547,7 +549,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
     assert!(without.nic().contexts().is_empty() && filters(&without) > 150, "{}", filters(&without));
     assert_eq!(with.nic().contexts().len(), 1);
     assert!(filters(&with) * 2 < filters(&without), "{} of {}", filters(&with), filters(&without));
-    // New flows of the class use all of its queues, and no others, until they are known.
+    // New flows of the class use all queues of the class, and no others, before the search knows them.
     let class = FilterMatch {
         transport: Some(Transport::Udp),
         source: Some(crate::AddressMatch::prefix(Ipv4Addr::new(10, 0, 0, 0).into(), 28)),
@@ -555,7 +557,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
     };
     let reached: Vec<QueueId> = with.nic().queues_of(&class).iter().collect();
     assert_eq!(reached, [6, 7, 8, 9].map(QueueId));
-    // A NIC with fewer queues than classes uses one queue for the others.
+    // A NIC with fewer contexts than classes uses one queue for each remaining class.
     let mut nic = nic("ntuple", 10);
     nic.allow_contexts(1);
     nic.add_context(&[QueueId(0), QueueId(1)]).unwrap();

@@ -1,4 +1,4 @@
-//! Random NICs, filters, flows and packets from few values, so that they interact.
+//! Random NICs, filters, flows and packets, generated from few values so that they interact.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,7 +9,7 @@ use evenkeel_receive::{
     FlowTuple, Header, NicModel, Packet, PortMatch, Precedence, QueueId, TableId, Transport,
 };
 
-/// A generator of numbers (SplitMix64, Steele et al., OOPSLA 2014).
+/// A pseudo-random number generator (SplitMix64, Steele et al., OOPSLA 2014).
 pub struct Draw(pub u64);
 
 impl Draw {
@@ -33,7 +33,7 @@ impl Draw {
     }
 }
 
-/// The models of Evenkeel, with small tables that fill up.
+/// Returns the built-in models with small tables, so that the tables fill up.
 pub fn models() -> &'static [NicModel] {
     static MODELS: OnceLock<Vec<NicModel>> = OnceLock::new();
     MODELS.get_or_init(read_models)
@@ -77,7 +77,8 @@ pub fn flow(draw: &mut Draw) -> FlowTuple {
     }
 }
 
-/// A consistent packet: no protocol outside of IP, no ports in a fragment or without a transport.
+/// Generates a consistent packet: no protocol outside of IP, no ports in a fragment or without a transport
+/// protocol.
 pub fn packet(draw: &mut Draw) -> Packet {
     let mut packet = Packet::of(&flow(draw));
     packet.header.multicast = draw.chance(4);
@@ -138,7 +139,7 @@ fn given<T>(draw: &mut Draw, field: FieldMatch, value: T) -> Option<T> {
     }
 }
 
-/// A possible match for this table.
+/// Generates a match that this table supports.
 pub fn matches_of(draw: &mut Draw, table: &FilterTable) -> FilterMatch {
     let fields = &table.fields;
     let is_ipv6 = draw.chance(4);
@@ -157,7 +158,7 @@ pub fn matches_of(draw: &mut Draw, table: &FilterTable) -> FilterMatch {
     }
 }
 
-/// A filter that the NIC may take or refuse.
+/// Generates a filter that the NIC may accept or refuse.
 pub fn filter(draw: &mut Draw, nic: &ConfiguredNic) -> Option<Filter> {
     let tables: Vec<TableId> = nic.model().table_ids().map(|(id, _)| id).collect();
     if tables.is_empty() {
@@ -179,19 +180,19 @@ pub fn filter(draw: &mut Draw, nic: &ConfiguredNic) -> Option<Filter> {
     Some(Filter { spread, context, ..Filter::new(id, priority, matches, QueueId(queue as u16)) })
 }
 
-/// An installed filter.
+/// Picks an installed filter.
 pub fn installed(draw: &mut Draw, nic: &ConfiguredNic) -> Option<FilterId> {
     let ids: Vec<FilterId> = nic.filters().map(|(id, _)| id).collect();
     (!ids.is_empty()).then(|| draw.one(&ids))
 }
 
-/// Returns a valid indirection table; sometimes an empty one, which disables RSS.
+/// Generates a valid indirection table; sometimes an empty one, which disables RSS.
 pub fn indirection(draw: &mut Draw, nic: &ConfiguredNic) -> Vec<QueueId> {
     let entries = if draw.chance(3) { 0 } else { nic.model().rss().map_or(0, |rss| rss.entries) };
     (0..entries).map(|_| QueueId(draw.below(usize::from(nic.rss_queues())) as u16)).collect()
 }
 
-/// A class of flows: a part of a flow's five-tuple.
+/// Generates a class of flows: a part of a flow's five-tuple.
 pub fn class(draw: &mut Draw) -> FilterMatch {
     let flow = flow(draw);
     let is_ipv6 = flow.destination.is_ipv6();
@@ -206,7 +207,7 @@ pub fn class(draw: &mut Draw) -> FilterMatch {
     }
 }
 
-/// Installs some filters and sets the indirection table.
+/// Generates a NIC with some filters and an indirection table.
 pub fn configured(draw: &mut Draw, model: &NicModel, filters: usize) -> ConfiguredNic {
     let queues = model.queues_least().max(1) + draw.below(8) as u16;
     let mut nic = ConfiguredNic::new(model, queues.min(model.queues())).expect("a number of queues");
@@ -215,12 +216,12 @@ pub fn configured(draw: &mut Draw, model: &NicModel, filters: usize) -> Configur
         let queues: Vec<QueueId> = (0..=draw.below(3))
             .map(|_| QueueId(draw.below(usize::from(nic.rss_queues().max(1))) as u16))
             .collect();
-        // A NIC without contexts refuses it.
+        // Fails on a NIC without contexts.
         let _ = nic.add_context(&queues);
     }
     for _ in 0..filters {
         if let Some(filter) = filter(draw, &nic) {
-            // A refusal is fine here.
+            // The NIC may refuse it.
             let _ = nic.insert(filter);
         }
     }

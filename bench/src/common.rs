@@ -47,5 +47,5 @@ pub fn simulate(scenario: &Scenario, variants: &[String], repeats: u32) -> Resul
         quick: false,
         version: env!("CARGO_PKG_VERSION"),
     };
-    Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, &Quiet)?.record)
+    Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, None, &Quiet)?)
 }

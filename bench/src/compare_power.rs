@@ -152,7 +152,7 @@ fn simulated(scenario: &Scenario, repeats: u32, seed: u64) -> Result<Record, Box
         quick: false,
         version: env!("CARGO_PKG_VERSION"),
     };
-    Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, &common::Quiet)?.record)
+    Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, None, &common::Quiet)?)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

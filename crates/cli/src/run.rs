@@ -1,14 +1,14 @@
 //! `evenkeel run`.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use evenkeel_experiment::{ConductError, Outcome, Request, Timing, conduct};
-use evenkeel_files::OutputDirectory;
+use evenkeel_experiment::{ConductError, Request, Timing, conduct};
+use evenkeel_model::record::Record;
 use evenkeel_model::scenario::{Scenario, Topology, place_of};
 use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
-use evenkeel_report::store::{self, StoreError};
+use evenkeel_report::store::{StoreError, Writer};
 use evenkeel_report::{json, table};
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::{SimError, SimWorld};
@@ -34,7 +34,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     let directory = options.out.clone().unwrap_or_else(|| default_directory(&scenario.name, options.place));
     // Before a run of minutes, not after it.
-    let target = OutputDirectory::claim(&directory).map_err(|error| {
+    let writer = Writer::claim(&directory).map_err(|error| {
         let failure = Failure::from(error);
         if options.out.is_none() {
             failure.and("name a directory for the record with --out DIR")
@@ -66,38 +66,32 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         Some(place) => Failure::new(failure.exit(), format!("{place}: {}", failure.message())),
         None => failure,
     };
-    let outcome = match options.place {
+    let unrecorded = match options.place {
         Place::Netns => {
             let topology = options.topology.map(|choice| match choice {
                 TopologyChoice::SoftNic => Topology::SoftNic,
                 TopologyChoice::Mq => Topology::Mq,
             });
             let mut world = NetnsWorld::new(topology).map_err(|error| bed_failure(&error))?;
-            conduct_in(&mut world, &request, &progress, |error| at(error.key(), bed_failure(error)))
+            conduct_in(&mut world, &request, &writer, &progress, |error| at(error.key(), bed_failure(error)))
         }
         Place::Sim => {
             check_memory(&request, &progress)?;
             let mut world = simulator(options).exact(options.exact);
-            conduct_in(&mut world, &request, &progress, |error| at(error.key(), simulation_failure(error)))
+            conduct_in(&mut world, &request, &writer, &progress, |error| {
+                at(error.key(), simulation_failure(error))
+            })
         }
     }?;
 
-    // With very many flows this takes longer than the simulation.
-    let began = Instant::now();
-    let mut goes_on = |share: f64| {
-        if began.elapsed() > Duration::from_secs(1) {
-            progress.progress(share, "writing the record");
-        }
-        !progress.interrupted()
-    };
-    let written = store::write_into(target, &outcome.record, &outcome.series, &mut goes_on);
+    let written = writer.finish(&unrecorded);
     if matches!(written, Err(StoreError::Interrupted)) {
         return Err(Failure::with_causes(Exit::Interrupted, &StoreError::Interrupted));
     }
     let (record, kept) = match &written {
         Ok(record) => (record, Some(directory.as_path())),
         // Without a directory, still show the result.
-        Err(_) => (&outcome.record, None),
+        Err(_) => (&unrecorded, None),
     };
     let printed = match options.format {
         Format::Table => print(&table::render(record, table_options())),
@@ -174,14 +168,13 @@ fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failur
         kept = kept.saturating_add(memory.kept.bytes().saturating_mul(u64::from(request.repeats)));
     }
     let needed = running.saturating_mul(at_a_time as u64).saturating_add(kept);
-    if needed < WORTH_SAYING {
-        return Ok(());
+    if needed >= WORTH_SAYING {
+        progress.remark(&format!(
+            "{}, {at_a_time} at a time, need up to about {} of memory",
+            counted(repeats, "repeat"),
+            memory::size(needed)
+        ));
     }
-    progress.remark(&format!(
-        "{}, {at_a_time} at a time, need up to about {} of memory",
-        counted(repeats, "repeat"),
-        memory::size(needed)
-    ));
     memory::require(
         needed,
         "this run",
@@ -212,10 +205,11 @@ fn simulator(options: &RunOptions) -> SimWorld {
 fn conduct_in<W: World>(
     world: &mut W,
     request: &Request<'_>,
+    writer: &Writer,
     progress: &Progress,
     failure: impl Fn(&W::Error) -> Failure,
-) -> Result<Outcome, Failure> {
-    let result = conduct(world, request, progress);
+) -> Result<Record, Failure> {
+    let result = conduct(world, request, Some(writer), progress);
     progress.finish();
     result.map_err(|error| match error {
         ConductError::World(error) => failure(&error),

@@ -163,7 +163,7 @@ fn a_simulation_of_gigabytes_is_announced() {
     std::io::BufRead::read_line(&mut stderr, &mut first).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(first.contains("about 3.1 GB of memory"), "{first}");
+    assert!(first.contains("about 3.2 GB of memory"), "{first}");
 }
 
 /// Runs the binary with an address space limit (RLIMIT_AS) in MB.

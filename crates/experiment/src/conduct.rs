@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_model::record::{
     FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, TenantsRecord, VariantRecord,
@@ -10,7 +10,7 @@ use evenkeel_model::record::{
 use evenkeel_model::scenario::{Scenario, Variant};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawRepeat, World};
-use evenkeel_report::store::{Series, SeriesFlow};
+use evenkeel_report::store::{Series, SeriesFlow, Writer};
 
 use crate::pool::in_parallel;
 use crate::timing::Timing;
@@ -35,13 +35,6 @@ pub struct Request<'a> {
     pub quick: bool,
     /// The program's version, for the record.
     pub version: &'a str,
-}
-
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    pub record: Record,
-    /// Raw series of every repeat.
-    pub series: Vec<Series>,
 }
 
 /// Reasons why a run has no outcome.
@@ -92,15 +85,16 @@ impl Observer for Part<'_> {
     }
 }
 
-/// Runs every repeat of every variant and makes the record.
+/// Runs every repeat of every variant and makes the record. Passes each repeat's series to `writer`, if any.
 ///
 /// # Errors
 /// When the world fails, refuses, is interrupted, or can run no variant.
 pub fn conduct<W: World>(
     world: &mut W,
     request: &Request<'_>,
+    writer: Option<&Writer>,
     observer: &dyn Observer,
-) -> Result<Outcome, ConductError<W::Error>> {
+) -> Result<Record, ConductError<W::Error>> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let scenario = request.scenario;
     let mut runnable: Vec<(&Variant, VariantRecord)> = Vec::new();
@@ -139,28 +133,36 @@ pub fn conduct<W: World>(
             bin: timing.bin,
         })
         .collect();
-    let mut series = Vec::new();
     let variants = runnable.len();
-    run_all(world, &jobs, request.repeats, observer, |number, raw| {
+    // As soon as a repeat ends: the bins of its flows take much more memory than the rest.
+    let reduce = |job: &Job<'_>, mut raw: RawRepeat, observer: &dyn Observer| {
+        let repeat = summarise(&raw, &timing, rate, job.variant);
+        let (notes, nothing) = (std::mem::take(&mut raw.notes), nothing_measured(&raw, &timing));
+        if let Some(writer) = writer {
+            let series = raw_series(&job.variant.name, job.repeat, &timing, raw);
+            write_series(writer, &series, observer);
+        }
+        (repeat, notes, nothing)
+    };
+    run_all(world, &jobs, request.repeats, observer, reduce, |number, (repeat, notes, nothing)| {
         let (variant, record) = &mut runnable[number % variants];
-        for note in &raw.notes {
-            if !record.notes.contains(note) {
-                record.notes.push(note.clone());
+        for note in notes {
+            if !record.notes.contains(&note) {
+                record.notes.push(note);
             }
         }
-        if let Some(nothing) = nothing_measured(&raw, &timing)
+        if let Some(nothing) = nothing
             && !record.notes.contains(&nothing)
         {
             observer.remark(&format!("{}: {nothing}", variant.name));
             record.notes.push(nothing);
         }
-        record.repeats.push(summarise(&raw, &timing, rate, variant));
-        series.push(raw_series(&variant.name, jobs[number].repeat, &timing, raw));
+        record.repeats.push(repeat);
     })
     .map_err(ConductError::World)?;
 
     let variants: Vec<VariantRecord> = runnable.into_iter().map(|(_, record)| record).collect();
-    let record = Record {
+    Ok(Record {
         schema: SCHEMA,
         evenkeel: request.version.to_owned(),
         scenario: scenario.name.clone(),
@@ -183,8 +185,7 @@ pub fn conduct<W: World>(
             .paper
             .as_ref()
             .map(|paper| PaperRecord { source: paper.source.clone(), variants: paper.variants.clone() }),
-    };
-    Ok(Outcome { record, series })
+    })
 }
 
 /// A remark if no byte of any flow arrived in the measured time: the metrics are then meaningless.
@@ -200,13 +201,15 @@ fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
     })
 }
 
-/// Runs every job, concurrently if the world allows it, and collects the results in order.
-fn run_all<W: World>(
+/// Runs every job, concurrently if the world allows it, reduces each result at once, and collects the reduced
+/// ones in order.
+fn run_all<W: World, R: Send>(
     world: &mut W,
     jobs: &[Job<'_>],
     repeats: u32,
     observer: &dyn Observer,
-    mut take: impl FnMut(usize, RawRepeat),
+    reduce: impl Fn(&Job<'_>, RawRepeat, &dyn Observer) -> R + Sync,
+    mut take: impl FnMut(usize, R),
 ) -> Result<(), W::Error> {
     let done = AtomicUsize::new(0);
     let part = |job: &Job<'_>| Part {
@@ -217,17 +220,21 @@ fn run_all<W: World>(
     };
     let Some(world) = world.concurrent() else {
         for (number, job) in jobs.iter().enumerate() {
-            take(number, world.repeat(job, &part(job))?);
+            let part = part(job);
+            take(number, reduce(job, world.repeat(job, &part)?, &part));
             done.fetch_add(1, Ordering::Relaxed);
         }
         return Ok(());
     };
     let work = |number: usize| {
         let begun = thread_cpu_seconds();
-        let mut result = world.repeat(&jobs[number], &part(&jobs[number]));
-        if let Ok(RawRepeat { sim: Some(cost), .. }) = &mut result {
-            cost.cpu_seconds = thread_cpu_seconds() - begun;
-        }
+        let (job, part) = (&jobs[number], part(&jobs[number]));
+        let result = world.repeat(job, &part).map(|mut raw| {
+            if let Some(cost) = &mut raw.sim {
+                cost.cpu_seconds = thread_cpu_seconds() - begun;
+            }
+            reduce(job, raw, &part)
+        });
         done.fetch_add(1, Ordering::Relaxed);
         Some(result)
     };
@@ -235,8 +242,8 @@ fn run_all<W: World>(
     let mut wanted = 0;
     in_parallel(jobs.len(), work, |number, result| {
         early.insert(number, result?);
-        while let Some(raw) = early.remove(&wanted) {
-            take(wanted, raw);
+        while let Some(reduced) = early.remove(&wanted) {
+            take(wanted, reduced);
             wanted += 1;
         }
         Ok(())
@@ -278,6 +285,18 @@ pub fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate, variant: &Vari
         counters: raw.counters.clone(),
         series: None,
     }
+}
+
+fn write_series(writer: &Writer, series: &Series, observer: &dyn Observer) {
+    // With very many flows this takes longer than the simulation.
+    const LONG: Duration = Duration::from_secs(1);
+    let began = Instant::now();
+    writer.add(series, &mut |_| {
+        if began.elapsed() > LONG {
+            observer.progress(1.0, "writing the series");
+        }
+        !observer.interrupted()
+    });
 }
 
 fn raw_series(variant: &str, repeat: u32, timing: &Timing, raw: RawRepeat) -> Series {

@@ -14,7 +14,7 @@ mod requests;
 mod tenants;
 mod timing;
 
-pub use conduct::{ConductError, Outcome, Request, conduct, summarise};
+pub use conduct::{ConductError, Request, conduct, summarise};
 pub use pool::in_parallel;
 pub use tenants::line_use;
 pub use timing::Timing;

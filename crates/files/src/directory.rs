@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use tempfile::TempDir;
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
@@ -105,26 +106,57 @@ impl OutputDirectory {
     /// # Errors
     /// Returns the errors of `write`, and an error if the system refuses. It then leaves no files.
     pub fn fill<T, E: From<OutputError>>(
-        mut self,
+        self,
         last: &str,
         write: impl FnOnce(&Path) -> Result<T, E>,
     ) -> Result<T, E> {
-        let path = &self.claim.path;
-        let failed = |action| OutputError::system(action, path);
-        // Ordinary permissions: the umask applies.
+        let partial = self.begin()?;
+        let written = write(partial.path())?;
+        partial.finish(last)?;
+        Ok(written)
+    }
+
+    /// Makes the temporary directory, for a result that is written piece by piece.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn begin(self) -> Result<PartialDirectory, OutputError> {
         let partial = tempfile::Builder::new()
             .prefix(PARTIAL)
+            // Ordinary permissions: the umask applies.
             .permissions(Permissions::from_mode(0o777))
-            .tempdir_in(path)
-            .map_err(failed("write to"))?;
-        let written = write(partial.path())?;
+            .tempdir_in(self.path())
+            .map_err(OutputError::system("write to", self.path()))?;
+        Ok(PartialDirectory { partial, claim: self.claim })
+    }
+}
+
+/// A temporary directory within a claimed one. If dropped before [`Self::finish`], it leaves no files.
+#[derive(Debug)]
+pub struct PartialDirectory {
+    // Dropped first: the claim removes only an empty directory.
+    partial: TempDir,
+    claim: ClaimedDirectory,
+}
+
+impl PartialDirectory {
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.partial.path()
+    }
+
+    /// Moves the entries into the claimed directory, `last` at the end: all of them, or none.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn finish(self, last: &str) -> Result<(), OutputError> {
+        let Self { partial, mut claim } = self;
         // One call for all files: a recorded host has thousands.
-        let root = File::open(partial.path()).map_err(failed("sync"))?;
-        nix::unistd::syncfs(&root).map_err(|error| failed("sync")(error.into()))?;
-        move_up(partial.path(), path, OsStr::new(last))?;
+        let synced = File::open(partial.path()).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
+        synced.map_err(OutputError::system("sync", &claim.path))?;
+        move_up(partial.path(), &claim.path, OsStr::new(last))?;
         drop(partial);
-        self.claim.keep()?;
-        Ok(written)
+        claim.keep()
     }
 }
 

@@ -4,8 +4,7 @@ use crate::time::{Span, Time};
 
 /// Memory of a flow's bytes and packets in one bin, bytes.
 pub(crate) const BIN_BYTES: u64 = 16;
-/// Most that the bins of one repeat may take: repeats run several at a time, and all are kept until the
-/// record is written.
+/// Most that the bins of one repeat may take: repeats run several at a time.
 const MOST_BINS_BYTES: u64 = 4_000_000_000;
 
 /// A flow's bins.

@@ -37,9 +37,9 @@ pub struct SimWorld {
 /// Memory of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// While it runs.
+    /// While it runs, and its metrics are computed.
     pub running: ByteSize,
-    /// Until the record is written: the bins of its flows.
+    /// Until the record is written: the totals of its flows.
     pub kept: ByteSize,
 }
 
@@ -49,6 +49,10 @@ pub struct Memory {
 pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
     const SHUFFLED_FLOW: u64 = 12_000;
     const FLOW: u64 = 3_000;
+    /// The fairness metrics copy the bytes of every bin.
+    const BIN: u64 = BIN_BYTES + 8;
+    /// A flow in a record, and in the copy that names the files of the series.
+    const RECORDED_FLOW: u64 = 400;
     let workload = &scenario.workload;
     let hosts = u64::from(scenario.hosts.count);
     let (flows, bytes, bins) = match variant.tenants() {
@@ -61,8 +65,8 @@ pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
         None => (u64::from(workload.flows), FLOW, bins),
     };
     Memory {
-        running: ByteSize::from_bytes(flows.saturating_mul(bytes)),
-        kept: ByteSize::from_bytes(flows.saturating_mul(bins).saturating_mul(BIN_BYTES)),
+        running: ByteSize::from_bytes(flows.saturating_mul(bins.saturating_mul(BIN).saturating_add(bytes))),
+        kept: ByteSize::from_bytes(flows.saturating_mul(RECORDED_FLOW)),
     }
 }
 

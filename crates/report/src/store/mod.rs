@@ -13,10 +13,12 @@ mod error;
 mod plausible;
 mod series;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use evenkeel_files::{Fault, Kind, OutputDirectory};
+use evenkeel_files::{Fault, Kind, OutputDirectory, OutputError, PartialDirectory};
 use evenkeel_model::record::{Record, SCHEMA, VariantRecord};
 use evenkeel_model::text::name_field;
 use serde::Deserialize;
@@ -32,50 +34,91 @@ pub const RECORD_FILE: &str = "record.json";
 /// Directory of the raw series within a record's directory.
 const SERIES_DIRECTORY: &str = "series";
 
-/// Writes `record` and its raw `series` to a new or empty `directory`; see [`write_into`].
+/// Writes `record` and its raw `series` to a new or empty `directory`; see [`Writer`].
 ///
 /// # Errors
-/// As [`write_into`], and if the directory cannot be claimed.
+/// As [`Writer::finish`], and if the directory cannot be claimed.
 pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Record, StoreError> {
-    write_into(OutputDirectory::claim(directory)?, record, series, &mut |_| true)
+    let writer = Writer::claim(directory)?;
+    for one in series {
+        writer.add(one, &mut |_| true);
+    }
+    writer.finish(record)
 }
 
-/// Writes `record` and its raw `series` to a claimed directory. Returns the record with the file of each
-/// series. Calls `goes_on` with the share that is written; false ends it.
-///
-/// # Errors
-/// Returns an error if a series belongs to no repeat or has flows of different lengths, a figure is not
-/// finite (JSON cannot represent it), the disk fails, or `goes_on` ends it. It then leaves no files.
-pub fn write_into(
-    directory: OutputDirectory,
-    record: &Record,
-    series: &[Series],
-    goes_on: &mut dyn FnMut(f64) -> bool,
-) -> Result<Record, StoreError> {
-    let mut record = record.clone();
-    check_finite(&record)?;
-    for one in series {
-        let repeat = record
-            .variants
-            .iter_mut()
-            .find(|variant| variant.name == one.variant)
-            .and_then(|variant| variant.repeats.get_mut(one.repeat))
-            .ok_or_else(|| StoreError::NoSuchRepeat { variant: one.variant.clone(), repeat: one.repeat })?;
-        repeat.series = Some(format!("{SERIES_DIRECTORY}/{}", series::file_name(&one.variant, one.repeat)));
+/// Writes a record directory during a run: each repeat's series when the repeat ends, so that a long run does
+/// not keep them in memory, and the record at the end.
+#[derive(Debug)]
+pub struct Writer {
+    directory: PartialDirectory,
+    /// Variant and repeat of each written series, or why one could not be written.
+    written: Mutex<Result<Vec<(String, usize)>, StoreError>>,
+}
+
+impl Writer {
+    /// Creates the directory, or takes an empty one.
+    ///
+    /// # Errors
+    /// As [`OutputDirectory::claim`].
+    pub fn claim(directory: &Path) -> Result<Self, OutputError> {
+        let directory = OutputDirectory::claim(directory)?.begin()?;
+        Ok(Self { directory, written: Mutex::new(Ok(Vec::new())) })
     }
 
-    directory.fill(RECORD_FILE, |place| {
-        if !series.is_empty() {
-            let path = place.join(SERIES_DIRECTORY);
-            fs::create_dir(&path).map_err(|source| StoreError::io("create", &path, source))?;
-            for (number, one) in series.iter().enumerate() {
-                let mut goes_on = |share: f64| goes_on((number as f64 + share) / series.len() as f64);
-                series::write(&path.join(series::file_name(&one.variant, one.repeat)), one, &mut goes_on)?;
+    /// Writes a series; [`Self::finish`] reports an error. Calls `goes_on` with the share that is written; false
+    /// ends it.
+    pub fn add(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) {
+        // Threads write at the same time.
+        if self.written().is_err() {
+            return;
+        }
+        let added = self.write_series(series, goes_on);
+        let mut written = self.written();
+        if let Ok(all) = &mut *written {
+            match added {
+                Ok(()) => all.push((series.variant.clone(), series.repeat)),
+                Err(error) => *written = Err(error),
             }
         }
-        write_record(&place.join(RECORD_FILE), &record)
-    })?;
-    Ok(record)
+    }
+
+    fn written(&self) -> MutexGuard<'_, Result<Vec<(String, usize)>, StoreError>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_series(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) -> Result<(), StoreError> {
+        let place = self.directory.path().join(SERIES_DIRECTORY);
+        match fs::create_dir(&place) {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                return Err(StoreError::io("create", &place, source));
+            }
+            _ => {}
+        }
+        series::write(&place.join(series::file_name(&series.variant, series.repeat)), series, goes_on)
+    }
+
+    /// Writes the record. Returns it with the file of each series.
+    ///
+    /// # Errors
+    /// Returns an error if a series could not be written, belongs to no repeat or has flows of different lengths,
+    /// a figure is not finite (JSON cannot represent it), or the disk fails. It then leaves no files.
+    pub fn finish(self, record: &Record) -> Result<Record, StoreError> {
+        let mut record = record.clone();
+        check_finite(&record)?;
+        for (variant, number) in self.written.into_inner().unwrap_or_else(PoisonError::into_inner)? {
+            let file = format!("{SERIES_DIRECTORY}/{}", series::file_name(&variant, number));
+            let repeat = record
+                .variants
+                .iter_mut()
+                .find(|known| known.name == variant)
+                .and_then(|known| known.repeats.get_mut(number))
+                .ok_or(StoreError::NoSuchRepeat { variant, repeat: number })?;
+            repeat.series = Some(file);
+        }
+        write_record(&self.directory.path().join(RECORD_FILE), &record)?;
+        self.directory.finish(RECORD_FILE)?;
+        Ok(record)
+    }
 }
 
 /// Reads a record from its directory or its `record.json`.
@@ -153,10 +196,13 @@ struct Version {
 }
 
 fn write_record(path: &Path, record: &Record) -> Result<(), StoreError> {
-    let mut text = serde_json::to_string_pretty(record)
-        .map_err(|source| StoreError::Malformed { path: path.to_owned(), source })?;
-    text.push('\n');
-    fs::write(path, text).map_err(|source| StoreError::io("write", path, source))
+    let write = || {
+        let mut out = BufWriter::new(File::create_new(path)?);
+        serde_json::to_writer_pretty(&mut out, record)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    };
+    write().map_err(|source| StoreError::io("write", path, source))
 }
 
 /// Returns the path of a file in a record, if it is inside the record's directory: as text, and with symbolic
@@ -171,7 +217,7 @@ fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
     let path = directory.join(relative);
     let find = |path: &Path| {
         path.canonicalize().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
+            ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
             _ => StoreError::io("find", path, source),
         })
     };

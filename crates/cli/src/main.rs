@@ -43,7 +43,9 @@ use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     evenkeel_files::report_waits(exit::say);
-    let ready = memory::require_stack().and_then(|()| signals::survive_file_size_limit());
+    let ready = memory::require_stack()
+        .and_then(|()| memory::require_address_space())
+        .and_then(|()| signals::survive_file_size_limit());
     let result = ready.and_then(|()| match Arguments::try_parse() {
         Ok(arguments) => prepare(&arguments.command).and_then(|()| run_command(arguments.command)),
         Err(error) => explain(&arguments::plain(error)),

@@ -27,6 +27,25 @@ pub fn require_stack() -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
+/// Address space that commands need in addition to the program's own; a simulation of 48 flows on two threads takes
+/// 15 MB. A failed allocation would abort the process.
+const LEAST_LEFT: u64 = 32 << 20;
+
+/// Returns an error if the address space is limited (`ulimit -v`) to less than any command needs.
+pub fn require_address_space() -> Result<(), Failure> {
+    let Some((limit, used)) = address_space() else { return Ok(()) };
+    let needed = used + LEAST_LEFT;
+    if limit >= needed {
+        return Ok(());
+    }
+    let message = format!(
+        "the memory of this process is limited to {} KiB (ulimit -v), and {} KiB are needed; start it with a higher limit",
+        limit >> 10,
+        needed >> 10
+    );
+    Err(Failure::new(Exit::Unable, message))
+}
+
 /// Returns an error if `work` on listed flows needs more memory than there is, or than it may take.
 pub fn require_for_flows(needed: u64, work: &str) -> Result<(), Failure> {
     const ADVICE: &str = "give fewer flows";
@@ -57,16 +76,19 @@ pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
 /// Memory that this process can have in addition: what the machine has, and the limit of its address space
 /// (`ulimit -v`).
 fn available() -> Option<u64> {
-    let host = Host::live();
-    let limit =
-        getrlimit(Resource::RLIMIT_AS).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY);
-    let status = host.read("/proc/self/status").unwrap_or_default();
-    let left = limit.map(|limit| limit.saturating_sub(address_space(&status).unwrap_or(0)));
-    host.available_memory().into_iter().chain(left).min()
+    let left = address_space().map(|(limit, used)| limit.saturating_sub(used));
+    Host::live().available_memory().into_iter().chain(left).min()
+}
+
+/// The limit of the address space, if there is one, and what is used of it, bytes.
+fn address_space() -> Option<(u64, u64)> {
+    let limit = getrlimit(Resource::RLIMIT_AS).ok().map(|(soft, _)| soft)?;
+    let used = || size_in_status(&Host::live().read("/proc/self/status").ok()?);
+    (limit != RLIM_INFINITY).then(|| (limit, used().unwrap_or(0)))
 }
 
 /// The address space in use (`VmSize` of proc(5)), bytes.
-fn address_space(status: &str) -> Option<u64> {
+fn size_in_status(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
@@ -86,8 +108,8 @@ mod tests {
     #[test]
     fn the_address_space_is_that_of_the_status() {
         let status = "Name:\tevenkeel\nVmPeak:\t    2000 kB\nVmSize:\t    1000 kB\n";
-        assert_eq!(address_space(status), Some(1_024_000));
-        assert_eq!(address_space("Name:\tevenkeel\n"), None);
+        assert_eq!(size_in_status(status), Some(1_024_000));
+        assert_eq!(size_in_status("Name:\tevenkeel\n"), None);
         assert_eq!((size(12_345_678), size(3_140_000_000)), ("12 MB".to_owned(), "3.1 GB".to_owned()));
     }
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -168,6 +168,10 @@ fn a_simulation_of_gigabytes_is_announced() {
 
 /// Runs the binary with an address space limit (RLIMIT_AS) in MB.
 fn run_within(megabytes: u64, arguments: &[&str], directory: &Path) -> Ended {
+    end(within(megabytes, arguments, directory))
+}
+
+fn within(megabytes: u64, arguments: &[&str], directory: &Path) -> Command {
     use nix::sys::resource::{Resource, setrlimit};
     let mut command = evenkeel(arguments);
     command.current_dir(directory);
@@ -176,7 +180,7 @@ fn run_within(megabytes: u64, arguments: &[&str], directory: &Path) -> Ended {
     unsafe {
         command.pre_exec(move || setrlimit(Resource::RLIMIT_AS, bytes, bytes).map_err(Into::into));
     }
-    end(command)
+    command
 }
 
 #[test]
@@ -237,6 +241,37 @@ fn a_small_stack_is_enlarged_or_refused() {
         3 => assert!(ended.stderr.contains("limited to 64 KiB (ulimit -s)"), "{ended:?}"),
         _ => panic!("{ended:?}"),
     }
+}
+
+/// A failed allocation would abort the process.
+#[test]
+fn a_small_address_space_is_refused_or_suffices() {
+    let place = tempfile::tempdir().unwrap();
+    let mut refused = 0;
+    for megabytes in (20..260).step_by(20) {
+        let run = ["run", "titan-48-flows", "--on", "sim", "--quick", "--variant", "dqa"];
+        let directory = place.path().join(megabytes.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        let output = within(megabytes, &run, &directory).output();
+        // The kernel or the loader may refuse to start the program.
+        let Ok(output) = output else { continue };
+        if matches!(output.status.signal(), Some(libc::SIGKILL | libc::SIGSEGV))
+            || output.status.code() == Some(127)
+        {
+            continue;
+        }
+        let ended = support::ended(output);
+        assert!([0, 3].contains(&ended.code), "{megabytes} MB: {ended:?}");
+        if ended.code == 0 {
+            break;
+        }
+        assert!(
+            ended.stderr.contains(" KiB (ulimit -v), and ") && ended.stderr.lines().count() == 1,
+            "{ended:?}"
+        );
+        refused += 1;
+    }
+    assert!(refused > 0);
 }
 
 /// One line, not the log of libbpf.

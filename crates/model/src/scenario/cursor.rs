@@ -178,6 +178,11 @@ impl<'t> Table<'t> {
 
     /// Reports the first unknown key.
     pub fn finish(self) {
+        self.finish_except(&[]);
+    }
+
+    /// Reports the first unknown key. `elsewhere` has the keys of other kinds of workload, with these kinds.
+    pub fn finish_except(self, elsewhere: &[(&str, &str)]) {
         let unknown = self.entries.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
         let Some(key) = unknown.min_by_key(|key| key.span().start) else { return };
         let name: &str = key.get_ref();
@@ -187,7 +192,10 @@ impl<'t> Table<'t> {
             None => known,
         };
         let path = self.path_of(name);
-        self.complaints.push(ScenarioErrorKind::UnknownKey, &key.span(), &path, "unknown key", advice);
+        let kinds = elsewhere.iter().find(|(key, _)| *key == name);
+        let problem =
+            kinds.map_or("unknown key".to_owned(), |(_, kinds)| format!("only with workload.kind = {kinds}"));
+        self.complaints.push(ScenarioErrorKind::UnknownKey, &key.span(), &path, problem, advice);
     }
 }
 

@@ -10,8 +10,8 @@ use super::error::ScenarioErrorKind::{Schema, Syntax};
 use super::error::{ScenarioError, line_and_column};
 use super::results::{metric_keys, read_expectations, read_paper};
 use super::sections::{
-    Kind, default_hosts, kind_of, read_fetch_measure, read_groups, read_hosts, read_link, read_measure,
-    read_shuffle_measure, read_switch, read_workload,
+    Kind, SHUFFLE, TENANTS, default_hosts, kind_of, read_fetch_measure, read_groups, read_hosts, read_link,
+    read_measure, read_shuffle_measure, read_switch, read_workload,
 };
 use super::variants::VariantSet;
 use super::{Scenario, Setups, sweep};
@@ -210,7 +210,13 @@ fn read_scenario(
     let expectations = root.take("expect");
     let expectations =
         expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), has_probe));
-    root.finish();
+    root.finish_except(&[
+        ("switch", SHUFFLE),
+        ("hosts", "bulk, shuffle or fetch"),
+        ("sweep", TENANTS),
+        ("plot", TENANTS),
+        ("qdisc-files", TENANTS),
+    ]);
     if !complaints.is_empty() {
         return Ok(None);
     }

@@ -77,6 +77,22 @@ const KINDS: [Spelling<Kind>; 5] = [
     ("tenants", Kind::Tenants),
 ];
 
+// Kinds in errors about keys that only they have.
+pub(super) const BULK: &str = "bulk";
+pub(super) const SHUFFLE: &str = "shuffle";
+pub(super) const TENANTS: &str = "tenants";
+pub(super) const NOT_TENANTS: &str = "bulk, shuffle, fetch or requests";
+/// Keys of `[workload]` that only some kinds have.
+const WORKLOAD_KEYS: [(&str, &str); 5] = [
+    ("flows", BULK),
+    ("latency", BULK),
+    ("priority", "bulk or shuffle"),
+    ("bytes-per-flow", SHUFFLE),
+    ("clients", "fetch or requests"),
+];
+const WITH_WINDOWS: &str = "bulk or tenants";
+const WITH_DURATION: &str = "fetch, requests or tenants";
+
 /// Returns the kind of a workload, on which other tables depend. [`read_workload`] reports its errors.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
     match workload.map(|field| field.value) {
@@ -122,7 +138,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
         // The link's queues serve requests; tenants use one.
         Kind::Requests | Kind::Tenants => Some(None),
     };
-    table.finish();
+    table.finish_except(&[("receive-queues", "bulk, shuffle or fetch")]);
     Some(Link {
         rate: rate?,
         mtu: mtu?,
@@ -184,7 +200,7 @@ pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     };
     let cores = table.require("sending-cores", "for example sending-cores = 8");
     let sending_cores = cores.and_then(|field| field.integer(SENDING_CORES));
-    table.finish();
+    table.finish_except(&[("count", SHUFFLE)]);
     Some(Hosts { count: count?, sending_cores: sending_cores? })
 }
 
@@ -226,7 +242,7 @@ pub(super) fn read_workload(
         }
         Some(Kind::Requests) => {
             let requests = read_requests(&mut table, measure, variants);
-            table.finish();
+            table.finish_except(&WORKLOAD_KEYS);
             return requests.map(|requests| Workload {
                 flows: requests.clients.iter().map(|group| group.count * group.flows).sum(),
                 kind: WorkloadKind::Requests(requests),
@@ -258,7 +274,7 @@ pub(super) fn read_workload(
             read_probe(field.table()?, link, measure).map(Some)
         }),
     };
-    table.finish();
+    table.finish_except(&WORKLOAD_KEYS);
     Some(Workload {
         kind: kind?,
         flows: flows?,
@@ -313,7 +329,13 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
     let mut repeats = Some(DEFAULT_REPEATS);
     if let Some(mut table) = table {
         repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
-        table.finish();
+        table.finish_except(&[
+            ("warmup", "bulk, fetch, requests or tenants"),
+            ("windows", WITH_WINDOWS),
+            ("long-windows", BULK),
+            ("duration", WITH_DURATION),
+            ("quick", TENANTS),
+        ]);
     }
     Some(Measure {
         warmup: Nanoseconds::new(0),
@@ -330,7 +352,7 @@ pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     let length = table.require("duration", "for example duration = \"4s\"");
     let length = length.and_then(|field| field.quantity(DURATIONS, "4s"));
     let repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
-    table.finish();
+    table.finish_except(&[("windows", WITH_WINDOWS), ("long-windows", BULK), ("quick", TENANTS)]);
     Some(Measure {
         warmup: warmup?,
         windows: Vec::new(),
@@ -353,7 +375,7 @@ pub(super) fn read_tenants_measure(mut table: Table<'_>) -> Option<(Measure, Eff
     };
     let windows = table.take("windows");
     let lengths = or_default(windows.clone(), Vec::new(), read_windows);
-    table.finish();
+    table.finish_except(&[("long-windows", BULK)]);
     let (full, quick, lengths) = (full?, quick?, lengths?);
     let longest = lengths.last().filter(|window| window.length > full.duration.min(quick.duration));
     if let Some((window, field)) = longest.zip(windows) {
@@ -395,7 +417,7 @@ pub(super) fn read_measure(mut table: Table<'_>) -> Option<Measure> {
     let long_windows =
         or_default(table.take("long-windows"), DEFAULT_LONG_WINDOWS, |field| field.integer(LONG_WINDOWS));
     let repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
-    table.finish();
+    table.finish_except(&[("duration", WITH_DURATION), ("quick", TENANTS)]);
     let measure = Measure {
         warmup: warmup?,
         windows: windows?,

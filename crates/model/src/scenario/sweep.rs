@@ -11,7 +11,9 @@ use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
 use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
 use super::results::{metric_keys, read_expectations};
-use super::sections::{Kind, default_hosts, or_default, read_link, read_tenants_measure};
+use super::sections::{
+    Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
+};
 use super::traffic::{GroupCount, LENGTHS, MESSAGES, PROCESSES, Traffic};
 use super::value::Spelling;
 use super::{
@@ -136,7 +138,15 @@ pub(super) fn read_scenario(
     let expectations = root.take("expect");
     let expectations = expectations
         .and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), has_probes));
-    root.finish();
+    root.finish_except(&[
+        ("switch", SHUFFLE),
+        ("hosts", "bulk, shuffle or fetch"),
+        ("variants", NOT_TENANTS),
+        ("variant", NOT_TENANTS),
+        ("variant-table", NOT_TENANTS),
+        ("groups", NOT_TENANTS),
+        ("paper", NOT_TENANTS),
+    ]);
     if !complaints.is_empty() {
         return None;
     }

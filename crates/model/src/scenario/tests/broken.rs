@@ -55,9 +55,9 @@ const LINK_AND_WORKLOAD: &[Case] = &[
     ("[link]", "hosts = 8\n\n[link]", (7, 9), ": hosts: expected a table, found an integer"),
     ("flows = 12", "flows = 0", (12, 9), ": workload.flows: 0 is out of range; write a value from 1 to 100000"),
     ("flows = 12", "kind = \"shuffel\"", (12, 8), ": workload.kind: 'shuffel' is not a value of this key; did you mean 'shuffle'? known: bulk, shuffle, fetch"),
-    ("flows = 12", "flows = 12\nbytes-per-flow = \"1GB\"", (13, 1), ": workload.bytes-per-flow: unknown key; known keys: kind, flows,"),
-    ("[link]", "[hosts]\ncount = 6\nsending-cores = 4\n\n[link]", (8, 1), ": hosts.count: unknown key; known keys: sending-cores"),
-    ("[link]", "[switch]\nbuffer = \"12MB\"\n\n[link]", (7, 2), ": switch: unknown key;"),
+    ("flows = 12", "flows = 12\nbytes-per-flow = \"1GB\"", (13, 1), ": workload.bytes-per-flow: only with workload.kind = shuffle; known keys: kind, flows,"),
+    ("[link]", "[hosts]\ncount = 6\nsending-cores = 4\n\n[link]", (8, 1), ": hosts.count: only with workload.kind = shuffle; known keys: sending-cores"),
+    ("[link]", "[switch]\nbuffer = \"12MB\"\n\n[link]", (7, 2), ": switch: only with workload.kind = shuffle;"),
     ("queues = 4", "queues = 4\npriorities = []", (10, 14), ": link.priorities: 0 priorities; state 1 to 8, or leave the key out"),
     ("queues = 4", "queues = 4\npriorities = [2, 2]", (10, 15), ": link.priorities[0]: expected a table, found an integer"),
     ("queues = 4", "queues = 4\npriorities = [{ queues = 1 }, { queues = 2 }]", (10, 14), ": link.priorities: the priorities have 3 queues in all, and the link has 4; give"),
@@ -82,7 +82,7 @@ const LINK_AND_WORKLOAD: &[Case] = &[
 
 #[rustfmt::skip]
 const MEASURE: &[Case] = &[
-    ("repeats = 3", "duration = \"4s\"", (18, 1), ": measure.duration: unknown key; known keys: warmup, windows, long-windows,"),
+    ("repeats = 3", "duration = \"4s\"", (18, 1), ": measure.duration: only with workload.kind = fetch, requests or tenants; known keys: warmup, windows, long-windows,"),
     ("repeats = 3", "repeats = 0", (18, 11), ": measure.repeats: 0 is out of range"),
     ("repeats = 3", "long-windows = 0", (18, 16), ": measure.long-windows: 0 is out of range"),
     ("repeats = 3", "warmup = \"11min\"", (18, 10), ": measure.warmup: 660s is out of range; write a value from 0ns to 600s"),
@@ -195,9 +195,9 @@ const SHUFFLE: &[Case] = &[
     ("buffer = \"1MB\"", "bufer = \"1MB\"", (15, 1), ": switch.bufer: unknown key; did you mean 'buffer'?"),
     ("bytes-per-flow = \"2MB\"\n", "", (17, 1), ": workload.bytes-per-flow: missing; for example bytes-per-flow = \"1GB\""),
     ("\"2MB\"", "\"0B\"", (19, 18), ": workload.bytes-per-flow: 0B is out of range"),
-    ("\"2MB\"", "\"2MB\"\nflows = 4", (20, 1), ": workload.flows: unknown key; known keys: kind, bytes-per-flow, congestion-control"),
-    ("\"2MB\"", "\"2MB\"\nlatency = { duration = \"1s\" }", (20, 1), ": workload.latency: unknown key"),
-    ("repeats = 2", "warmup = \"1s\"", (22, 1), ": measure.warmup: unknown key; known keys: repeats"),
+    ("\"2MB\"", "\"2MB\"\nflows = 4", (20, 1), ": workload.flows: only with workload.kind = bulk; known keys: kind, bytes-per-flow, congestion-control"),
+    ("\"2MB\"", "\"2MB\"\nlatency = { duration = \"1s\" }", (20, 1), ": workload.latency: only with workload.kind = bulk"),
+    ("repeats = 2", "warmup = \"1s\"", (22, 1), ": measure.warmup: only with workload.kind = bulk, fetch, requests or tenants; known keys: repeats"),
     ("repeats = 2", "repeats = 0", (22, 11), ": measure.repeats: 0 is out of range"),
 ];
 
@@ -249,11 +249,11 @@ const FETCH: &[Case] = &[
     ("[\"1KiB\", \"1500B\"]", "[\"0B\"]", (17, 10), ": workload.clients[0].sizes[0]: 0B is out of range; write a value from 1B to 1GiB"),
     ("priority = 1", "priority = 2", (18, 12), ": workload.clients[0].priority: 2 is out of range; write a value from 0 to 1"),
     ("priority = 1", "timed = 1", (18, 9), ": workload.clients[0].timed: expected true or false, found an integer"),
-    ("kind = \"fetch\"", "kind = \"fetch\"\npriority = 1", (14, 1), ": workload.priority: unknown key; known keys: kind, clients, congestion-control"),
-    ("kind = \"fetch\"", "kind = \"fetch\"\nflows = 7", (14, 1), ": workload.flows: unknown key;"),
+    ("kind = \"fetch\"", "kind = \"fetch\"\npriority = 1", (14, 1), ": workload.priority: only with workload.kind = bulk or shuffle; known keys: kind, clients, congestion-control"),
+    ("kind = \"fetch\"", "kind = \"fetch\"\nflows = 7", (14, 1), ": workload.flows: only with workload.kind = bulk;"),
     ("duration = \"1s\"\n", "", (19, 1), ": measure.duration: missing; for example duration = \"4s\""),
     ("duration = \"1s\"", "duration = \"0s\"", (20, 12), ": measure.duration: 0ns is out of range; write a value from 1ms to 86400s"),
-    ("duration = \"1s\"", "windows = { 1s = \"1s\" }", (20, 1), ": measure.windows: unknown key; known keys: warmup, duration, repeats"),
+    ("duration = \"1s\"", "windows = { 1s = \"1s\" }", (20, 1), ": measure.windows: only with workload.kind = bulk or tenants; known keys: warmup, duration, repeats"),
     ("fct_s.1KiB.p99", "fct_s.2KiB.p99", (24, 10), ": expect[0].metric: unknown metric 'fct_s.2KiB.p99'; did you mean 'fct_s.1KiB.p99'?"),
     ("fct_s.1KiB.p99", "latency_us.p99", (24, 10), ": expect[0].metric: no latency is measured;"),
 ];

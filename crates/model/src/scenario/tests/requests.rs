@@ -58,14 +58,14 @@ at-most = 1.0
 
 #[rustfmt::skip]
 const REQUESTS: &[Case] = &[
-    ("queues = 10", "queues = 10\nreceive-queues = 4", (9, 1), ": link.receive-queues: unknown key;"),
+    ("queues = 10", "queues = 10\nreceive-queues = 4", (9, 1), ": link.receive-queues: only with workload.kind = bulk, shuffle or fetch;"),
     ("server = \"memcached\"\n", "", (10, 1), ": workload.server: missing; for example server = \"echo\""),
     ("\"memcached\"", "\"memcache\"", (12, 10), ": workload.server: 'memcache' is not a value of this key; did you mean 'memcached'? known: echo, memcached"),
     ("\"memcached\"", "\"echo\"", (13, 1), ": workload.set-percent: an echo server has nothing to set; leave it out"),
     ("set-percent = 10\n", "", (10, 1), ": workload.set-percent: missing; say which share of the requests are sets"),
     ("set-percent = 10", "set-percent = 101", (13, 15), ": workload.set-percent: 101 is out of range; write a value from 0 to 100"),
     ("client-hosts = 4\n", "", (10, 1), ": workload.client-hosts: missing"),
-    ("client-hosts = 4", "flows = 4", (14, 1), ": workload.flows: unknown key; known keys: kind, server, client-hosts, set-percent, clients"),
+    ("client-hosts = 4", "flows = 4", (14, 1), ": workload.flows: only with workload.kind = bulk; known keys: kind, server, client-hosts, set-percent, clients"),
     ("name = \"high\"\n", "", (16, 1), ": workload.clients[0].name: missing"),
     ("name = \"high\"", "name = \"all\"", (17, 8), ": workload.clients[0].name: what all clients together are called"),
     ("name = \"added\"", "name = \"high\"", (23, 8), ": workload.clients[1].name: 'high' stands above already"),
@@ -78,9 +78,9 @@ const REQUESTS: &[Case] = &[
     ("from = \"1s\"", "from = \"5s\"", (26, 8), ": workload.clients[1].from: the clients would be there until 5s, and the measurement ends at 4s"),
     ("for = \"2s\"", "for = \"3100ms\"", (27, 7), ": workload.clients[1].for: the clients would be there until 4.1s, and the measurement ends at 4s"),
     ("[\"isolation\"]\n\n[measure]", "[\"isolated\"]\n\n[measure]", (28, 13), ": workload.clients[1].variants[0]: unknown variant 'isolated'; known: balance, isolation"),
-    ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (31, 1), ": measure.windows: unknown key;"),
+    ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (31, 1), ": measure.windows: only with workload.kind = bulk or tenants;"),
     ("[link]", "variant-table = \"titan\"\n[link]", (6, 1), ": variant-table: tables of variants are of the transmit side"),
-    ("[link]", "[hosts]\nsending-cores = 2\n[link]", (6, 2), ": hosts: unknown key;"),
+    ("[link]", "[hosts]\nsending-cores = 2\n[link]", (6, 2), ": hosts: only with workload.kind = bulk, shuffle or fetch;"),
     ("nic = \"i82599\"\n", "", (33, 1), ": variant.balance.nic: missing; a variant without a 'base' sets every knob"),
     ("\"i82599\"", "\"i82598\"", (35, 7), ": variant.balance.nic: 'i82598' is not a value of this key; did you mean 'i82599'?"),
     ("policy = \"balance\"", "policy = \"fair\"", (36, 10), ": variant.balance.policy: 'fair' is not a value of this key; known: none, balance, isolation"),

@@ -15,25 +15,23 @@ pub const SMALLEST_FRAME_BYTES: u32 = 60;
 /// Memory that the kernel charges for a segment besides its payload, bytes: a head of 1 KiB, of which
 /// `skb_shared_info` takes 320, and 256 for `sk_buff` (`SKB_TRUESIZE`, x86-64).
 pub(crate) const SKB_OVERHEAD: u32 = 1280;
-/// The flow number of the latency probe's segments.
+/// Flow number that marks the segments of the latency probe.
 pub const PROBE: u32 = u32::MAX;
 
 /// A GSO segment inside the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// Number of the flow.
     pub flow: u32,
     /// The flow's hash (`skb->hash`), for qdiscs that hash.
     pub hash: u32,
-    /// First payload byte.
     pub sequence: u64,
     /// TCP payload, bytes; 0 is a pure ACK.
     pub payload: u32,
     /// Largest payload of one packet, bytes.
     pub mss: u32,
-    /// 0 is the band that is served first where a qdisc has bands.
+    /// Band of the qdisc; 0 is served first.
     pub band: u8,
-    /// Sent before.
+    /// Whether all of it was sent before.
     pub retransmit: bool,
 }
 
@@ -44,14 +42,14 @@ impl Segment {
         if self.payload <= self.mss { 1 } else { self.payload.div_ceil(self.mss) }
     }
 
-    /// `skb->len`: payload, and headers once.
+    /// Returns `skb->len`: the payload, and the headers once.
     #[must_use]
     pub const fn length(&self) -> u32 {
         self.payload + HEADER_BYTES
     }
 
-    /// Returns the frames of all packets, without framing: `skb->len` and the headers of the further packets.
-    /// BQL, qdisc statistics and the meter count these bytes.
+    /// Returns the bytes of all packets' frames, without framing: `skb->len`, and the headers of each packet
+    /// after the first. BQL, qdisc statistics and the meter count these bytes.
     #[must_use]
     pub const fn frame_bytes(&self) -> u32 {
         self.payload + self.packets() * HEADER_BYTES
@@ -64,33 +62,33 @@ impl Segment {
         Self { sequence, payload: self.packet_payload(index), ..*self }
     }
 
-    /// Payload of packet `index`, from 0.
+    /// Returns the payload of packet `index`, from 0, bytes.
     #[must_use]
     pub const fn packet_payload(&self, index: u32) -> u32 {
         if index + 1 < self.packets() { self.mss } else { self.payload - index * self.mss }
     }
 }
 
-/// A packet of data on a line.
+/// A data packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// When its last bit has left the previous station, or arrives at its destination.
+    /// When its last bit leaves the previous station, or arrives at the destination.
     pub at: Time,
-    /// First payload byte.
     pub sequence: u64,
-    /// Flow: numbered within its host when it leaves that, and within the cluster later.
+    /// Flow number: the host's own until the packet leaves the host, the cluster's after that.
     pub flow: u32,
     /// TCP payload, bytes.
     pub payload: u32,
 }
 
-/// Memory that the kernel charges to the socket for a segment with this payload, bytes (`skb->truesize`).
+/// Returns the memory that the kernel charges to the socket for a segment with this payload, bytes
+/// (`skb->truesize`).
 #[must_use]
 pub const fn truesize(payload: u32) -> u32 {
     payload + SKB_OVERHEAD
 }
 
-/// Payload of a full packet of an MTU, which counts from the IP header on, bytes; 1 at least.
+/// Returns the payload of a full packet, bytes, at least 1. The MTU counts from the IP header on.
 pub fn mss_of(mtu: ByteSize) -> u32 {
     u32::try_from(mtu.bytes()).unwrap_or(u32::MAX).saturating_sub(HEADER_BYTES - 14).max(1)
 }

@@ -1,5 +1,7 @@
-//! Simulated time: whole picoseconds, so that a byte takes a whole number at every line rate in use (20 ps at
-//! 400 Gbit/s), and rounding never makes two runs differ.
+//! Simulated time in whole picoseconds.
+//!
+//! A byte takes a whole number of picoseconds at every line rate in use (20 ps at 400 Gbit/s), so rounding
+//! never makes two runs differ.
 
 use evenkeel_model::units::Nanoseconds;
 
@@ -10,34 +12,29 @@ pub struct Time(pub u64);
 /// A length of time, picoseconds.
 pub type Span = u64;
 
-/// A nanosecond, in picoseconds.
 pub const NANOSECOND: Span = 1_000;
-/// A microsecond, in picoseconds.
 pub const MICROSECOND: Span = 1_000_000;
-/// A millisecond, in picoseconds.
 pub const MILLISECOND: Span = 1_000_000_000;
-/// A second, in picoseconds.
 pub const SECOND: Span = 1_000_000_000_000;
 
-/// A length of time that a scenario states.
+/// Converts a duration of a scenario.
 #[must_use]
 pub fn span_of(time: Nanoseconds) -> Span {
     time.as_u64().saturating_mul(NANOSECOND)
 }
 
 impl Time {
-    /// The start of the simulation.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens: "not planned".
+    /// Later than all events: "not planned".
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The time since `earlier`; zero if that is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This moment in seconds, for humans and floating-point formulas.
+    /// Converts to seconds, for output and floating-point formulas.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / SECOND as f64

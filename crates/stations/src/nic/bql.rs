@@ -1,22 +1,22 @@
-//! Byte queue limits: bound the bytes that the stack enqueues to a transmit ring.
+//! Byte queue limits (BQL): bound the bytes that the stack enqueues to a transmit ring.
 //!
-//! The stack reports what it enqueues (`netdev_tx_sent_queue`) and what the driver has completed
-//! (`netdev_tx_completed_queue`, both include/linux/netdevice.h). A queue is stopped only after it exceeds
-//! its limit, so the excess is less than one segment.
+//! The stack reports the bytes that it enqueues (`netdev_tx_sent_queue`) and those that the driver has
+//! completed (`netdev_tx_completed_queue`, both include/linux/netdevice.h). A queue is stopped only after it
+//! exceeds its limit, so the excess is less than one segment.
 
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// The limit of one transmit queue. Bytes are [`Segment::frame_bytes`](crate::segment::Segment::frame_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteQueueLimit {
-    /// No limit: the driver does not support it, as veth's.
+    /// No limit: the driver does not support BQL, as veth.
     Off,
     /// Dynamic queue limits.
     Dynamic(Dql),
 }
 
 impl ByteQueueLimit {
-    /// An empty queue with a limit that adapts.
+    /// Creates an empty queue with a dynamic limit.
     #[must_use]
     pub const fn dynamic(config: DqlConfig) -> Self {
         Self::Dynamic(Dql::new(config))
@@ -32,7 +32,7 @@ impl ByteQueueLimit {
         }
     }
 
-    /// A segment of this many bytes was put into the ring.
+    /// Records a segment of this many bytes that was enqueued to the ring.
     #[inline]
     pub const fn queued(&mut self, bytes: u64) {
         match self {
@@ -41,7 +41,7 @@ impl ByteQueueLimit {
         }
     }
 
-    /// A completion round of the driver found that this many bytes, summed over its segments, have left.
+    /// Handles a completion round of the driver that found this many bytes sent, summed over their segments.
     #[inline]
     pub fn completed(&mut self, bytes: u64, now: Time) {
         match self {
@@ -51,22 +51,23 @@ impl ByteQueueLimit {
     }
 }
 
-/// Settings of a [`Dql`]; the first three are in sysfs.
+/// Settings of a [`Dql`]. The first three are in sysfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DqlConfig {
     /// `limit_min`, bytes.
     pub smallest_limit: u64,
     /// `limit_max`, bytes; not less than `smallest_limit`.
     pub largest_limit: u64,
-    /// `hold_time`: for how long slack must have been there before the limit shrinks.
+    /// `hold_time`: how long slack must last before the limit shrinks.
     pub hold: Span,
-    /// The kernel's clock tick, which that is measured in; 0 counts as 1 ps.
+    /// The kernel's clock tick, the unit of the hold time; 0 counts as 1 ps.
     pub jiffy: Span,
 }
 
 impl Default for DqlConfig {
-    /// The kernel's: no smallest limit, `DQL_MAX_LIMIT` (include/linux/dynamic_queue_limits.h), a hold
-    /// time of `HZ` jiffies (`netdev_queue_add_kobject`, net/core/net-sysfs.c), and `CONFIG_HZ=250`.
+    /// Returns the kernel's settings: no smallest limit, `DQL_MAX_LIMIT`
+    /// (include/linux/dynamic_queue_limits.h), a hold time of `HZ` jiffies (`netdev_queue_add_kobject`,
+    /// net/core/net-sysfs.c), and `CONFIG_HZ=250`.
     fn default() -> Self {
         let largest_object = u64::from(u32::MAX / 16);
         Self {
@@ -78,23 +79,23 @@ impl Default for DqlConfig {
     }
 }
 
-/// Dynamic queue limits: the smallest limit that does not let the ring run empty between two completion
+/// Dynamic queue limits: the smallest limit with which the ring does not become empty between two completion
 /// rounds (lib/dynamic_queue_limits.c).
 ///
-/// Counters are 64 bits wide where the kernel's 32 wrap.
+/// Counters have 64 bits; the kernel's have 32 and wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dql {
     config: DqlConfig,
     limit: u64,
-    /// Bytes that were ever queued (`num_queued`) and completed (`num_completed`).
+    /// Bytes queued (`num_queued`) and completed (`num_completed`) since the start.
     queued: u64,
     completed: u64,
-    /// The queue is available while `queued` is not beyond this (`adj_limit`).
+    /// The stack may enqueue until `queued` exceeds this (`adj_limit`).
     available_to: u64,
     /// Bytes of the last enqueue (`last_obj_cnt`).
     last_segment: u64,
     previous: Round,
-    /// Least slack since `slack_since` (`lowest_slack`, `slack_start_time`).
+    /// Smallest slack since `slack_since_jiffies` (`lowest_slack`, `slack_start_time`).
     least_slack: u64,
     slack_since_jiffies: u64,
 }
@@ -102,16 +103,17 @@ pub struct Dql {
 /// State that one completion round passes to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
-    /// How far the queue was over the limit, bytes (`prev_ovlimit`).
+    /// Bytes by which the queue exceeded the limit (`prev_ovlimit`).
     over_limit: u64,
-    /// Bytes that had ever been queued (`prev_num_queued`).
+    /// Bytes queued since the start (`prev_num_queued`).
     queued: u64,
-    /// The last segment before it, bytes (`prev_last_obj_cnt`).
+    /// Size of the last segment before the round, bytes (`prev_last_obj_cnt`).
     last_segment: u64,
 }
 
 impl Dql {
-    /// An empty queue. Its limit is 0 until the first completion: one segment at a time.
+    /// Creates an empty queue. Its limit is 0 until the first completion, so it accepts one segment at a
+    /// time.
     #[must_use]
     pub const fn new(config: DqlConfig) -> Self {
         Self {
@@ -127,13 +129,12 @@ impl Dql {
         }
     }
 
-    /// The present limit, bytes.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Bytes that are queued and not completed.
+    /// Returns the bytes that are queued and not completed.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.queued - self.completed
@@ -146,15 +147,15 @@ impl Dql {
         self.queued <= self.available_to
     }
 
-    /// A segment was put into the ring (`dql_queued`).
+    /// Records an enqueued segment (`dql_queued`).
     #[inline]
     pub const fn queued(&mut self, bytes: u64) {
         self.last_segment = bytes;
         self.queued += bytes;
     }
 
-    /// Handles a completion round that found this many bytes sent (`dql_completed`). They have been queued
-    /// before; an empty round has no effect, as in `netdev_tx_completed_queue`.
+    /// Handles a completion round that found this many bytes sent (`dql_completed`). An empty round has no
+    /// effect, as in `netdev_tx_completed_queue`.
     pub fn completed(&mut self, bytes: u64, now: Time) {
         if bytes == 0 {
             return;
@@ -164,7 +165,7 @@ impl Dql {
         let bytes = bytes.min(in_flight);
         let completed = self.completed + bytes;
         let left = in_flight - bytes;
-        // Queued after the previous round, and left already.
+        // Bytes queued after the previous round and already sent.
         let passed_through = completed.saturating_sub(self.previous.queued);
         let over_limit = in_flight.saturating_sub(self.limit);
         let jiffies = now.0 / self.config.jiffy.max(1);
@@ -172,10 +173,10 @@ impl Dql {
         // All bytes queued at the previous round have been sent. This is also true if no later byte has been
         // sent: it may have been queued only after the ring became empty (`AFTER_EQ`, since Linux 3.5).
         let previous_left = completed >= self.previous.queued;
-        // The limit held segments back, and the ring ran empty or may have done so for a while.
+        // The limit blocked segments, and the ring became empty or may have done so.
         let starved = (over_limit > 0 && left == 0) || (self.previous.over_limit > 0 && previous_left);
-        // The ring was never empty: the completed bytes include all of the previous round's, and more. (The
-        // kernel also checks whether that round left bytes, which follows.)
+        // The ring was never empty: the bytes that the previous round left are not all sent. (The kernel also
+        // checks whether that round left bytes, which follows.)
         let busy = left > 0 && !previous_left;
         let mut limit = self.limit;
         if starved {
@@ -191,7 +192,7 @@ impl Dql {
         limit = limit.min(self.config.largest_limit).max(self.config.smallest_limit);
 
         self.previous = Round {
-            // An excess over the old limit does not apply to the new one.
+            // An excess over the old limit does not count against the new one.
             over_limit: if limit == self.limit { over_limit } else { 0 },
             queued: self.queued,
             last_segment: self.last_segment,
@@ -201,11 +202,11 @@ impl Dql {
         self.available_to = completed + limit;
     }
 
-    /// Bytes of the limit that this round, which completed `bytes`, would not have needed.
+    /// Returns the slack: the bytes of the limit that this round, which completed `bytes`, did not need.
     ///
-    /// Returns the slack: the limit beyond twice the bytes that a round completes. If the last segment
-    /// exceeded the limit, its part within the limit is slack too: without that part, the queue would have
-    /// accepted the segment too.
+    /// Slack is the limit beyond twice the bytes that a round completes. If the last segment exceeded the
+    /// limit, its part within the limit is slack, too: without that part, the queue would also have accepted
+    /// the segment.
     fn slack(&self, bytes: u64) -> u64 {
         let Round { over_limit, last_segment, .. } = self.previous;
         let beyond_twice = (self.limit + over_limit).saturating_sub(2 * bytes);
@@ -249,7 +250,7 @@ mod tests {
         assert!(queue.may_enqueue());
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
-        // Over the limit of 0, and empty: grows by the completed bytes, 1514.
+        // The queue exceeds the limit of 0 and is empty: the limit grows by the 1514 completed bytes.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 1_514);
 
@@ -257,7 +258,7 @@ mod tests {
         assert!(queue.may_enqueue());
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
-        // Again: 1514 + 3028.
+        // The same again: 1514 + 3028.
         queue.completed(3_028, START);
         assert_eq!(queue.limit(), 4_542);
         assert_eq!(queue.in_flight(), 0);
@@ -266,25 +267,26 @@ mod tests {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
         }
-        // Over the limit by 1514, but not empty, and not over it in the previous round: no change.
+        // The queue exceeds its limit by 1514 but is not empty, and did not exceed it in the previous round:
+        // no change.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 4_542);
         assert!(queue.may_enqueue());
-        // Over the limit by 1514 in the previous round, and all bytes queued then have been sent: the ring
-        // may have been empty before the next enqueue. 4542 + 0 + 1514.
+        // The previous round exceeded the limit by 1514, and all bytes queued then have been sent. The ring
+        // may have been empty before the next enqueue: 4542 + 0 + 1514.
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
         queue.completed(4_542, START);
         assert_eq!(queue.limit(), 6_056);
-        // 1514 remain, which were queued since; of 6056 more, 1514 exceed the limit.
+        // The 1514 bytes queued since remain; of 6056 more, 1514 exceed the limit.
         for available in [true, true, true, false] {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
         }
-        // The limit has just changed: the previous round was not over it.
+        // The limit has just changed, so the previous round does not count as exceeding it.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 6_056);
-        // One more, then all complete; that one was queued since: 6056 + 1514 + 1514.
+        // One more segment, then all complete. That segment was queued since: 6056 + 1514 + 1514.
         queue.queued(1_514);
         queue.completed(7_570, START);
         assert_eq!(queue.limit(), 9_084);
@@ -306,7 +308,7 @@ mod tests {
         // Slack: 10 000 + 1000 over the limit - 2 * 1000 = 9000.
         queue.queued(1_000);
         queue.completed(1_000, START);
-        // 10 000 + 1000 - 2 * 3000 = 5000 is the least. The hold time is over only a jiffy after it.
+        // 10 000 + 1000 - 2 * 3000 = 5000 is the smallest slack. The hold time ends one jiffy later.
         queue.queued(1_000);
         queue.completed(3_000, Time(SECOND));
         assert_eq!(queue.limit(), 10_000);
@@ -315,7 +317,7 @@ mod tests {
         queue.queued(1_000);
         queue.completed(2_000, Time(SECOND + 4 * MILLISECOND));
         assert_eq!(queue.limit(), 5_000);
-        // In flight 8000 of 5000.
+        // 8000 bytes are in flight at a limit of 5000.
         assert_eq!(queue.in_flight(), 8_000);
         assert!(!queue.may_enqueue());
         queue.completed(2_999, Time(SECOND + 8 * MILLISECOND));
@@ -329,11 +331,11 @@ mod tests {
         let mut queue = dql();
         queue.queued(10_000);
         queue.completed(10_000, START);
-        // 2000 of the second 8000 are within the limit, 6000 exceed it.
+        // 2000 bytes of the second 8000 are within the limit, and 6000 exceed it.
         queue.queued(8_000);
         queue.queued(8_000);
         queue.completed(1_000, START);
-        // 10 000 + 6000 - 2 * 7600 = 800 beyond twice the round, but those 2000 are more.
+        // 10 000 + 6000 - 2 * 7600 = 800 bytes are beyond twice the round, but the 2000 are more.
         queue.completed(7_600, Time(2 * SECOND));
         assert_eq!(queue.limit(), 8_000);
     }
@@ -358,7 +360,7 @@ mod tests {
         queue.completed(10_000, START);
         queue.queued(4_000);
         queue.queued(4_000);
-        // 10 000 - 2 * 4000 = 2000 would be slack. But the ring was empty at the previous round,
+        // 10 000 - 2 * 4000 = 2000 would be slack, but the ring was empty at the previous round.
         queue.completed(4_000, Time(2 * SECOND));
         assert_eq!(queue.limit(), 10_000);
         // The queue is empty here.

@@ -1,22 +1,21 @@
-//! Descriptors of a transmit ring, after Intel's ixgbe driver.
+//! Descriptors of a transmit ring, as in Intel's ixgbe driver.
 
 use crate::segment::Segment;
 
-/// Most data that one descriptor describes, bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
+/// Largest data of one descriptor, bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
 const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
-/// Descriptors of the worst segment (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, which is 17 by default, plus
-/// 4.
+/// Descriptors of a worst-case segment (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, by default 17, plus 4.
 const WORST_CASE_DESCRIPTORS: u32 = 17 + 4;
 
-/// Returns the descriptors of the worst segment of up to this many bytes: as in ixgbe up to 64 KiB, its
-/// limit, and more beyond.
+/// Returns the descriptors of the worst-case segment of up to this many bytes: the number of ixgbe up to 64
+/// KiB, which is its limit, and more beyond.
 const fn worst_case(largest_segment: u32) -> u32 {
     let needed = 2 + largest_segment.div_ceil(DATA_PER_DESCRIPTOR_BYTES);
     if needed > WORST_CASE_DESCRIPTORS { needed } else { WORST_CASE_DESCRIPTORS }
 }
 
-/// Returns the least descriptors of a ring for segments of up to this many bytes: with fewer, a stopped queue
-/// would never be woken.
+/// Returns the smallest ring for segments of up to this many bytes, descriptors. In a smaller one, a stopped
+/// queue would never be woken.
 pub const fn least_descriptors(largest_segment: u32) -> u32 {
     2 * worst_case(largest_segment) + 1
 }
@@ -31,11 +30,11 @@ pub const fn descriptors_of(segment: &Segment) -> u32 {
     2 + segment.payload.div_ceil(DATA_PER_DESCRIPTOR_BYTES)
 }
 
-/// The free descriptors of one ring, and whether the driver has stopped the queue because there were too few.
+/// The free descriptors of one ring, and whether the driver has stopped the queue for lack of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpace {
     free: u32,
-    /// Descriptors of the worst segment.
+    /// Descriptors of the worst-case segment.
     worst_case: u32,
     stopped: bool,
 }
@@ -49,19 +48,18 @@ impl RingSpace {
         Self { free: descriptors.saturating_sub(1), worst_case, stopped: false }
     }
 
-    /// Descriptors that are free.
     #[must_use]
     pub const fn free(&self) -> u32 {
         self.free
     }
 
-    /// The stack may hand over a segment: the driver has not stopped the queue.
+    /// Returns whether the stack may enqueue a segment: the driver has not stopped the queue.
     #[must_use]
     pub const fn may_enqueue(&self) -> bool {
         !self.stopped
     }
 
-    /// A segment was put into the ring. The queue is stopped if the worst segment would no longer fit
+    /// Accounts for an enqueued segment. Stops the queue if the worst-case segment would no longer fit
     /// (`ixgbe_maybe_stop_tx`).
     pub fn queued(&mut self, segment: &Segment) {
         let descriptors = descriptors_of(segment);
@@ -70,8 +68,8 @@ impl RingSpace {
         self.stopped |= self.free < self.worst_case;
     }
 
-    /// A completion round of the driver freed this many descriptors, see [`descriptors_of`]. A stopped
-    /// queue is woken once two of the worst segments fit (`TX_WAKE_THRESHOLD`, `ixgbe_clean_tx_irq` in
+    /// Handles a completion round of the driver that freed this many descriptors (see [`descriptors_of`]).
+    /// Wakes a stopped queue once two worst-case segments fit (`TX_WAKE_THRESHOLD`, `ixgbe_clean_tx_irq` in
     /// ixgbe_main.c).
     pub fn completed(&mut self, descriptors: u32) {
         self.free += descriptors;
@@ -98,7 +96,7 @@ mod tests {
     fn stops_below_the_worst_case_and_wakes_at_twice_that() {
         let mut space = RingSpace::new(512, 65_536);
         assert_eq!(space.free(), 511);
-        // 81 segments of 6 descriptors leave 25; with the next 19 are left, less than 21.
+        // 81 segments of 6 descriptors leave 25; the next one leaves 19, which is less than 21.
         for _ in 0..81 {
             space.queued(&segment(65_160));
             assert!(space.may_enqueue());
@@ -106,7 +104,7 @@ mod tests {
         space.queued(&segment(65_160));
         assert_eq!(space.free(), 19);
         assert!(!space.may_enqueue());
-        // 37 free descriptors are not enough to wake it, 43 are.
+        // 37 free descriptors do not wake the queue; 43 do.
         space.completed(18);
         assert!(!space.may_enqueue());
         space.completed(6);
@@ -114,7 +112,7 @@ mod tests {
         assert!(space.may_enqueue());
     }
 
-    /// Segments of 512 KiB take 34 descriptors each.
+    /// A segment of 512 KiB takes 34 descriptors.
     #[test]
     fn segments_beyond_64_kib_always_fit_while_it_is_not_stopped() {
         let mut space = RingSpace::new(512, 1 << 19);
@@ -125,7 +123,7 @@ mod tests {
             }
             takes
         });
-        // Fifteen leave one descriptor; with 67 the queue is still stopped, with 69 it is woken.
+        // Fifteen segments leave one descriptor. With 67 the queue is still stopped; with 69 it is woken.
         assert_eq!((taken.count(), space.free()), (15, 1));
         space.completed(66);
         assert!(!space.may_enqueue());

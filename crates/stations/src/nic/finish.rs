@@ -1,26 +1,26 @@
-//! When segments will have left, as far as that can be known now.
+//! Predicts when segments will have left, from the present backlog.
 //!
 //! Both services depend only on turns, not on time, and the bytes of a ring's next n turns depend on that
-//! ring alone. So the finish of a head follows from its number of turns: all rings before it in line have the
-//! same number, all behind it one less.
+//! ring alone. So the number of turns that the first segment of a ring needs determines its departure. By
+//! then, all rings before it in the list have had as many turns, and all rings behind it one less.
 //!
-//! Turns count from the NIC's position. In steady rounds that is the begin of the rounds, and bytes sent
-//! since are included.
+//! Turns count from the NIC's position. In steady rounds that position is the begin of the rounds, and bytes
+//! sent since are included.
 
 use super::{Nic, Service, ring::Ring};
 use crate::{segment::Segment, time::Time};
 
-/// When the first segments of several queues will have left.
+/// Predicted departures of the first segments of several queues.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// Queues and times.
+    /// Queues and departures.
     found: Vec<(u32, Time)>,
-    /// Requested rings: turns to the finish and place in line, ordered by place.
+    /// Requested rings: turns to the departure, and position in the list, by which they are ordered.
     asked: Vec<(u64, usize)>,
 }
 
 impl Finishes {
-    /// Returns the requested queues that have a segment, with the departure of the first segment of each.
+    /// Returns the requested queues that have a segment, and the departure of the first segment of each.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Time)> {
         self.found.iter().copied()
     }
@@ -28,9 +28,9 @@ impl Finishes {
 
 impl Nic {
     /// Returns the departure of the first segment of `queue`, if no segment is enqueued and no weight
-    /// changes; [`Time::NEVER`] if there is none.
+    /// changes; [`Time::NEVER`] if the queue is empty.
     ///
-    /// Segments enqueued in the meantime make it later, never earlier.
+    /// Segments that are enqueued before then make it later, never earlier.
     #[must_use]
     pub fn next_finish(&self, queue: u32) -> Time {
         if let Some(end) = self.end_in_rounds(queue) {
@@ -43,12 +43,12 @@ impl Nic {
     }
 
     /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and stores them in `finishes`.
+    ///
     /// With a `reduced` queue, whose weight has decreased, it skips the queues that do not finish earlier:
     /// the reduced one, and those that finish before its turn.
     ///
-    /// Rings with the same number of turns share one pass over all rings. From ring to ring, the sum of the
-    /// bytes before it grows, and the sum of those behind it shrinks. So there is one pass per distinct
-    /// number of turns instead of one per ring.
+    /// One pass over all rings serves all rings with the same number of turns: from ring to ring, the sum of
+    /// the bytes before it grows, and the sum of those behind it shrinks.
     pub fn finishes(&self, reduced: Option<u32>, wanted: impl Fn(u32) -> bool, finishes: &mut Finishes) {
         let Finishes { found, asked } = finishes;
         found.clear();
@@ -74,7 +74,7 @@ impl Nic {
     /// Computes the finishes of the rings with this number of turns.
     fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
-        // Most need one turn; then no ring sends in an earlier turn.
+        // Most rings need one turn; then no ring sends in an earlier turn.
         let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
         let mut behind: u64 =
             if turns == 1 { 0 } else { rings().map(|(place, (_, ring))| earlier(place, ring)).sum() };
@@ -110,7 +110,7 @@ impl Nic {
     }
 
     /// Returns the earliest departure of the first unsent packet of any segment for which `wanted` holds;
-    /// [`Time::NEVER`] if there is no such segment. Only rings for which `has_some` holds have one.
+    /// [`Time::NEVER`] if there is no such segment. Only rings for which `has_some` holds are searched.
     #[must_use]
     pub fn earliest_packet(&self, has_some: impl Fn(u32) -> bool, wanted: impl Fn(&Segment) -> bool) -> Time {
         let reach = |(place, &queue): (usize, &u32)| {
@@ -127,8 +127,8 @@ impl Nic {
         }
     }
 
-    /// Returns the turns of the ring at `place` until it has sent the next packet of its segment `index`, and
-    /// the wire bytes that it sends until then.
+    /// Returns the turns of the ring at `place` in the list until it has sent the next packet of its segment
+    /// `index`, and the wire bytes that the ring sends until then.
     fn reach(&self, place: usize, index: usize) -> (u64, u64) {
         let ring = self.ring_at(place);
         let (mut packets, mut bytes, mut segments_bytes) = (0, 0, 0);
@@ -150,8 +150,8 @@ impl Nic {
         (turns, bytes)
     }
 
-    /// Returns a rough estimate of whether the first segment of `queue` has left at `time`: it assumes that
-    /// rings under round robin send the same bytes per turn.
+    /// Returns an estimate of whether the first segment of `queue` has left at `time`. It assumes that rings
+    /// under round robin send equal bytes per turn.
     #[must_use]
     pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
         let ring = &self.rings[queue as usize];
@@ -159,7 +159,7 @@ impl Nic {
         let left = ring.head.bytes(first, ring.head.packets) * self.active.len() as u64;
         let limit = self.wire.position_at(time);
         if let Some(steady) = &self.steady {
-            // The packet on the wire began within a round: mostly it does not matter where.
+            // The packet on the wire began within a round; its exact position rarely changes the result.
             let reached = self.wire.position_at(self.caught_up);
             if reached + left <= limit || reached + left > limit + steady.round_bytes {
                 return reached + left <= limit;
@@ -172,14 +172,14 @@ impl Nic {
         &self.rings[self.active[place] as usize]
     }
 
-    /// Returns the turns of the ring at `place` in line until its head has left, including the present one if
-    /// it is the first.
+    /// Returns the turns of the ring at `place` in the list until its first segment has left. They include
+    /// the present turn if the ring is the first.
     fn turns_to_finish(&self, place: usize) -> u64 {
         let ring = self.ring_at(place);
         self.turns_to_send(place, ring.head.packets - ring.sent, ring.left_bytes())
     }
 
-    /// The same until its next `packets` have left, which take `bytes` on the wire.
+    /// Returns the turns until the ring has sent its next `packets`, which have `bytes` on the wire.
     fn turns_to_send(&self, place: usize, packets: u32, bytes: u64) -> u64 {
         let ring = self.ring_at(place);
         let interleave = self.config().interleave;
@@ -193,7 +193,7 @@ impl Nic {
         }
     }
 
-    /// Returns the end of the head at `place` in its turn number `turns`, from 1.
+    /// Returns when the first segment of the ring at `place` ends in the ring's turn number `turns`, from 1.
     fn finish_in(&self, place: usize, turns: u64) -> Time {
         self.end_in(place, turns, self.ring_at(place).left_bytes())
     }
@@ -201,10 +201,10 @@ impl Nic {
     /// Returns when the ring at `place` has sent its next `bytes`, the last of them in its turn number
     /// `turns`.
     fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
-        // Choose the NIC's service once for all rings.
+        // The NIC's service is matched once, not per ring.
         let others = match (self.config().service, self.config().interleave) {
             (Service::RoundRobin, true) => self.bytes_of_others(place, turns, bytes_in_rounds),
-            // Every ring finishes its head in one turn.
+            // Every ring sends its first segment in one turn.
             (Service::RoundRobin, false) => self.bytes_of_others(place, turns, |ring, _| ring.left_bytes()),
             (Service::Deficit { .. }, true) => self.bytes_of_others(place, turns, bytes_of_fitting_packets),
             (Service::Deficit { .. }, false) => self.bytes_of_others(place, turns, bytes_of_fitting_segments),
@@ -224,14 +224,14 @@ impl Nic {
                 first + self.active.range(1..place).map(|queue| of(queue, turns)).sum::<u64>()
             }
         };
-        // In one turn, the rings behind send no bytes.
+        // If the ring needs one turn only, the rings behind it send no bytes before.
         if turns <= 1 {
             return before;
         }
         before + self.active.range(place + 1..).map(|queue| of(queue, turns - 1)).sum::<u64>()
     }
 
-    /// Returns the wire bytes of the next `turns` of `ring`, at `place` in line.
+    /// Returns the wire bytes of the next `turns` of `ring`, which is at `place` in the list.
     #[inline(always)]
     fn bytes_in(&self, place: usize, ring: &Ring, turns: u64) -> u64 {
         if turns == 0 {
@@ -246,7 +246,7 @@ impl Nic {
         }
     }
 
-    /// Returns the turns whose credit the ring at `place` in line already has.
+    /// Returns the number of turns whose credit the ring at `place` in the list already has.
     #[inline]
     fn granted(&self, place: usize) -> u64 {
         u64::from(place == 0 && self.config().service != Service::RoundRobin)
@@ -262,10 +262,10 @@ fn bytes_in_rounds(ring: &Ring, turns: u64) -> u64 {
     }
 }
 
-/// Returns the turns that add up to this credit.
+/// Returns the number of turns whose credits add up to `missing`.
 #[inline]
 fn turns_for(missing: u64, credit: u64) -> u64 {
-    // One or none are frequent: no division.
+    // Avoid a division in the frequent cases of one turn or none.
     if missing <= credit { u64::from(missing > 0) } else { missing.div_ceil(credit) }
 }
 
@@ -291,15 +291,15 @@ fn bytes_of_unequal_packets(ring: &Ring, mut packets: u64) -> u64 {
     bytes
 }
 
-/// Returns the wire bytes of the ring's next packets that its deficit and the credits of this many turns
-/// cover.
+/// Returns the wire bytes of the ring's next packets that its deficit and the credits of `turns` turns cover.
 #[inline(always)]
 fn bytes_of_fitting_packets(ring: &Ring, turns: u64) -> u64 {
     let credits = turns * ring.credit;
     let deficit = ring.deficit + credits;
     let Some(each) = ring.uniform_bytes() else { return bytes_of_unequal_fitting_packets(ring, deficit) };
     let all = ring.backlog_packets * each;
-    // Many rings have less data than their turns allow, and usually a credit is whole packets: no division.
+    // Avoid a division in two frequent cases: a ring with less data than its turns allow, and a credit of
+    // whole packets.
     if deficit >= all {
         all
     } else if ring.burst > 0 && ring.deficit < each {
@@ -321,7 +321,7 @@ fn bytes_of_unequal_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
     bytes
 }
 
-/// Returns the unsent wire bytes of the ring's next segments that its deficit and the credits of this many
+/// Returns the unsent wire bytes of the ring's next segments that its deficit and the credits of `turns`
 /// turns cover as whole segments.
 fn bytes_of_fitting_segments(ring: &Ring, turns: u64) -> u64 {
     let mut deficit = ring.deficit + turns * ring.credit;

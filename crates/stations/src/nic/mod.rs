@@ -23,6 +23,6 @@ pub use finish::Finishes;
 pub use scheduler::{Nic, NicConfig, Scheduler, Service, Waiting};
 pub use train::{Departures, Train};
 
-/// Wire bytes of a full-sized packet at an MTU of 1500 bytes, framing included: with it as the quantum
-/// of deficit round robin, a weight is a number of packets per turn.
+/// Wire bytes of a full-sized packet at an MTU of 1500 bytes, framing included. If this is the quantum of
+/// deficit round robin, a weight is a number of packets per turn.
 pub const MTU_QUANTUM_BYTES: u32 = 1538;

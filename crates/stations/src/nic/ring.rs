@@ -1,4 +1,4 @@
-//! One transmit ring: its segments, and how far the first of them has been sent.
+//! One transmit ring: its segments, and the progress of the first one.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,11 @@ use crate::{
 /// The packets of a segment on the wire: all except the last have the same size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
-    /// How many; 1 at least, but for the default.
+    /// Number of packets; at least 1, except in the default.
     pub(super) packets: u32,
-    /// Wire bytes of each but the last.
+    /// Wire bytes of each packet except the last.
     pub(super) full: u32,
-    /// Wire bytes of the last.
+    /// Wire bytes of the last packet.
     pub(super) last: u32,
 }
 
@@ -35,26 +35,27 @@ impl Shape {
         Self { packets, full: wire_bytes(segment.mss), last: wire_bytes(rest) }
     }
 
-    /// All packets have this many wire bytes.
+    /// Returns whether all packets have this many wire bytes.
     #[inline]
     fn is_uniform(&self, bytes: u32) -> bool {
         self.full == bytes && self.last == bytes
     }
 
-    /// Wire bytes of packets `first..end`; `end` is not beyond the segment.
+    /// Returns the wire bytes of the packets `first..end`; `end` is not beyond the segment.
     #[inline]
     pub(super) fn bytes(&self, first: u32, end: u32) -> u64 {
         let all = u64::from(end - first) * u64::from(self.full);
         if first < end && end == self.packets { all - u64::from(self.full - self.last) } else { all }
     }
 
-    /// How many packets from `first` on fit into this many wire bytes.
+    /// Returns how many packets from `first` on fit into this many wire bytes.
     #[inline]
     pub(super) fn fitting(&self, first: u32, bytes: u64) -> u32 {
         if bytes >= self.bytes(first, self.packets) {
             return self.packets - first;
         }
-        // The last does not fit together with all before it. One or none are frequent: no division.
+        // The last packet does not fit together with all before it. Avoid a division in the frequent cases of
+        // one packet or none.
         let full = u64::from(self.full);
         if bytes < 2 * full {
             return u32::from(bytes >= full && first + 1 < self.packets);
@@ -63,14 +64,13 @@ impl Shape {
     }
 }
 
-/// A segment in a ring.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     segment: Segment,
     shape: Shape,
 }
 
-/// A FIFO of segments. The first of them is the head; `sent` of its packets have left.
+/// A FIFO of segments. The first one is the head; `sent` of its packets have left.
 #[derive(Clone, Debug)]
 // Fields read by the finish prediction come first: one cache line per ring.
 #[repr(C, align(64))]
@@ -83,14 +83,14 @@ pub(super) struct Ring {
     pub(super) backlog_packets: u64,
     /// Wire bytes of each packet, if all queued ones have the same size.
     uniform: u32,
-    /// Segments with a packet of another size.
+    /// Segments that have a packet of another size than `uniform`.
     odd: u32,
     pub(super) head: Shape,
     pub(super) sent: u32,
-    /// Full-sized packets of every turn; 0 if turns differ, so that they cannot be computed together.
+    /// Full-sized packets per turn; 0 if turns differ, so that they cannot be computed together.
     pub(super) burst: u32,
     pub(super) weight: u32,
-    /// Its turns in steady rounds; without packets at other times.
+    /// Turns in steady rounds; without packets at other times.
     pub(super) turns: Turns,
     segments: VecDeque<Queued>,
 }
@@ -130,13 +130,13 @@ impl Ring {
         self.segments.iter().map(|queued| &queued.segment)
     }
 
-    /// The shapes of the segments, and how many packets of each have left.
+    /// Returns the shapes of the segments, and how many packets of each have left.
     pub(super) fn shapes(&self) -> impl Iterator<Item = (Shape, u32)> {
         let sent = std::iter::once(self.sent).chain(std::iter::repeat(0));
         self.segments.iter().map(|queued| queued.shape).zip(sent)
     }
 
-    /// Appends a segment. Whether the ring was empty.
+    /// Appends a segment. Returns whether the ring was empty.
     pub(super) fn push(&mut self, segment: Segment, service: Service) -> bool {
         let was_empty = self.segments.is_empty();
         let shape = Shape::of(&segment);
@@ -153,13 +153,12 @@ impl Ring {
         was_empty
     }
 
-    /// The head.
     #[inline]
     pub(super) fn head_segment(&self) -> Option<&Segment> {
         self.segments.front().map(|queued| &queued.segment)
     }
 
-    /// Frames of the packets that have not left, bytes.
+    /// Returns the frame bytes of the packets that have not left.
     pub(super) fn backlog_bytes(&self) -> u64 {
         let frames: u64 = self.segments().map(|segment| u64::from(segment.frame_bytes())).sum();
         let payload = |segment: &Segment| u64::from(segment.payload.min(self.sent * segment.mss));
@@ -167,25 +166,24 @@ impl Ring {
         frames - self.head_segment().map_or(0, |head| payload(head) + headers)
     }
 
-    /// Wire bytes of each packet in the ring, if all have as many.
+    /// Returns the wire bytes of each packet in the ring, if all packets have the same size.
     #[inline]
     pub(super) fn uniform_bytes(&self) -> Option<u64> {
         (self.odd == 0).then_some(u64::from(self.uniform))
     }
 
-    /// Wire bytes of the packet that is next.
+    /// Returns the wire bytes of the next packet.
     #[inline]
     pub(super) fn packet_bytes(&self) -> u32 {
         if self.sent + 1 < self.head.packets { self.head.full } else { self.head.last }
     }
 
-    /// Wire bytes of the head's packets that have not left.
+    /// Returns the wire bytes of the head's packets that have not left.
     #[inline]
     pub(super) fn left_bytes(&self) -> u64 {
         self.head.bytes(self.sent, self.head.packets)
     }
 
-    /// Wire bytes of all of the head's packets.
     #[inline]
     pub(super) fn head_bytes(&self) -> u64 {
         self.head.bytes(0, self.head.packets)
@@ -204,14 +202,15 @@ impl Ring {
         if self.burst == 0 {
             return 0;
         }
-        // One packet stays: a deficit round robin turn equals the previous one only if the next packet is
-        // full-sized, because the remaining deficit may cover a shorter one.
+        // One packet must remain: a deficit round robin turn equals the previous one only if the next packet
+        // is full-sized, because the remaining deficit may cover a shorter one.
         let packets = self.alike(enough.saturating_mul(self.burst).saturating_add(1)).saturating_sub(1);
         let turns = if self.burst == 1 { packets } else { packets / self.burst };
         turns.min(enough)
     }
 
-    /// How many packets of the same size are next, over segments; counted up to `enough` or beyond.
+    /// Returns how many of the next packets have the same size, across segments. It stops counting once it
+    /// has reached `enough`.
     #[inline]
     fn alike(&self, enough: u32) -> u32 {
         if self.odd == 0 {
@@ -235,13 +234,13 @@ impl Ring {
         packets
     }
 
-    /// Returns the wire bytes of such a turn.
+    /// Returns the wire bytes of a turn of `burst` full-sized packets.
     #[inline]
     pub(super) fn turn_bytes(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.head.full)
     }
 
-    /// Sends and reports the next packets, which may be of several segments; the ring holds more than this.
+    /// Sends and reports the next packets, across segments; the ring holds more than these.
     #[inline]
     pub(super) fn send_on<S: Departures>(
         &mut self,
@@ -263,8 +262,8 @@ impl Ring {
         }
     }
 
-    /// Sends and reports the next packets of the head, which has at least as many. Returns the departure of
-    /// the last one, if it is the head's last.
+    /// Sends and reports the next `packets` of the head, which has at least as many. Returns the departure of
+    /// the head's last packet, if it is among them.
     #[inline]
     pub(super) fn send<S: Departures>(
         &mut self,
@@ -318,7 +317,7 @@ impl Ring {
             // Each packet is a turn.
             Service::RoundRobin => self.burst = 1,
             // A turn sends the same packets as the previous one if it leaves the same deficit, which is
-            // smaller than a packet: if the credit is a multiple of the packet.
+            // smaller than a packet. This holds if the credit is a multiple of the packet.
             Service::Deficit { .. } => {
                 let full = u64::from(self.head.full.max(1));
                 let multiple = self.credit.is_multiple_of(full);

@@ -1,9 +1,9 @@
-//! The transmit scheduler: which ring has the wire, and when each packet leaves it.
+//! The transmit scheduler: decides which ring sends next, and computes when each packet leaves the wire.
 //!
 //! A packet on the wire is never preempted. When its last bit leaves, the scheduler picks the next one from
 //! all segments enqueued before that time.
 //!
-//! Positions count wire bytes since the wire was last idle; only [`Wire`] turns them into time.
+//! Positions count wire bytes since the wire was last idle; only [`Wire`] converts them to time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,10 +16,11 @@ use super::{
 };
 use crate::{segment::Segment, time::Time};
 
-/// Rounds without a ring that can send, after which it pays to compute how many more there will be.
+/// After this many rounds in which no ring can send, the scheduler computes the number of further such
+/// rounds.
 const FRUITLESS_ROUNDS: usize = 4;
 
-/// How the NIC shares its wire between rings that have something to send.
+/// How the NIC shares its wire between non-empty rings.
 ///
 /// Rings are served in the order in which they became non-empty: a ring's first segment appends it to the
 /// list, and an empty ring leaves it.
@@ -28,14 +29,15 @@ pub enum Service {
     /// One packet per turn, or one segment without interleaving.
     RoundRobin,
     /// Deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round-robin",
-    /// IEEE/ACM Transactions on Networking 4(3), 1996, section 3): a turn adds `weight * quantum_bytes`
-    /// to the ring's deficit, and the ring sends while the deficit covers the next packet, or the whole
-    /// next segment without interleaving. A ring that runs empty loses its deficit. Sizes are wire
-    /// bytes, framing included.
+    /// IEEE/ACM Transactions on Networking 4(3), 1996, section 3).
+    ///
+    /// A turn adds `weight * quantum_bytes` to the ring's deficit. The ring sends while the deficit covers
+    /// the next packet, or without interleaving the whole next segment. An empty ring loses its deficit.
+    /// Sizes are wire bytes, framing included.
     Deficit {
         /// Wire bytes per turn and unit of weight; 0 counts as 1.
         quantum_bytes: u32,
-        /// Weights above are cut to this: credit registers have a width.
+        /// Larger weights are reduced to this: credit registers have a limited width.
         largest_weight: u32,
     },
 }
@@ -47,24 +49,24 @@ pub struct NicConfig {
     pub rate_bps: u64,
     /// Number of transmit rings; 0 counts as 1.
     pub queues: u32,
-    /// TSO interleaving: the packets of several rings' segments alternate. Without it a segment's
-    /// packets leave back to back.
+    /// TSO interleaving: packets of the rings' segments alternate. Without it, a segment's packets leave back
+    /// to back.
     pub interleave: bool,
-    /// How rings share the wire.
     pub service: Service,
-    /// Computes packet by packet, never several together. The departures are the same; this mode is much
-    /// slower and checks the closed form.
+    /// Computes packet by packet instead of several packets together. The departures are the same; this mode
+    /// is much slower and checks the closed form.
     pub exact: bool,
 }
 
-/// A scheduler of one's own: it chooses the ring that sends next. [`Nic::set_scheduler`] puts it to work, packet
-/// by packet, in place of [`Service`]. `examples/nic_scheduler.rs` of `evenkeel-sim` adds one.
+/// A user-defined scheduler, which chooses the ring that sends next. [`Nic::set_scheduler`] installs it in
+/// place of [`Service`]; the NIC then computes packet by packet. `examples/nic_scheduler.rs` of
+/// `evenkeel-sim` adds one.
 pub trait Scheduler: fmt::Debug + Send {
     /// Returns the index in `waiting` of the ring that sends now: one packet, or one segment without
-    /// interleaving. At least one ring waits; an index beyond the last counts as the last.
+    /// interleaving. At least one ring is waiting; an index beyond the last counts as the last.
     fn choose(&mut self, waiting: &[Waiting]) -> usize;
 
-    /// `Box::new(self.clone())`.
+    /// Returns `Box::new(self.clone())`.
     fn boxed_clone(&self) -> Box<dyn Scheduler>;
 }
 
@@ -74,14 +76,13 @@ impl Clone for Box<dyn Scheduler> {
     }
 }
 
-/// A ring that has something to send.
+/// A non-empty ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its queue.
     pub queue: u32,
-    /// Its next packet, wire bytes.
+    /// Wire bytes of the next packet.
     pub packet_bytes: u32,
-    /// Its backlog, frame bytes.
+    /// Frame bytes of the backlog.
     pub backlog_bytes: u64,
 }
 
@@ -94,33 +95,32 @@ pub struct Nic {
     config: NicConfig,
     pub(super) wire: Wire,
     pub(super) rings: Vec<Ring>,
-    /// The non-empty rings. The first one has the turn: its next packet is on the wire.
+    /// The non-empty rings. The next packet of the first one is on the wire.
     pub(super) active: VecDeque<u32>,
-    /// Where the packet on the wire began.
+    /// Position at which the packet on the wire began.
     pub(super) position: u64,
-    /// When it ends; in steady rounds, when a segment or they themselves do.
+    /// When the packet on the wire ends; in steady rounds, when a segment or the steady rounds end.
     next_change: Time,
-    /// The present turn has not sent, and its credit matches the present weight.
+    /// The present turn has not sent yet, and its credit matches the present weight.
     pub(super) turn_is_new: bool,
-    /// In steady rounds, line and position are those of their begin, and rings are brought up to the present
-    /// when that is needed.
+    /// In steady rounds, `active` and `position` are those of their begin, and rings are updated on demand.
     pub(super) steady: Option<Steady>,
     /// The NIC supports steady rounds: round robin with interleaving.
     pub(super) has_rounds: bool,
     /// Position of the next check for steady rounds.
     pub(super) look_at: u64,
-    /// How often in a row there were none.
+    /// Number of consecutive checks that found no steady rounds.
     pub(super) failures: u32,
     /// Time up to which departures are computed.
     pub(super) caught_up: Time,
-    /// Scratch of [`Nic::tell`]: the requested rings.
+    /// Reusable buffer of [`Nic::tell`]: the requested rings.
     pub(super) asked: Vec<u32>,
-    /// Instead of the configured service.
+    /// User-defined scheduler, which replaces the configured service.
     scheduler: Option<Box<dyn Scheduler>>,
 }
 
 impl Nic {
-    /// A NIC with empty rings, all of weight 1.
+    /// Creates a NIC with empty rings, all of weight 1.
     #[must_use]
     pub fn new(config: NicConfig) -> Self {
         let queues = config.queues.max(1);
@@ -142,8 +142,8 @@ impl Nic {
         }
     }
 
-    /// Lets `scheduler` choose the next ring from now on. Departures are then computed packet by packet, and weights
-    /// have no effect. The rings must be empty.
+    /// Installs a `scheduler` that chooses the next ring from now on. Departures are then computed packet by
+    /// packet, and weights have no effect. The rings must be empty.
     pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
         debug_assert!(self.is_idle(), "a packet is on the wire");
         self.config = NicConfig { service: Service::RoundRobin, exact: true, ..self.config };
@@ -152,7 +152,6 @@ impl Nic {
         self.scheduler = Some(scheduler);
     }
 
-    /// Returns its configuration.
     #[must_use]
     pub fn config(&self) -> &NicConfig {
         &self.config
@@ -164,8 +163,8 @@ impl Nic {
         self.active.is_empty()
     }
 
-    /// Frames of `queue` that have not been reported, bytes, without framing on the wire. The packet on the
-    /// wire counts in full.
+    /// Returns the frame bytes of `queue` that have not been reported, without framing on the wire. The
+    /// packet on the wire counts in full.
     #[must_use]
     pub fn backlog_bytes(&self, queue: u32) -> u64 {
         self.rings[queue as usize].backlog_bytes()
@@ -192,7 +191,7 @@ impl Nic {
         }
     }
 
-    /// The weight of `queue`, as it was cut; always 1 with [`Service::RoundRobin`].
+    /// Returns the weight of `queue` within its limits; always 1 with [`Service::RoundRobin`].
     #[must_use]
     pub fn weight(&self, queue: u32) -> u32 {
         self.rings[queue as usize].weight
@@ -236,7 +235,7 @@ impl Nic {
         self.interrupt_rounds(sink);
     }
 
-    /// Catches up with `now` if there is no departure to report until then. Returns whether this holds.
+    /// Catches up with `now` if no segment departs until then. Returns whether it did.
     #[inline]
     pub fn skip_to(&mut self, now: Time) -> bool {
         let nothing_left = self.next_change > now;
@@ -246,9 +245,10 @@ impl Nic {
         nothing_left
     }
 
-    /// Computes all departures up to and including `now`, and reports the segments that have left. Packets of
-    /// an unfinished segment may be reported later: when the segment has left, or on a call of [`Nic::tell`].
-    /// So packets that are not needed individually form few trains.
+    /// Computes all departures up to and including `now`, and reports the segments that have left.
+    ///
+    /// Packets of an unfinished segment may be reported later: when the segment has left, or on a call of
+    /// [`Nic::tell`]. Packets that are not needed individually then form few trains.
     #[inline]
     pub fn catch_up<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.caught_up = now;
@@ -283,8 +283,8 @@ impl Nic {
         };
     }
 
-    /// Sends from the ring with the turn: the packets of its head that the turn allows, up to the position
-    /// `limit`; at least the packet on the wire ends by then.
+    /// Sends from the first ring: the packets of its first segment that the turn allows, up to the position
+    /// `limit`. At least the packet on the wire ends by then.
     fn send_run<S: Departures>(&mut self, limit: u64, sink: &mut S) {
         let NicConfig { interleave, service, exact, .. } = self.config;
         let alone = self.active.len() == 1;
@@ -294,7 +294,7 @@ impl Nic {
         let room = limit - self.position;
         let packets = match service {
             _ if exact => 1,
-            // Without another ring, turns are contiguous.
+            // If no other ring has data, turns are contiguous.
             Service::RoundRobin if interleave && !alone => 1,
             Service::Deficit { .. } if interleave => ring.head.fitting(ring.sent, room.min(ring.deficit)),
             _ => ring.head.fitting(ring.sent, room),
@@ -332,15 +332,15 @@ impl Nic {
         }
     }
 
-    /// Sends several whole turns together, up to the position `limit`: as many as equal the ring's previous
-    /// turn. Returns whether there were any.
+    /// Sends several whole turns together, up to the position `limit`, as long as they equal the ring's
+    /// previous turn. Returns whether it sent any.
     fn send_turns<S: Departures>(&mut self, limit: u64, sink: &mut S) -> bool {
         if !self.config.interleave || !self.turn_is_new {
             return false;
         }
         let Some(&front) = self.active.front() else { return false };
         let room = limit - self.position;
-        // Mostly the wire does not complete a round: then only the first rings in line send.
+        // Usually the wire does not complete a round; then only the first rings in the list send.
         let (mut rounds, mut extra, mut bytes) = (0, 0, 0);
         for &queue in &self.active {
             let ring = &self.rings[queue as usize];
@@ -381,14 +381,14 @@ impl Nic {
         true
     }
 
-    /// If every ring has an equal turn and a round of `round_bytes` fits into `room`: returns the number of
-    /// whole rounds, the number of rings with one more turn, and the total bytes.
+    /// Returns the number of whole rounds, the number of rings with one more turn, and the total bytes, if
+    /// every ring has an equal turn and a round of `round_bytes` fits into `room`.
     ///
-    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`, and the
-    /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all rings together in
-    /// one pass over them, and for all the segments whose packets are of one size.
+    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`. The n-th turn
+    /// of ring i begins at `n R + b_0 + .. + b_(i-1)`. This closed form handles all segments whose packets
+    /// have the same size in one pass over the rings.
     fn whole_rounds(&self, room: u64, round_bytes: u64) -> (u32, usize, u64) {
-        // Up to the turn of the ring that is the first to end its equal turns, in `holder`.
+        // `holder` is the ring whose equal turns end first: count up to its turn.
         let enough = u32::try_from(room / round_bytes + 1).unwrap_or(u32::MAX);
         let (mut rounds, mut holder) = (u32::MAX, 0);
         for (place, &queue) in self.active.iter().enumerate() {
@@ -397,7 +397,7 @@ impl Nic {
                 (rounds, holder) = (turns, place);
             }
         }
-        // Limit by `room`: whole rounds, then turns of the round in which it ends.
+        // Limit by `room`: whole rounds, then turns of the round in which the room ends.
         if u64::from(rounds) * round_bytes > room {
             rounds = u32::try_from(room / round_bytes).unwrap_or(rounds);
             holder = self.active.len();
@@ -421,7 +421,8 @@ impl Nic {
         }
     }
 
-    /// Grants the first ring its turn's credit. If the credit does not suffice, the turn ends.
+    /// Grants the first ring the credit of its turn. If the credit does not cover the next packet, the turn
+    /// ends.
     fn begin_turn(&mut self) {
         self.turn_is_new = true;
         if self.config.service == Service::RoundRobin {
@@ -460,7 +461,7 @@ impl Nic {
         }
     }
 
-    /// Grants all rings the credits of the rounds in which none of them can send.
+    /// Grants all rings the credits of the rounds in which no ring can send.
     fn skip_rounds(&mut self) {
         let interleave = self.config.interleave;
         let turns = |ring: &Ring| ring.need(interleave).saturating_sub(ring.deficit).div_ceil(ring.credit);

@@ -1,14 +1,17 @@
-//! Steady rounds: a time in which every ring sends a packet of constant size in each round, so that
-//! departures need no computation per packet or per round.
+//! Steady rounds: every ring sends one packet of constant size in each round. Departures then need no
+//! computation per packet or per round.
 //!
-//! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`, and the n-th turn of ring i
-//! begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all the segments whose packets are of one size. So
-//! while rounds are steady, a ring's state is updated only when its head has left, or when its state is read.
-//! Steady rounds end when a ring may become empty or reach a packet of another size, and when another ring
-//! becomes non-empty.
+//! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`. The n-th turn of ring i
+//! begins at `n R + b_0 + .. + b_(i-1)`. This closed form holds for all segments whose packets have the same
+//! size.
 //!
-//! Only round robin with interleaving has them. In deficit round robin turns hold several packets, so rings
-//! soon lack whole turns, and weights change: steady rounds would end before they pay off.
+//! - While rounds are steady, a ring's state is updated only when its first segment has left or when its
+//!   state is read.
+//! - Steady rounds end when a ring may become empty or reach a packet of another size, and when another ring
+//!   becomes non-empty.
+//!
+//! Only round robin with interleaving has steady rounds. In deficit round robin a turn holds several packets,
+//! so rings soon have less data than a turn, and weights change: steady rounds would end before they pay off.
 
 use super::{
     Nic,
@@ -18,71 +21,71 @@ use super::{
 };
 use crate::{segment::Segment, time::Time};
 
-/// Fewer rounds do not pay for the pass over all rings at their begin and end.
+/// With fewer rounds, the passes over all rings at their begin and end cost more than they save.
 const LEAST_ROUNDS: u32 = 2;
-/// The interval between checks doubles with each failure, up to this number.
+/// The interval between checks doubles with each failure, at most this many times.
 const MOST_FAILURES: u32 = 4;
 
-/// The rounds; they begin at the NIC's position, with the first ring in line.
+/// Steady rounds. They begin at the NIC's position, with the first ring in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
     pub(super) round_bytes: u64,
-    /// Begin of the first turn that may differ.
+    /// Position at which the first turn begins that may differ.
     until: u64,
-    /// Where the next segment ends, as far as that is before.
+    /// Position at which the next segment ends, if that is before `until`.
     next_end: u64,
 }
 
 /// A ring's turns in steady rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turns {
-    /// Where the first of them begins.
+    /// Position at which the first turn begins.
     begin: u64,
     round_bytes: u64,
     /// Wire bytes of each packet.
     packet_bytes: u32,
-    /// Packets that the ring has sent in them, as far as it has been brought up to the present.
+    /// Packets that the ring has sent in these turns, up to its last update.
     done: u32,
-    /// Where its head ends.
+    /// Position at which the ring's first segment ends.
     head_end: u64,
 }
 
 impl Turns {
-    /// Wire bytes that the ring has sent in them, as far as it has been brought up to the present.
+    /// Returns the wire bytes that the ring has sent in these turns, up to its last update.
     #[inline]
     pub(super) fn done_bytes(&self) -> u64 {
         self.bytes_of(u64::from(self.done))
     }
 
-    /// The same, packets.
+    /// Returns the packets that the ring has sent in these turns, up to its last update.
     #[inline]
     pub(super) fn done(&self) -> u32 {
         self.done
     }
 
-    /// Returns the wire bytes of this many of them.
+    /// Returns the wire bytes of this many turns.
     #[inline]
     pub(super) fn bytes_of(&self, turns: u64) -> u64 {
         turns * u64::from(self.packet_bytes)
     }
 
-    /// Where the packet `index` from now on begins.
+    /// Returns the position at which the packet `index`, counted from the next one, begins.
     fn begin_of(&self, index: u32) -> u64 {
         self.begin + u64::from(self.done + index) * self.round_bytes
     }
 
-    /// Packets that have left when the wire has reached `position`.
+    /// Returns the number of packets that have left when the wire has reached `position`.
     #[inline]
     fn sent_by(&self, position: u64) -> u32 {
         let Some(bytes) = position.checked_sub(self.begin) else { return 0 };
         let (turns, rest) = (bytes / self.round_bytes, bytes % self.round_bytes);
-        // Fits: no more than are in the ring.
+        // At most the packets in the ring, so it fits.
         turns as u32 + u32::from(rest >= u64::from(self.packet_bytes))
     }
 }
 
 impl Ring {
-    /// Sets the ring's place in steady rounds.
+    /// Sets the begin of the ring's turns in steady rounds.
     fn begin_turns(&mut self, begin: u64, round_bytes: u64) {
         self.turns = Turns { begin, round_bytes, packet_bytes: self.head.full, done: 0, head_end: 0 };
         self.find_head_end();
@@ -93,8 +96,8 @@ impl Ring {
         self.turns.head_end = last + u64::from(self.head.last);
     }
 
-    /// Sends the packets of the ring's head that have left when the wire has reached `position`. Returns the
-    /// departure of the last of them, if it is the head's last.
+    /// Sends the packets of the ring's first segment that have left when the wire has reached `position`.
+    /// Returns the departure of the segment's last packet, if it is among them.
     #[inline]
     fn send_until<S: Departures>(
         &mut self,
@@ -125,7 +128,7 @@ impl Nic {
             let ring = &self.rings[queue as usize];
             let turns = ring.equal_turns(rounds);
             if turns < rounds {
-                // The first turn that may differ is that of the first ring with the fewest.
+                // The first turn that may differ belongs to the first ring with the fewest equal turns.
                 (rounds, before) = (turns, round_bytes);
             }
             round_bytes += u64::from(ring.head.full);
@@ -152,7 +155,7 @@ impl Nic {
         self.failures = (self.failures + 1).min(MOST_FAILURES);
     }
 
-    /// Steady rounds up to the position `limit`. Whether they are over.
+    /// Advances steady rounds up to the position `limit`. Returns whether they are over.
     pub(super) fn pass_rounds<S: Departures>(&mut self, steady: Steady, limit: u64, sink: &mut S) -> bool {
         let Steady { until, mut next_end, .. } = steady;
         while next_end <= limit.min(until) {
@@ -168,7 +171,7 @@ impl Nic {
         false
     }
 
-    /// The segment that ends at the position `end` has left. Answers where the next one ends.
+    /// Handles the segments that end at the position `end`. Returns where the next one ends.
     fn end_heads<S: Departures>(&mut self, end: u64, sink: &mut S) -> u64 {
         let (wire, service) = (self.wire, self.config().service);
         let mut next_end = u64::MAX;
@@ -185,7 +188,7 @@ impl Nic {
         next_end
     }
 
-    /// Where the head of `queue` ends, if that is before steady rounds do.
+    /// Returns where the first segment of `queue` ends, if that is before the steady rounds end.
     #[inline]
     pub(super) fn end_in_rounds(&self, queue: u32) -> Option<u64> {
         let ring = &self.rings[queue as usize];
@@ -193,13 +196,13 @@ impl Nic {
         self.steady.filter(|steady| !ring.is_empty() && end <= steady.until).map(|_| end)
     }
 
-    /// When something is next to be done about steady rounds.
+    /// Returns when a segment or the steady rounds end.
     pub(super) fn rounds_change(&self, steady: &Steady) -> Time {
         self.wire.time_of(steady.next_end.min(steady.until))
     }
 
-    /// Returns the packet on the wire, by the place in line, and its begin, when the wire has reached
-    /// `position` in steady rounds.
+    /// Returns the packet on the wire when the wire has reached `position` in steady rounds: the index of its
+    /// ring in the list, and the position at which it begins.
     fn on_wire(&self, steady: &Steady, position: u64) -> (usize, u64) {
         let into_round = (position - self.position) % steady.round_bytes;
         let begin_of = |queue: u32| self.rings[queue as usize].turns.begin - self.position;
@@ -208,7 +211,7 @@ impl Nic {
         (place, position - into_round + begin)
     }
 
-    /// Where the packet on the wire begins, now that the NIC has caught up.
+    /// Returns where the packet on the wire begins, once the NIC has caught up.
     pub(super) fn position_now(&self) -> u64 {
         match &self.steady {
             Some(steady) => self.on_wire(steady, self.wire.position_at(self.caught_up)).1,
@@ -216,15 +219,15 @@ impl Nic {
         }
     }
 
-    /// Where the packet on the wire ends, in steady rounds.
+    /// Returns where the packet on the wire ends, in steady rounds.
     pub(super) fn end_on_wire(&self, steady: &Steady) -> u64 {
         let (place, begin) = self.on_wire(steady, self.wire.position_at(self.caught_up));
         let bytes = self.active.get(place).map_or(0, |&queue| self.rings[queue as usize].turns.packet_bytes);
         begin + u64::from(bytes)
     }
 
-    /// Packets of a ring's head that have left, now that the NIC has caught up, beyond those that it has been
-    /// brought up to.
+    /// Returns how many packets of the ring's first segment have left since the ring's last update, once the
+    /// NIC has caught up.
     pub(super) fn gone_since(&self, ring: &Ring) -> u32 {
         match &self.steady {
             Some(_) => ring.turns.sent_by(self.wire.position_at(self.caught_up)) - ring.turns.done,
@@ -245,13 +248,13 @@ impl Nic {
         }
     }
 
-    /// Ends steady rounds at a position: brings all rings up to it.
+    /// Ends steady rounds at a position, and updates all rings.
     fn leave_rounds<S: Departures>(&mut self, position: u64, sink: &mut S) {
         let Some(steady) = self.steady.take() else { return };
         let (place, begin) = self.on_wire(&steady, position);
         for &queue in &self.active {
             let ring = &mut self.rings[queue as usize];
-            // Heads that end by then have ended.
+            // Segments that end before were already removed.
             ring.send_until(queue, position, self.wire, sink);
             ring.turns = Turns::default();
         }
@@ -262,12 +265,12 @@ impl Nic {
 
     /// Reports the packets that had left when the NIC last caught up, of segments for which `wanted` holds.
     pub fn tell<S: Departures>(&mut self, wanted: impl Fn(&S, &Segment) -> bool, sink: &mut S) {
-        // Otherwise everything has been reported.
+        // Without steady rounds, all packets have been reported already.
         if self.steady.is_none() {
             return;
         }
         let position = self.wire.position_at(self.caught_up);
-        // Whether a ring's head is wanted is unpredictable, so avoid a branch.
+        // Whether the first segment is wanted is unpredictable, so avoid a branch.
         let (mut asked, mut count) = (std::mem::take(&mut self.asked), 0);
         asked.resize(self.rings.len(), 0);
         for &queue in &self.active {

@@ -6,43 +6,42 @@ use crate::time::Time;
 
 /// Consecutive packets of one segment that have left the wire, with the exact time of each.
 ///
-/// The ring sends them in bursts (its turns): `packets` of them over rounds of equal length, if other rings
-/// have turns in between. Times are computed on request.
+/// The ring sends them in bursts, one per turn. If other rings have turns in between, bursts begin at equal
+/// intervals. Times are computed on request.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
-    /// The ring that they left.
+    /// The ring that sent them.
     pub queue: u32,
-    /// The segment that they belong to.
     pub segment: &'a Segment,
-    /// Index within the segment of the first of them, from 0.
+    /// Index of the first packet within the segment, from 0.
     pub first: u32,
-    /// How many; 1 at least.
+    /// Number of packets, at least 1.
     pub packets: u32,
-    /// Their frames together, without framing on the wire, bytes.
+    /// Frame bytes of all packets, without framing on the wire.
     pub frame_bytes: u64,
     pub(super) pace: Pace,
-    /// Wire bytes of every packet but the last.
+    /// Wire bytes of each packet except the last.
     pub(super) packet_bytes: u32,
-    /// Wire bytes of the last packet: fewer if it is the short end of the segment.
+    /// Wire bytes of the last packet, which is shorter at the end of a segment.
     pub(super) last_bytes: u32,
 }
 
-/// When the packets of a train follow each other, in wire positions.
+/// Positions on the wire of the packets of a train.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) wire: Wire,
-    /// Begin of the first turn.
+    /// Begin of the first turn, wire position.
     pub(super) begin: u64,
-    /// Packets of that turn before the train.
+    /// Number of packets of that turn before the train.
     pub(super) place: u32,
-    /// Packets back to back in one turn.
+    /// Packets sent back to back in one turn.
     pub(super) burst: u32,
-    /// Bytes from the begin of one turn to the next.
+    /// Wire bytes from the begin of one turn to the begin of the next.
     pub(super) round_bytes: u64,
 }
 
 impl Train<'_> {
-    /// When the last bit of the packet `first + index` (framing included) was on the wire; `index` is
+    /// Returns when the last bit of the packet `first + index`, framing included, was on the wire; `index` is
     /// less than `packets`.
     #[must_use]
     #[inline]
@@ -51,14 +50,14 @@ impl Train<'_> {
         self.pace.wire.time_of(self.position_of(index) + u64::from(bytes))
     }
 
-    /// When the last packet had left.
+    /// Returns when the last packet left.
     #[must_use]
     #[inline]
     pub fn end(&self) -> Time {
         self.end_of(self.packets - 1)
     }
 
-    /// The packet `first + index`, as it leaves the NIC; `index` is less than `packets`.
+    /// Returns the packet `first + index` as it leaves the NIC; `index` is less than `packets`.
     #[must_use]
     #[inline]
     pub fn packet(&self, index: u32) -> Packet {
@@ -77,8 +76,8 @@ impl Train<'_> {
 }
 
 impl Pace {
-    /// Where the packet `index`, from 0, of those sent at this pace begins, if each before it has
-    /// `packet_bytes`.
+    /// Returns where the packet `index`, from 0, of those sent at this pace begins, if each packet before it
+    /// has `packet_bytes`.
     #[inline]
     pub(super) fn position_of(&self, index: u32, packet_bytes: u32) -> u64 {
         let index = self.place + index;
@@ -95,13 +94,13 @@ impl Pace {
 
 /// Receives the departures of a [`Nic`](super::Nic).
 ///
-/// Calls for one ring come in order of time: a segment's trains, its `finished`. Calls for different rings
-/// are not ordered: trains of interleaved rings are reported one after the other.
+/// Calls for one ring are in order of time: a segment's trains, then its `finished`. Calls for different
+/// rings are not ordered: trains of interleaved rings are reported one after the other.
 pub trait Departures {
-    /// Consecutive packets of a segment have left: perhaps some time ago, see
+    /// Handles consecutive packets of a segment that have left, possibly some time ago: see
     /// [`Nic::catch_up`](super::Nic::catch_up).
     fn packets(&mut self, train: &Train<'_>);
 
-    /// The last packet of `segment` has left at `at`: the driver may complete it.
+    /// Handles the departure of the last packet of `segment` at `at`. The driver may complete the segment.
     fn finished(&mut self, queue: u32, segment: &Segment, at: Time);
 }

@@ -1,23 +1,22 @@
-//! The wire's clock: from bytes that it has carried to time, and back.
+//! Conversion between bytes on the wire and time.
 
 use crate::time::{SECOND, Time};
 
 /// Maps positions, which are bytes on the wire since a busy period began, to time.
 ///
 /// Byte `p` has left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time is computed
-/// from the origin, so rounding errors never accumulate, even if a byte does not take a whole number of
-/// picoseconds.
+/// from the origin, so rounding errors never accumulate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wire {
-    /// A byte takes `numerator / denominator` picoseconds, in lowest terms.
+    /// A byte takes `numerator / denominator` picoseconds; the fraction is reduced.
     numerator: u64,
     denominator: u64,
-    /// When position 0 was.
+    /// Time of position 0.
     origin: Time,
 }
 
 impl Wire {
-    /// A wire of this many bits per second; 0 counts as 1.
+    /// Creates a wire of this many bits per second; 0 counts as 1.
     pub(super) fn new(rate_bps: u64) -> Self {
         let (byte, rate) = (8 * SECOND, rate_bps.max(1));
         let divisor = greatest_common_divisor(byte, rate);
@@ -29,7 +28,7 @@ impl Wire {
         self.origin = origin;
     }
 
-    /// When the byte before `position` has left.
+    /// Returns when the byte before `position` has left.
     #[inline]
     pub(super) fn time_of(&self, position: u64) -> Time {
         if self.denominator == 1 {

@@ -2,12 +2,12 @@
 //! *Piece of CAKE*, LANMAN 2018), without its shaper.
 //!
 //! Segments are split into packets. A packet's priority selects the tin, and its hash selects a queue in a
-//! set of eight. Queues are served by deficit round robin, new ones first, and each has CoDel. Backlogged
-//! tins share by their weights.
+//! set of eight. A tin serves its queues by deficit round robin, new ones first, and each queue has CoDel.
+//! Backlogged tins share the rate by their weights.
 //!
-//! Not modelled: the shaper and its overheads, isolation of hosts (all flows are of one pair), BLUE (which
-//! acts in an overload only), the list of decaying flows, ACK filtering, ECN, and the tins of other schemes
-//! than `diffserv3` and `besteffort`.
+//! Not modelled: the shaper and its overheads, isolation of hosts (all flows are between one pair), BLUE
+//! (which acts in an overload only), the list of decaying flows, ACK filtering, ECN, and the tins of other
+//! schemes than `diffserv3` and `besteffort`.
 
 use super::fq_codel::{FqCodel, FqCodelConfig};
 use super::queue::NONE;
@@ -15,22 +15,22 @@ use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Queues of a tin (`CAKE_QUEUES`), and of the set that a flow searches (`CAKE_SET_WAYS`).
+/// Number of queues of a tin (`CAKE_QUEUES`), and of the set that a flow searches (`CAKE_SET_WAYS`).
 const QUEUES: usize = 1024;
 const WAYS: usize = 8;
 /// Bytes per round of each tin (`cake_config_diffserv3`): best effort, bulk, latency sensitive.
 const TIN_QUANTA: [i64; 3] = [1024, 1024 >> 4, 1024 >> 2];
-/// Tin of the packets of band 0: the others are best effort.
+/// Tin of the packets of band 0; all other packets are best effort.
 const LATENCY_SENSITIVE: usize = 2;
 
 /// Parameters of `cake`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CakeConfig {
-    /// Tins by priority (`diffserv3`), or one for all (`besteffort`).
+    /// Three tins by priority (`diffserv3`), or one for all (`besteffort`).
     pub tins: bool,
-    /// Segments are split into packets (`split-gso`).
+    /// Split segments into packets (`split-gso`).
     pub split: bool,
-    /// Memory that packets may take, bytes (`memlimit`).
+    /// Limit of the packets' memory, bytes (`memlimit`).
     pub memory: u64,
     /// Acceptable standing delay, picoseconds.
     pub target: Span,
@@ -39,7 +39,7 @@ pub struct CakeConfig {
 }
 
 impl Default for CakeConfig {
-    /// The kernel's defaults, without a bandwidth.
+    /// Returns the kernel's defaults, without a bandwidth.
     fn default() -> Self {
         Self {
             tins: true,
@@ -60,7 +60,7 @@ impl CakeConfig {
 #[derive(Clone, Debug)]
 struct Tin {
     queues: FqCodel,
-    /// Hash of each queue's flow (`tags`).
+    /// Hash of the flow of each queue (`tags`).
     tags: Vec<u32>,
     deficit: i64,
 }
@@ -77,7 +77,7 @@ impl Tin {
         Self { queues: FqCodel::new(&queues), tags: vec![NONE; QUEUES], deficit: 0 }
     }
 
-    /// Returns the queue of a flow: its own one, an unused one of its set, or a shared one (`cake_hash`).
+    /// Returns the queue of a flow: its present one, an unused one of its set, or a shared one (`cake_hash`).
     fn queue_of(&mut self, hash: u32) -> usize {
         let reduced = hash as usize % QUEUES;
         let first = reduced - reduced % WAYS;
@@ -204,8 +204,8 @@ mod tests {
         assert!((first / second - 1.0).abs() < 0.03, "{first} {second}");
     }
 
-    /// The latency sensitive tin has a quarter of best effort's weight: it gets a fifth of the rate, and
-    /// waits for one packet of the other if it needs less.
+    /// Checks that the latency-sensitive tin, with a quarter of best effort's weight, gets a fifth of the
+    /// rate. If it needs less, it waits for at most one packet of the other tin.
     #[test]
     fn tins_share_by_weight() {
         let templates =
@@ -224,7 +224,7 @@ mod tests {
     fn sets_of_eight_keep_flows_apart() {
         let mut tin = Tin::new(&CakeConfig::default());
         let mut found = std::collections::BTreeSet::new();
-        // Eight flows with the same place.
+        // Eight flows whose hashes select the same queue.
         for flow in 0..8 {
             let hash = 5 + flow * QUEUES as u32;
             let index = tin.queue_of(hash);
@@ -233,7 +233,7 @@ mod tests {
             found.insert(index);
         }
         assert_eq!(found, (0..8).collect());
-        // The ninth shares.
+        // The ninth flow shares a queue.
         assert_eq!(tin.queue_of(5 + 8 * QUEUES as u32), 5);
     }
 

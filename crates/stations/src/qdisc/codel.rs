@@ -1,15 +1,15 @@
 //! CoDel, controlled delay (`include/net/codel_impl.h`; Nichols and Jacobson, *Controlling Queue
 //! Delay*, ACM Queue 2012; RFC 8289).
 //!
-//! Times are picoseconds where the kernel uses units of 1024 ns. ECN is not modelled: packets that it would
-//! mark are dropped.
+//! Times are picoseconds where the kernel has units of 1024 ns. ECN is not modelled: packets that would be
+//! marked are dropped.
 
 use super::queue::Item;
 use crate::time::{Span, Time};
 
-/// Bits of the fixed-point reciprocal square root that are kept between steps (`REC_INV_SQRT_BITS`).
+/// Bits of the fixed-point reciprocal square root that are stored (`REC_INV_SQRT_BITS`).
 const KEPT_BITS: u32 = 16;
-/// Bits missing to 32 (`REC_INV_SQRT_SHIFT`).
+/// The other bits of 32 (`REC_INV_SQRT_SHIFT`).
 const KEPT_SHIFT: u32 = 32 - KEPT_BITS;
 
 /// A segment and its enqueue time.
@@ -19,17 +19,17 @@ pub(super) struct Timed {
     pub(super) enqueued: Time,
 }
 
-/// Operations of CoDel's dequeue on its queue.
+/// The queue operations that CoDel's dequeue needs.
 pub(super) trait CodelQueue {
-    /// Removes the head, which leaves the backlog immediately.
+    /// Removes the head, and subtracts it from the backlog immediately.
     fn pop(&mut self) -> Option<Timed>;
     /// Drops a removed segment.
     fn drop(&mut self, timed: Timed);
-    /// Whether no more than one frame is left to send, which never counts as a standing queue.
+    /// Returns whether at most one frame remains, which never counts as a standing queue.
     fn is_short(&self) -> bool;
 }
 
-/// The two parameters (RFC 8289, section 4.3).
+/// The parameters of CoDel (RFC 8289, section 4.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CodelParameters {
     /// Acceptable standing delay.
@@ -41,13 +41,13 @@ pub(super) struct CodelParameters {
 /// State of one queue (`struct codel_vars`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Codel {
-    /// Drops since the dropping state was entered.
+    /// Number of drops in the dropping state.
     pub(super) count: u32,
     last_count: u32,
     dropping: bool,
     /// 1 / sqrt(`count`), as a fraction of 2^16.
     reciprocal_root: u16,
-    /// When the delay will have been above target for an interval.
+    /// When the delay will have exceeded the target for an interval.
     first_above: Option<Time>,
     drop_next: Time,
 }
@@ -62,7 +62,7 @@ impl Codel {
         drop_next: Time::ZERO,
     };
 
-    /// The next segment, after drops (`codel_dequeue`).
+    /// Returns the next segment, after drops (`codel_dequeue`).
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -124,7 +124,8 @@ impl Codel {
         }
     }
 
-    /// A dropping state soon after the last one starts near the rate that controlled the queue then.
+    /// Enters the dropping state. If the last one ended recently, it starts near the drop rate that
+    /// controlled the queue then.
     fn enter_dropping(&mut self, now: Time, parameters: CodelParameters) {
         self.dropping = true;
         let delta = self.count.wrapping_sub(self.last_count);
@@ -139,7 +140,7 @@ impl Codel {
         self.drop_next = self.control_law(now, parameters);
     }
 
-    /// One step towards 1 / sqrt(`count`): x / 2 * (3 - count * x^2), wrapping as the kernel's does.
+    /// Does one Newton step towards 1 / sqrt(`count`): x / 2 * (3 - count * x^2), wrapping as in the kernel.
     fn newton_step(&mut self) {
         let root = u64::from(self.reciprocal_root) << KEPT_SHIFT;
         let square = (root * root) >> 32;
@@ -149,7 +150,7 @@ impl Codel {
         self.reciprocal_root = (value >> KEPT_SHIFT) as u16;
     }
 
-    /// The interval over the square root of the count, after `time`.
+    /// Returns the time one interval divided by the square root of the count after `time`.
     fn control_law(&self, time: Time, parameters: CodelParameters) -> Time {
         let scaled = u128::from(parameters.interval) * u128::from(self.reciprocal_root);
         time + (scaled >> KEPT_BITS) as Span
@@ -219,8 +220,9 @@ mod tests {
                 drops.push((millisecond, queue.dropped - before));
             }
         }
-        // Above target since 10 ms, so from 110 ms; then after 100, 71, 58 ms (the law at 1, 2, 3, of
-        // which one Newton step from 1 makes 0.5, 0.5625, ...: 211, 261, 317, ...).
+        // The delay is above target since 10 ms, so the first drop is at 110 ms. Drops follow after 100, 71,
+        // 58 ms: the law at counts 1, 2, 3, whose Newton steps from 1 give 0.5, 0.5625, ...: 211, 261, 317,
+        // ...
         assert_eq!(drops[0], (111, 1));
         assert_eq!(drops[1], (211, 1));
         let gaps: Vec<u64> = drops.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_new_dropping_state_takes_up_the_last_rate() {
-        // Left after 20 drops, 10 of them since it was entered; 10 more make the root of the count.
+        // The last dropping state ended after 20 drops, 10 of them its own; the root matches a count of 10.
         let left = Codel {
             count: 20,
             last_count: 10,

@@ -1,5 +1,5 @@
-//! `drr`: deficit round robin over classes (`net/sched/sch_drr.c`; Shreedhar and Varghese, *Efficient
-//! Fair Queuing using Deficit Round Robin*, SIGCOMM 1995), and `ets`: the same behind strict bands
+//! `drr`: deficit round robin over classes (`net/sched/sch_drr.c`; Shreedhar and Varghese, *Efficient Fair
+//! Queuing using Deficit Round Robin*, SIGCOMM 1995). `ets`: strict bands before deficit round robin
 //! (`net/sched/sch_ets.c`; IEEE 802.1Qaz).
 //!
 //! Not modelled: classes whose queue is another discipline than `pfifo`, and filters.
@@ -12,16 +12,15 @@ use crate::segment::Segment;
 /// Parameters of `drr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrrConfig {
-    /// Selects the class.
     pub classifier: Classifier,
-    /// Bytes per round of each class; one entry per class.
+    /// Bytes per round of each class.
     pub quanta: Vec<u32>,
-    /// Segments that one class's queue holds.
+    /// Limit of the queue of one class, segments.
     pub limit: u32,
 }
 
 impl DrrConfig {
-    /// Classes of equal quanta of one Ethernet frame, the kernel's default, chosen by flow.
+    /// Creates classes with equal quanta of one Ethernet frame, the kernel's default, selected by flow.
     #[must_use]
     pub fn equal(classes: usize) -> Self {
         Self {
@@ -40,13 +39,12 @@ impl DrrConfig {
 /// Parameters of `ets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtsConfig {
-    /// Selects the band.
     pub classifier: Classifier,
-    /// Bands that are served strictly in order, before all others.
+    /// Number of bands that are served in strict order, before all others.
     pub strict: u8,
     /// Bytes per round of each further band.
     pub quanta: Vec<u32>,
-    /// Segments that one band's queue holds.
+    /// Limit of the queue of one band, segments.
     pub limit: u32,
 }
 
@@ -67,7 +65,7 @@ struct Class {
 
 ring_member!(Class);
 
-/// Classes: the first few have strict priority, the others are served round robin.
+/// Classes: the first `strict` have strict priority, the others are served by deficit round robin.
 #[derive(Clone, Debug)]
 pub(super) struct Drr {
     classifier: Classifier,
@@ -170,7 +168,7 @@ mod tests {
                 assert_eq!(qdisc.enqueue(Time::ZERO, segment(flow, sequence, 434)), None);
             }
         }
-        // Two segments of class 0 for each of class 1.
+        // Class 0 sends two segments for each one of class 1.
         let order = drain(&mut qdisc, Time::ZERO);
         assert_eq!(order, [(0, 0), (0, 1), (1, 0), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]);
     }
@@ -179,7 +177,7 @@ mod tests {
     fn a_deficit_is_saved_up_and_not_kept_when_idle() {
         let config = DrrConfig { quanta: vec![500, 500], limit: 3, ..DrrConfig::equal(2) };
         let mut qdisc = Qdisc::new(&Kind::Drr(config), 0).expect("valid");
-        // 1200 bytes: in the third round.
+        // A segment of 1200 bytes is sent in the third round.
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, 0, 1134)), None);
         for sequence in 0..3 {
             assert_eq!(qdisc.enqueue(Time::ZERO, segment(3, sequence, 434)), None);

@@ -4,7 +4,7 @@ use super::Dequeued;
 use super::queue::{Item, Queue};
 use crate::segment::Segment;
 
-/// One queue with a limit, in segments or in bytes; a full queue drops new segments.
+/// One queue with a limit in segments or in bytes. A full queue drops new segments.
 #[derive(Clone, Debug)]
 pub(super) struct Fifo {
     queue: Queue,
@@ -13,12 +13,12 @@ pub(super) struct Fifo {
 }
 
 impl Fifo {
-    /// `pfifo`.
+    /// Creates a `pfifo`.
     pub(super) fn with_segments(limit: u32) -> Self {
         Self { queue: Queue::default(), limit_segments: limit as usize, limit_bytes: u64::MAX }
     }
 
-    /// `bfifo`.
+    /// Creates a `bfifo`.
     pub(super) fn with_bytes(limit: u64) -> Self {
         Self { queue: Queue::default(), limit_segments: usize::MAX, limit_bytes: limit }
     }
@@ -49,8 +49,8 @@ impl Fifo {
 /// Bands of [`PfifoFast`] (`PFIFO_FAST_BANDS`).
 const BANDS: usize = 3;
 
-/// Three bands, served strictly in order, with one limit over all of them: as the kernel had it until
-/// 4.15, since when the limit counts per band.
+/// Three bands in strict order that share one limit, as in the kernel until 4.15. Since then each band has
+/// its own limit.
 #[derive(Clone, Debug)]
 pub(super) struct PfifoFast {
     bands: [Queue; BANDS],
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn bfifo_counts_the_headers_of_every_packet() {
-        // Two packets: 2000 + 2 * 66 bytes. The second segment fits exactly, a byte more does not.
+        // Two packets have 2000 + 2 * 66 bytes. The second segment fits exactly; a byte more does not.
         let first = Segment { mss: 1000, ..segment(1, 0, 2000) };
         for (limit, kept) in [(2132 + 166, true), (2132 + 165, false)] {
             let mut qdisc = Qdisc::new(&Kind::Bfifo { limit }, 0).expect("valid");

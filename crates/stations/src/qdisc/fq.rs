@@ -1,7 +1,7 @@
 //! `fq` (`net/sched/sch_fq.c` of Linux 6.8 and later): one queue per flow, in three bands.
 //!
-//! Left out: pacing (no segment has a time to send, so no flow is ever throttled), and the hash of
-//! segments without a socket: a flow is a socket here.
+//! Not modelled: pacing (segments have no departure time, so no flow is throttled), and the hash of segments
+//! without a socket, because each flow is a socket.
 
 use super::queue::{Backlog, Item, List, NONE, Pool};
 use super::rounds::{Ring, Turn, ring_member};
@@ -13,30 +13,30 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 const BANDS: usize = 3;
 /// Bytes per round of each band.
 const BAND_QUANTA: [i64; BANDS] = [9 << 16, 3 << 16, 1 << 16];
-/// Chains that flows are looked up in: 2^`fq_trees_log`. The kernel has trees there.
+/// Number of chains in the table of flows: 2^`fq_trees_log`. The kernel has trees instead.
 const CHAINS: usize = 1024;
-/// After this time without a segment a flow is forgotten (`FQ_GC_AGE`).
+/// A flow without segments is forgotten after this time (`FQ_GC_AGE`).
 const FORGET_AFTER: Span = 3 * SECOND;
-/// After this time without a segment a flow has credit again (`flow_refill_delay`).
+/// A flow without segments has its credit refilled after this time (`flow_refill_delay`).
 const REFILL_AFTER: Span = 40 * MILLISECOND;
-/// Segments that may pass by all flows when no flow has any (`fq_fastpath_check`).
+/// While no flow has segments, this many may bypass the flows' queues (`fq_fastpath_check`).
 const FAST_PATH_SEGMENTS: u32 = 8;
 
 /// Parameters of `fq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FqConfig {
-    /// Segments in the queues of one band.
+    /// Limit of the queues of one band, segments.
     pub limit: u32,
-    /// Segments in the queue of one flow.
+    /// Limit of the queue of one flow, segments.
     pub flow_limit: u32,
     /// Bytes per round of a flow.
     pub quantum: u32,
-    /// Bytes that a flow starts with.
+    /// Bytes that a new flow may send at first.
     pub initial_quantum: u32,
 }
 
 impl Default for FqConfig {
-    /// The kernel's defaults.
+    /// Returns the kernel's defaults.
     fn default() -> Self {
         Self {
             limit: 10_000,
@@ -59,18 +59,18 @@ struct Flow {
     turn: Turn,
     queue: List,
     length: u32,
-    /// Number of the flow.
     flow: u32,
-    /// Next one in the chain, or among the unused ones.
+    /// Next flow in the chain, or in the list of unused entries.
     next: u32,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// On a list of the band of the segment that activated it; it may change band when it is on no list.
+    /// On a list of the band of the segment that activated it; its band can change only while it is on no
+    /// list.
     Listed,
-    /// On no list, since then.
+    /// On no list since this time.
     Detached(Time),
 }
 
@@ -91,12 +91,12 @@ pub(super) struct Fq {
     chains: Vec<u32>,
     flows: Vec<Flow>,
     unused: u32,
-    /// Flows with segments.
+    /// Number of flows with segments.
     active: u32,
     bands: [Band; BANDS],
     /// The band being served.
     band: usize,
-    /// The fast path.
+    /// Queue of the fast path.
     internal: List,
     internal_length: u32,
     pool: Pool<Item>,
@@ -172,7 +172,7 @@ impl Fq {
                 }
                 idle_bands += 1;
             } else {
-                // Perhaps it has segments, and only lacks credit.
+                // The band may have segments and lack only credit.
                 idle_bands = 0;
             }
             self.band = (self.band + 1) % BANDS;
@@ -205,7 +205,8 @@ impl Fq {
             }
             let band = &mut self.bands[self.band];
             if new {
-                // Behind the old flows, lest it starve them by coming back.
+                // A new flow moves behind the old flows. Otherwise it could starve them by returning as a new
+                // flow.
                 band.new_flows.pop(&mut self.flows);
                 band.old_flows.push(&mut self.flows, index);
             } else {
@@ -216,7 +217,7 @@ impl Fq {
         None
     }
 
-    /// Returns the next flow of the band being served, and whether it is a new one.
+    /// Returns the next flow of the present band, and whether it is on the list of new flows.
     fn next_flow(&mut self) -> Option<(u32, bool)> {
         let band = &mut self.bands[self.band];
         while let Some(front) = band.new_flows.front(&self.flows) {
@@ -230,7 +231,7 @@ impl Fq {
         band.old_flows.advance(&mut self.flows, |_| 1).map(|front| (front, false))
     }
 
-    /// The state of a flow; a new one if it has none. Forgets flows of the same chain on the way.
+    /// Returns the entry of a flow, or creates it. Removes expired flows of the same chain.
     fn find(&mut self, now: Time, flow: u32) -> u32 {
         let chain = (flow.wrapping_mul(0x61c8_8647) >> 22) as usize % CHAINS;
         let (mut previous, mut index) = (NONE, self.chains[chain]);
@@ -309,8 +310,8 @@ mod tests {
     fn credit_comes_back_after_a_pause() {
         for (pause, expected) in [(40, [1, 2, 2, 1]), (41, [1, 1, 2, 2])] {
             let mut qdisc = occupied();
-            // 10 frames use up the initial quantum. Of the next quantum of two frames, one remains when flow
-            // 1 is empty; the qdisc detects this when it serves flow 3.
+            // 10 frames use up the initial quantum. Of the next quantum of two frames, one frame remains when
+            // flow 1 is empty; the qdisc detects this when it serves flow 3.
             fill(&mut qdisc, Time::ZERO, 1, 0..11, 1448);
             fill(&mut qdisc, Time::ZERO, 3, 0..14, 1448);
             assert_eq!(drain(&mut qdisc, Time::ZERO).len(), 33);
@@ -334,7 +335,7 @@ mod tests {
                 assert_eq!(qdisc.enqueue(Time::ZERO, of_band), None);
             }
         }
-        // Rounds of the bands are 13 << 16 bytes: 563 frames; one of each may overdraw.
+        // A round of the bands has 13 << 16 bytes, or 563 frames; each band may overdraw by one.
         for _ in 0..8 + 1126 {
             if let Dequeued::Segment(segment) = qdisc.dequeue(Time::ZERO) {
                 count[usize::from(segment.band)] += u32::from(segment.flow < 30 && segment.payload == 1448);
@@ -370,7 +371,7 @@ mod tests {
             for flow in 0..3000 {
                 fq.enqueue(now, segment(round * 3000 + flow, 0, 100), &mut dropped);
             }
-            // One flow stays long enough for the qdisc to detect that all others are empty.
+            // One flow stays active until the qdisc detects that all others are empty.
             for number in 0..90 {
                 fq.enqueue(now, segment(9, number, 65_160), &mut dropped);
             }

@@ -1,6 +1,6 @@
 //! `fq_codel` (`net/sched/sch_fq_codel.c`; RFC 8290).
 //!
-//! Left out: the memory limit, explicit congestion notification, filters.
+//! Not modelled: the memory limit, explicit congestion notification, filters.
 
 use super::codel::{Codel, CodelParameters, CodelQueue, Timed};
 use super::queue::{Backlog, Item, List, NONE, Pool};
@@ -11,15 +11,15 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Smallest quantum, bytes (`fq_codel_change`).
 const MIN_QUANTUM: u32 = 256;
-/// Segments that a full qdisc drops together (`drop_batch_size`).
+/// Number of segments that a full qdisc drops together (`drop_batch_size`).
 const DROP_BATCH: u32 = 64;
 
 /// Parameters of `fq_codel`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FqCodelConfig {
-    /// Segments in all queues together.
+    /// Limit of all queues together, segments.
     pub limit: u32,
-    /// Queues that flows are hashed to.
+    /// Number of queues that flows are hashed to.
     pub flows: u32,
     /// Bytes per round of a flow.
     pub quantum: u32,
@@ -30,7 +30,7 @@ pub struct FqCodelConfig {
 }
 
 impl Default for FqCodelConfig {
-    /// The kernel's defaults.
+    /// Returns the kernel's defaults.
     fn default() -> Self {
         Self {
             limit: 10_240,
@@ -61,17 +61,17 @@ struct Flow {
     turn: Turn,
     queue: List,
     codel: Codel,
-    /// On the list of new or of old flows.
+    /// Whether it is on the list of new or of old flows.
     listed: bool,
 }
 
 ring_member!(Flow);
 
-/// The queues of all flows with their backlogs: all data that CoDel's dequeue accesses besides its state.
+/// The queues and backlogs of all flows: all data that CoDel's dequeue accesses besides its own state.
 #[derive(Clone, Debug)]
 struct Store {
     pool: Pool<Timed>,
-    /// Bytes of each flow: apart from the flows, because a full qdisc looks through all of them.
+    /// Bytes of each flow, in an array of their own, because a full qdisc scans all of them.
     bytes: Vec<u64>,
     backlog: Backlog,
 }
@@ -103,7 +103,8 @@ impl CodelQueue for FlowQueue<'_> {
     }
 
     fn is_short(&self) -> bool {
-        // The backlog of all flows, and the device's MTU: so the kernel calls `codel_dequeue`.
+        // As in the kernel's call of `codel_dequeue`: the backlog of all flows, compared with the device's
+        // MTU.
         self.store.backlog.bytes <= u64::from(ETHERNET_FRAME_BYTES)
     }
 }
@@ -161,12 +162,12 @@ impl FqCodel {
         }
     }
 
-    /// Returns whether a queue is empty and on no list.
+    /// Returns whether the queue's flow is on neither list, and so has no segments.
     pub(super) fn is_unused(&self, index: usize) -> bool {
         !self.flows[index].listed
     }
 
-    /// Bytes in the largest queue.
+    /// Returns the bytes in the largest queue.
     pub(super) fn largest(&self) -> u64 {
         self.store.bytes.iter().copied().max().unwrap_or(0)
     }
@@ -186,7 +187,8 @@ impl FqCodel {
                 flow.turn.charge(timed.item.bytes);
                 return Dequeued::Segment(timed.item.segment);
             }
-            // A new flow that has run dry waits behind the old ones, lest it starve them by coming back.
+            // A new flow without segments moves behind the old flows. Otherwise it could starve them by
+            // returning as a new flow.
             if new {
                 self.new_flows.pop(&mut self.flows);
             } else {
@@ -209,7 +211,7 @@ impl FqCodel {
         self.store.backlog.bytes
     }
 
-    /// Returns the next flow, and whether it is a new one.
+    /// Returns the next flow, and whether it is on the list of new flows.
     fn next_flow(&mut self) -> Option<(u32, bool)> {
         while let Some(front) = self.new_flows.front(&self.flows) {
             if self.new_flows.credit(&self.flows[front as usize]) > 0 {
@@ -272,8 +274,8 @@ mod tests {
                 order.push((segment.flow, segment.sequence));
             }
         }
-        // Flow 1 used its quantum as a new flow and another one as an old one. Flow 2 precedes it, and again,
-        // because flow 1 needs a quantum first when both are old.
+        // Flow 1 has used its quantum as a new flow and another one as an old flow. Flow 2 is served before
+        // it as a new flow, and again as an old one, because flow 1 then lacks credit.
         fill(&mut qdisc, 2, 2, 1448);
         order.extend(drain(&mut qdisc, Time::ZERO));
         assert_eq!(order, [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2), (1, 3)]);
@@ -308,7 +310,7 @@ mod tests {
         fill(&mut qdisc, 1, 400, 1448);
         let (mut sent, mut dropped) = (0, 0);
         for millisecond in 1..=1000 {
-            // Flow 2 sends one segment and does not wait.
+            // Flow 2 enqueues one segment at a time, and never has a standing queue.
             let now = Time(millisecond * MILLISECOND);
             assert_eq!(qdisc.enqueue(now, segment(2, millisecond, 1448)), None);
             for _ in 0..2 {

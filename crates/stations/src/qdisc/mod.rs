@@ -1,6 +1,6 @@
-//! Queueing disciplines: where segments wait between TCP and the device's ring.
+//! Queueing disciplines: hold segments between TCP and the device's ring.
 //!
-//! | [`Kind`] | kernel source | what it is |
+//! | [`Kind`] | kernel source | description |
 //! |---|---|---|
 //! | `Pfifo`, `Bfifo` | `net/sched/sch_fifo.c` | a queue with a limit |
 //! | `PfifoFast` | `net/sched/sch_generic.c` | three strict bands |
@@ -10,17 +10,17 @@
 //! | `Fq` | `net/sched/sch_fq.c` | sockets in rounds |
 //! | `Drr`, `Ets` | `net/sched/sch_drr.c`, `sch_ets.c` | classes in rounds; behind strict ones |
 //! | `Qfq` | `net/sched/sch_qfq.c` | weighted classes by virtual time |
-//! | `Htb` | `net/sched/sch_htb.c` | a tree of classes with rates that borrow |
+//! | `Htb` | `net/sched/sch_htb.c` | a tree of classes that borrow rate |
 //! | `Hfsc` | `net/sched/sch_hfsc.c` | a tree of classes with service curves |
 //! | `Cake` | `net/sched/sch_cake.c` | hashed flows in rounds in tins, packet by packet |
 //! | `Tbf` | `net/sched/sch_tbf.c` | a shaper |
 //!
-//! [`tree`] builds them from the description that the kernel also gets. Each file lists the features that it
-//! omits. They handle GSO segments, like the kernel's, and count a segment as the frames of all its packets
-//! ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
+//! [`tree`] builds them from the description that also configures the kernel. Each file lists the features
+//! that it omits. Like the kernel's, they handle GSO segments, and count a segment as the frames of all its
+//! packets ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
 //!
-//! Everything is in slabs and rings that grow to the largest backlog and then allocate no more.
-//! Dispatch is by enumeration.
+//! Segments are in slabs and rings that grow to the largest backlog and then allocate no more. Dispatch is by
+//! enumeration.
 
 mod cake;
 mod codel;
@@ -61,33 +61,23 @@ pub use tbf::{TbfConfig, TbfPeak};
 
 /// The default limit of queues, segments: the usual `txqueuelen` of a device.
 pub const DEFAULT_LIMIT: u32 = 1000;
-/// A full Ethernet frame, bytes: 1500 and the header, the kernel's `psched_mtu`, which most quanta
-/// default to.
+/// A full Ethernet frame, bytes: 1500 and the header. This is the kernel's `psched_mtu`, the default of most
+/// quanta.
 pub const ETHERNET_FRAME_BYTES: u32 = 1514;
 
 /// A discipline and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// First in, first out, up to a number of segments.
-    Pfifo {
-        /// Segments.
-        limit: u32,
-    },
-    /// First in, first out, up to a number of bytes.
-    Bfifo {
-        /// Bytes.
-        limit: u64,
-    },
-    /// Three strict bands, up to a number of segments in all of them.
-    PfifoFast {
-        /// Segments.
-        limit: u32,
-    },
-    /// Strict bands, each another discipline.
+    /// First in, first out, with a limit in segments.
+    Pfifo { limit: u32 },
+    /// First in, first out, with a limit in bytes.
+    Bfifo { limit: u64 },
+    /// Three strict bands with a common limit in segments.
+    PfifoFast { limit: u32 },
+    /// Strict bands, each with its own discipline.
     Prio {
-        /// Selects the band.
         classifier: Classifier,
-        /// The bands, first one first.
+        /// The bands; the first one is served first.
         bands: Vec<Kind>,
     },
     /// Stochastic fair queueing.
@@ -113,30 +103,30 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A `pfifo` for the segments of band 0, and behind it an `sfq` for all others: the best one found
-    /// for plain Linux by Stephens et al., *Titan*, USENIX ATC 2018, section 4.
+    /// Creates a `prio` with a `pfifo` for the segments of band 0 and an `sfq` for all others. Stephens et
+    /// al., *Titan*, USENIX ATC 2018, section 4, found it the best one for plain Linux.
     #[must_use]
     pub fn sfq_prio(sfq: SfqConfig, limit: u32) -> Self {
         Self::Prio { classifier: Classifier::Band, bands: vec![Self::Pfifo { limit }, Self::Sfq(sfq)] }
     }
 }
 
-/// Selects the class of a segment, as filters do: a number, modulo the number of classes.
+/// How the class of a segment is selected: a number, modulo the number of classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Classifier {
-    /// The number of its flow.
+    /// The flow number.
     #[default]
     Flow,
-    /// The hash of its flow.
+    /// The flow's hash.
     Hash,
-    /// Its band; those beyond the last class go to that one.
+    /// The segment's band; larger ones go to the last class.
     Band,
     /// An entry per flow, by flow number; a flow without a valid entry has no class.
     Table(Arc<[u32]>),
 }
 
 impl Classifier {
-    /// Returns the class, of at least one `classes`; none if no filter matches the flow.
+    /// Returns the class of a segment, of at least one `classes`; `None` if no filter matches the flow.
     #[inline]
     fn class(&self, segment: &Segment, classes: usize) -> Option<usize> {
         match self {
@@ -150,21 +140,17 @@ impl Classifier {
     }
 }
 
-/// A parameter that no qdisc can have.
+/// A parameter outside the range of its qdisc.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{qdisc}: {parameter} has to be {range}, not {value}")]
 pub struct KindError {
-    /// The discipline.
     pub qdisc: &'static str,
-    /// The parameter.
     pub parameter: &'static str,
-    /// The allowed range.
     pub range: &'static str,
-    /// The value.
     pub value: u64,
 }
 
-/// An error unless `holds`.
+/// Returns an error unless `holds`.
 fn require(
     qdisc: &'static str,
     parameter: &'static str,
@@ -178,40 +164,38 @@ fn require(
 /// Result of a dequeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeued {
-    /// A segment.
+    /// The next segment.
     Segment(Segment),
     /// The qdisc is empty.
     Empty,
-    /// No segment before that time, unless one is enqueued.
+    /// No segment before this time, unless one is enqueued.
     Wait(Time),
 }
 
-/// A queueing discipline of one's own, as the kernel's `Qdisc_ops`: [`Qdisc::with`] puts it to work.
+/// A user-defined queueing discipline, like the kernel's `Qdisc_ops`; [`Qdisc::with`] installs it.
 ///
 /// Successive calls pass times that never decrease. `examples/qdisc.rs` of `evenkeel-sim` adds one.
-// The modelled ones are an enumeration instead: dispatch over it costs the simulator less.
 pub trait Discipline: fmt::Debug + Send {
-    /// Takes a segment, and adds what it drops to `dropped`: this one or others.
+    /// Enqueues a segment. Adds dropped segments to `dropped`: this one or others.
     fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>);
 
-    /// Returns the next segment to send at this time, and adds what it drops to `dropped`.
+    /// Returns the next segment to send at this time. Adds dropped segments to `dropped`.
     fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued;
 
-    /// Segments that wait.
+    /// Returns the number of segments in the queue.
     fn len(&self) -> usize;
 
-    /// Returns whether none waits.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Frames of all packets that wait, bytes ([`Segment::frame_bytes`] of each).
+    /// Returns the frame bytes of all packets in the queue ([`Segment::frame_bytes`] of each segment).
     fn backlog_bytes(&self) -> u64;
 
-    /// Adds one number if it is a shaper: how often it held a segment back ([`Qdisc::overlimits`]).
+    /// Adds the number of times that it delayed a segment, if it is a shaper ([`Qdisc::overlimits`]).
     fn overlimits(&self, _found: &mut Vec<u64>) {}
 
-    /// `Box::new(self.clone())`.
+    /// Returns `Box::new(self.clone())`.
     fn boxed_clone(&self) -> Box<dyn Discipline>;
 }
 
@@ -221,76 +205,76 @@ impl Clone for Box<dyn Discipline> {
     }
 }
 
-/// A queueing discipline at work.
+/// An instance of a queueing discipline.
 ///
 /// Successive calls pass times that never decrease.
 #[derive(Clone, Debug)]
 pub struct Qdisc {
     discipline: AnyDiscipline,
-    /// Dropped and not fetched yet.
+    /// Dropped segments that the caller has not fetched.
     dropped: Vec<Segment>,
 }
 
 impl Qdisc {
-    /// An empty one. The seed decides which flows share a bucket, where flows are hashed with one.
+    /// Creates an empty qdisc. With disciplines that hash flows, the seed decides which flows share a bucket.
     ///
     /// # Errors
-    /// [`KindError`] if a parameter is outside its range.
+    /// Returns an error if a parameter is outside its range.
     pub fn new(kind: &Kind, seed: u64) -> Result<Self, KindError> {
         Ok(Self { discipline: AnyDiscipline::new(kind, seed)?, dropped: Vec::new() })
     }
 
-    /// One that is not modelled here.
+    /// Creates a qdisc with a user-defined discipline.
     #[must_use]
     pub fn with(discipline: Box<dyn Discipline>) -> Self {
         Self { discipline: AnyDiscipline::Other(discipline), dropped: Vec::new() }
     }
 
-    /// Enqueues a segment. Returns the segment that was dropped: this one or another.
+    /// Enqueues a segment. Returns a dropped segment: this one or another.
     ///
-    /// A discipline may drop more than one: see [`Self::pop_dropped`].
+    /// A discipline may drop several; see [`Self::pop_dropped`].
     #[inline]
     pub fn enqueue(&mut self, now: Time, segment: Segment) -> Option<Segment> {
         self.discipline.enqueue(now, segment, &mut self.dropped);
         self.dropped.pop()
     }
 
-    /// The next segment to send, at this time.
+    /// Returns the next segment to send at this time.
     ///
-    /// A discipline may drop segments on the way: see [`Self::pop_dropped`].
+    /// A discipline may drop segments here; see [`Self::pop_dropped`].
     #[inline]
     pub fn dequeue(&mut self, now: Time) -> Dequeued {
         self.discipline.dequeue(now, &mut self.dropped)
     }
 
-    /// Returns a segment that the last call dropped and did not return. `fq_codel` drops when it dequeues,
-    /// and up to 64 when it is full; `tbf` may drop several packets of a segment that it splits. Call it
-    /// until it returns none, if such a discipline may be present.
+    /// Returns a segment that the last call dropped and did not return.
+    ///
+    /// `fq_codel` drops when it dequeues, and up to 64 segments when it is full; `tbf` may drop several
+    /// packets of a segment that it splits. With such disciplines, call this until it returns `None`.
     #[inline]
     pub fn pop_dropped(&mut self) -> Option<Segment> {
         self.dropped.pop()
     }
 
-    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Segments that wait.
+    /// Returns the number of segments in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.discipline.len()
     }
 
-    /// Bytes that wait, frames of all packets.
+    /// Returns the frame bytes of all packets in the queue.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
         self.discipline.backlog_bytes()
     }
 
-    /// How often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send one
-    /// (`overlimits`): a parent before its children, and these in order.
+    /// Returns how often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send one
+    /// (`overlimits`): a parent before its children, and the children in order.
     #[must_use]
     pub fn overlimits(&self) -> Vec<u64> {
         let mut found = Vec::new();
@@ -299,7 +283,7 @@ impl Qdisc {
     }
 }
 
-/// A discipline, of whichever kind.
+/// A discipline of any kind.
 #[derive(Clone, Debug)]
 enum AnyDiscipline {
     Fifo(fifo::Fifo),

@@ -1,10 +1,9 @@
-//! `prio` (`net/sched/sch_prio.c`): bands that are served strictly in order, each a discipline.
+//! `prio` (`net/sched/sch_prio.c`): bands served in strict order, each with its own discipline.
 
 use super::{AnyDiscipline, Classifier, Dequeued};
 use crate::segment::Segment;
 use crate::time::Time;
 
-/// Bands with a discipline each.
 #[derive(Clone, Debug)]
 pub(super) struct Prio {
     classifier: Classifier,
@@ -14,12 +13,12 @@ pub(super) struct Prio {
 #[derive(Clone, Debug)]
 struct Band {
     discipline: AnyDiscipline,
-    /// Segments in the band, stored after each call, so that a scan of all bands does not call them.
+    /// Number of segments in the band, stored so that a scan does not call every band.
     length: usize,
 }
 
 impl Prio {
-    /// At least one band.
+    /// Creates a `prio` with these bands; at least one.
     pub(super) fn new(classifier: Classifier, bands: Vec<AnyDiscipline>) -> Self {
         let band = |discipline: AnyDiscipline| Band { length: discipline.len(), discipline };
         Self { classifier, bands: bands.into_iter().map(band).collect() }
@@ -107,7 +106,7 @@ mod tests {
         assert_eq!(qdisc.enqueue(Time::ZERO, Segment { band: 1, ..segment(2, 0, 1000) }), None);
         assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Segment(segment(1, 0, 1000)));
         assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Segment(Segment { band: 1, ..segment(2, 0, 1000) }));
-        // 1066 bytes at 1 MB/s.
+        // 1066 bytes take 1.066 ms at 1 MB/s.
         assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Wait(Time(1_066_000_000)));
         assert_eq!(qdisc.len(), 1);
     }

@@ -1,10 +1,10 @@
-//! Storage of segments: plain queues, and many queues in one slab.
+//! Storage of segments: single queues, and many queues in one slab.
 
 use std::collections::VecDeque;
 
 use crate::segment::Segment;
 
-/// No index: the end of a list, an empty bucket.
+/// No index: the end of a list, or an empty bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A queued segment with its length, so that dequeue needs no division.
@@ -21,7 +21,6 @@ impl From<Segment> for Item {
     }
 }
 
-/// Backlog of a discipline.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     pub(super) segments: usize,
@@ -77,8 +76,8 @@ impl Queue {
     }
 }
 
-/// The slab of all lists of one discipline: it reuses the nodes of departed segments, so there is no
-/// allocation after the discipline's largest backlog.
+/// The slab of all lists of one discipline. It reuses the nodes of departed segments, so it allocates only
+/// while the backlog grows to a new maximum.
 #[derive(Clone, Debug)]
 pub(super) struct Pool<T> {
     nodes: Vec<Node<T>>,

@@ -1,18 +1,18 @@
-//! Rates, and how long bytes take at them (`psched_l2t_ns`, `include/net/sch_generic.h`; there in
-//! nanoseconds by a multiplication and a shift, here exact to the picosecond, rounded down).
+//! Rates, and transmission times at these rates (`psched_l2t_ns`, `include/net/sch_generic.h`). The kernel
+//! computes nanoseconds by a multiplication and a shift; here times are exact to the picosecond, rounded
+//! down.
 
 use crate::time::{SECOND, Span};
 
-/// A rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     /// Bit/s; not 0.
     bits_per_second: u64,
-    /// Picoseconds per byte if that is a whole number, as at all usual rates; else 0.
+    /// Picoseconds per byte if that is a whole number, as at all usual rates; otherwise 0.
     byte: Span,
 }
 
-/// Fewer bytes than this times the picoseconds of 8 seconds fit 64 bits.
+/// For fewer bytes than this, the product with 8 seconds in picoseconds fits 64 bits.
 const SHORT_BYTES: u64 = 1 << 21;
 
 impl Rate {
@@ -22,7 +22,7 @@ impl Rate {
         Self { bits_per_second, byte: if whole { 8 * SECOND / bits_per_second } else { 0 } }
     }
 
-    /// The time that `bytes` take.
+    /// Returns the transmission time of `bytes`.
     pub(super) fn span(self, bytes: u64) -> Span {
         if self.byte != 0 {
             return bytes.saturating_mul(self.byte);
@@ -34,7 +34,7 @@ impl Rate {
         Span::try_from(exact).unwrap_or(Span::MAX)
     }
 
-    /// The same as a signed number of tokens.
+    /// Returns the transmission time of `bytes` as a signed number of tokens.
     pub(super) fn tokens(self, bytes: u64) -> i64 {
         i64::try_from(self.span(bytes)).unwrap_or(i64::MAX)
     }
@@ -45,7 +45,7 @@ pub(super) fn filled(tokens: i64, elapsed: i64, depth: i64) -> i64 {
     tokens.saturating_add(elapsed).min(depth)
 }
 
-/// A span as tokens.
+/// Converts a span to tokens.
 pub(super) fn as_tokens(span: Span) -> i64 {
     i64::try_from(span).unwrap_or(i64::MAX)
 }
@@ -57,10 +57,10 @@ mod tests {
     #[test]
     fn spans() {
         assert_eq!(Rate::new(10_000_000_000).span(1514), 1_211_200);
-        // 400 Gbit/s: 20 ps a byte.
+        // At 400 Gbit/s a byte takes 20 ps.
         assert_eq!(Rate::new(400_000_000_000).span(1), 20);
         assert_eq!(Rate::new(8).span(10), 10 * SECOND);
-        // Over 7: rounded down, with 64 bits and with more.
+        // At 7 kbit/s times are rounded down, with 64 bits and with more.
         assert_eq!(Rate::new(7_000).span(3), 3_428_571_428);
         assert_eq!(Rate::new(7_000).span(SHORT_BYTES - 1), 2_396_744_000_000_000);
         assert_eq!(Rate::new(7_000).span(SHORT_BYTES), 2_396_745_142_857_142);

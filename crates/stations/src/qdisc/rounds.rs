@@ -1,21 +1,20 @@
-//! Rounds of deficit round robin, with whole rounds skipped.
+//! Deficit round robin that skips whole rounds.
 //!
-//! A GSO segment costs its flow many quanta, so most visits of a round only add a quantum and go on:
-//! 45 per segment of 64 KiB at a quantum of one Ethernet frame. When a whole round served no flow, the
-//! number of further rounds that cannot serve any follows from the debts, and they are added in one
-//! step. The order of service is the same as with the visits made one by one.
+//! A GSO segment costs its flow many quanta: 45 for 64 KiB at a quantum of one Ethernet frame. So most visits
+//! only add a quantum. When a whole round served no flow, the debts give the number of further such rounds,
+//! and their quanta are added in one step. The order of service is the same as with single visits.
 
 use super::queue::NONE;
 
-/// Largest number of rounds to skip in one step: this many quanta do not overflow.
+/// Largest number of rounds to skip in one step, chosen so that the sum of quanta does not overflow.
 const MOST_SKIPPED: i64 = u32::MAX as i64 >> 1;
 
-/// A member's place and credit in a [`Ring`].
+/// The position of a member in a [`Ring`], and its credit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     next: u32,
     quantum: u32,
-    /// Outside a ring the credit itself, inside it without the quanta of the rounds since its start.
+    /// Credit; inside a ring, it excludes the quanta of the skipped rounds.
     credit: i64,
 }
 
@@ -24,22 +23,20 @@ impl Turn {
         Self { next: NONE, quantum, credit: 0 }
     }
 
-    /// Sets the credit; for members outside a ring.
+    /// Sets the credit of a member outside a ring.
     pub(super) fn set_credit(&mut self, credit: i64) {
         self.credit = credit;
     }
 
-    /// The credit; for members outside a ring.
+    /// Returns the credit of a member outside a ring.
     pub(super) fn credit(&self) -> i64 {
         self.credit
     }
 
-    /// Adds a quantum.
     pub(super) fn refill(&mut self) {
         self.credit += i64::from(self.quantum);
     }
 
-    /// Subtracts the cost of a service.
     pub(super) fn charge(&mut self, cost: u32) {
         self.credit -= i64::from(cost);
     }
@@ -49,13 +46,13 @@ impl Turn {
     }
 }
 
-/// A member of a [`Ring`]: it stores its turn.
+/// A member of a [`Ring`], which stores its turn.
 pub(super) trait RingMember {
     fn turn(&self) -> &Turn;
     fn turn_mut(&mut self) -> &mut Turn;
 }
 
-/// Makes a type with a field `turn` a [`RingMember`].
+/// Implements [`RingMember`] for a type with a field `turn`.
 macro_rules! ring_member {
     ($member:ty) => {
         impl $crate::qdisc::rounds::RingMember for $member {
@@ -77,7 +74,7 @@ pub(super) struct Ring {
     /// The last member, whose successor is the front.
     tail: u32,
     length: u32,
-    /// Rounds skipped since the start: that many quanta count to the credit of everyone inside.
+    /// Rounds skipped since the start: every member has this many quanta more than its stored credit.
     skipped: i64,
 }
 
@@ -88,7 +85,7 @@ impl Ring {
         self.tail == NONE
     }
 
-    /// Puts a member that is in no ring behind all others.
+    /// Appends a member that is in no ring.
     pub(super) fn push<T: RingMember>(&mut self, members: &mut [T], index: u32) {
         let front = match members.get_mut(self.tail as usize) {
             Some(tail) => std::mem::replace(&mut tail.turn_mut().next, index),
@@ -106,7 +103,7 @@ impl Ring {
         Some(members.get(self.tail as usize)?.turn().next)
     }
 
-    /// Removes the front.
+    /// Removes the front member.
     pub(super) fn pop<T: RingMember>(&mut self, members: &mut [T]) -> Option<u32> {
         let front = self.front(members)?;
         let turn = members[front as usize].turn_mut();
@@ -121,14 +118,14 @@ impl Ring {
         Some(front)
     }
 
-    /// The credit of a member of this ring.
+    /// Returns the credit of a member of this ring.
     pub(super) fn credit<T: RingMember>(&self, member: &T) -> i64 {
         let turn = member.turn();
         turn.credit + self.skipped * turn.quantum()
     }
 
-    /// Rotates until the front has the credit that `needed` returns for it; each skipped member gets a
-    /// quantum. That member remains the front.
+    /// Rotates until the front has the credit that `needed` returns for it, and returns that member. Each
+    /// member passed on the way gets a quantum.
     pub(super) fn advance<T: RingMember>(
         &mut self,
         members: &mut [T],
@@ -145,7 +142,7 @@ impl Ring {
             }
             let turn = member.turn_mut();
             let quantum = turn.quantum().max(1);
-            // Divides only for a flow that needs fewer rounds than all before.
+            // Divide only for a flow that needs fewer rounds than all before it.
             if missing - 1 < fewest * quantum {
                 fewest = if missing <= quantum { 0 } else { (missing - 1) / quantum };
             }
@@ -185,10 +182,10 @@ mod tests {
             members[index as usize].turn.set_credit(credit);
             ring.push(&mut members, index);
         }
-        // 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1); 1 is ahead.
+        // 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1), and 1 is ahead.
         assert_eq!(ring.advance(&mut members, |member| member.need), Some(1));
         assert_eq!(ring.credit(&members[1]), 100);
-        // 0 has been visited once more than the two behind it.
+        // 0 has been visited once more than the members behind it.
         assert_eq!(ring.credit(&members[0]), -4450 + 14 * 100);
         assert_eq!(ring.pop(&mut members), Some(1));
         assert_eq!(members[1].turn.credit(), 100);
@@ -196,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same services as a queue that visits one by one.
+        /// Compares the services with those of a queue without skipping.
         #[test]
         fn skipping_changes_nothing(
             start in prop::collection::vec((1u32..300, -5000i64..300, 1i64..3000), 1..9),

@@ -2,42 +2,42 @@
 //! INFOCOM 1990; served as in Shreedhar and Varghese, *Efficient Fair Queuing using Deficit Round
 //! Robin*, SIGCOMM 1995).
 //!
-//! Left out: the timer that changes the perturbation (off by default), RED, and filters.
+//! Not modelled: the timer that changes the perturbation (off by default), RED, and filters.
 
 use super::queue::{Backlog, Item, List, NONE, Pool};
 use super::rounds::{Ring, Turn, ring_member};
 use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 
-/// Bytes per unit of allotment (`SFQ_ALLOT_SHIFT`): the kernel counted in units of 8 bytes, rounded up,
-/// until late 2024, and since then in bytes.
+/// Bytes per unit of allotment (`SFQ_ALLOT_SHIFT`). Until late 2024 the kernel counted in units of 8 bytes,
+/// rounded up; since then it counts bytes.
 const ALLOT_UNIT: u32 = 8;
 /// Largest table of buckets (`sfq_change`).
 const MAX_DIVISOR: u32 = 65_536;
-/// Largest number of flows and depth here; the kernel's are 65 408 and 127.
+/// Largest number of flows, and largest depth; the kernel's limits are 65 408 and 127.
 const MAX_FLOWS: u32 = 65_536;
 
 /// Parameters of `sfq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SfqConfig {
-    /// Segments in all queues together.
+    /// Limit of all queues together, segments.
     pub limit: u32,
-    /// Segments in one flow's queue.
+    /// Limit of the queue of one flow, segments.
     pub depth: u32,
-    /// Flows at a time.
+    /// Largest number of flows at a time.
     pub flows: u32,
-    /// Buckets that flows are hashed to; a power of two.
+    /// Number of buckets that flows are hashed to; a power of two.
     pub divisor: u32,
     /// Bytes per round of a flow.
     pub quantum: u32,
-    /// A flow at its depth drops its oldest segment instead of the new one, and the longest queue drops its
-    /// oldest instead of its newest. `tc`'s `headdrop`.
+    /// Drop the oldest segment of a queue instead of the newest (`headdrop` of `tc`). This applies to a flow
+    /// at its depth and to the longest queue of a full qdisc.
     pub head_drop: bool,
 }
 
 impl Default for SfqConfig {
-    /// The kernel's defaults: 127 segments, 127 a flow, 128 flows, 1024 buckets, a frame per round,
-    /// tail drop.
+    /// Returns the kernel's defaults: 127 segments, 127 per flow, 128 flows, 1024 buckets, one frame per
+    /// round, tail drop.
     fn default() -> Self {
         Self {
             limit: 127,
@@ -51,8 +51,8 @@ impl Default for SfqConfig {
 }
 
 impl SfqConfig {
-    /// Returns the defaults of a kernel with another `SFQ_MAX_DEPTH`, from which limit, depth and flows
-    /// follow: Titan's kernel has 250.
+    /// Returns the defaults of a kernel with another `SFQ_MAX_DEPTH`, which sets limit, depth and flows. In
+    /// Titan's kernel it is 250.
     #[must_use]
     pub fn with_depth(depth: u32) -> Self {
         Self { limit: depth, depth, flows: depth.saturating_add(1), ..Self::default() }
@@ -68,14 +68,14 @@ impl SfqConfig {
     }
 }
 
-/// A flow that has segments, or room for one.
+/// A flow with segments, or a free slot for one.
 #[derive(Clone, Debug)]
 struct Slot {
     turn: Turn,
     queue: List,
     length: u32,
     bucket: u32,
-    /// When its length changed last, in changes of all slots.
+    /// When its length last changed, as a value of [`Sfq::changes`].
     changed: u64,
 }
 
@@ -87,14 +87,14 @@ pub(super) struct Sfq {
     config: SfqConfig,
     perturbation: u64,
     scaled_quantum: i64,
-    /// Slot of each bucket.
+    /// Index of each bucket's slot.
     buckets: Vec<u32>,
     slots: Vec<Slot>,
     /// Slots with segments, in order of service.
     ring: Ring,
     /// Slots without segments.
     free: Vec<u32>,
-    /// Changes of lengths so far.
+    /// Number of length changes of all slots.
     changes: u64,
     pool: Pool<Item>,
     backlog: Backlog,
@@ -168,7 +168,7 @@ impl Sfq {
         self.backlog.bytes
     }
 
-    /// The bucket of a flow; another seed collides other flows (`skb_get_hash_perturb`).
+    /// Returns the bucket of a flow. The seed decides which flows collide (`skb_get_hash_perturb`).
     fn bucket(&self, hash: u32) -> usize {
         let mut mixed = u64::from(hash).wrapping_add(self.perturbation);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -176,7 +176,7 @@ impl Sfq {
         ((mixed >> 32) as usize) & (self.buckets.len() - 1)
     }
 
-    /// Enqueues a segment of a flow at its depth, which stays at its depth.
+    /// Handles a segment of a flow at its depth, whose length stays the same.
     fn enqueue_to_full(&mut self, index: u32, item: Item, dropped: &mut Vec<Segment>) {
         let queue = &mut self.slots[index as usize].queue;
         let oldest = if self.config.head_drop { self.pool.pop_front(queue) } else { None };
@@ -190,10 +190,12 @@ impl Sfq {
         dropped.push(oldest.segment);
     }
 
-    /// Drops a segment of the longest queue (`sfq_drop`). Among equal ones, this is the queue that reached
-    /// its length last, the first in the kernel's list of queues of that length. Among queues of one segment,
-    /// it is the next one to be served. The kernel updates those lists with every segment; a scan of all
-    /// slots costs less, because drops are rare.
+    /// Drops a segment of the longest queue (`sfq_drop`).
+    ///
+    /// Among equally long queues, this is the one that reached its length last: the first in the kernel's
+    /// list of queues of that length. If all queues have one segment, it is the next queue to be served. The
+    /// kernel updates those lists with every segment; here a scan of all slots is cheaper, because drops are
+    /// rare.
     fn drop_from_longest(&mut self, dropped: &mut Vec<Segment>) {
         let longest = (0u32..).zip(&self.slots).max_by_key(|(_, slot)| (slot.length, slot.changed));
         let index = match longest {
@@ -213,7 +215,8 @@ impl Sfq {
         }
     }
 
-    /// A segment of a slot has left; a slot that is empty is the front of the ring, and is freed.
+    /// Accounts for a segment that left a slot. Frees the slot if it is empty; it is then the front of the
+    /// ring.
     fn shorten(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.length -= 1;
@@ -253,7 +256,7 @@ mod tests {
         let mut qdisc = sfq(SfqConfig::default());
         fill(&mut qdisc, 1, 4, 1448);
         fill(&mut qdisc, 2, 2, 1448);
-        // An allotment of 190 units, and 190 (1514 / 8, rounded up) a frame.
+        // The allotment is 190 units, and a frame costs 190 (1514 / 8, rounded up).
         assert_eq!(drain(&mut qdisc, Time::ZERO), [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (1, 3)]);
     }
 
@@ -262,11 +265,11 @@ mod tests {
         let mut qdisc = sfq(SfqConfig::default());
         // 10 packets are 14480 + 660 = 15140 bytes, 1893 units: 190 - 1893 = -1703.
         fill(&mut qdisc, 1, 2, 14_480);
-        // A frame is 190 units: one a round.
+        // A frame costs 190 units: one per round.
         fill(&mut qdisc, 2, 12, 1448);
         let order = drain(&mut qdisc, Time::ZERO);
-        // -1703 needs 9 rounds, in each of which flow 2 sends one frame: its first, and 8 more, before flow 1
-        // is at the front with -1703 + 9 * 190 = 7.
+        // A debt of 1703 takes 9 rounds, in each of which flow 2 sends a frame: its first, and 8 more, before
+        // flow 1 is at the front with -1703 + 9 * 190 = 7.
         let second = order.iter().position(|(flow, sequence)| (*flow, *sequence) == (1, 1));
         assert_eq!(second, Some(10));
         assert_eq!(order[0], (1, 0));
@@ -275,7 +278,7 @@ mod tests {
     #[test]
     fn small_segments_share_an_allotment() {
         let mut qdisc = sfq(SfqConfig::default());
-        // 500 + 66 bytes are 71 units: 190, 119, 48, -23: three a round at first.
+        // 500 + 66 bytes cost 71 units: 190, 119, 48, -23, so the first round sends three.
         fill(&mut qdisc, 1, 4, 500);
         fill(&mut qdisc, 2, 1, 500);
         assert_eq!(drain(&mut qdisc, Time::ZERO), [(1, 0), (1, 1), (1, 2), (2, 0), (1, 3)]);
@@ -311,7 +314,7 @@ mod tests {
             fill(&mut qdisc, flow, 1, 1448);
         }
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(4, 0, 1448)), Some(segment(1, 0, 1448)));
-        // Its bucket is free: it returns as a new flow, at the end.
+        // The bucket is free again, so flow 1 returns as a new flow, at the end.
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 1, 1448)), Some(segment(2, 0, 1448)));
         assert_eq!(drain(&mut qdisc, Time::ZERO), [(3, 0), (4, 0), (1, 1)]);
         assert!(qdisc.is_empty());
@@ -342,8 +345,9 @@ mod tests {
     }
 
     proptest! {
-        /// Between backlogged flows in different buckets, over any interval, services differ by a
-        /// quantum and a longest segment of each; an allotment rounds by less than 8 bytes a segment.
+        /// Checks that, between backlogged flows in different buckets, over any interval, services differ by
+        /// at most a quantum and a longest segment of each. Rounding an allotment costs less than 8 bytes per
+        /// segment.
         #[test]
         fn flows_that_do_not_collide_get_the_same(
             seed in any::<u64>(),

@@ -1,7 +1,7 @@
-//! `tbf`: a token bucket that delays (`net/sched/sch_tbf.c`), with the optional second bucket for the
-//! peak rate.
+//! `tbf`: a token bucket that delays segments (`net/sched/sch_tbf.c`), with the optional second bucket for
+//! the peak rate.
 //!
-//! Tokens are picoseconds where the kernel has nanoseconds. Link layer overheads are left out.
+//! Tokens are picoseconds where the kernel has nanoseconds. Link layer overheads are not modelled.
 
 use super::queue::{Backlog, Item};
 use super::rate::{Rate, as_tokens, filled};
@@ -14,26 +14,26 @@ use crate::time::Time;
 pub struct TbfConfig {
     /// Long-run rate, bit/s.
     pub rate: u64,
-    /// Depth of the bucket, bytes. GSO segments that are longer are split into their packets, and
-    /// packets that are longer are dropped.
+    /// Depth of the bucket, bytes. Longer GSO segments are split into packets, and longer packets are
+    /// dropped.
     pub burst: u32,
-    /// The second bucket.
+    /// The bucket of the peak rate.
     pub peak: Option<TbfPeak>,
-    /// Where segments wait; `tc` makes a `bfifo` of its `limit`.
+    /// Discipline of the queue; `tc` creates a `bfifo` of its `limit`.
     pub inner: Box<Kind>,
 }
 
 /// The bucket that bounds the rate within a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TbfPeak {
-    /// Rate, bit/s; above the long-run rate.
+    /// Rate, bit/s; larger than the long-run rate.
     pub rate: u64,
-    /// Depth, bytes: one frame, usually.
+    /// Depth, bytes: usually one frame.
     pub burst: u32,
 }
 
 impl TbfConfig {
-    /// A shaper without a peak rate.
+    /// Creates a shaper without a peak rate.
     #[must_use]
     pub fn new(rate: u64, burst: u32, inner: Kind) -> Self {
         Self { rate, burst, peak: None, inner: Box::new(inner) }
@@ -65,7 +65,7 @@ impl Bucket {
         Self { rate, depth, tokens: depth }
     }
 
-    /// Returns the tokens `elapsed` later without `bytes`; negative is a debt.
+    /// Returns the tokens after `elapsed` more time and `bytes` sent; a negative number is a debt.
     fn after(&self, elapsed: i64, bytes: u32) -> i64 {
         filled(self.tokens, elapsed, self.depth) - self.rate.tokens(u64::from(bytes))
     }
@@ -76,12 +76,12 @@ impl Bucket {
 pub(super) struct Tbf {
     bucket: Bucket,
     peak: Option<Bucket>,
-    /// Longest segment that ever has tokens enough, bytes.
+    /// Longest segment that the bucket can ever cover, bytes.
     longest: u32,
-    /// When the tokens were counted last (`t_c`).
+    /// When the tokens were last counted (`t_c`).
     checkpoint: Time,
     inner: Box<AnyDiscipline>,
-    /// The head, taken from the inner qdisc to see its length (`qdisc_peek_dequeued`).
+    /// The first segment, removed from the inner qdisc to read its length (`qdisc_peek_dequeued`).
     head: Option<Item>,
     backlog: Backlog,
     /// Number of dequeues with a segment but too few tokens.
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::time::MICROSECOND;
 
-    /// 1 MB/s, a bucket of two frames of 1000 bytes, at most four of them waiting.
+    /// Creates a shaper of 1 MB/s with a bucket of two frames of 1000 bytes, and a queue of four.
     fn tbf(peak: Option<TbfPeak>) -> Qdisc {
         let inner = Kind::Bfifo { limit: 4000 };
         let config = TbfConfig { peak, ..TbfConfig::new(8_000_000, 2000, inner) };
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (2, 2000));
         assert_eq!(qdisc.dequeue(Time(millisecond - 1)), Dequeued::Wait(Time(millisecond)));
         assert_eq!(drain(&mut qdisc, Time(millisecond)), [(1, 2)]);
-        // 10 ms fill the bucket, and no more than that.
+        // 10 ms fill the bucket, and its depth limits it.
         assert_eq!(drain(&mut qdisc, Time(10 * millisecond)), [(1, 3)]);
         assert_eq!(qdisc.dequeue(Time(10 * millisecond)), Dequeued::Empty);
         for sequence in 4..8 {
@@ -223,7 +223,7 @@ mod tests {
     fn long_segments_are_split_and_long_packets_dropped() {
         let mut qdisc = tbf(None);
         let long = Segment { mss: 934, ..segment(1, 100, 4000) };
-        // Packets of 1000 bytes, of which the queue accepts four; the fifth has 264 + 66 bytes.
+        // Packets of 1000 bytes: the queue accepts four, and the fifth has 264 + 66 bytes.
         let last = Segment { sequence: 100 + 4 * 934, payload: 264, ..long };
         assert_eq!(qdisc.enqueue(Time::ZERO, long), Some(last));
         assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (4, 4000));

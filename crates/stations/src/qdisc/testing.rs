@@ -1,4 +1,4 @@
-//! Shared helpers for tests of several disciplines.
+//! Helpers for tests of several disciplines.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use super::{Dequeued, Qdisc};
 use crate::segment::Segment;
 use crate::time::Time;
 
-/// A segment of a flow, of packets of 1448 bytes. Flows differ in their hashes.
+/// Creates a segment of a flow, with packets of 1448 bytes. Flows have different hashes.
 pub(super) fn segment(flow: u32, sequence: u64, payload: u32) -> Segment {
     let hash = flow.wrapping_mul(0x9e37_79b9);
     Segment { flow, hash, sequence, payload, mss: 1448, ..Segment::default() }
 }
 
-/// Returns flow and sequence of all segments that are available at a time, in order.
+/// Returns flow and sequence of all segments that are available at this time, in order.
 pub(super) fn drain(qdisc: &mut Qdisc, now: Time) -> Vec<(u32, u64)> {
     let next = || match qdisc.dequeue(now) {
         Dequeued::Segment(segment) => Some((segment.flow, segment.sequence)),
@@ -21,7 +21,7 @@ pub(super) fn drain(qdisc: &mut Qdisc, now: Time) -> Vec<(u32, u64)> {
     std::iter::from_fn(next).collect()
 }
 
-/// Flows that are always backlogged, and the service of each.
+/// Flows that are always backlogged, and the bytes that each has sent.
 pub(super) struct Saturated {
     pub(super) qdisc: Qdisc,
     pub(super) now: Time,
@@ -30,7 +30,7 @@ pub(super) struct Saturated {
 }
 
 impl Saturated {
-    /// Each template waits `depth` times.
+    /// Enqueues each template `depth` times.
     pub(super) fn new(qdisc: Qdisc, templates: &[Segment], depth: u64) -> Self {
         let mut saturated = Self { qdisc, now: Time::ZERO, sent: BTreeMap::new() };
         for template in templates {
@@ -42,7 +42,7 @@ impl Saturated {
         saturated
     }
 
-    /// Sends the next segment, which may take waiting, and puts another one like it in its place.
+    /// Sends the next segment, waiting if necessary, and enqueues a copy of it.
     pub(super) fn send(&mut self) -> Segment {
         loop {
             match self.qdisc.dequeue(self.now) {
@@ -60,7 +60,7 @@ impl Saturated {
         }
     }
 
-    /// Sends for a while; the rate of each flow since the start, Mbit/s.
+    /// Sends until `time`. Returns the rate of each flow since the start, Mbit/s.
     pub(super) fn rates_after(&mut self, time: Time) -> Vec<f64> {
         while self.now < time {
             self.send();

@@ -1,4 +1,4 @@
-//! Invariants of all disciplines, and theoretical bounds of some.
+//! Invariants of all disciplines, and theoretical bounds of some disciplines.
 
 #![allow(clippy::expect_used)]
 
@@ -10,7 +10,7 @@ use super::testing::{Saturated, segment};
 use super::*;
 use crate::time::{MICROSECOND, MILLISECOND, Span};
 
-/// Disciplines that send whenever they have something, with limits that tests reach.
+/// Returns disciplines that send whenever they have a segment, with limits that the tests reach.
 fn work_conserving() -> Vec<Kind> {
     let sfq = SfqConfig { limit: 30, depth: 12, flows: 6, ..SfqConfig::default() };
     let fq_codel = FqCodelConfig { limit: 25, flows: 16, ..FqCodelConfig::default() };
@@ -36,7 +36,7 @@ fn work_conserving() -> Vec<Kind> {
     ]
 }
 
-/// Disciplines that may wait.
+/// Returns disciplines that may wait.
 fn shaping() -> Vec<Kind> {
     let sfq = SfqConfig { limit: 30, depth: 12, flows: 6, ..SfqConfig::default() };
     let class = |rate, priority, content| HtbClass {
@@ -89,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..250)
 }
 
-/// Trees of classes, including useless ones.
+/// Generates trees of classes, including useless ones.
 fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
     let limits = (1u64..50, 1u64..100, 0u32..20_000, 0u32..20_000, 0u8..9, prop::option::of(1u32..50_000));
     let class = |limits: (u64, u64, u32, u32, u8, Option<u32>), content| {
@@ -110,12 +110,12 @@ fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
     prop::collection::vec(tree, 1..3)
 }
 
-/// Enqueued segments that have not left, in their expected order.
+/// Enqueued segments that have not left.
 #[derive(Default)]
 struct Ledger {
     packets: u64,
     bytes: u64,
-    /// First byte of the last segment that each flow has sent.
+    /// First byte of each flow's last departed segment.
     last: BTreeMap<u32, u64>,
 }
 
@@ -126,7 +126,7 @@ impl Ledger {
     }
 }
 
-/// Runs steps; checks that no segment is lost, duplicated or reordered within a flow.
+/// Runs steps, and checks that no segment is lost, duplicated or reordered within a flow.
 fn run(kind: &Kind, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut qdisc = Qdisc::new(kind, 5).expect("valid");
     let conserving = work_conserving().contains(kind);
@@ -201,7 +201,7 @@ proptest! {
         run(&Kind::Htb(HtbConfig::new(classifier, roots)), &steps)?;
     }
 
-    /// A band is served only when those before it are empty.
+    /// Checks that a band is served only while all bands before it are empty.
     #[test]
     fn bands_are_strict(steps in steps()) {
         for kind in [
@@ -230,8 +230,8 @@ proptest! {
         }
     }
 
-    /// Shreedhar and Varghese, theorem 2, per quantum: between backlogged classes, over any interval,
-    /// services differ by one round and a longest segment of each.
+    /// Checks Shreedhar and Varghese, theorem 2, per quantum: between backlogged classes, over any interval,
+    /// services differ by at most one round and one longest segment of each class.
     #[test]
     fn drr_is_fair(
         quanta in prop::collection::vec(200u32..5000, 2..6),
@@ -260,9 +260,9 @@ proptest! {
         }
     }
 
-    /// Checconi, Rizzo and Valente, theorem 2: the worst-case fair index of a class is at most three
-    /// slots of its group and two longest segments; a slot is less than twice its longest budget. With
-    /// aggregates of n classes the budget is n segments, and they are served round robin inside.
+    /// Checks Checconi, Rizzo and Valente, theorem 2: the worst-case fair index of a class is at most three
+    /// slots of its group and two longest segments. A slot is less than twice its longest budget. An
+    /// aggregate of n classes has a budget of n segments and serves its classes round robin.
     #[test]
     fn qfq_is_fair(
         weights in prop::collection::vec(prop_oneof![Just(1u32), Just(8), 1u32..200], 2..12),
@@ -290,7 +290,7 @@ proptest! {
         }
     }
 
-    /// Over any time, a bucket passes at most a burst plus the rate, and at least the rate.
+    /// Checks that, over any interval, a bucket passes at most a burst plus the rate, and at least the rate.
     #[test]
     fn tbf_keeps_its_rate(
         megabits in 1u64..5000,
@@ -308,7 +308,7 @@ proptest! {
                 match qdisc.dequeue(now) {
                     Dequeued::Segment(segment) => {
                         sent += u64::from(segment.frame_bytes());
-                        // The time of each is rounded down to a picosecond.
+                        // Each transmission time is rounded down to a picosecond.
                         segments += 1;
                         let allowed = f64::from(burst) + rate as f64 / 8.0 * (now + segments).seconds();
                         prop_assert!(sent as f64 <= allowed * (1.0 + 1e-9));
@@ -318,12 +318,12 @@ proptest! {
                 }
             }
         }
-        // Never idle: all but the last wait was for tokens of the next segment.
+        // The bucket was never idle: every wait except the last was for tokens of the next segment.
         let least = rate as f64 / 8.0 * now.seconds();
         prop_assert!(sent as f64 >= least * (1.0 - 1e-9) - 1.0);
     }
 
-    /// The same for a class of `htb`, which may overdraw by a segment.
+    /// Checks the same for a class of `htb`, which may overdraw its tokens by one segment.
     #[test]
     fn htb_keeps_its_ceilings(
         megabits in prop::collection::vec(1u64..200, 3..6),
@@ -355,7 +355,7 @@ proptest! {
                 prop_assert!(sent >= least - 1.0, "class {flow}: {sent} < {least}");
             }
             if assured <= 300 {
-                // The root's rate limits the leaves' rates, so it holds unless they exceed it.
+                // The sum of the leaves' rates may exceed the root's, so the bound is the larger of the two.
                 let sent: u64 = saturated.sent.values().sum();
                 let depth = megabits.len() as f64 * (4000.0 + length);
                 prop_assert!(sent as f64 <= allowed(total) + depth);
@@ -372,6 +372,6 @@ fn wait_times_are_exact() {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, 0, 1)), None);
     }
     assert!(matches!(qdisc.dequeue(Time::ZERO), Dequeued::Segment(_)));
-    // 67 bytes at 1 MB/s, of which 33 remain.
+    // 67 bytes are needed at 1 MB/s; 33 are available.
     assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Wait(Time(34 * MICROSECOND)));
 }

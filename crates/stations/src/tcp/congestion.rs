@@ -9,19 +9,19 @@ use crate::time::{Span, Time};
 /// Slow-start threshold before any loss (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
-/// A congestion control algorithm of one's own, as the kernel's `tcp_congestion_ops` (their names in
-/// brackets): [`CongestionControl::Other`] puts it to work.
+/// A user-defined congestion control algorithm, passed in [`CongestionControl::Other`]. It corresponds to the
+/// kernel's `tcp_congestion_ops`, whose names are in brackets.
 ///
-/// Slow start, recovery and the reduction of the window stay the sender's. Windows and thresholds are in
-/// packets. `examples/congestion_control.rs` of `evenkeel-sim` adds one.
-// The modelled ones are an enumeration instead: dispatch over it costs the simulator less.
+/// Slow start, recovery and the reduction of the window remain with the sender. Windows and thresholds are in
+/// packets. `examples/congestion_control.rs` of `evenkeel-sim` adds an algorithm.
+// The modelled algorithms are an enumeration instead, because its dispatch is faster.
 pub trait CongestionAlgorithm: fmt::Debug + Send {
-    /// Returns how many packets have to be acknowledged for each packet by which the window grows, after
-    /// `acknowledged` in congestion avoidance (`cong_avoid`). At least 1; `u32::MAX` is no growth.
+    /// Returns the number of acknowledged packets that grow the window by one packet, after `acknowledged`
+    /// more in congestion avoidance (`cong_avoid`). At least 1; `u32::MAX` is no growth.
     fn packets_per_growth(&mut self, now: Time, window: u32, acknowledged: u32) -> u32;
 
-    /// Returns the slow-start threshold after a loss (`ssthresh`): recovery brings the window there. At least
-    /// 2.
+    /// Returns the slow-start threshold after a loss (`ssthresh`), at least 2. Recovery reduces the window to
+    /// it.
     fn threshold_after_loss(&mut self, window: u32) -> u32;
 
     /// Handles a packet's round trip (`pkts_acked`), and may set the window and the slow-start threshold.
@@ -30,10 +30,10 @@ pub trait CongestionAlgorithm: fmt::Debug + Send {
     /// Handles a retransmission timeout (`set_state` with `TCP_CA_Loss`).
     fn on_timeout(&mut self, _now: Time) {}
 
-    /// The flow sends again after being idle (`cwnd_event` with `CA_EVENT_TX_START`).
+    /// Handles the start of sending after idle time (`cwnd_event` with `CA_EVENT_TX_START`).
     fn on_restart(&mut self, _now: Time, _idle: Span) {}
 
-    /// `Box::new(self.clone())`.
+    /// Returns `Box::new(self.clone())`.
     fn boxed_clone(&self) -> Box<dyn CongestionAlgorithm>;
 }
 
@@ -43,7 +43,6 @@ impl Clone for Box<dyn CongestionAlgorithm> {
     }
 }
 
-/// State of the algorithm.
 #[derive(Clone, Debug)]
 enum Algorithm {
     Cubic(Cubic),
@@ -54,9 +53,9 @@ enum Algorithm {
 /// A flow's congestion window, in packets as Linux counts it.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// The window (`snd_cwnd`).
+    /// Congestion window (`snd_cwnd`).
     pub packets: u32,
-    /// Slow start ends here (`snd_ssthresh`).
+    /// Slow-start threshold (`snd_ssthresh`).
     pub threshold: u32,
     /// Packets acknowledged towards the next packet of growth (`snd_cwnd_cnt`).
     credit: u32,
@@ -77,7 +76,7 @@ impl Window {
         }
     }
 
-    /// Whether the window is below the threshold.
+    /// Returns whether the window is below the slow-start threshold.
     pub fn in_slow_start(&self) -> bool {
         self.packets < self.threshold
     }
@@ -92,8 +91,8 @@ impl Window {
         }
     }
 
-    /// `acknowledged` packets have arrived while the window limited the flow
-    /// (`tcp_slow_start`, `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
+    /// Grows the window for `acknowledged` packets that arrived while it limited the flow (`tcp_slow_start`,
+    /// `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
     pub fn grow(&mut self, now: Time, acknowledged: u32) {
         let mut acknowledged = acknowledged;
         if self.in_slow_start() {
@@ -112,9 +111,9 @@ impl Window {
         self.add(each, acknowledged);
     }
 
-    /// One packet for `each` that are acknowledged (`tcp_cong_avoid_ai`).
+    /// Adds one packet per `each` acknowledged packets (`tcp_cong_avoid_ai`).
     fn add(&mut self, each: u32, acknowledged: u32) {
-        // Credit from a time when a packet cost more buys one packet, not several.
+        // Credit from a time with a larger `each` adds one packet, not several.
         if self.credit >= each {
             self.credit = 0;
             self.packets += 1;
@@ -169,13 +168,13 @@ impl Window {
         }
     }
 
-    /// Threshold that a reduction for other reasons than congestion should leave
-    /// (`tcp_current_ssthresh` outside of recovery).
+    /// Returns the threshold after a window reduction that congestion did not cause (`tcp_current_ssthresh`
+    /// outside of recovery).
     pub fn remembered_threshold(&self) -> u32 {
         self.threshold.max(self.packets / 2 + self.packets / 4)
     }
 
-    /// The flow sends again after being idle for `idle`.
+    /// Handles the start of sending after `idle`.
     pub fn resume(&mut self, now: Time, idle: Span) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.resume(now, idle),
@@ -184,8 +183,8 @@ impl Window {
         }
     }
 
-    /// Forgets half of the window for every timeout that the flow was idle, down to the initial window
-    /// (RFC 2861; `tcp_cwnd_restart`).
+    /// Halves the window for each timeout that the flow was idle, down to the initial window (RFC 2861;
+    /// `tcp_cwnd_restart`).
     pub fn restart(&mut self, idle: Span, timeout: Span, initial: u32) {
         let floor = initial.min(self.packets);
         self.threshold = self.remembered_threshold();
@@ -209,7 +208,7 @@ mod tests {
         window.grow(Time::ZERO, 10);
         assert_eq!(window.packets, 20);
         window.threshold = 25;
-        // 5 reach the threshold; 25 more are a round trip of congestion avoidance.
+        // 5 packets reach the threshold; 25 more are a round trip of congestion avoidance.
         window.grow(Time::ZERO, 30);
         assert_eq!(window.packets, 26);
     }

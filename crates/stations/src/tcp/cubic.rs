@@ -5,7 +5,6 @@ use crate::time::{MICROSECOND, MILLISECOND, SECOND, Span, Time};
 
 /// Multiplicative decrease in 1024ths: β = 0.7 (RFC 9438, section 4.6).
 const BETA: u32 = 717;
-/// Scale of [`BETA`].
 const BETA_SCALE: u32 = 1024;
 /// C = 0.4 (RFC 9438, section 5) in 1024ths.
 const C_1024: u64 = 410;
@@ -14,34 +13,34 @@ const CUBE_SHIFT: u32 = 40;
 /// Packets acknowledged for each packet of the Reno-friendly window, per packet of window, in eighths:
 /// 15/8 ≈ 1/α with α = 3 (1 − β) / (1 + β) (RFC 9438, section 4.3).
 const FRIENDLY_EIGHTHS: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
-/// The increment is computed anew at the latest after this many jiffies (`HZ / 32`).
+/// The increment is recomputed after at most this many jiffies (`HZ / 32`).
 const RECOMPUTE_JIFFIES: u64 = SECOND / JIFFY / 32;
-/// Before the first loss the window grows by 1/20 a round trip at least.
+/// Before the first loss the window grows by at least 1/20 per round trip.
 const UNPROBED_COUNT: u32 = 20;
-/// The window grows by half a round trip at most.
+/// The window grows by at most half per round trip.
 const LEAST_COUNT: u32 = 2;
 /// Delay samples are ignored for this time after the start of an epoch.
 const DELAY_HOLD_OFF: Span = SECOND;
 
 /// HyStart requires windows of at least this many packets (`hystart_low_window`).
 const HYSTART_LOW_WINDOW: u32 = 16;
-/// Samples of a round before its delay is judged (`HYSTART_MIN_SAMPLES`).
+/// Samples of a round before HyStart checks its delay (`HYSTART_MIN_SAMPLES`).
 const HYSTART_SAMPLES: u8 = 8;
 /// ACKs at most this far apart form a train (`hystart_ack_delta_us`).
 const HYSTART_SPACING: Span = 2 * MILLISECOND;
 /// Smallest increase of delay that ends slow start (`HYSTART_DELAY_MIN`).
 const HYSTART_DELAY_LEAST: Span = 4 * MILLISECOND;
-/// Largest one (`HYSTART_DELAY_MAX`).
+/// Largest increase of delay that HyStart tolerates (`HYSTART_DELAY_MAX`).
 const HYSTART_DELAY_MOST: Span = 16 * MILLISECOND;
-/// Most that the train's threshold allows for aggregation (`hystart_ack_delay`).
+/// Upper limit of the allowance for aggregation in the train's threshold (`hystart_ack_delay`).
 const HYSTART_AGGREGATION_MOST: Span = MILLISECOND;
 
-/// Resolution of the profile's HyStart.
+/// Units of the profile's HyStart.
 #[derive(Clone, Copy, Debug)]
 struct Units {
-    /// Of moments.
+    /// Unit of points in time.
     tick: Span,
-    /// Of delays.
+    /// Unit of delays.
     delay: Span,
 }
 
@@ -53,7 +52,6 @@ impl Units {
 /// HyStart's inputs from an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelaySample {
-    /// Now.
     pub now: Time,
     /// Congestion window, packets.
     pub window: u32,
@@ -73,7 +71,7 @@ pub(super) struct DelaySample {
 #[derive(Clone, Debug)]
 pub(super) struct Cubic {
     profile: Profile,
-    /// Acknowledged packets for each packet of growth.
+    /// Acknowledged packets per packet of growth.
     count: u32,
     /// W_max: window before the last reduction; 0 is none yet.
     last_max: u32,
@@ -83,7 +81,7 @@ pub(super) struct Cubic {
     origin: u32,
     /// Window that Reno would have, packets.
     friendly_window: u32,
-    /// Packets acknowledged towards the next packet of it.
+    /// Packets acknowledged towards the next packet of `friendly_window`.
     acknowledged: u32,
     /// Jiffy in which `count` was computed.
     last_jiffy: u64,
@@ -99,9 +97,9 @@ pub(super) struct Cubic {
     round_start: u64,
     /// Last ACK of the train, in the profile's ticks.
     last_ack: u64,
-    /// The round ends when this is passed.
+    /// The round ends when this byte is acknowledged.
     round_end: u64,
-    /// Samples in the round.
+    /// Delay samples in the round.
     samples: u8,
     /// HyStart has ended slow start.
     found: bool,
@@ -137,13 +135,13 @@ impl Cubic {
         }
     }
 
-    /// After a timeout (`bictcp_state`): everything is forgotten.
+    /// Resets the state after a timeout (`bictcp_state`).
     pub fn reset(&mut self, now: Time, next: u64) {
         *self = Self::new(self.profile);
         self.start_round(now.0 / self.units().tick, next);
     }
 
-    /// The flow was idle for `idle` until `now`: the curve waits meanwhile (RFC 9438, section 4.2, last
+    /// Shifts the epoch by the time that the flow was idle, which does not count (RFC 9438, section 4.2, last
     /// paragraph; `bictcp_cwnd_event`).
     pub fn resume(&mut self, now: Time, idle: Span) {
         if self.epoch != Time::NEVER {
@@ -151,8 +149,8 @@ impl Cubic {
         }
     }
 
-    /// Slow-start threshold on loss, packets (`bictcp_recalc_ssthresh`), with fast convergence (RFC 9438,
-    /// section 4.7).
+    /// Handles a loss. Returns the slow-start threshold, packets (`bictcp_recalc_ssthresh`), with fast
+    /// convergence (RFC 9438, section 4.7).
     pub fn reduced(&mut self, window: u32) -> u32 {
         self.epoch = Time::NEVER;
         self.last_max =
@@ -160,8 +158,8 @@ impl Cubic {
         scaled(window, BETA, BETA_SCALE).max(2)
     }
 
-    /// Handles `acknowledged` packets in congestion avoidance. Returns how many are needed to grow the window
-    /// by one (`bictcp_update`).
+    /// Handles `acknowledged` packets in congestion avoidance. Returns the number that grows the window by
+    /// one packet (`bictcp_update`).
     pub fn update(&mut self, now: Time, window: u32, acknowledged: u32) -> u32 {
         self.acknowledged += acknowledged;
         let jiffy = now.0 / JIFFY;
@@ -191,7 +189,7 @@ impl Cubic {
                 self.origin = self.last_max;
             }
         }
-        // The target is that of one RTT from now (RFC 9438, section 4.2).
+        // The target is the window one RTT from now (RFC 9438, section 4.2).
         let ahead = self.delay_least * self.units().delay;
         let target = self.target(now.since(self.epoch) + ahead);
         self.count = if target > window { window / (target - window) } else { window.saturating_mul(100) };
@@ -200,18 +198,19 @@ impl Cubic {
         }
     }
 
-    /// W_cubic(t) = C (t − K)³ + W_max, packets (RFC 9438, figure 1), `elapsed` after the epoch's start.
+    /// Returns W_cubic(t) = C (t − K)³ + W_max, packets (RFC 9438, figure 1), `elapsed` after the epoch's
+    /// start.
     fn target(&self, elapsed: Span) -> u32 {
         // 2^-10 s are 976,562,500 ps exactly.
         let time = elapsed / (SECOND / 1024);
-        // Beyond 2^17 units (128 s) the product would overflow; the window has long left the curve.
+        // Beyond 2^17 units (128 s) the product would overflow; other limits apply to the window long before.
         let distance = time.abs_diff(self.k).min(1 << 17);
         let delta = (C_1024 * distance * distance * distance) >> CUBE_SHIFT;
         let delta = u32::try_from(delta).unwrap_or(u32::MAX);
         if time < self.k { self.origin.saturating_sub(delta) } else { self.origin.saturating_add(delta) }
     }
 
-    /// Reno-friendly region (RFC 9438, section 4.3).
+    /// Follows the window that Reno would have, if that is larger (RFC 9438, section 4.3).
     fn keep_up_with_reno(&mut self, window: u32) {
         let each = window.saturating_mul(FRIENDLY_EIGHTHS) >> 3;
         while self.acknowledged > each {
@@ -242,7 +241,7 @@ impl Cubic {
         (slow_start && !self.found).then_some(delay)
     }
 
-    /// Whether slow start ends here, since queues have begun to fill (`hystart_update`).
+    /// Returns whether slow start ends here because queues are filling (`hystart_update`).
     pub fn ends_slow_start(&mut self, delay: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         let tick = sample.now.0 / units.tick;
@@ -256,9 +255,9 @@ impl Cubic {
         self.found
     }
 
-    /// Handles window growth in slow start. Only then does Linux 4.4 begin a new round of HyStart
-    /// (`bictcp_cong_avoid`): while a flow is not limited by its window, a round continues, and its ACK train
-    /// soon becomes long enough. Linux 5.6 moved this to the delay check.
+    /// Handles window growth in slow start. Linux 4.4 begins a new round of HyStart only here
+    /// (`bictcp_cong_avoid`); Linux 5.6 moved this to the delay check. In 4.4, while the window does not
+    /// limit a flow, a round continues and its ACK train soon becomes long enough.
     pub fn grows_in_slow_start(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.profile == Profile::Linux4_4 && unacknowledged > self.round_end {
             self.start_round(now.0 / self.units().tick, next);
@@ -273,8 +272,8 @@ impl Cubic {
         self.samples = 0;
     }
 
-    /// Returns whether the round's ACKs have been closely spaced for half of the least delay: the window
-    /// fills the path.
+    /// Returns whether the round's closely spaced ACKs have lasted for half of the smallest delay: the window
+    /// then fills the path.
     fn train_is_long(&mut self, tick: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         if tick - self.last_ack > HYSTART_SPACING / units.tick {
@@ -282,8 +281,8 @@ impl Cubic {
         }
         self.last_ack = tick;
         let threshold = match self.profile {
-            // Whole milliseconds: below 2 ms of RTT the threshold is 0, and crossing a millisecond
-            // ends slow start. Linux 5.6 repaired that.
+            // 4.4 counts whole milliseconds: below 2 ms of RTT the threshold is 0, and the next millisecond
+            // ends slow start. Linux 5.6 fixed that.
             Profile::Linux4_4 => self.delay_least * units.delay / units.tick / 2,
             Profile::Linux6_18 => {
                 let microseconds = self.delay_least + aggregation(sample) / units.tick;
@@ -293,11 +292,11 @@ impl Cubic {
         tick - self.round_start > threshold
     }
 
-    /// The round's least delay exceeds the flow's by an eighth.
+    /// Returns whether the round's smallest delay exceeds the flow's by an eighth.
     fn delay_grew(&mut self, delay: u64) -> bool {
         let unit = self.units().delay;
         let judged = self.samples >= HYSTART_SAMPLES;
-        // Linux 5.6 and later keep looking for smaller delays; 4.4 has them from the first 8 alone.
+        // Since Linux 5.6 later samples may lower the round's delay; 4.4 uses the first 8 only.
         if !judged || self.profile == Profile::Linux6_18 {
             self.round_delay = self.round_delay.min(delay);
         }
@@ -316,12 +315,13 @@ fn aggregation(sample: &DelaySample) -> Span {
     (bytes * SECOND / sample.pacing_rate.max(1)).min(HYSTART_AGGREGATION_MOST)
 }
 
-/// `value · numerator / denominator`.
+/// Returns `value · numerator / denominator`.
 fn scaled(value: u32, numerator: u32, denominator: u32) -> u32 {
     (u64::from(value) * u64::from(numerator) / u64::from(denominator)) as u32
 }
 
-/// Returns the largest integer whose cube is at most `value`, digit by digit: the same on every machine.
+/// Returns the largest integer whose cube is at most `value`. It is computed digit by digit, so that the
+/// result is the same on every machine.
 fn cube_root(value: u64) -> u64 {
     let mut rest = value;
     let mut root = 0_u64;
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    /// The window after `seconds` of congestion avoidance with an ACK clock of one RTT.
+    /// Returns the window after `seconds` of congestion avoidance with an ACK clock of one RTT.
     fn grown(start: u32, max: u32, rtt: Span, seconds: u64) -> u32 {
         let mut cubic = Cubic::new(Profile::Linux6_18);
         cubic.last_max = max;
@@ -387,14 +387,14 @@ mod tests {
     fn windows_follow_the_curve() {
         for (seconds, packets) in [(3, 910_u32), (5, 973), (9, 1000), (12, 1010), (15, 1083)] {
             let window = grown(700, 1000, 100 * MILLISECOND, seconds);
-            // The window trails its target by up to an RTT: 9 packets at t = 3 s.
+            // The window follows its target up to an RTT later: 9 packets at t = 3 s.
             assert!(window.abs_diff(packets) <= 12, "{window} after {seconds} s instead of {packets}");
         }
     }
 
     #[test]
     fn with_a_short_rtt_it_grows_as_reno_would() {
-        // α = 8/15 packets a round trip, and 1000 round trips of 1 ms. The curve alone would reach 100
+        // α = 8/15 packets per round trip, for 1000 round trips of 1 ms. The curve alone would reach 100 only
         // after K = cbrt(30 / 0.4) = 4.2 s.
         let window = f64::from(grown(70, 100, MILLISECOND, 1));
         assert!((window - (70.0 + 1000.0 * 8.0 / 15.0)).abs() < 25.0, "{window}");
@@ -404,7 +404,7 @@ mod tests {
     fn before_any_loss_it_grows_by_a_twentieth_at_least_and_by_half_at_most() {
         let mut cubic = Cubic::new(Profile::Linux6_18);
         assert_eq!(cubic.update(Time(SECOND), 1000, 1), UNPROBED_COUNT);
-        // 100 s on, the curve has left 1000 far below.
+        // After 100 s the curve is far above 1000.
         assert_eq!(cubic.update(Time(101 * SECOND), 1000, 1), LEAST_COUNT);
     }
 
@@ -420,7 +420,7 @@ mod tests {
     }
 
     impl Cubic {
-        /// Whether a round trip ends slow start.
+        /// Returns whether a round trip ends slow start.
         fn on_delay(&mut self, (rtt, sample): &(Span, DelaySample)) -> bool {
             let delay = self.note_delay(sample.now, *rtt, true);
             delay.is_some_and(|delay| self.ends_slow_start(delay, sample))
@@ -496,7 +496,7 @@ mod tests {
             let mut cubic = Cubic::new(Profile::Linux4_4);
             cubic.grows_in_slow_start(Time(9_900 * MICROSECOND), 1, 1000);
             assert!(!cubic.on_delay(&sample(9_950 * MICROSECOND, 300 * MICROSECOND, 2, 1000)));
-            // The round's end is passed, and the next millisecond begins.
+            // The ACK passes the round's end, in the next millisecond.
             if grows {
                 cubic.grows_in_slow_start(Time(10_010 * MICROSECOND), 1001, 2000);
             }

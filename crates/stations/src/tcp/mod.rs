@@ -9,7 +9,7 @@
 //! | [`Sender::deadline`] has come | [`Sender::on_deadline`], then the loop |
 //! | the device frees a segment | [`Sender::freed`], then the loop if it says so |
 //! | the qdisc refuses a segment | [`Sender::refused`], and the loop ends |
-//! | the loop | [`Sender::next_segment`] until it says why not |
+//! | the loop | [`Sender::next_segment`] until it returns a reason to stop |
 //! | data arrive | [`Receiver::on_data`], then perhaps [`Receiver::acknowledgement`] |
 //! | [`Receiver::deadline`] has come | [`Receiver::on_deadline`], then perhaps the same |
 //!
@@ -68,7 +68,7 @@ pub use sender::{Blocked, Counters, Sender, SenderConfig, State};
 use crate::time::{MILLISECOND, Span};
 
 /// A timer tick of the kernel: 1/HZ with HZ = 250, as in the configuration of Titan's kernel and of most
-/// distributions'.
+/// distributions.
 const JIFFY: Span = 4 * MILLISECOND;
 
 /// The modelled kernel; the module's table lists the differences.
@@ -81,7 +81,6 @@ pub enum Profile {
     Linux6_18,
 }
 
-/// Congestion control algorithm.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum CongestionControl {
     /// CUBIC with HyStart (RFC 9438, `net/ipv4/tcp_cubic.c`), Linux's default.
@@ -89,7 +88,7 @@ pub enum CongestionControl {
     Cubic,
     /// NewReno's window (RFC 5681, `net/ipv4/tcp_cong.c`).
     Reno,
-    /// One that is not modelled here: what makes its state for a new flow.
+    /// An algorithm that is not modelled here. The function creates its state for a new flow.
     Other(fn() -> Box<dyn CongestionAlgorithm>),
 }
 
@@ -108,27 +107,26 @@ impl CongestionControl {
 /// A range of the stream, bytes: `start` is in it, `end` is not. Empty by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// First byte.
     pub start: u64,
-    /// First byte after.
+    /// First byte after the block.
     pub end: u64,
 }
 
 impl Block {
-    /// Returns whether it is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.start >= self.end
     }
 }
 
-/// An acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// Everything below has been received in order.
+    /// All bytes below this one have been received in order.
     pub cumulative: u64,
-    /// Data received above, most recently changed first (RFC 2018, section 4); empty blocks at the end. The
-    /// first may report a duplicate instead: it is then below `cumulative` or inside the second (D-SACK, RFC
-    /// 2883). Three fit besides timestamps.
+    /// Data received above `cumulative`, most recently changed first (RFC 2018, section 4). Unused entries at
+    /// the end are empty.
+    ///
+    /// The first block may instead report a duplicate (D-SACK, RFC 2883): it is then below `cumulative` or
+    /// inside the second block. Besides timestamps, the TCP header has room for three blocks.
     pub sack: [Block; 3],
 }

@@ -1,9 +1,9 @@
-//! The receiver: reassembly, delayed acknowledgements, SACK.
+//! The TCP receiver: reassembly, delayed acknowledgements, SACK.
 
 use super::{Ack, Block};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Ranges out of order that a new flow has room for.
+/// Capacity of a new flow's list of out-of-order ranges.
 const INITIAL_CAPACITY: usize = 8;
 
 /// The configuration of a receiver.
@@ -23,18 +23,18 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// When data are to be acknowledged.
+/// When the receiver acknowledges data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Immediately: call [`Receiver::acknowledgement`].
     Now,
-    /// At this time, unless an earlier event acknowledges.
+    /// At this time, unless an earlier event causes an acknowledgement.
     Delayed(Time),
-    /// The time answered before holds.
+    /// At the time returned before, or never.
     Unchanged,
 }
 
-/// A flow's receiving end (net/ipv4/tcp_input.c, `tcp_data_queue` and `__tcp_ack_snd_check`).
+/// The receiving end of a flow (net/ipv4/tcp_input.c, `tcp_data_queue` and `__tcp_ack_snd_check`).
 ///
 /// ```
 /// use evenkeel_stations::tcp::{Receiver, ReceiverConfig, Reply};
@@ -47,7 +47,8 @@ pub enum Reply {
 /// assert_eq!(receiver.acknowledgement().cumulative, 2896);
 /// ```
 #[derive(Clone, Debug)]
-// In this order: fields for in-order data come first. With thousands of flows, each saved cache line counts.
+// The order of the fields matters: those for in-order data come first. With thousands of flows, each saved
+// cache line counts.
 #[repr(C)]
 pub struct Receiver {
     /// First byte not received in order (`rcv_nxt`).
@@ -58,12 +59,12 @@ pub struct Receiver {
     deadline: Time,
     mss: u32,
     quick_acks: u16,
-    /// No data is out of order, and there is only cumulative progress to report.
+    /// No data is out of order, and only cumulative progress is to be reported.
     is_plain: bool,
     delay: Span,
-    /// Received out of order: sorted, apart from each other.
+    /// Ranges received out of order: sorted, with gaps between them.
     ranges: Vec<Block>,
-    /// Those that changed last, newest first (`selective_acks`).
+    /// The ranges that changed last, newest first (`selective_acks`).
     recent: [Block; 3],
     /// A duplicate to report (D-SACK).
     duplicate: Block,
@@ -91,7 +92,7 @@ impl Receiver {
         }
     }
 
-    /// A run of `packets` packets with `bytes` bytes in sequence has arrived; GRO may have merged it.
+    /// Handles a run of `packets` packets with `bytes` bytes in sequence, which GRO may have merged.
     #[inline]
     pub fn on_data(&mut self, now: Time, sequence: u64, bytes: u32, packets: u32) -> Reply {
         if self.is_plain && sequence == self.next && bytes > 0 {
@@ -132,7 +133,7 @@ impl Receiver {
         self.is_plain = self.ranges.is_empty() && self.recent[0].is_empty() && self.duplicate.is_empty();
     }
 
-    /// When data that have arrived in order are to be acknowledged.
+    /// Returns when to acknowledge data that arrived in order.
     #[inline]
     fn reply(&mut self, now: Time) -> Reply {
         if self.next - self.acknowledged > u64::from(self.mss) || self.quick_acks > 0 {
@@ -173,7 +174,7 @@ impl Receiver {
         self.promote(merged);
     }
 
-    /// Moves a range to the front of those to report; replaces the ranges that it has absorbed.
+    /// Moves a range to the front of those to report, and removes the ranges that it contains.
     fn promote(&mut self, block: Block) {
         let mut reported = [block, Block::default(), Block::default()];
         let mut count = 1;
@@ -207,7 +208,7 @@ impl Receiver {
         }
     }
 
-    /// The acknowledgement to send now.
+    /// Returns the acknowledgement to send now.
     #[inline]
     pub fn acknowledgement(&mut self) -> Ack {
         self.acknowledged = self.next;
@@ -227,13 +228,13 @@ impl Receiver {
         sack
     }
 
-    /// When a delayed acknowledgement is due; `Time::NEVER` is none.
+    /// Returns when a delayed acknowledgement is due; `Time::NEVER` is none.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// Whether the delay is over, so that [`Self::acknowledgement`] is to be sent.
+    /// Returns whether the delay is over, so that the host must send [`Self::acknowledgement`].
     #[must_use]
     pub fn on_deadline(&self, now: Time) -> bool {
         self.deadline <= now
@@ -251,13 +252,13 @@ impl Receiver {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
 
-    /// Packets that arrived above a gap (`TCPOFOQueue`).
+    /// Returns the number of packets that arrived above a gap (`TCPOFOQueue`).
     #[must_use]
     pub fn out_of_order_packets(&self) -> u64 {
         self.out_of_order_packets
     }
 
-    /// Bytes that had been received before.
+    /// Returns the bytes that were received more than once.
     #[must_use]
     pub fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!((ack.cumulative, ack.sack), (40, [block(70, 80), block(50, 60), Block::default()]));
         assert_eq!(receiver.on_data(Time(0), 40, 40, 4), Reply::Now);
         let ack = receiver.acknowledgement();
-        // Of the two duplicates that this run contained, the last is reported.
+        // This run contained two duplicates; the receiver reports the last one.
         assert_eq!((ack.cumulative, ack.sack), (80, [block(70, 80), Block::default(), Block::default()]));
         assert_eq!(receiver.out_of_order_packets(), 5);
         assert_eq!(receiver.duplicate_bytes(), 20);

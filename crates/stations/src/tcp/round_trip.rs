@@ -7,20 +7,22 @@ const INITIAL_TIMEOUT: Span = SECOND;
 /// Longest timeout (`TCP_RTO_MAX`).
 const LONGEST_TIMEOUT: Span = 120 * SECOND;
 
-/// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c): RFC 6298 with two changes. First, it uses the
-/// largest deviation within a round trip, which grows immediately but decays by a quarter per round trip.
-/// Second, a sample far *below* the smoothed value raises the deviation only by an eighth.
+/// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c): RFC 6298 with two changes.
+///
+/// - It uses the largest deviation within a round trip, which grows immediately but decays by a quarter per
+///   round trip.
+/// - A sample far *below* the smoothed value raises the deviation only by an eighth.
 #[derive(Clone, Debug)]
 pub(super) struct RoundTrip {
     /// Smoothed RTT times 8, so that the gain of 1/8 loses no precision; 0 before the first sample.
     smoothed_8: u64,
     /// Mean deviation times 4.
     deviation_4: u64,
-    /// Largest of it in this round trip.
+    /// Largest `deviation_4` in this round trip.
     largest_deviation_4: u64,
     /// Margin of the timeout above the smoothed RTT.
     variance: Span,
-    /// The round trip ends when this is acknowledged.
+    /// The round trip ends when this byte is acknowledged.
     round_end: u64,
     /// Smallest sample; `Span::MAX` before the first.
     minimum: Span,
@@ -29,7 +31,8 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Without a sample; `floor` is the least that the timeout adds to the smoothed RTT.
+    /// Creates an estimator without samples; `floor` is the smallest margin of the timeout above the smoothed
+    /// RTT.
     pub fn new(floor: Span) -> Self {
         Self {
             smoothed_8: 0,
@@ -76,22 +79,22 @@ impl RoundTrip {
         }
     }
 
-    /// A sample for the minimum alone.
+    /// Adds a sample for the minimum only.
     pub fn sample_minimum(&mut self, rtt: Span) {
         self.minimum = self.minimum.min(rtt.max(1));
     }
 
-    /// Smoothed RTT; 0 before the first sample.
+    /// Returns the smoothed RTT; 0 before the first sample.
     pub fn smoothed(&self) -> Span {
         self.smoothed_8 / 8
     }
 
-    /// Smallest sample; `Span::MAX` before the first.
+    /// Returns the smallest sample; `Span::MAX` before the first.
     pub fn minimum(&self) -> Span {
         self.minimum
     }
 
-    /// Retransmission timeout after `backoff` timeouts in a row.
+    /// Returns the retransmission timeout after `backoff` timeouts in a row.
     pub fn timeout(&self, backoff: u32) -> Span {
         let base = if self.smoothed_8 == 0 { INITIAL_TIMEOUT } else { self.smoothed() + self.variance };
         // 2^20 microseconds exceed the longest timeout, so a larger shift has no effect.

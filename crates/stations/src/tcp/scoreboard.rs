@@ -5,32 +5,31 @@ use std::collections::VecDeque;
 use super::Block;
 use crate::time::{Span, Time};
 
-/// Received out of order according to a SACK block (`TCPCB_SACKED_ACKED`).
+/// Received out of order, according to a SACK block (`TCPCB_SACKED_ACKED`).
 const SACKED: u8 = 1;
-/// Taken for lost (`TCPCB_LOST`).
+/// Marked lost (`TCPCB_LOST`).
 const LOST: u8 = 2;
-/// Retransmitted, and in flight (`TCPCB_SACKED_RETRANS`).
+/// Retransmitted, and that retransmission is in flight (`TCPCB_SACKED_RETRANS`).
 const RETRANSMITTED: u8 = 4;
-/// Sent again at some time (`TCPCB_EVER_RETRANS`).
+/// Retransmitted at least once (`TCPCB_EVER_RETRANS`).
 const EVER_RETRANSMITTED: u8 = 8;
 
-/// Entries that a new flow has room for.
+/// Capacity of a new flow's queue, entries.
 const INITIAL_CAPACITY: usize = 8;
-/// Entries are not merged beyond this, so that their length fits its type, bytes.
+/// Larger entries are not merged, so that the length fits its type, bytes.
 const LARGEST_MERGED: u32 = 1 << 30;
 
 /// A sent segment, or a part of one.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// First byte.
     sequence: u64,
-    /// When it was sent last.
+    /// When it was last sent.
     sent_at: Time,
-    /// Bytes.
+    /// Payload, bytes.
     payload: u32,
-    /// Packets that it was cut into.
+    /// Packets that the NIC cut it into.
     packets: u32,
-    /// The marks above.
+    /// A set of `SACKED`, `LOST`, `RETRANSMITTED` and `EVER_RETRANSMITTED`.
     marks: u8,
 }
 
@@ -43,18 +42,18 @@ impl Entry {
         self.marks & marks != 0
     }
 
-    /// Returns whether it is lost and not retransmitted.
+    /// Returns whether it is lost and must be retransmitted.
     fn is_due(&self) -> bool {
         self.marks & (LOST | RETRANSMITTED) == LOST
     }
 }
 
-/// Transmission time and end of a delivered packet: the order of transmission (RFC 8985, `RACK_sent_after`).
+/// Transmission time and end of a delivered packet. Their order is that of transmission (RFC 8985,
+/// `RACK_sent_after`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentOrder {
-    /// When it was sent.
     pub sent_at: Time,
-    /// Its end.
+    /// First byte after the packet.
     pub end: u64,
 }
 
@@ -63,25 +62,25 @@ pub(super) struct SentOrder {
 pub(super) struct Progress {
     /// Packets acknowledged cumulatively for the first time.
     pub acknowledged: u32,
-    /// Packets delivered, cumulatively or by SACK, and not known before.
+    /// Packets newly delivered, cumulatively or by SACK.
     pub delivered: u32,
     /// Packets SACKed for the first time.
     pub sacked: u32,
-    /// When the first of the cumulatively acknowledged packets that were never retransmitted was sent.
+    /// Transmission time of the first cumulatively acknowledged packet that was never retransmitted.
     pub first_sent: Option<Time>,
-    /// The same of the last.
+    /// Transmission time of the last such packet.
     pub last_sent: Option<Time>,
-    /// When the first of the newly SACKed packets that were never retransmitted was sent.
+    /// Transmission time of the first newly SACKed packet that was never retransmitted.
     pub first_sacked: Option<Time>,
-    /// The same of the last.
+    /// Transmission time of the last such packet.
     pub last_sacked: Option<Time>,
-    /// Something retransmitted was acknowledged cumulatively.
+    /// A retransmitted packet was acknowledged cumulatively.
     pub retransmission_acknowledged: bool,
-    /// The packet sent last of those delivered, if it was never retransmitted.
+    /// The most recently sent of the delivered packets that were never retransmitted.
     pub newest: SentOrder,
-    /// The same of those that were.
+    /// The most recently sent of the delivered packets that were retransmitted.
     pub newest_retransmitted: SentOrder,
-    /// First byte of the data that arrived after later data: reordering by the network.
+    /// First byte of the data that the network delivered after later data (reordering).
     pub reordered_from: Option<u64>,
 }
 
@@ -100,49 +99,49 @@ impl Progress {
 /// Information from an acknowledgement of packets that were sent once and arrived in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
-    /// Packets acknowledged, 1 at least.
+    /// Packets acknowledged, at least 1.
     pub packets: u32,
-    /// When the first of them was sent.
+    /// Transmission time of the first packet.
     pub first_sent: Time,
-    /// The last of them.
+    /// Transmission order of the last packet.
     pub newest: SentOrder,
 }
 
-/// When a packet counts as lost by the time it was sent.
+/// The rule that marks a packet lost by its transmission time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeRule {
     /// The most recently sent packet of those delivered.
     pub newest: SentOrder,
     /// Packets sent `slack` before this are lost.
     pub limit: Time,
-    /// Allowance for reordering.
+    /// Delay that reordering may cause.
     pub slack: Span,
 }
 
-/// The queue and its sums, in packets. Their names in the kernel are in brackets.
+/// The retransmission queue and its sums in packets, with the kernel's names in brackets.
 #[derive(Clone, Debug)]
 pub(super) struct Scoreboard {
-    /// Ordered by sequence, without gaps. SACKed neighbours are merged, so that a hole costs two entries for
-    /// any amount of SACKed data above it.
+    /// Ordered by sequence, without gaps. SACKed neighbours are merged: a hole needs two entries, however
+    /// much SACKed data is above it.
     entries: VecDeque<Entry>,
     mss: u32,
-    /// Unacknowledged (`packets_out`).
+    /// Unacknowledged packets (`packets_out`).
     outstanding: u32,
-    /// SACKed (`sacked_out`).
+    /// SACKed packets (`sacked_out`).
     sacked: u32,
-    /// Taken for lost (`lost_out`).
+    /// Packets marked lost (`lost_out`).
     lost: u32,
     /// Retransmissions in flight (`retrans_out`).
     retransmitted: u32,
-    /// Taken for lost and not on their way again.
+    /// Packets marked lost whose retransmission is not in flight.
     due: u32,
     /// End of the highest SACKed packet.
     highest_sacked: u64,
-    /// Data below has been checked against the count of SACKed packets above it.
+    /// Data below this byte has been checked by [`Self::judge_by_count`].
     judged_to: u64,
-    /// All due data begins here or above.
+    /// Data below this byte is not due.
     due_from: u64,
-    /// Data from here on has no mark.
+    /// Data from this byte on has no mark.
     marked_to: u64,
 }
 
@@ -163,32 +162,32 @@ impl Scoreboard {
         }
     }
 
-    /// Unacknowledged packets.
+    /// Returns the number of unacknowledged packets.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// SACKed packets.
+    /// Returns the number of SACKed packets.
     pub fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Packets taken for lost.
+    /// Returns the number of packets marked lost.
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Returns the retransmitted packets in flight.
+    /// Returns the number of retransmitted packets in flight.
     pub fn retransmitted(&self) -> u32 {
         self.retransmitted
     }
 
-    /// Packets that wait for their retransmission.
+    /// Returns the number of packets that must be retransmitted.
     pub fn due(&self) -> u32 {
         self.due
     }
 
-    /// Returns the packets in flight (`tcp_packets_in_flight`).
+    /// Returns the number of packets in flight (`tcp_packets_in_flight`).
     pub fn in_flight(&self) -> u32 {
         self.outstanding - self.sacked - self.lost + self.retransmitted
     }
@@ -198,30 +197,30 @@ impl Scoreboard {
         self.sacked | self.lost | self.retransmitted == 0
     }
 
-    /// Returns whether no outstanding data, which begins with this byte, has a mark: all of it was sent once,
-    /// and no acknowledgement has mentioned it.
+    /// Returns whether the outstanding data, which begins at `unacknowledged`, has no marks: all of it was
+    /// sent once, and no SACK block covers it.
     #[inline]
     pub fn is_plain(&self, unacknowledged: u64) -> bool {
         unacknowledged >= self.marked_to
     }
 
-    /// When the oldest segment was sent (last).
+    /// Returns when the oldest segment was last sent.
     pub fn oldest_sent_at(&self) -> Option<Time> {
         self.entries.front().map(|entry| entry.sent_at)
     }
 
-    /// Segments or parts of some.
+    /// Returns the number of entries: segments or parts of segments.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// A new segment has been sent.
+    /// Adds a segment that has just been sent.
     pub fn push(&mut self, now: Time, sequence: u64, payload: u32, packets: u32) {
         self.entries.push_back(Entry { sequence, sent_at: now, payload, packets, marks: 0 });
         self.outstanding += packets;
     }
 
-    /// Removes the newest segment, if it is this one and was sent once.
+    /// Removes the newest segment, if it is this one and has no marks. Returns whether it did.
     pub fn unsend(&mut self, sequence: u64, payload: u32) -> bool {
         match self.entries.back() {
             Some(last) if last.sequence == sequence && last.payload == payload && last.marks == 0 => {
@@ -242,7 +241,7 @@ impl Scoreboard {
         }
     }
 
-    /// Everything below `cumulative` has arrived.
+    /// Removes all data below `cumulative`, which has arrived.
     pub fn acknowledge(&mut self, cumulative: u64, progress: &mut Progress) {
         while let Some(&entry) = self.entries.front() {
             if entry.end() > cumulative {
@@ -262,7 +261,7 @@ impl Scoreboard {
     }
 
     /// Handles the same as [`Self::acknowledge`] if [`Self::is_plain`] holds for the outstanding data.
-    /// Returns none if less than a packet was acknowledged.
+    /// Returns `None` if less than a packet was acknowledged.
     #[inline]
     pub fn acknowledge_plain(&mut self, cumulative: u64) -> Option<Delivery> {
         let mut delivery: Option<Delivery> = None;
@@ -272,7 +271,7 @@ impl Scoreboard {
             if is_whole {
                 self.entries.pop_front();
             } else if entry.sequence < cumulative {
-                // Fits: less than the entry's payload.
+                // Less than the entry's payload, so it fits.
                 entry.payload = (end - cumulative) as u32;
                 entry.packets = entry.payload.div_ceil(self.mss).min(packets);
                 entry.sequence = cumulative;
@@ -297,10 +296,10 @@ impl Scoreboard {
         delivery
     }
 
-    /// The front segment is acknowledged in part (`tcp_tso_acked`).
+    /// Removes the acknowledged part of the front segment (`tcp_tso_acked`).
     fn trim(&mut self, cumulative: u64, progress: &mut Progress) {
         let Some(&entry) = self.entries.front() else { return };
-        // Fits: less than the entry's payload.
+        // Less than the entry's payload, so it fits.
         let bytes = (cumulative - entry.sequence) as u32;
         let rest = entry.payload - bytes;
         let packets = rest.div_ceil(self.mss).min(entry.packets);
@@ -314,7 +313,7 @@ impl Scoreboard {
         }
     }
 
-    /// Records a cumulative acknowledgement of (`packets` of) an entry.
+    /// Records a cumulative acknowledgement of `packets` packets of an entry.
     fn credit(&self, entry: &Entry, packets: u32, progress: &mut Progress) {
         progress.acknowledged += packets;
         progress.retransmission_acknowledged |= entry.has(EVER_RETRANSMITTED);
@@ -346,7 +345,7 @@ impl Scoreboard {
     /// data.
     pub fn sack(&mut self, block: Block, progress: &mut Progress) {
         let mut index = self.first_ending_above(block.start);
-        // Compare with the SACKed data before this block to detect reordering.
+        // SACKed data above this block shows reordering.
         let mut highest = self.highest_sacked;
         while let Some(&entry) = self.entries.get(index) {
             if entry.sequence >= block.end {
@@ -356,7 +355,7 @@ impl Scoreboard {
                 index = self.merge(index);
                 continue;
             }
-            // Only whole packets count: the start rounds up, the end rounds down.
+            // Only whole packets count: the start is rounded up, the end down.
             let skipped = block.start.saturating_sub(entry.sequence).div_ceil(u64::from(self.mss))
                 * u64::from(self.mss);
             if skipped > 0 {
@@ -406,7 +405,7 @@ impl Scoreboard {
     }
 
     /// Marks data with at least `threshold` SACKed packets above it as lost (RFC 6675, `IsLost`). Returns
-    /// whether there was any.
+    /// whether it marked any.
     pub fn judge_by_count(&mut self, threshold: u32) -> bool {
         if self.sacked < threshold.max(1) {
             return false;
@@ -435,7 +434,7 @@ impl Scoreboard {
     }
 
     /// Marks data as lost that was sent long enough before delivered data (RFC 8985, section 6.2, step 5;
-    /// `tcp_rack_detect_loss`). Returns whether there was any, and the time until the last undecided packet
+    /// `tcp_rack_detect_loss`). Returns whether it marked any, and the time until the last undecided packet
     /// would be lost.
     pub fn judge_by_time(&mut self, rule: TimeRule) -> (bool, Span) {
         let (mut any, mut wait) = (false, 0);
@@ -448,8 +447,8 @@ impl Scoreboard {
                 if entry.has(EVER_RETRANSMITTED) {
                     continue;
                 }
-                // The rest was sent later, or has been marked lost and retransmitted; that is never above a
-                // packet that is not lost.
+                // Entries from here on were sent later, or were marked lost and retransmitted. A
+                // retransmitted entry is never above one that is not lost.
                 break;
             }
             let remaining = (entry.sent_at + rule.slack).since(rule.limit);
@@ -463,8 +462,8 @@ impl Scoreboard {
         (any, wait)
     }
 
-    /// Marks all data that is not SACKed as lost: the front always, other data if it was sent before
-    /// `sent_before` (`tcp_timeout_mark_lost`).
+    /// Marks data that is not SACKed as lost: always the first entry, and others sent before `sent_before`
+    /// (`tcp_timeout_mark_lost`).
     pub fn judge_all_lost(&mut self, sent_before: Time) {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
@@ -479,7 +478,7 @@ impl Scoreboard {
         self.due_from = self.due_from.min(self.entries[index].sequence);
     }
 
-    /// Returns the first due data, up to this many packets: first byte and bytes.
+    /// Returns the first due data, at most this many packets: its first byte and its length.
     pub fn first_due(&mut self, most_packets: u32) -> Option<(u64, u32)> {
         if self.due == 0 {
             return None;
@@ -495,8 +494,8 @@ impl Scoreboard {
         Some((entry.sequence, entry.payload))
     }
 
-    /// Returns the last packet, if it is neither SACKed nor retransmitted: first byte and bytes. It is the
-    /// tail loss probe of a flow without new data.
+    /// Returns the last packet, if it is neither SACKed nor retransmitted: its first byte and its length. A
+    /// flow without new data sends it as the tail loss probe.
     pub fn last_packet(&mut self) -> Option<(u64, u32)> {
         let last = self.entries.back()?;
         if last.has(SACKED | RETRANSMITTED) {
@@ -510,7 +509,7 @@ impl Scoreboard {
         Some((last.sequence, last.payload))
     }
 
-    /// The entry that begins with this byte is sent again. Answers its packets.
+    /// Records the retransmission of the entry that begins at this byte. Returns the number of its packets.
     pub fn retransmit(&mut self, now: Time, sequence: u64) -> u32 {
         let index = self.first_ending_above(sequence);
         if index >= self.entries.len() {
@@ -523,7 +522,7 @@ impl Scoreboard {
         self.entries[index].packets
     }
 
-    /// Packets between this byte and the end of the highest SACKed packet.
+    /// Returns the number of packets between this byte and the end of the highest SACKed packet.
     pub fn distance_to_highest(&self, from: u64) -> u32 {
         let packets = self.highest_sacked.saturating_sub(from).div_ceil(u64::from(self.mss));
         u32::try_from(packets).unwrap_or(u32::MAX)
@@ -538,7 +537,7 @@ impl Scoreboard {
         }
     }
 
-    /// Splits an entry in two, the first with this many bytes.
+    /// Splits an entry in two; the first part has `bytes` bytes.
     fn split(&mut self, index: usize, bytes: u32) {
         let entry = self.entries[index];
         let rest = entry.payload - bytes;
@@ -589,7 +588,7 @@ impl Scoreboard {
         self.due -= if entry.is_due() { packets } else { 0 };
     }
 
-    /// Whether the sums are those of the entries, and these have no gap.
+    /// Returns whether the sums match the entries, and the entries have no gap.
     #[cfg(test)]
     pub fn is_consistent(&self, unacknowledged: u64, next: u64) -> bool {
         let mut fresh = Self::new(self.mss);
@@ -614,7 +613,7 @@ mod tests {
 
     const MSS: u32 = 1000;
 
-    /// Segments of 4 packets each, sent 1 ps apart.
+    /// Creates a board with segments of 4 packets each, sent 1 ps apart.
     fn board(segments: u64) -> Scoreboard {
         let mut board = Scoreboard::new(MSS);
         for index in 0..segments {
@@ -646,7 +645,7 @@ mod tests {
         assert!(board.is_consistent(6500, 12_000));
     }
 
-    /// Acknowledgements that end at whole segments, packets, parts of packets, and at the present position.
+    /// Checks acknowledgements that end at segments, at packets, within packets, and at the present position.
     #[test]
     fn a_plain_acknowledgement_is_one_like_any() {
         for cumulative in (0..=12_000).step_by(500) {
@@ -673,7 +672,7 @@ mod tests {
         sack(&mut board, 4000, 8000);
         assert!(!board.is_plain(0));
         assert!(!board.is_plain(7999));
-        // The rest is plain.
+        // Data above has no marks.
         assert!(board.is_plain(8000));
         board.judge_all_lost(Time::NEVER);
         assert!(!board.is_plain(8000));
@@ -687,11 +686,11 @@ mod tests {
         assert_eq!(progress.reordered_from, None);
         assert_eq!(board.in_flight(), 10);
         assert!(board.is_consistent(0, 12_000));
-        // The block grows on both sides, in whole packets only.
+        // The block grows on both sides, but only by whole packets.
         let progress = sack(&mut board, 3500, 9500);
         assert_eq!(progress.sacked, 3);
         assert_eq!(progress.reordered_from, Some(4000));
-        // [0, 4000) unsent marks, [4000, 9000) in one piece, [9000, 12000).
+        // [0, 4000) without marks, [4000, 9000) as one entry, [9000, 12000).
         assert_eq!(board.len(), 3);
         assert!(board.is_consistent(0, 12_000));
         assert_eq!(sack(&mut board, 3500, 9500).sacked, 0);
@@ -703,7 +702,7 @@ mod tests {
         sack(&mut board, 4000, 6000);
         assert!(!board.judge_by_count(3));
         sack(&mut board, 9000, 10_000);
-        // Only one is above [6000, 9000).
+        // Only one packet is SACKed above [6000, 9000).
         assert!(board.judge_by_count(3));
         assert_eq!((board.lost(), board.due(), board.in_flight()), (4, 4, 5));
         sack(&mut board, 10_000, 12_000);
@@ -738,11 +737,11 @@ mod tests {
         let mut board = board(4);
         sack(&mut board, 8000, 12_000);
         let rule = TimeRule { newest: SentOrder { sent_at: Time(3), end: 12_000 }, limit: Time(2), slack: 1 };
-        // Sent at 1: lost. Sent at 2: undecided for 1 more. Sent at 4: after the delivered data.
+        // Sent at 1: lost. Sent at 2: undecided for 1 ps more. Sent at 4: after the delivered data.
         assert_eq!(board.judge_by_time(rule), (true, 1));
         assert_eq!(board.lost(), 4);
         assert!(board.is_consistent(0, 16_000));
-        // The retransmission is lost too, as something sent after it arrives.
+        // The retransmission is lost too, because a packet sent after it arrives.
         board.retransmit(Time(5), 0);
         assert_eq!(board.due(), 0);
         let rule = TimeRule { newest: SentOrder { sent_at: Time(9), end: 16_000 }, limit: Time(7), slack: 1 };

@@ -5,7 +5,7 @@ use super::*;
 
 const FULL: u64 = 123_040;
 
-/// (flow, index, end in ps) of all packets, in the order of time.
+/// Returns (flow, index, end in ps) of all packets, in order of time.
 fn order(log: Log) -> Vec<(u32, u32, u64)> {
     log.sorted().packets.iter().map(|packet| (packet.flow, packet.index, packet.end.0)).collect()
 }
@@ -109,15 +109,15 @@ fn deficit_is_carried_while_a_ring_has_something() {
     nic.enqueue(Time(0), 1, segment(2, 4 * 1448, 1448), &mut log);
     nic.advance(Time::NEVER, &mut log);
     let flows: Vec<u32> = order(log).iter().map(|packet| packet.0).collect();
-    // A packet costs 1538. While the wire is idle ring 0 passes turns with 768 and 1536, sends with 2304
-    // and keeps 766. Then, in turns of ring 1 (1536 each) and ring 0 (768 each), ring 1 first:
-    // 1536, 1534; 3072 sends, 2302 sends; 3070 sends, 1532; 3068 sends, 2300 sends; 3066 sends; ring 0.
+    // A packet costs 1538. While the wire is idle, ring 0 has turns with deficits of 768 and 1536, sends at
+    // 2304 and keeps 766. Later turns add 1536 to ring 1 and 768 to ring 0; ring 1 is first: 1536, 1534; 3072
+    // sends, 2302 sends; 3070 sends, 1532; 3068 sends, 2300 sends; 3066 sends; ring 0.
     assert_eq!(flows, [1, 2, 1, 2, 2, 1, 2, 1]);
 }
 
 #[test]
 fn deficit_round_robin_of_segments_charges_whole_segments() {
-    // A segment of 4 packets costs 4 turns of weight 1, one of weight 4 costs 1.
+    // A segment of 4 packets needs 4 turns at weight 1, or one turn at weight 4.
     let mut nic = Nic::new(config(false, DRR));
     let mut log = Log::default();
     nic.set_weight(Time(0), 1, 4, &mut log);
@@ -129,7 +129,7 @@ fn deficit_round_robin_of_segments_charges_whole_segments() {
     }
     nic.advance(Time::NEVER, &mut log);
     let finished: Vec<u32> = log.sorted().finished.iter().map(|event| event.2).collect();
-    // Ring 0 uses its first turns while the wire is idle. Then its next segment takes four more, and ring 1
+    // Ring 0 has its first turns while the wire is idle. Its next segment then needs four more, and ring 1
     // sends before each of them.
     assert_eq!(finished, [0, 10, 11, 12, 13, 1, 14]);
 }
@@ -153,7 +153,7 @@ fn next_finish_is_known_in_advance() {
     assert_eq!(nic.next_finish(0), Time::NEVER);
     nic.enqueue(Time(0), 0, segment(1, 4 * 1448, 1448), &mut log);
     nic.enqueue(Time(0), 1, segment(2, 2 * 1448, 1448), &mut log);
-    // 1 2 1 2 1 1
+    // Rings send in the order 1 2 1 2 1 1.
     assert_eq!(nic.next_finish(0), Time(6 * FULL));
     assert_eq!(nic.next_finish(1), Time(4 * FULL));
     let next_packet = |queue| nic.earliest_packet(|ring| ring == queue, |_| true);
@@ -161,7 +161,7 @@ fn next_finish_is_known_in_advance() {
     assert_eq!(nic.earliest_packet(|_| true, |segment| segment.flow == 2), Time(2 * FULL));
 }
 
-/// Counts calls.
+/// Counts calls of [`Departures::packets`].
 #[derive(Default)]
 struct Calls(usize);
 
@@ -183,7 +183,7 @@ fn interleaved_packets_are_computed_in_closed_form() {
             nic.enqueue(Time(0), queue, segment(queue, 44 * 1448, 1448), &mut calls);
         }
         nic.advance(Time::NEVER, &mut calls);
-        // 176 packets: a train per ring and change, and the last packets of each.
+        // 176 packets form one train per ring and change, and one for the last packets of each segment.
         assert!(calls.0 <= 4 * trains, "{service:?}: {} trains", calls.0);
     }
 }

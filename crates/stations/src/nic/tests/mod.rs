@@ -1,4 +1,4 @@
-//! Tests of the transmit scheduler: by hand, and against a reference that is written out packet by packet.
+//! Tests of the transmit scheduler: by hand, and against a packet-by-packet reference.
 
 mod by_hand;
 mod reference;
@@ -10,7 +10,7 @@ use crate::{
     time::Time,
 };
 
-/// One packet that has left.
+/// A packet that has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Packet {
     end: Time,
@@ -20,10 +20,10 @@ struct Packet {
     index: u32,
 }
 
-/// A segment, by flow, that finished.
+/// The departure of a segment: time, queue, flow.
 type Event = (Time, u32, u32);
 
-/// Everything that left, in the order of time.
+/// All departures, in order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Log {
     packets: Vec<Packet>,
@@ -68,7 +68,7 @@ fn segment(flow: u32, payload: u32, mss: u32) -> Segment {
 
 const DRR: Service = Service::Deficit { quantum_bytes: MTU_QUANTUM_BYTES, largest_weight: 64 };
 
-/// 1 byte takes 80 ps.
+/// Creates a configuration in which a byte takes 80 ps.
 fn config(interleave: bool, service: Service) -> NicConfig {
     NicConfig { rate_bps: 100_000_000_000, queues: 4, interleave, service, exact: false }
 }

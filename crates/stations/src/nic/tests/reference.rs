@@ -1,5 +1,5 @@
 //! A reference transmit scheduler, as simple as possible: rings of packets, one decision per packet, and all
-//! times from the sum of bytes by 128-bit division. It shares no code with the other.
+//! times from the sum of bytes by 128-bit division. It shares no code with the tested scheduler.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Random scenarios: the closed form, the same packet by packet, and the reference agree to the
-//! picosecond, and the schedule has the properties that it must have.
+//! Random scenarios: the closed form, the computation packet by packet, and the reference agree to the
+//! picosecond. The schedule also has the properties that its service promises.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn action(queues: u32) -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Zero, less than a packet, some packets, some segments.
+/// Generates pauses of zero, less than a packet, some packets, or some segments.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![5 => Just(0), 2 => 0..200_000u64, 2 => 0..3_000_000u64, 2 => 0..30_000_000u64]
 }
@@ -75,7 +75,7 @@ fn scenario() -> impl Strategy<Value = (NicConfig, Script)> {
     })
 }
 
-/// Plays a script; calls `after` with the NIC and the time after each action.
+/// Runs a script; calls `after` with the NIC and the time after each action.
 fn play(config: NicConfig, script: &Script, mut after: impl FnMut(&Nic, Time)) -> (Nic, Log) {
     let (mut nic, mut log, mut now) = (Nic::new(config), Log::default(), Time::ZERO);
     for (flow, (pause, action)) in script.iter().enumerate() {
@@ -118,7 +118,7 @@ fn by_reference(config: NicConfig, script: &Script) -> Log {
     reference.log
 }
 
-/// (flow, queue, segment, moment) of everything that is enqueued.
+/// Returns (flow, queue, segment, time) of all enqueued segments.
 fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
     let mut now = Time::ZERO;
     let mut list = Vec::new();
@@ -131,10 +131,10 @@ fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
     list
 }
 
-/// When the first segment, and the first packet, of each ring will have left.
+/// Returns when the first segment and the first packet of each ring leave.
 fn first_finishes(nic: &Nic) -> Vec<(Time, Time)> {
     let (mut nic, mut log) = (nic.clone(), Log::default());
-    // Packets that have left are no longer first.
+    // Report packets that have left, so that they are no longer first.
     nic.tell(|_, _| true, &mut Log::default());
     nic.advance(Time::NEVER, &mut log);
     let segment = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
@@ -151,7 +151,7 @@ proptest! {
     #[test]
     fn closed_form_equals_packet_by_packet_equals_reference((config, script) in scenario()) {
         let closed = drained(config, &script);
-        // Calls for one ring come in order of time.
+        // Calls for one ring are in order of time.
         for queue in 0..config.queues {
             let ends: Vec<Time> =
                 closed.packets.iter().filter(|packet| packet.queue == queue).map(|packet| packet.end).collect();
@@ -175,7 +175,7 @@ proptest! {
             for number in 0..20 {
                 now = (now + step).min(next);
                 nic.catch_up(now, &mut log);
-                // Of some segments, and at last of all.
+                // Report the packets of some segments.
                 let wanted = |_: &Log, segment: &Segment| asked >> ((segment.flow + number) % 64) & 1 == 1;
                 nic.tell(wanted, &mut log);
                 prop_assert!(nic.next_departure() > now);
@@ -224,7 +224,7 @@ proptest! {
         for (sent, packet) in log.packets.iter().enumerate() {
             prop_assert!(packet.begin >= free);
             if packet.begin > free || sent == 0 {
-                // It was idle: all segments enqueued earlier have left.
+                // The wire was idle, so all segments enqueued earlier have left.
                 let before: u32 = list
                     .iter()
                     .filter(|(.., at)| *at < packet.begin)
@@ -263,7 +263,8 @@ proptest! {
         });
     }
 
-    /// A larger weight advances only its own queue; a smaller one advances only the predicted queues.
+    /// A larger weight advances only its own queue; a smaller one advances only the queues that
+    /// [`Nic::finishes`] reports.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
         (config, script) in scenario(),
@@ -313,7 +314,7 @@ proptest! {
                 nic.enqueue(Time::ZERO, queue, one, &mut log);
             }
         }
-        // Until the first ring runs empty.
+        // Until the first ring becomes empty.
         let mut sent = vec![0u64; queues as usize];
         while (0..queues).all(|queue| nic.backlog_packets(queue) > 0) {
             let mut step = Log::default();

@@ -23,37 +23,37 @@ fn span_of(bytes: u64, rate: u64) -> Span {
     }
 }
 
-/// A curve that begins somewhere (`struct runtime_sc`): slope `m1` for a time, and then `m2`.
+/// A curve with an offset (`struct runtime_sc`): slope `m1` for `dx`, and then `m2`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Curve {
-    /// Where it begins: time, bytes.
+    /// Begin of the curve: time, bytes.
     x: u64,
     y: u64,
     m1: u64,
-    /// The first piece: time, bytes.
+    /// Length of the first piece: time, bytes.
     dx: u64,
     dy: u64,
     m2: u64,
 }
 
 impl Curve {
-    /// From the origin (`rtsc_init`).
+    /// Creates a curve from the origin (`rtsc_init`).
     pub(super) fn new(curve: &ServiceCurve) -> Self {
         let dy = bytes_in(curve.delay, curve.first);
         Self { x: 0, y: 0, m1: curve.first, dx: curve.delay, dy, m2: curve.second }
     }
 
-    /// The same without its first piece.
+    /// Returns the curve without its first piece.
     pub(super) fn linear(self) -> Self {
         Self { dx: 0, dy: 0, ..self }
     }
 
-    /// Returns whether its first slope is smaller than its second.
+    /// Returns whether the first slope is at most the second.
     pub(super) fn is_convex(&self) -> bool {
         self.m1 <= self.m2
     }
 
-    /// When it reaches so many bytes (`rtsc_y2x`).
+    /// Returns when the curve reaches this many bytes (`rtsc_y2x`).
     pub(super) fn time_of(&self, bytes: u64) -> u64 {
         if bytes < self.y {
             self.x
@@ -69,7 +69,7 @@ impl Curve {
         }
     }
 
-    /// Bytes that it has reached by a time (`rtsc_x2y`).
+    /// Returns the bytes that the curve has reached at a time (`rtsc_x2y`).
     pub(super) fn bytes_at(&self, time: u64) -> u64 {
         if time <= self.x {
             self.y
@@ -81,8 +81,8 @@ impl Curve {
         }
     }
 
-    /// Becomes the lower one of itself and of `curve`, a curve from the origin, begun anew at (`time`,
-    /// `bytes`) (`rtsc_min`).
+    /// Replaces this curve by the lower one of itself and of `curve`, a curve from the origin, moved to
+    /// (`time`, `bytes`) (`rtsc_min`).
     pub(super) fn restart(&mut self, curve: &Self, time: u64, bytes: u64) {
         let reached = self.bytes_at(time);
         if curve.is_convex() {
@@ -99,7 +99,7 @@ impl Curve {
             (self.x, self.y, self.dx, self.dy) = (time, bytes, curve.dx, curve.dy);
             return;
         }
-        // They cross: steep until then.
+        // The curves cross: use the first slope until then.
         let mut dx = span_of(reached - bytes, curve.m1 - curve.m2);
         let first_end = self.x.saturating_add(self.dx);
         if first_end > time {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::time::MILLISECOND;
 
-    /// 8 Mbit/s for 10 ms, then 1 Mbit/s: 1000 bytes a millisecond, then 125.
+    /// 8 Mbit/s for 10 ms, then 1 Mbit/s: 1000 bytes per millisecond, then 125.
     const CONCAVE: ServiceCurve =
         ServiceCurve { first: 8_000_000, delay: 10 * MILLISECOND, second: 1_000_000 };
 
@@ -132,15 +132,15 @@ mod tests {
     fn a_concave_curve_restarts_below_both() {
         let whole = Curve::new(&CONCAVE);
         let mut curve = whole;
-        // At 30 ms 12,500 bytes were due, and 8,000 were sent: the new curve is below the old one until they
+        // At 30 ms 12,500 bytes were due, and 8,000 were sent. The new curve is below the old one until they
         // would cross, after 4,500 / 875 ms.
         curve.restart(&whole, 30 * MILLISECOND, 8_000);
         assert_eq!(curve.bytes_at(30 * MILLISECOND), 8_000);
         let crossing = 30 * MILLISECOND + 4_500 * MILLISECOND / 875;
         assert_eq!(curve.bytes_at(crossing), whole.bytes_at(crossing));
-        // To a byte, for each step is rounded down.
+        // Each step is rounded down, so a difference of one byte is allowed.
         assert!(whole.bytes_at(60 * MILLISECOND) - curve.bytes_at(60 * MILLISECOND) <= 1);
-        // The new curve includes bytes sent beyond the due ones.
+        // Bytes sent beyond the due ones do not raise the new curve.
         let mut ahead = whole;
         ahead.restart(&whole, 30 * MILLISECOND, 20_000);
         assert_eq!(ahead.bytes_at(30 * MILLISECOND), 12_500);

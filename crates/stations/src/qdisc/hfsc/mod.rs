@@ -1,12 +1,12 @@
 //! `hfsc`: the hierarchical fair service curve (`net/sched/sch_hfsc.c`; Stoica, Zhang, Ng, *A Hierarchical
 //! Fair Service Curve Algorithm for Link-Sharing, Real-Time and Priority Services*, SIGCOMM 1997).
 //!
-//! A leaf with a real-time curve has an eligible time and a deadline for its head; of the eligible ones that
-//! with the earliest deadline goes first. If none is eligible, virtual times share the rest: from the root
-//! down, the active class with the least virtual time whose upper limit allows it.
+//! A leaf with a real-time curve has an eligible time and a deadline for its head. Among the eligible leaves,
+//! the one with the earliest deadline is served first. If none is eligible, virtual times share the rest:
+//! from the root down, the active class with the smallest virtual time whose upper limit allows it.
 //!
-//! Times are picoseconds where the kernel counts units of 64 ns, and classes are searched one by one where
-//! it has trees. Left out: leaves of another discipline than `pfifo`, filters, changes of curves.
+//! Times are picoseconds where the kernel has units of 64 ns, and classes are searched linearly where the
+//! kernel has trees. Not modelled: leaves with another discipline than `pfifo`, filters, changes of curves.
 
 mod curve;
 #[cfg(test)]
@@ -18,9 +18,9 @@ use super::{Classifier, Dequeued, KindError, require};
 use crate::segment::Segment;
 use crate::time::{Span, Time};
 
-/// Deepest tree: the kernel's only limit is its stack.
+/// Largest depth of the tree: the kernel is limited by its stack only.
 const MOST_LEVELS: u32 = 16;
-/// The class that all others are in.
+/// Index of the root class, the ancestor of all others.
 const ROOT: usize = 0;
 
 /// Parameters of `hfsc`.
@@ -35,11 +35,11 @@ pub struct HfscConfig {
 /// A service curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceCurve {
-    /// Rate at first, bit/s (`m1`).
+    /// Initial rate, bit/s (`m1`).
     pub first: u64,
-    /// For how long, picoseconds (`d`).
+    /// Duration of the initial rate, picoseconds (`d`).
     pub delay: Span,
-    /// Rate from then on, bit/s (`m2`).
+    /// Rate after that, bit/s (`m2`).
     pub second: u64,
 }
 
@@ -52,16 +52,14 @@ pub struct HfscClass {
     pub link_share: Option<ServiceCurve>,
     /// Upper bound of the total service by link sharing (`ul`).
     pub upper_limit: Option<ServiceCurve>,
-    /// Children or queue of the class.
     pub content: HfscContent,
 }
 
-/// Content of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HfscContent {
-    /// A queue of this many segments.
+    /// The limit of the queue, segments.
     Leaf(u32),
-    /// Classes.
+    /// Child classes.
     Inner(Vec<HfscClass>),
 }
 
@@ -76,28 +74,29 @@ struct Class {
     eligible_curve: Curve,
     virtual_curve: Curve,
     limit_curve: Curve,
-    /// Bytes sent by the real-time criterion (`cl_cumul`), and in all (`cl_total`).
+    /// Bytes sent by the real-time criterion (`cl_cumul`), and total bytes (`cl_total`).
     real_time_bytes: u64,
     bytes: u64,
     eligible: u64,
     deadline: u64,
-    /// Is among those that may become eligible.
+    /// Whether the class has a backlog and a real-time curve, so that it can become eligible.
     is_eligible: bool,
     virtual_time: u64,
-    /// Correction of it for times that an upper limit made it skip (`cl_vtadj`).
+    /// Correction of `virtual_time` for times in which an upper limit blocked the class (`cl_vtadj`).
     virtual_adjustment: u64,
-    /// Set if it is one of its parent's active children; the smaller number wins among equal virtual times.
+    /// Insertion number of an active class; the smaller one wins among equal virtual times. `None` if
+    /// passive.
     active_order: Option<u64>,
-    /// Time at which it meets its own upper limit (`cl_myf`), and that of the classes below it (`cl_f`,
-    /// `cl_cfmin`).
+    /// Time at which the class meets its own upper limit (`cl_myf`), and at which the classes below it do
+    /// (`cl_f`, `cl_cfmin`).
     own_fit: u64,
     fit: u64,
     children_fit: u64,
-    /// Least virtual time of an active child that was served (`cl_cvtmin`), and the highest of a child that
-    /// became passive (`cl_cvtoff`).
+    /// Smallest virtual time of an active child that was served (`cl_cvtmin`), and the largest of a child
+    /// that became passive (`cl_cvtoff`).
     children_least: u64,
     children_offset: u64,
-    /// Count of its active periods, and of its parent's when it became active.
+    /// Number of its active periods, and the parent's number when it became active.
     period: u32,
     parent_period: u32,
     active_children: u32,
@@ -111,7 +110,7 @@ pub(super) struct Hfsc {
     classifier: Classifier,
     classes: Vec<Class>,
     leaves: Vec<u32>,
-    /// Insertions among active children so far.
+    /// Number of insertions among active children.
     insertions: u64,
     backlog: Backlog,
     overlimits: u64,
@@ -241,7 +240,7 @@ impl Hfsc {
         eligible.min_by_key(|leaf| (self.classes[*leaf].deadline, self.classes[*leaf].eligible))
     }
 
-    /// Returns the next leaf by virtual times (`vttree_get_minvt`).
+    /// Returns the next leaf by virtual time (`vttree_get_minvt`).
     fn least_virtual_time(&mut self, now: u64) -> Option<usize> {
         let mut index = ROOT;
         if self.classes[ROOT].children_fit > now {
@@ -266,7 +265,7 @@ impl Hfsc {
         children.filter(|child| self.classes[*child].active_order.is_some())
     }
 
-    /// When a class may send again (`hfsc_schedule_watchdog`).
+    /// Returns when a class may send again (`hfsc_schedule_watchdog`).
     fn next_change(&self) -> u64 {
         let leaves = self.leaves.iter().map(|leaf| &self.classes[*leaf as usize]);
         let eligible = leaves.filter(|class| class.is_eligible).map(|class| class.eligible).min();
@@ -274,7 +273,7 @@ impl Hfsc {
         eligible.into_iter().chain(fit).min().unwrap_or(curve::NEVER)
     }
 
-    /// A leaf has got its first segment: eligible time and deadline (`init_ed`).
+    /// Sets the eligible time and the deadline of a leaf that got its first segment (`init_ed`).
     fn become_eligible(&mut self, index: usize, now: u64, bytes: u32) {
         let class = &mut self.classes[index];
         let Some(curve) = class.real_time else { return };
@@ -286,7 +285,7 @@ impl Hfsc {
         class.is_eligible = true;
     }
 
-    /// A leaf and its ancestors become active among their siblings (`init_vf`).
+    /// Activates a leaf and its ancestors among their siblings (`init_vf`).
     fn become_active(&mut self, mut index: usize, now: u64) {
         let mut newly = true;
         while index != ROOT {
@@ -306,7 +305,7 @@ impl Hfsc {
         }
     }
 
-    /// A class becomes active: it starts beside its siblings.
+    /// Starts an active period of a class: sets its virtual time relative to its siblings.
     fn start_period(&mut self, index: usize, parent: usize, now: u64) {
         let latest = self.active_children(parent).map(|child| self.classes[child].virtual_time).max();
         self.insertions += 1;
@@ -316,13 +315,14 @@ impl Hfsc {
             above.children_least = 0;
         }
         let (least, offset) = (above.children_least, above.children_offset);
-        // The parent becomes active after its child.
+        // The parent's own period starts later, after this class.
         let parent_period = above.period + u32::from(above.active_children == 0);
         let current_period = above.period;
         let class = &mut self.classes[index];
         match latest {
             Some(latest) => {
-                // Half way between the least and the greatest, and never back within a period.
+                // The virtual time is halfway between the smallest and the largest one, and never decreases
+                // within a period.
                 let time = if least != 0 { least / 2 + latest / 2 } else { latest };
                 if current_period != class.parent_period || time > class.virtual_time {
                     class.virtual_time = time;
@@ -344,7 +344,8 @@ impl Hfsc {
         }
     }
 
-    /// A segment was sent: virtual times and upper limits of its leaf and the ancestors (`update_vf`).
+    /// Updates virtual times and upper limits of a leaf and its ancestors after a segment was sent
+    /// (`update_vf`).
     fn charge(&mut self, mut index: usize, bytes: u64) {
         let leaf = &self.classes[index];
         let mut passive = leaf.link_share.is_some() && leaf.queue.as_ref().is_none_or(Queue::is_empty);
@@ -387,7 +388,7 @@ impl Hfsc {
         }
     }
 
-    /// When the first of a class's children fits (`update_cfmin`).
+    /// Updates the time at which the first child of a class meets its upper limit (`update_cfmin`).
     fn update_children_fit(&mut self, index: usize) {
         let fit = self.active_children(index).map(|child| self.classes[child].fit).min();
         self.classes[index].children_fit = fit.unwrap_or(0);

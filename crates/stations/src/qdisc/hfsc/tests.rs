@@ -24,7 +24,7 @@ fn hfsc(classes: Vec<HfscClass>) -> Qdisc {
     Qdisc::new(&Kind::Hfsc(HfscConfig { classifier: Classifier::Flow, classes }), 0).expect("valid")
 }
 
-/// Rates of flows that always have segments of 1448 bytes, Mbit/s, after ten seconds.
+/// Returns the rates of flows that always have segments of 1448 bytes, Mbit/s, after ten seconds.
 fn rates(classes: Vec<HfscClass>, flows: u32) -> Vec<f64> {
     let templates: Vec<Segment> = (0..flows).map(|flow| segment(flow, 0, 1448)).collect();
     Saturated::new(hfsc(classes), &templates, 4).rates_after(Time(10 * SECOND))
@@ -40,7 +40,7 @@ fn a_limited_parent_is_shared_by_the_link_share_curves() {
     let tree =
         |first, second| vec![inner(10, flat(10), vec![leaf(None, first, None), leaf(None, second, None)])];
     assert_rates(&rates(tree(2, 6), 2), &[2.5, 7.5]);
-    // One alone has everything.
+    // A flow without competitors gets the full rate.
     assert_rates(&rates(tree(2, 6), 1), &[10.0]);
 }
 
@@ -52,10 +52,10 @@ fn an_upper_limit_leaves_the_rest_to_the_others() {
 
 #[test]
 fn a_real_time_curve_is_kept_whatever_the_shares() {
-    // By shares, the first would have a hundredth of ten.
+    // By its share, the first would get a hundredth of ten.
     let tree = vec![inner(10, flat(10), vec![leaf(flat(4), 1, None), leaf(None, 99, None)])];
     let found = rates(tree, 2);
-    // Service by the real-time criterion counts against its share of the rest.
+    // Service by the real-time criterion counts against the class's share of the rest.
     assert_rates(&found, &[4.0, 6.0]);
 }
 
@@ -64,10 +64,10 @@ fn a_real_time_curve_alone_is_a_shaper() {
     assert_rates(&rates(vec![leaf(flat(3), 0, None)], 1), &[3.0]);
 }
 
-/// The point of a concave curve (section 2 of the paper): a flow of little rate has little delay.
+/// Checks the purpose of a concave curve (section 2 of the paper): a flow with a low rate has a low delay.
 #[test]
 fn delay_is_not_coupled_to_rate() {
-    // 100 kbit/s with 1514 bytes within 5 ms, beside 9.9 Mbit/s.
+    // A flow of 100 kbit/s with 1514 bytes within 5 ms, next to 9.9 Mbit/s.
     let quick = ServiceCurve { first: 1514 * 8 * 200, delay: 5 * MILLISECOND, second: 100_000 };
     for (curve, most) in [(Some(quick), 7 * MILLISECOND), (flat(1), 30 * MILLISECOND)] {
         let tree = vec![inner(10, flat(10), vec![leaf(curve, 1, None), leaf(None, 99, None)])];

@@ -1,4 +1,4 @@
-//! Parameters of `htb`, and the classes they make.
+//! Parameters of `htb`, and the classes that they define.
 
 use super::super::queue::NONE;
 use super::super::rate::Rate;
@@ -6,9 +6,9 @@ use super::super::{AnyDiscipline, Classifier, DEFAULT_LIMIT, Kind, KindError, re
 use super::{Class, LEVELS, Mode, PRIORITIES};
 use crate::time::Time;
 
-/// Bytes of quantum per byte/s of rate, if none is given: one tenth (`rate2quantum`).
+/// Rate divided by the default quantum: the quantum is the bytes of a tenth of a second (`rate2quantum`).
 const RATE_TO_QUANTUM: u64 = 10;
-/// Bounds of such a quantum, bytes.
+/// Bounds of the default quantum, bytes.
 const QUANTUM_RANGE: (u64, u64) = (1000, 200_000);
 
 /// Parameters of `htb`.
@@ -17,48 +17,44 @@ pub struct HtbConfig {
     /// Selects the leaf; leaves are numbered in order of definition. Segments without a leaf go to the direct
     /// queue, which needs no tokens and is served first.
     pub classifier: Classifier,
-    /// The trees of classes.
     pub roots: Vec<HtbClass>,
-    /// Segments that the direct queue holds (`direct_qlen`).
+    /// Limit of the direct queue, segments (`direct_qlen`).
     pub direct_limit: u32,
-    /// A class changes its mode a bucket's depth late (`htb_hysteresis`, a parameter of the module): fewer
-    /// changes, and less exact.
+    /// A class changes its mode late, by a bucket's depth (the module parameter `htb_hysteresis`). This saves
+    /// mode changes and is less exact.
     pub hysteresis: bool,
 }
 
 impl HtbConfig {
-    /// The kernel's defaults.
+    /// Creates a configuration with the kernel's defaults.
     #[must_use]
     pub fn new(classifier: Classifier, roots: Vec<HtbClass>) -> Self {
         Self { classifier, roots, direct_limit: DEFAULT_LIMIT, hysteresis: false }
     }
 }
 
-/// A class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbClass {
-    /// Rate that it has for itself, bit/s.
+    /// Guaranteed rate, bit/s.
     pub rate: u64,
-    /// Rate up to which it may borrow, bit/s.
+    /// Largest rate with borrowing, bit/s.
     pub ceiling: u64,
-    /// Depth of the bucket of the rate, bytes.
+    /// Depth of the bucket of `rate`, bytes.
     pub burst: u32,
-    /// Depth of the bucket of the ceiling, bytes.
+    /// Depth of the bucket of `ceiling`, bytes.
     pub ceiling_burst: u32,
-    /// Of a leaf: 0 borrows first, 7 last.
+    /// Priority of a leaf: 0 borrows first, 7 last.
     pub priority: u8,
-    /// Of a leaf: bytes per turn. If absent, a tenth of a second at its rate, but 1000 to 200 000.
+    /// Bytes per turn of a leaf. By default, a tenth of a second at its rate, limited to 1000 to 200 000.
     pub quantum: Option<u32>,
-    /// Children or queue of the class.
     pub content: HtbContent,
 }
 
-/// Content of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HtbContent {
-    /// Segments, in a discipline.
+    /// A leaf with this discipline.
     Leaf(Kind),
-    /// Classes.
+    /// Child classes.
     Inner(Vec<HtbClass>),
 }
 
@@ -76,7 +72,7 @@ impl HtbClass {
     }
 }
 
-/// Adds a class and those below it to `classes`, in the order of their numbers.
+/// Adds a class and those below it to `classes`, in order of their numbers.
 pub(super) fn build(
     config: &HtbClass,
     parent: u32,
@@ -90,7 +86,7 @@ pub(super) fn build(
         (rate.tokens(u64::from(config.burst)), ceiling.tokens(u64::from(config.ceiling_burst)));
     let index = classes.len() as u32;
     let (level, queue) = match &config.content {
-        // Leaves differ in their seeds as separate qdiscs do.
+        // Each leaf has its own seed, as separate qdiscs have.
         HtbContent::Leaf(kind) => (0, Some(AnyDiscipline::new(kind, seed.wrapping_add(u64::from(index)))?)),
         HtbContent::Inner(_) => (level, None),
     };

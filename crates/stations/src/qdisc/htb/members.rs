@@ -1,9 +1,7 @@
-//! Sets of classes that are visited in the order of their numbers, like the kernel's trees of class
-//! identifiers.
+//! Sets of classes in the order of their numbers, like the kernel's trees of class identifiers.
 
 use super::super::queue::NONE;
 
-/// A set of classes.
 #[derive(Clone, Debug)]
 pub(super) struct Members {
     words: Vec<u64>,
@@ -11,7 +9,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// An empty set that has room for classes 0 to `classes` - 1.
+    /// Creates an empty set with room for the classes 0 to `classes` - 1.
     pub(super) fn new(classes: usize) -> Self {
         Self { words: vec![0; classes.div_ceil(64)], count: 0 }
     }

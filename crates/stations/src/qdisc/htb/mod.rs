@@ -1,13 +1,16 @@
 //! `htb`: the hierarchical token bucket (`net/sched/sch_htb.c`; Devera, *Hierarchical token bucket
 //! theory*, 2002).
 //!
-//! A class may send while it has tokens of its rate; without them it borrows from its parent while it has
-//! tokens of its ceiling. Leaves are at level 0 and roots with children at level 7. Each level has a *row*
-//! per priority for the classes that may send without borrowing; a class that borrows is in its parent's
-//! *feed* of that priority. The lowest level goes first, in it the lowest priority, and in that the leaves
-//! below are served by deficit round robin.
+//! A class may send while it has tokens of its rate. Without them it borrows from its parent, as long as it
+//! has tokens of its ceiling.
 //!
-//! Tokens are picoseconds of sending, the kernel's are nanoseconds. Not modelled: offload, link layer
+//! - Leaves are at level 0, and roots with children are at level 7.
+//! - Each level has one *row* per priority for the classes that may send without borrowing.
+//! - A class that borrows is in its parent's *feed* of that priority.
+//! - The lowest level is served first, and within it the lowest priority number. The leaves below are served
+//!   by deficit round robin.
+//!
+//! Tokens are picoseconds of transmission; the kernel's are nanoseconds. Not modelled: offload, link layer
 //! overheads, and the limit of two ticks for a batch of mode changes.
 
 mod config;
@@ -27,26 +30,26 @@ use super::{AnyDiscipline, Classifier, Dequeued, KindError};
 use crate::segment::Segment;
 use crate::time::{SECOND, Span, Time};
 
-/// Levels of the tree (`TC_HTB_MAXDEPTH`).
+/// Number of levels of the tree (`TC_HTB_MAXDEPTH`).
 const LEVELS: usize = 8;
-/// Priorities (`TC_HTB_NUMPRIO`).
+/// Number of priorities (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
 /// Largest debt, and largest credit in one step (`mbuffer`).
 const LONGEST_DEBT: i64 = (60 * SECOND) as i64;
 /// Retry interval if no class has a time at which it may send (`htb_dequeue`).
 const IDLE_WAIT: Span = 5 * SECOND;
 
-/// Steps of a search for a leaf: no tree needs as many, and none may search for ever.
+/// Limit of the steps of a search for a leaf. No tree needs as many; it only ensures that a search ends.
 const SEARCH_STEPS: u32 = 65_535;
 
-/// Whether a class may send (`enum htb_cmode`).
+/// Whether a class may send or borrow (`enum htb_cmode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Out of tokens of its ceiling.
+    /// No tokens of its ceiling.
     Stopped,
-    /// Out of tokens of its rate.
+    /// No tokens of its rate.
     Borrowing,
-    /// With tokens.
+    /// Has tokens of both.
     Sending,
 }
 
@@ -56,9 +59,9 @@ struct Class {
     level: u8,
     priority: u8,
     mode: Mode,
-    /// Bit mask of priorities with a backlog in the class or below it.
+    /// Bit mask of the priorities with a backlog in or below the class.
     activity: u8,
-    /// Its first feed; the others follow, one a priority. Leaves have none.
+    /// Index of its first feed; the others follow, one per priority. Leaves have none.
     feeds: u32,
     rate: Rate,
     ceiling: Rate,
@@ -67,17 +70,17 @@ struct Class {
     ceiling_burst: i64,
     tokens: i64,
     ceiling_tokens: i64,
-    /// When the tokens were counted last (`t_c`).
+    /// When the tokens were last counted (`t_c`).
     checkpoint: Time,
     quantum: i64,
     deficit: [i64; LEVELS],
-    /// Of a leaf.
+    /// The discipline of a leaf.
     queue: Option<AnyDiscipline>,
 }
 
 impl Class {
-    /// Its mode `elapsed` after the checkpoint, and if it may not send, how long that lasts
-    /// (`htb_class_mode`).
+    /// Returns the mode `elapsed` after the checkpoint and, if the class may not send, how long the mode
+    /// lasts (`htb_class_mode`).
     fn mode_after(&self, elapsed: i64, hysteresis: bool) -> (Mode, i64) {
         let ceiling_tokens = self.ceiling_tokens.saturating_add(elapsed);
         // `htb_lowater` and `htb_hiwater`.
@@ -94,7 +97,7 @@ impl Class {
         as_tokens(now.since(self.checkpoint)).min(LONGEST_DEBT)
     }
 
-    /// Accounts a segment that was sent with tokens of `level` (`htb_charge_class`).
+    /// Charges a segment that was sent with tokens of `level` (`htb_charge_class`).
     fn charge(&mut self, now: Time, level: u8, bytes: u64) {
         let elapsed = self.elapsed(now);
         let debt = 1 - LONGEST_DEBT;
@@ -110,13 +113,13 @@ impl Class {
     }
 }
 
-/// Classes of one priority that are served round robin: a row, or a feed (`struct htb_prio`).
+/// Classes of one priority that are served by round robin: a row or a feed (`struct htb_prio`).
 #[derive(Clone, Debug)]
 struct Feed {
     members: Members,
-    /// Member whose turn it is, round robin.
+    /// The next member to be served.
     pointer: u32,
-    /// The last such member that was removed: the turn resumes with it or its successor.
+    /// The `pointer` member that was last removed: service resumes with it or its successor.
     last: u32,
 }
 
@@ -125,7 +128,7 @@ impl Feed {
         Self { members: Members::new(classes), pointer: NONE, last: NONE }
     }
 
-    /// Advances to the next member; behind the last one it points to none.
+    /// Advances to the next member, or to none after the last one.
     fn advance(&mut self) {
         if self.pointer != NONE {
             self.pointer = self.members.first_from(self.pointer + 1);
@@ -133,7 +136,7 @@ impl Feed {
     }
 }
 
-/// The bits of a mask of priorities.
+/// Returns the priorities in a bit mask.
 fn priorities(mut mask: u8) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let priority = mask.trailing_zeros() as usize;
@@ -142,10 +145,10 @@ fn priorities(mut mask: u8) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Why a feed gave no segment.
+/// Why a feed returned no segment.
 #[derive(Clone, Copy, Debug)]
 struct Nothing {
-    /// When a shaper below may have one.
+    /// When a shaper below may have a segment.
     until: Option<Time>,
 }
 
@@ -154,19 +157,19 @@ struct Nothing {
 pub(super) struct Htb {
     classifier: Classifier,
     classes: Vec<Class>,
-    /// The leaves, in order.
+    /// The leaves, in order of their numbers.
     leaves: Vec<u32>,
-    /// Rows, a level after the other, then the feeds of classes.
+    /// The rows, level by level, followed by the feeds of classes.
     feeds: Vec<Feed>,
-    /// Priorities, as bits, of each level's rows with members.
+    /// Bit mask of the priorities whose rows have members, per level.
     rows: [u8; LEVELS],
     waiting: Vec<Waiting>,
-    /// Segments that have no class.
+    /// Segments without a class.
     direct: Fifo,
     hysteresis: bool,
     segments: usize,
     bytes: u64,
-    /// Times that there were segments and none might go.
+    /// Number of dequeues with a backlog but no segment that was allowed to leave.
     overlimits: u64,
 }
 
@@ -245,7 +248,7 @@ impl Htb {
             }
         }
         if self.segments == 0 {
-            // A leaf dropped all it had.
+            // A leaf dropped all its segments.
             return Dequeued::Empty;
         }
         self.overlimits += 1;
@@ -281,7 +284,7 @@ impl Htb {
         self.classes[class as usize].feeds as usize + priority
     }
 
-    /// Links a class with activity and its ancestors, up to one that needs no borrowing
+    /// Links a class with activity and its ancestors, up to one that does not need to borrow
     /// (`htb_activate_prios`).
     fn activate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
@@ -293,7 +296,7 @@ impl Htb {
             for priority in priorities(mask) {
                 let feed = self.feed(parent, priority);
                 if !self.feeds[feed].members.is_empty() {
-                    // The parent is linked in this priority already.
+                    // The parent is already linked in this priority.
                     mask &= !(1 << priority);
                 }
                 self.feeds[feed].members.insert(index);
@@ -310,7 +313,7 @@ impl Htb {
         }
     }
 
-    /// Undoes [`Self::activate`]; the mode is unchanged since the activation (`htb_deactivate_prios`).
+    /// Undoes [`Self::activate`], if the mode is unchanged since then (`htb_deactivate_prios`).
     fn deactivate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
         loop {
@@ -350,7 +353,7 @@ impl Htb {
         }
     }
 
-    /// Sets the mode and the links of a class for `elapsed` after its checkpoint; returns the mode and its
+    /// Sets the mode and the links of a class for `elapsed` after its checkpoint. Returns the mode and its
     /// duration (`htb_change_class_mode`).
     fn change_mode(&mut self, index: u32, elapsed: i64) -> (Mode, i64) {
         let class = &mut self.classes[index as usize];
@@ -368,7 +371,8 @@ impl Htb {
         (mode, wait)
     }
 
-    /// Changes the modes that have been waited for (`htb_do_events`); the time of the next change.
+    /// Changes the modes of classes whose waiting time is over (`htb_do_events`). Returns the time of the
+    /// next change.
     fn run_events(&mut self, now: Time, level: usize) -> Option<Time> {
         loop {
             let (at, class) = self.waiting[level].first()?;
@@ -398,7 +402,7 @@ impl Htb {
             }
             feed.last = NONE;
             if feed.pointer == NONE {
-                // End of this feed: return to its start, and advance the feed above.
+                // At the end of this feed, return to its start and advance the feed above.
                 feed.pointer = feed.members.first_from(0);
                 if depth > 0 {
                     depth -= 1;
@@ -444,7 +448,7 @@ impl Htb {
             let Some(queue) = &mut self.classes[leaf as usize].queue else { return Err(nothing) };
             let before = (queue.len(), queue.backlog_bytes());
             if before.0 == 0 {
-                // It dropped its backlog.
+                // The leaf dropped its backlog.
                 self.retire(leaf);
                 let next = self.find_leaf(row, priority).ok_or(nothing)?;
                 if leaf == start {
@@ -478,7 +482,7 @@ impl Htb {
         self.classes[leaf as usize].activity = 0;
     }
 
-    /// Charges a segment to its leaf and the ancestors, whose modes may change.
+    /// Charges a segment to its leaf and all ancestors, and updates their modes.
     fn account(&mut self, now: Time, leaf: u32, level: usize, priority: usize, segment: &Segment) {
         let bytes = segment.frame_bytes();
         let class = &mut self.classes[leaf as usize];
@@ -513,7 +517,7 @@ impl Htb {
     }
 }
 
-/// The earlier of two times that may not be.
+/// Returns the earlier one of two optional times.
 fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

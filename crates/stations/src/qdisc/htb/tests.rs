@@ -41,7 +41,7 @@ fn assert_rates(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn a_class_by_itself_has_a_burst_and_its_rate() {
-    // 1 MB/s; a segment may be sent if the number of tokens is positive.
+    // 1 MB/s. A segment may be sent while the number of tokens is not negative.
     let mut qdisc = htb(vec![leaf(8, 8)]);
     for sequence in 0..6 {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
@@ -67,17 +67,17 @@ fn a_ceiling_below_the_rate_counts() {
 
 #[test]
 fn what_is_left_is_shared_by_quanta() {
-    // Quanta of a tenth of the rates in byte/s, 25 000 and 50 000: of the 4 Mbit/s that are left, one
+    // Quanta are a tenth of the rates in byte/s: 25 000 and 50 000. The remaining 4 Mbit/s are shared as one
     // third and two thirds.
     let tree = || vec![class(10, 10, HtbContent::Inner(vec![leaf(2, 10), leaf(4, 10)]))];
     assert_rates(&rates(tree(), 2, 1448), &[2.0 + 4.0 / 3.0, 4.0 + 8.0 / 3.0]);
-    // One alone has everything.
+    // A flow without competitors gets the full rate.
     assert_rates(&rates(tree(), 1, 1448), &[10.0]);
 }
 
 #[test]
 fn a_ceiling_bounds_borrowing() {
-    // Small quanta: a class that reaches its ceiling within a turn must wait for its next one.
+    // Quanta are small: a class that reaches its ceiling within a turn must wait for its next turn.
     let first = HtbClass { quantum: Some(1514), ..leaf(2, 3) };
     let second = HtbClass { quantum: Some(3028), ..leaf(4, 10) };
     let tree = vec![class(10, 10, HtbContent::Inner(vec![first, second]))];
@@ -94,7 +94,7 @@ fn the_lower_priority_number_borrows_first() {
 
 #[test]
 fn quanta_weight_the_queues_of_a_soft_nic() {
-    // Leaves of next to no rate under a root at line rate, and whole GSO segments.
+    // Leaves with a negligible rate, under a root at line rate, and whole GSO segments.
     let queue = |weight: u32| HtbClass {
         rate: 8000,
         ceiling: 1000 * MEGABIT,
@@ -113,12 +113,12 @@ fn quanta_weight_the_queues_of_a_soft_nic() {
 
 #[test]
 fn levels_borrow_through_each_other() {
-    // Two departments of 6 and 4; the first one's leaves may go up to all of it, but it may borrow
-    // only up to 7 of the 10.
+    // Two departments with rates of 6 and 4. The first one's leaves may use all of it, but it may borrow only
+    // up to 7 of the 10.
     let first = class(6, 7, HtbContent::Inner(vec![leaf(1, 10), leaf(1, 10)]));
     let second = class(4, 10, HtbContent::Inner(vec![leaf(1, 10)]));
     let tree = || vec![class(10, 10, HtbContent::Inner(vec![first.clone(), second.clone()]))];
-    // Leaves 0 and 1 only: the ceiling of their department.
+    // Leaves 0 and 1 alone reach the ceiling of their department.
     assert_rates(&rates(tree(), 2, 1448), &[3.5, 3.5]);
     assert_rates(&rates(tree(), 3, 1448), &[3.0, 3.0, 4.0]);
 }
@@ -169,7 +169,7 @@ fn what_has_no_class_goes_directly_and_first() {
     for sequence in 0..6 {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
     }
-    // Two fit; they have no class, and neither does a flow that is not in the table.
+    // The direct queue holds two. Flow 1 has no class, and neither has flow 7, which is not in the table.
     assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 0, 934)), None);
     assert_eq!(qdisc.enqueue(Time::ZERO, segment(7, 0, 934)), None);
     assert!(qdisc.enqueue(Time::ZERO, segment(1, 1, 934)).is_some());
@@ -189,6 +189,7 @@ fn hysteresis_lets_a_class_run_into_debt() {
         }
         drain(&mut qdisc, Time::ZERO).len()
     };
-    // 3000 bytes of tokens: down to 0 they allow another segment of 1000, and with hysteresis down to -3000.
+    // 3000 bytes of tokens: a segment of 1000 is sent while they are at least 0, with hysteresis at least
+    // -3000.
     assert_eq!((burst(false), burst(true)), (4, 7));
 }

@@ -2,12 +2,14 @@
 //! Packet Scheduling with Tight Guarantees*, IEEE/ACM ToN 2013; Valente, *Reducing the Execution Time of
 //! Fair-Queueing Schedulers*, Computer Communications 2014).
 //!
-//! It approximates worst-case fair weighted fair queueing in constant time. Up to eight classes of the same
-//! weight and longest segment form an *aggregate*, which serves them by deficit round robin. An aggregate has
-//! a virtual start and finish time. Aggregates with a similar distance from start to finish form a *group*,
-//! which sorts them by rounded start times into slots. Bitmaps record the groups that are eligible (started
-//! by virtual time V) and ready (not blocked by a group of higher index that finishes earlier). The lowest
-//! ready one is served.
+//! It approximates worst-case fair weighted fair queueing in constant time.
+//!
+//! - Up to eight classes of the same weight and longest segment form an *aggregate*, which serves them by
+//!   deficit round robin. An aggregate has a virtual start and finish time.
+//! - Aggregates with a similar distance from start to finish form a *group*, which sorts them by rounded
+//!   start times into slots.
+//! - Bitmaps record the groups that are eligible (started by virtual time V) and ready (not blocked by a
+//!   group of higher index that finishes earlier). The lowest ready group is served.
 //!
 //! Not modelled: classes whose queue is another discipline than `pfifo`, filters, changes of weights.
 
@@ -30,11 +32,9 @@ const MIN_LONGEST: u32 = 512;
 /// Parameters of `qfq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QfqConfig {
-    /// Selects the class.
     pub classifier: Classifier,
-    /// The classes.
     pub classes: Vec<QfqClass>,
-    /// Segments that one class's queue holds.
+    /// Limit of the queue of one class, segments.
     pub limit: u32,
 }
 
@@ -43,12 +43,12 @@ pub struct QfqConfig {
 pub struct QfqClass {
     /// Share of the rate, relative to the other classes: 1 to 1024.
     pub weight: u32,
-    /// Longest segment, bytes; a longer one raises it.
+    /// Longest segment, bytes; a longer segment raises it.
     pub longest: u32,
 }
 
 impl QfqConfig {
-    /// Classes of these weights and the default longest segment of one frame, chosen by flow.
+    /// Creates classes with these weights and the default longest segment of one frame, selected by flow.
     #[must_use]
     pub fn weighted(weights: &[u32]) -> Self {
         let class = |weight: &u32| QfqClass { weight: *weight, longest: ETHERNET_FRAME_BYTES };
@@ -78,7 +78,7 @@ struct Class {
     queue: Queue,
     aggregate: u32,
     deficit: i64,
-    /// Next one of the aggregate's classes with segments.
+    /// Next class of the aggregate with segments.
     next: u32,
 }
 
@@ -106,7 +106,7 @@ impl Qfq {
             backlog: Backlog::default(),
         };
         for class in &config.classes {
-            // Rounds the weight as division by the inverse does.
+            // Round the weight as the division by its inverse does.
             let weight = ONE / (ONE / class.weight);
             let aggregate = qfq.schedule.find_aggregate(class.longest, weight);
             qfq.schedule.resize(aggregate, 1);
@@ -190,8 +190,8 @@ impl Qfq {
         self.backlog.bytes
     }
 
-    /// After a segment of the first class of its aggregate: the next class, if this one is out of
-    /// segments or of deficit (`agg_dequeue`).
+    /// Accounts for a segment of the first class of its aggregate. Moves on to the next class if this one has
+    /// no more segments or deficit (`agg_dequeue`).
     fn take_turn(&mut self, index: u32, bytes: u32) {
         let class = &mut self.classes[index as usize];
         class.deficit -= i64::from(bytes);
@@ -212,7 +212,7 @@ impl Qfq {
         }
     }
 
-    /// Puts a class behind the others of its aggregate.
+    /// Appends a class to the list of its aggregate.
     fn append(&mut self, index: u32) {
         self.classes[index as usize].next = NONE;
         let aggregate = &mut self.schedule.aggregates[self.classes[index as usize].aggregate as usize];
@@ -224,7 +224,7 @@ impl Qfq {
         }
     }
 
-    /// Moves a class to an aggregate of another longest segment (`qfq_change_agg`).
+    /// Moves a class to the aggregate of another longest segment (`qfq_change_agg`).
     fn move_class(&mut self, index: u32, longest: u32, weight: u32) {
         let old = self.classes[index as usize].aggregate;
         let active = !self.classes[index as usize].queue.is_empty();
@@ -249,7 +249,7 @@ impl Qfq {
         }
     }
 
-    /// Removes a class from the turns of its aggregate, at any position; there are eight at most.
+    /// Removes a class from the list of its aggregate, which has at most eight.
     fn remove_from_turns(&mut self, index: u32, aggregate: u32) {
         let next = self.classes[index as usize].next;
         let aggregate = &mut self.schedule.aggregates[aggregate as usize];

@@ -2,22 +2,21 @@
 
 use super::super::queue::NONE;
 
-/// Bits after the point of virtual times (`FRAC_BITS`).
+/// Fractional bits of virtual times (`FRAC_BITS`).
 const FRACTION_BITS: u32 = 30;
 /// 1 in virtual times.
 pub(super) const ONE: u32 = 1 << FRACTION_BITS;
 /// Longest segment, as a power of two of bytes. The kernel's `QFQ_MTU_SHIFT` is 16, which is less than a
-/// segment of 64 KiB has with the headers of all its packets: since 2023 it drops such
-/// segments.
+/// segment of 64 KiB with the headers of all its packets. Since 2023 the kernel drops such segments.
 pub(super) const LONGEST_SHIFT: u32 = 17;
-/// Classes of one aggregate (`QFQ_MAX_AGG_CLASSES`), a power of two.
+/// Largest number of classes of an aggregate (`QFQ_MAX_AGG_CLASSES`), as a power of two.
 const AGGREGATE_SHIFT: u32 = 3;
 const MAX_AGGREGATE_CLASSES: u32 = 1 << AGGREGATE_SHIFT;
-/// Slots of a group (`QFQ_MAX_SLOTS`).
+/// Number of slots of a group (`QFQ_MAX_SLOTS`).
 const SLOTS: u32 = 32;
 /// Highest index of a group (`QFQ_MAX_INDEX`).
 const MAX_INDEX: u32 = 24;
-/// The shift of a slot of group 0.
+/// Size of a slot of group 0, as a power of two.
 pub(super) const MIN_SLOT_SHIFT: u32 = FRACTION_BITS + LONGEST_SHIFT + AGGREGATE_SHIFT - MAX_INDEX;
 
 /// Classes that are scheduled as one.
@@ -27,21 +26,21 @@ pub(super) struct Aggregate {
     pub(super) start: u64,
     pub(super) finish: u64,
     pub(super) group: u32,
-    /// Of each class.
+    /// Weight of each class.
     pub(super) weight: u32,
     pub(super) longest: u32,
     /// `ONE` over the weight of all classes.
     pub(super) inverse_weight: u32,
-    /// Classes; 0 is an unused entry.
+    /// Number of classes; 0 is an unused entry.
     pub(super) classes: u32,
-    /// Bytes of one service: a longest segment a class.
+    /// Bytes of one service: a longest segment per class.
     pub(super) budget_max: u32,
     pub(super) initial_budget: u32,
     pub(super) budget: u32,
-    /// Classes with segments, in order of their turns.
+    /// First and last class with segments, in order of service.
     pub(super) first: u32,
     pub(super) last: u32,
-    /// Next one in the slot.
+    /// Next aggregate in the slot.
     pub(super) next: u32,
 }
 
@@ -55,13 +54,13 @@ impl Aggregate {
         self.budget = self.budget_max;
     }
 
-    /// Sets the finish by the service received (`charge_actual_service`).
+    /// Sets the finish time from the service received (`charge_actual_service`).
     pub(super) fn charge(&mut self) {
         let received = self.budget_max.min(self.initial_budget - self.budget);
         self.set_finish(received);
     }
 
-    /// Sets the finish as if all budget will be used.
+    /// Sets the finish time as if the whole budget will be used.
     pub(super) fn plan(&mut self) {
         self.set_finish(self.budget_max);
     }
@@ -73,13 +72,13 @@ impl Aggregate {
 
 #[derive(Clone, Debug)]
 struct Group {
-    /// Virtual times, multiples of a slot.
+    /// Virtual times, multiples of the slot size.
     start: u64,
     finish: u64,
     shift: u32,
-    /// Slot of `start`.
+    /// Index of the slot of `start`.
     front: u32,
-    /// Slots with aggregates, counted from the front.
+    /// Bit mask of the slots with aggregates, counted from the front.
     full: u64,
     /// First aggregate of each slot.
     slots: [u32; SLOTS as usize],
@@ -100,23 +99,23 @@ impl Group {
     }
 }
 
-/// States of a group, numbered as the kernel does: bit 0 is "ineligible", bit 1 "blocked".
+/// States of a group with the kernel's numbers: bit 0 is "ineligible", bit 1 is "blocked".
 const ELIGIBLE_READY: usize = 0;
 const INELIGIBLE_READY: usize = 1;
 const ELIGIBLE_BLOCKED: usize = 2;
 const INELIGIBLE_BLOCKED: usize = 3;
 
-/// Whether a virtual time is after another one; they wrap.
+/// Returns whether a virtual time is after another one; virtual times wrap.
 pub(super) fn after(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) > 0
 }
 
-/// Bits from `from` on.
+/// Returns the bits of a bitmap from `from` on.
 fn mask_from(bitmap: u32, from: u32) -> u32 {
     bitmap & !((1 << from) - 1)
 }
 
-/// The group that bounds where finish times about `budget` / weight apart go (`qfq_calc_index`).
+/// Returns the group for aggregates whose finish is `budget` / weight after their start (`qfq_calc_index`).
 pub(super) fn group_index(inverse_weight: u32, budget: u32) -> u32 {
     let slot_size = u64::from(budget) * u64::from(inverse_weight);
     let scaled = slot_size >> MIN_SLOT_SHIFT;
@@ -128,14 +127,14 @@ pub(super) fn group_index(inverse_weight: u32, budget: u32) -> u32 {
     (index - u32::from(exact)).min(MAX_INDEX)
 }
 
-/// All aggregates, and when they will be served.
+/// All aggregates, and the order in which they are served.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     pub(super) aggregates: Vec<Aggregate>,
     groups: Vec<Group>,
-    /// Groups in each state, as bits.
+    /// Bit mask of the groups in each state.
     states: [u32; 4],
-    /// `V`.
+    /// Virtual time (`V`).
     pub(super) virtual_time: u64,
     /// Virtual time at the last update of eligible groups (`oldV`).
     last_virtual_time: u64,
@@ -144,7 +143,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// An empty one for this many classes.
+    /// Creates an empty schedule for this many classes.
     pub(super) fn new(classes: usize) -> Self {
         let group = |index| Group {
             start: 0,
@@ -155,7 +154,8 @@ impl Schedule {
             slots: [NONE; SLOTS as usize],
         };
         Self {
-            // One more than classes: one that moves to an aggregate still has a place in its old one.
+            // One more than the number of classes: a class that moves to a new aggregate still has its old
+            // one.
             aggregates: Vec::with_capacity(classes + 1),
             groups: (0..=MAX_INDEX).map(group).collect(),
             states: [0; 4],
@@ -165,12 +165,11 @@ impl Schedule {
         }
     }
 
-    /// Moves the virtual time on.
     pub(super) fn pass(&mut self, span: u64) {
         self.virtual_time = self.virtual_time.wrapping_add(span);
     }
 
-    /// An aggregate for classes like this that has room, or a new one.
+    /// Returns an aggregate with room for such a class, or creates one.
     pub(super) fn find_aggregate(&mut self, longest: u32, weight: u32) -> u32 {
         let fits = |aggregate: &Aggregate| {
             (1..MAX_AGGREGATE_CLASSES).contains(&aggregate.classes)
@@ -207,7 +206,7 @@ impl Schedule {
         }
     }
 
-    /// One class more or less in an aggregate (`qfq_update_agg`).
+    /// Changes the number of classes in an aggregate (`qfq_update_agg`).
     pub(super) fn resize(&mut self, index: u32, change: i32) {
         let aggregate = &mut self.aggregates[index as usize];
         aggregate.classes = aggregate.classes.saturating_add_signed(change);
@@ -231,9 +230,11 @@ impl Schedule {
         }
     }
 
-    /// The start of an aggregate that was idle: its last finish, if that is in the future but not far;
-    /// else now, or when the group that would block it finishes, so that blocked groups stay in order
-    /// (`qfq_update_start`).
+    /// Sets the start of an aggregate that was idle (`qfq_update_start`).
+    ///
+    /// - It is the aggregate's last finish, if that is in the near future.
+    /// - Otherwise it is now, or the finish of the group that would block it, so that blocked groups stay in
+    ///   order.
     fn update_start(&mut self, index: u32) {
         let aggregate = &self.aggregates[index as usize];
         let group = &self.groups[aggregate.group as usize];
@@ -259,7 +260,7 @@ impl Schedule {
         self.aggregates[index as usize].start = start;
     }
 
-    /// Puts an aggregate into its group by its start (`qfq_schedule_agg`).
+    /// Inserts an aggregate into its group by its start (`qfq_schedule_agg`).
     pub(super) fn place(&mut self, index: u32) {
         let number = self.aggregates[index as usize].group;
         let group = &mut self.groups[number as usize];
@@ -270,7 +271,7 @@ impl Schedule {
                 self.insert(number, index, rounded);
                 return;
             }
-            // Makes room for a slot before the present front. In theory one suffices; an aggregate that does
+            // Make room for slots before the present front. In theory one suffices; an aggregate that does
             // not fit starts with the first possible slot.
             let slots = group.start.wrapping_sub(rounded) >> group.shift;
             let room = u64::from(group.full.leading_zeros()).saturating_sub(u64::from(u64::BITS - SLOTS));
@@ -295,7 +296,7 @@ impl Schedule {
         self.insert(number, index, if after(front, rounded) { front } else { rounded });
     }
 
-    /// Puts an aggregate into the slot of its rounded start (`qfq_slot_insert`).
+    /// Inserts an aggregate into the slot of its rounded start (`qfq_slot_insert`).
     fn insert(&mut self, number: u32, index: u32, rounded: u64) {
         let group = &mut self.groups[number as usize];
         let aggregate = &mut self.aggregates[index as usize];
@@ -312,7 +313,7 @@ impl Schedule {
         group.full |= 1 << offset;
     }
 
-    /// Files a group under its state (`qfq_calc_state`).
+    /// Sets the state of a group (`qfq_calc_state`).
     fn enter_state(&mut self, number: u32) {
         let group = &self.groups[number as usize];
         let mut state = usize::from(after(group.start, self.virtual_time));
@@ -346,7 +347,7 @@ impl Schedule {
         self.move_groups(below, INELIGIBLE_BLOCKED, INELIGIBLE_READY);
     }
 
-    /// Moves the virtual time on if no group is eligible, and makes groups eligible by it
+    /// Advances the virtual time if no group is eligible, and makes groups eligible by it
     /// (`qfq_update_eligible`, `qfq_make_eligible`).
     fn update_eligible(&mut self) {
         let ineligible = self.states[INELIGIBLE_READY] | self.states[INELIGIBLE_BLOCKED];
@@ -404,7 +405,7 @@ impl Schedule {
         index
     }
 
-    /// Makes the first slot with aggregates the front; the start of an aggregate in it
+    /// Makes the first slot with aggregates the front. Returns the start of an aggregate in it
     /// (`qfq_slot_scan`).
     fn scan(&mut self, number: u32) -> Option<u64> {
         let group = &mut self.groups[number as usize];
@@ -467,7 +468,7 @@ impl Schedule {
         }
     }
 
-    /// Unblocks the groups that only this ready group blocked.
+    /// Unblocks the groups that are blocked by this ready group only.
     fn unblock_after_removal(&mut self, number: u32) {
         let ready = self.states[ELIGIBLE_READY];
         if ready & (1 << number) == 0 || mask_from(ready, number + 1) != 0 {

@@ -8,7 +8,7 @@ use crate::time::Time;
 
 #[test]
 fn groups_by_longest_segment_over_weight() {
-    // A slot of group 0 is 2^26 of virtual time: 1/16 byte of weight 1.
+    // A slot of group 0 is 2^26 of virtual time: 1/16 byte at weight 1.
     assert_eq!(MIN_SLOT_SHIFT, 26);
     assert_eq!(group_index(ONE, 1 << LONGEST_SHIFT), 21);
     assert_eq!(group_index(ONE, (1 << 16) + 1), 21);
@@ -37,7 +37,7 @@ fn weights_share_the_service_smoothly() {
         }
     }
     let order: Vec<u32> = drain(&mut qdisc, Time::ZERO).into_iter().map(|(flow, _)| flow).collect();
-    // Any five in a row before the heavy one runs dry hold one or two of the light one.
+    // Before the heavy flow is empty, any five consecutive segments contain one or two of the light flow.
     for window in order[..40].windows(5) {
         let light: u32 = window.iter().sum();
         assert!((1..=2).contains(&light), "{order:?}");
@@ -57,7 +57,7 @@ fn coming_and_going_gains_nothing() {
     for _ in 0..800 {
         if let Dequeued::Segment(segment) = qfq.dequeue() {
             sent[segment.flow as usize] += 1;
-            // The light class has a segment again once another one is served.
+            // The light class gets a segment again after another class is served.
             if segment.flow == 0 {
                 qfq.enqueue(segment, &mut dropped);
                 if qfq.len() == 3 {

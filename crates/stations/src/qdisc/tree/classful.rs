@@ -13,12 +13,12 @@ use super::options::Options;
 use super::{Builder, TreeError, shape};
 use crate::time::NANOSECOND;
 
-/// Flow's class of no qdisc.
+/// Table entry of a flow without a class.
 const NO_CLASS: u32 = u32::MAX;
 /// Default bands of priorities 0 to 15 (`sch_default_prio2band`).
 const DEFAULT_BANDS: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// The leaves of a qdisc's flows: the entry of each flow is its leaf, in order of first use.
+/// The leaf of each flow of a qdisc. Leaves are numbered in order of first use.
 struct Leaves<'a> {
     flows: &'a [u32],
     classes: Vec<Option<Handle>>,
@@ -31,7 +31,7 @@ impl<'a> Leaves<'a> {
         Self { flows, classes, table: vec![NO_CLASS; builder.flows.len()], count: 0 }
     }
 
-    /// The next leaf is this class: its flows.
+    /// Numbers this class as the next leaf. Returns its flows.
     fn enter(&mut self, class: Handle) -> Vec<u32> {
         let members = self.flows.iter().zip(&self.classes).filter(|(_, found)| **found == Some(class));
         let members: Vec<u32> = members.map(|(flow, _)| *flow).collect();
@@ -62,7 +62,7 @@ impl<'b> Builder<'b> {
         self.tree.steps.iter().filter(is_class).count() as u32
     }
 
-    /// Returns the classes by the qdisc's filters; unmatched flows go to the class `default`.
+    /// Returns the class of each flow by the qdisc's filters; unmatched flows go to the class `default`.
     fn classes_with_default(
         &mut self,
         node: &Node,
@@ -106,7 +106,7 @@ impl<'b> Builder<'b> {
         let burst = options.short("burst")?.unwrap_or(usual(rate));
         let ceiling_burst = options.short("cburst")?.unwrap_or(usual(ceiling));
         let priority = options.number("prio")?.unwrap_or(0).min(7) as u8;
-        // `htb_change_class`.
+        // As in `htb_change_class`.
         let by_rate = (rate / 8 / rate_to_quantum).clamp(1000, 200_000) as u32;
         let quantum = Some(options.short("quantum")?.filter(|quantum| *quantum > 0).unwrap_or(by_rate));
         options.finish()?;

@@ -1,4 +1,4 @@
-//! Qdiscs without classes, and `tbf` with its one.
+//! Qdiscs without classes, and `tbf`, which has a single class.
 
 use evenkeel_model::change::Handle;
 use evenkeel_model::qdisc::Node;
@@ -38,7 +38,7 @@ impl Builder<'_> {
             quantum: options.short("quantum")?.unwrap_or(usual.quantum),
             initial_quantum: options.short("initial_quantum")?.unwrap_or(usual.initial_quantum),
         };
-        // A number of trees that makes no difference but to the time of a look-up.
+        // The number of lookup trees changes only the time of a lookup.
         options.number("buckets")?;
         options.any(&["pacing"]);
         self.pacing = !options.any(&["nopacing"]);
@@ -55,7 +55,7 @@ impl Builder<'_> {
         let peak_burst = options.short("mtu")?;
         let limit = match (limit, options.time("latency")?) {
             (Some(limit), _) => limit,
-            // The bytes of that time, and a full bucket.
+            // The bytes of that latency at the rate, plus a full bucket.
             (None, Some(latency)) => {
                 let bytes = u128::from(rate) * u128::from(latency) / u128::from(8 * crate::time::SECOND);
                 u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(u64::from(burst))
@@ -78,7 +78,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns three bands, each with a device's default queue length, as since Linux 4.15.
+/// Returns three bands, each with a device's default queue length, as in Linux since 4.15.
 fn pfifo_fast() -> Kind {
     let bands = vec![Kind::Pfifo { limit: DEFAULT_LIMIT }; 3];
     Kind::Prio { classifier: super::super::Classifier::Band, bands }
@@ -86,7 +86,7 @@ fn pfifo_fast() -> Kind {
 
 fn fq_codel(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
     let usual = FqCodelConfig::default();
-    // No packet is marked here: the simulator has no ECN.
+    // The simulator has no ECN, so no packet is marked.
     options.any(&["noecn", "ecn"]);
     Ok(Kind::FqCodel(FqCodelConfig {
         limit: options.short("limit")?.unwrap_or(usual.limit),
@@ -102,8 +102,8 @@ fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
     let limit = options.short("limit")?;
     let divisor = options.short("divisor")?;
     let depth = options.short("depth")?.unwrap_or(usual.depth);
-    // `sfq_change`: no more flows than buckets, no more segments than all flows have at their depth, and no more
-    // flows than segments.
+    // Limits of `sfq_change`: no more flows than buckets, no more segments than all flows hold at their
+    // depth, and no more flows than segments.
     let flows = options.short("flows")?.unwrap_or(usual.flows).min(divisor.unwrap_or(u32::MAX));
     let most = limit.map(|limit| limit.min(depth.saturating_mul(flows)));
     Ok(Kind::Sfq(SfqConfig {
@@ -136,7 +136,7 @@ fn cake(options: &mut Options<'_>) -> Result<Kind, TreeError> {
         tins: !options.any(&["besteffort"]),
         split: !options.any(&["no-split-gso"]),
         memory: options.number("memlimit")?.unwrap_or(usual.memory),
-        // `cake_reconfigure`: a twentieth of the interval.
+        // One twentieth of the interval, as in `cake_reconfigure`.
         target: interval.map_or(usual.target, |interval| interval / 20),
         interval: interval.unwrap_or(usual.interval),
     }))

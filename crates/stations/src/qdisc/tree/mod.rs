@@ -1,8 +1,8 @@
-//! Builds the disciplines of a device from the description that the kernel also gets
+//! Builds the disciplines of a device from the same description that configures the kernel
 //! ([`evenkeel_model::qdisc::QdiscTree`]).
 //!
-//! Every option that is not set has the kernel's default, and every class without a qdisc the kernel's
-//! `pfifo` of [`DEFAULT_LIMIT`] segments. Filters are evaluated here, once per flow, and become tables;
+//! Options that are not set have the kernel's defaults, and a class without a qdisc has the kernel's `pfifo`
+//! of [`DEFAULT_LIMIT`] segments. Filters are evaluated here, once per flow, and become tables;
 //! [`Hop::filters`] counts their cost at run time. An unsupported feature is an error that names it.
 
 mod classful;
@@ -18,10 +18,9 @@ use evenkeel_model::qdisc::{self, BULK_PORT, Filter, Node, PROBE_PORT, QdiscTree
 
 use super::{Kind, KindError};
 
-/// A flow as filters and bands see it.
+/// The properties of a flow that filters and bands select by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {
-    /// Its destination port.
     pub port: u16,
     /// `skb->priority`, which follows from the type of service: 0 is best effort, 6 interactive.
     pub priority: u8,
@@ -30,35 +29,34 @@ pub struct FlowKey {
 /// The disciplines of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disciplines {
-    /// One for each transmit queue below `mq`; else one for all of them.
+    /// One discipline per transmit queue if the root is `mq`; otherwise one for all queues.
     pub queues: Vec<Kind>,
-    /// Every qdisc of the tree, a parent before its children.
+    /// All qdiscs of the tree, a parent before its children.
     pub qdiscs: Vec<TreeQdisc>,
-    /// The qdiscs that a segment passes from the root on: per flow, per entry of [`Self::queues`].
+    /// For each flow and each entry of [`Self::queues`]: the qdiscs that a segment passes, from the root on.
     pub paths: Vec<Vec<Vec<Hop>>>,
-    /// TCP spaces packets, as `fq` requires.
+    /// Whether TCP paces its packets, as `fq` requires.
     pub pacing: bool,
 }
 
 /// A qdisc of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeQdisc {
-    /// Its handle.
     pub handle: Handle,
-    /// Its kind, as the kernel calls it.
+    /// The kernel's name of its kind.
     pub kind: String,
-    /// Its classes.
+    /// Number of its classes.
     pub classes: u32,
-    /// Queue whose discipline contains it.
+    /// Index in [`Disciplines::queues`] of the discipline that contains it.
     pub queue: u32,
-    /// Its index in [`super::Qdisc::overlimits`] of its queue, if it is a shaper.
+    /// Its index in [`super::Qdisc::overlimits`], if it is a shaper.
     pub shaper: Option<u32>,
 }
 
-/// A qdisc on a flow's way.
+/// A qdisc on the path of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Which of [`Disciplines::qdiscs`].
+    /// Index in [`Disciplines::qdiscs`].
     pub qdisc: u32,
     /// Number of rules per classifier that a segment is compared with.
     pub filters: BTreeMap<qdisc::Classifier, u32>,
@@ -67,37 +65,15 @@ pub struct Hop {
 /// An unsupported tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// Unsupported discipline.
     #[error("the simulator has no {kind} ({handle}); run it on a kernel that has (--on netns)")]
-    Kind {
-        /// The kind.
-        kind: String,
-        /// Its handle.
-        handle: Handle,
-    },
-    /// Unsupported option.
+    Kind { kind: String, handle: Handle },
     #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
-    Option {
-        /// The kind.
-        kind: String,
-        /// Its handle.
-        handle: Handle,
-        /// The option.
-        option: String,
-    },
-    /// Unsupported tree.
+    Option { kind: String, handle: Handle, option: String },
+    /// Unsupported combination.
     #[error(
         "the simulator cannot do this with {kind} ({handle}): {problem}; run it on a kernel (--on netns)"
     )]
-    Shape {
-        /// The kind.
-        kind: String,
-        /// Its handle.
-        handle: Handle,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// The tree has no root.
+    Shape { kind: String, handle: Handle, problem: String },
     #[error("the qdisc setup has no root")]
     Rootless,
     /// A number is out of range.
@@ -160,7 +136,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Returns the qdisc and all below it, for the flows that reach it.
+    /// Returns the qdisc with all qdiscs below it, for the flows that reach it.
     fn qdisc(&mut self, node: &Node, flows: &[u32]) -> Result<Kind, TreeError> {
         match node.kind.as_str() {
             "htb" => self.htb(node, flows),
@@ -174,7 +150,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Returns the qdisc below a class, or the kernel's default.
+    /// Returns the qdisc below a class, or `other`.
     fn child_or(&mut self, class: Handle, flows: &[u32], other: Kind) -> Result<Kind, TreeError> {
         match self.tree.qdiscs().find(|node| node.parent == class) {
             Some(node) => self.qdisc(node, flows),
@@ -182,7 +158,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Notes a qdisc; its number.
+    /// Registers a qdisc. Returns its index.
     fn register(&mut self, node: &Node, classes: u32, shapes: bool) -> u32 {
         let shaper = shapes.then_some(self.shapers);
         self.shapers += u32::from(shapes);
@@ -204,7 +180,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Returns the class of each of these flows by the qdisc's filters; records the compared rules.
+    /// Returns the class of each flow by the qdisc's filters, and records the number of compared rules.
     fn classify(&mut self, node: &Node, qdisc: u32, flows: &[u32]) -> Vec<Option<Handle>> {
         let filters: Vec<&Filter> = self.filters_of(node).collect();
         let mut found = Vec::with_capacity(flows.len());
@@ -229,7 +205,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Filters hang below qdiscs only.
+    /// Returns an error unless all filters are below qdiscs.
     fn check_filters(&self) -> Result<(), TreeError> {
         for step in &self.tree.steps {
             if let Step::Filter { parent, .. } = step

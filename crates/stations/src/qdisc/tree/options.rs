@@ -1,4 +1,4 @@
-//! The options of one qdisc or class. Each is read once; unread options are errors.
+//! The options of one qdisc or class. Each option is read once; unread options are errors.
 
 use evenkeel_model::qdisc::{Curve, Node, SettingValue};
 
@@ -26,7 +26,7 @@ impl<'a> Options<'a> {
         TreeError::Option { kind: self.node.kind.clone(), handle: self.node.handle, option: name.to_owned() }
     }
 
-    /// A number or a size.
+    /// Reads a number or a size.
     pub(super) fn number(&mut self, name: &str) -> Result<Option<u64>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -37,12 +37,12 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// A number of 32 bits; larger ones count as the largest.
+    /// Reads a number of 32 bits; larger ones are reduced to the largest.
     pub(super) fn short(&mut self, name: &str) -> Result<Option<u32>, TreeError> {
         Ok(self.number(name)?.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
     }
 
-    /// A time.
+    /// Reads a time.
     pub(super) fn time(&mut self, name: &str) -> Result<Option<Span>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -51,7 +51,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// A class, by its minor number.
+    /// Reads a class by its minor number.
     pub(super) fn class(&mut self, name: &str) -> Result<Option<u16>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -61,7 +61,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Several numbers.
+    /// Reads a list of numbers.
     pub(super) fn list(&mut self, name: &str) -> Result<Option<&'a [u64]>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -70,7 +70,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// A service curve.
+    /// Reads a service curve.
     pub(super) fn curve(&mut self, name: &str) -> Result<Option<Curve>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -79,9 +79,9 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Whether one of these words is there.
+    /// Reads flags. Returns whether at least one of them is set.
     pub(super) fn any(&mut self, names: &[&str]) -> bool {
-        // Evaluate all of them.
+        // `count` reads all of them; `any` would stop at the first.
         names.iter().filter(|name| self.take(name).is_some()).count() > 0
     }
 

@@ -32,14 +32,14 @@ fn disciplines(catalogue: &Catalogue, name: &str) -> Result<Disciplines, TreeErr
     build(&setup.resolve(&surroundings()).expect("fits"), &flows(), 8, 1500)
 }
 
-/// A setup of these steps, as users write them.
+/// Builds a setup of these steps in the format of a user's file.
 fn written(steps: &[&str]) -> Result<Disciplines, TreeError> {
     let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
     let text = format!("schema = 1\n[setup.mine]\nsummary = \"mine\"\nsteps = [{}]\n", steps.join(", "));
     disciplines(&Catalogue::parse(&text, "mine.toml").expect("parses"), "mine")
 }
 
-/// A segment of a flow, as the host makes it.
+/// Creates a segment of a flow as the host does.
 fn segment(flow: u32, sequence: u64) -> Segment {
     let band = u8::from(flow < BULK);
     Segment { band, ..testing::segment(flow, sequence, 1448) }
@@ -125,7 +125,7 @@ fn ports_and_defaults_of_ones_own_setup() {
 
 #[test]
 fn sfq_has_no_more_than_its_limits_allow() {
-    // (options, segments, segments of a flow, flows): as `sfq_change` has them.
+    // (options, segments, segments per flow, flows), as in `sfq_change`.
     for (options, limit, depth, flows) in [
         ("", 127, 127, 128),
         (" limit 50", 50, 127, 50),

@@ -6,11 +6,11 @@ use super::super::{Ack, Block, Profile};
 use super::{INITIAL_REORDERING, Sender, State, Timer, is_duplicate_report};
 use crate::time::{Span, Time};
 
-/// Most reordering that is believed, packets (`tcp_max_reordering`).
+/// Upper limit of the detected reordering, packets (`tcp_max_reordering`).
 const MOST_REORDERING: u32 = 300;
 
 impl Sender {
-    /// Handles an acknowledgement. Ignores one of data that was never sent.
+    /// Handles an acknowledgement. Ignores it if it covers data that was never sent.
     #[inline]
     pub fn on_ack(&mut self, now: Time, ack: &Ack) {
         if ack.cumulative > self.next {
@@ -28,7 +28,7 @@ impl Sender {
     }
 
     /// Handles the common case of [`Self::on_any_ack`]: new data has arrived in order, and no outstanding
-    /// data is or seemed lost. So recovery has no work.
+    /// data is SACKed or marked lost. Recovery then has no work.
     #[inline]
     fn on_plain_ack(&mut self, now: Time, cumulative: u64) {
         self.unacknowledged = cumulative;
@@ -86,7 +86,7 @@ impl Sender {
         if self.is_reducing() {
             self.reduce_in_proportion(advanced, lost, !was_recovering, &progress);
         } else {
-            // In an orderly network only the front's progress counts (`tcp_may_raise_cwnd`).
+            // Without reordering, only cumulative progress counts (`tcp_may_raise_cwnd`).
             let may_grow = advanced || (self.reordering > INITIAL_REORDERING && progress.delivered > 0);
             let packets = match self.profile {
                 Profile::Linux4_4 => progress.acknowledged,
@@ -106,7 +106,7 @@ impl Sender {
             blocks[0] = blocks[2];
             blocks[2] = Block::default();
         }
-        // In order of sequence, so that a block above does not make one below look reordered.
+        // Handle the blocks in order of sequence: a higher block first would make a lower one look reordered.
         blocks.sort_unstable_by_key(|block| block.start);
         for block in blocks {
             if !block.is_empty() && block.end > cumulative && block.end <= self.next {
@@ -137,7 +137,7 @@ impl Sender {
         }
     }
 
-    /// The most recently sent packet of those delivered (RFC 8985, section 6.2, step 2;
+    /// Records the most recently sent packet of those delivered (RFC 8985, section 6.2, step 2;
     /// `tcp_rack_advance`).
     fn note_newest(&mut self, now: Time, progress: &Progress) {
         if progress.newest > self.newest {
@@ -159,7 +159,8 @@ impl Sender {
         }
     }
 
-    /// Packets that arrived behind later ones raise the bar for losses (`tcp_check_sack_reordering`).
+    /// Raises the number of SACKed packets that loss detection requires, if packets arrived behind later ones
+    /// (`tcp_check_sack_reordering`).
     fn note_reordering(&mut self, progress: &Progress) {
         if let Some(from) = progress.reordered_from {
             let distance = self.board.distance_to_highest(from);
@@ -168,7 +169,7 @@ impl Sender {
         }
     }
 
-    /// Whether proportional rate reduction is at work (`tcp_in_cwnd_reduction`).
+    /// Returns whether proportional rate reduction is active (`tcp_in_cwnd_reduction`).
     fn is_reducing(&self) -> bool {
         matches!(self.state, State::Reduction | State::Recovery)
     }
@@ -179,7 +180,7 @@ impl Sender {
         if packets == 0 {
             return;
         }
-        // Also if the window does not limit the flow (`snd_cwnd_stamp`).
+        // The kernel sets `snd_cwnd_stamp` even if the window does not limit the flow.
         self.window_full_at = now;
         if self.is_window_limited() {
             self.window.begin_round(now, self.unacknowledged, self.next);
@@ -187,9 +188,11 @@ impl Sender {
         }
     }
 
-    /// Proportional rate reduction (RFC 6937; `tcp_cwnd_reduction`): while more is in flight than the
-    /// threshold, so many packets are sent for those delivered that the window ends up at the threshold;
-    /// below it, slow start brings it there. `entered`: recovery was not there before this acknowledgement.
+    /// Reduces the window in proportion to the delivered packets (PRR: RFC 6937; `tcp_cwnd_reduction`).
+    ///
+    /// While more than the threshold is in flight, the packets that may be sent are a fixed share of the
+    /// delivered ones, so that the window ends at the threshold. Below the threshold, slow start raises the
+    /// window to it. `entered` says that this acknowledgement started recovery.
     fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, entered: bool, progress: &Progress) {
         let delivered = progress.delivered;
         if delivered == 0 || self.prior_window == 0 {

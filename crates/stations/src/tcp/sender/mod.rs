@@ -13,21 +13,19 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// Bytes that the kernel reserves for headers in a segment (`MAX_TCP_HEADER + 1`, x86-64).
 const HEADER_RESERVE: u32 = 321;
-/// Least packets in a segment with enough data (`tcp_min_tso_segs`).
+/// Smallest number of packets in a segment with enough data (`tcp_min_tso_segs`).
 const LEAST_TSO_PACKETS: u32 = 2;
-/// Time worth of data in a segment and in a small queue: 2^-10 s (`sk_pacing_shift`).
+/// Time whose data a segment and a small queue hold at the pacing rate: 2^-10 s (`sk_pacing_shift`).
 const PACING_SHIFT: u32 = 10;
-/// 6.18 halves the allowance for near peers for every 2^9 µs of RTT (`tcp_tso_rtt_log`).
+/// 6.18 halves the segment size allowance for short RTTs at each 2^9 µs of RTT (`tcp_tso_rtt_log`).
 const TSO_RTT_UNIT: Span = 512 * crate::time::MICROSECOND;
 /// Reordering that recovery expects at first, packets (`tcp_reordering`).
 const INITIAL_REORDERING: u32 = 3;
 
-/// The configuration of a sender. Names in brackets are the kernel's.
+/// The configuration of a sender. Names in brackets are those of the kernel.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
-    /// The modelled kernel.
     pub profile: Profile,
-    /// Congestion control.
     pub congestion: CongestionControl,
     /// Largest payload of a packet, bytes: 1448 in an Ethernet frame of 1514 with timestamps.
     pub mss: u32,
@@ -45,17 +43,17 @@ pub struct SenderConfig {
     pub pacing: bool,
     /// Window at the start and after idle times, packets (RFC 6928).
     pub initial_window: u32,
-    /// Least that the retransmission timeout adds to the smoothed RTT (`TCP_RTO_MIN`).
+    /// Smallest margin of the retransmission timeout above the smoothed RTT (`TCP_RTO_MIN`).
     pub minimum_timeout: Span,
-    /// Round-trip time that the handshake measured; 0 is unknown, and the pacing rate unlimited until the
-    /// first acknowledgement.
+    /// Round-trip time that the handshake measured. If it is 0 (unknown), the pacing rate is unlimited until
+    /// the first acknowledgement.
     pub handshake_rtt: Span,
-    /// Bytes that the receiver has room for. It never changes.
+    /// The receiver's buffer, bytes. It never changes.
     pub receive_window: u64,
 }
 
 impl SenderConfig {
-    /// The kernel's defaults.
+    /// Creates the kernel's default configuration.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self {
@@ -87,16 +85,16 @@ pub enum Blocked {
     Window,
     /// The flow has too much data below TCP. [`Sender::freed`] returns when to continue.
     SmallQueue,
-    /// Not before this time.
+    /// Pacing allows the next segment at this time.
     Pacing(Time),
     /// Waiting for acknowledgements to make room for a larger segment (`tcp_tso_should_defer`).
     Deferred,
 }
 
-/// State of loss recovery (`icsk_ca_state`), in the order of severity.
+/// State of loss recovery (`icsk_ca_state`), in order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// All is well.
+    /// No data is SACKed or lost.
     Open,
     /// Some data is SACKed, none is lost.
     Disorder,
@@ -111,19 +109,18 @@ pub enum State {
 /// Action at the deadline (`icsk_pending`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
-    /// No action.
     Idle,
     /// Retransmission timeout.
     Retransmit,
     /// Tail loss probe (RFC 8985, section 7).
     Probe,
-    /// Packets in doubt are lost now (RFC 8985, section 6.3).
+    /// The time of undecided packets is over: they are lost (RFC 8985, section 6.3).
     Reorder,
     /// Retry the segment that the qdisc refused when no other data was in flight.
     Retry,
 }
 
-/// A flow's sending end.
+/// The sending end of a flow.
 ///
 /// ```
 /// use evenkeel_stations::tcp::{Ack, Blocked, Profile, Sender, SenderConfig};
@@ -143,20 +140,20 @@ enum Timer {
 /// assert_eq!(sender.window_packets(), 20);
 /// ```
 #[derive(Clone, Debug)]
-// In this order: fields that every acknowledgement accesses are adjacent, and fields of recovery are
-// separate. With thousands of flows, each saved cache line counts.
+// The order of the fields matters: those that every acknowledgement accesses are adjacent, and those of
+// recovery are separate. With thousands of flows, each saved cache line counts.
 #[repr(C)]
 pub struct Sender {
-    // Touched for every acknowledgement and segment.
+    // Accessed for every acknowledgement and segment.
     /// First unacknowledged byte (`snd_una`).
     unacknowledged: u64,
     /// First byte not yet sent (`snd_nxt`).
     next: u64,
     /// End of the data that the application has written (`write_seq`).
     written: u64,
-    /// End of the first skb in the send queue, if enough is written.
+    /// End of the first skb in the send queue, if the application has written that much.
     head_end: u64,
-    /// End of the skb that it was cut from.
+    /// End of the skb that the first one was cut from.
     skb_end: u64,
     /// `sk_pacing_rate`, bytes a second.
     pacing_rate: u64,
@@ -166,9 +163,9 @@ pub struct Sender {
     goal: u32,
     mss: u32,
     deadline: Time,
-    /// When data were sent last (`lsndtime`).
+    /// When data was last sent (`lsndtime`).
     last_sent: Time,
-    /// Departure of the last segment (`tcp_wstamp_ns`): in the future only if paced.
+    /// Departure time of the last segment (`tcp_wstamp_ns`); later than now only with pacing.
     departure: Time,
     receive_window: u64,
     small_queue_limit: Option<u32>,
@@ -178,23 +175,23 @@ pub struct Sender {
     profile: Profile,
     tso: bool,
     pacing: bool,
-    /// Small queues hold the flow back (`TSQ_THROTTLED`).
+    /// Small queues block the flow (`TSQ_THROTTLED`).
     throttled: bool,
-    /// The window held the flow back within the last round trip (`is_cwnd_limited`).
+    /// The window limited the flow within the last round trip (`is_cwnd_limited`).
     window_limited: bool,
-    /// The window held the flow back in the present loop of [`Sender::next_segment`].
+    /// The window limited the flow in the present loop of [`Sender::next_segment`].
     limited_now: bool,
-    /// Something was sent in this loop.
+    /// A segment was sent in this loop.
     sent_now: bool,
     /// A tail loss probe is to be sent.
     probe_due: bool,
-    /// The state before the last reduction is stored, so it can be undone.
+    /// The window and threshold before the last reduction are stored, so the reduction can be undone.
     can_undo: bool,
     /// Reordering was detected (`reord_seen`).
     reordering_seen: bool,
-    /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
+    /// The application is waiting for room in the send buffer (`SOCK_NOSPACE`).
     buffer_full: bool,
-    /// Packets in the largest segment.
+    /// Upper limit of a segment's packets.
     largest: u32,
     /// Timeouts in a row (`icsk_backoff`).
     backoff: u32,
@@ -209,37 +206,37 @@ pub struct Sender {
     window_used: u32,
     /// The round ends when this is acknowledged (`cwnd_usage_seq`).
     usage_end: u64,
-    /// When it was last full (`snd_cwnd_stamp`).
+    /// When the window was last full (`snd_cwnd_stamp`).
     window_full_at: Time,
 
     /// The most recently sent packet of those delivered (`rack.mstamp`, `rack.end_seq`).
     newest: SentOrder,
-    /// Its round-trip time (`rack.rtt_us`).
+    /// Round-trip time of `newest` (`rack.rtt_us`).
     newest_rtt: Span,
-    /// No second tail loss probe by retransmission until this is acknowledged (`tlp_high_seq`).
+    /// Until this byte is acknowledged, the sender sends no second probe by retransmission (`tlp_high_seq`).
     probe_end: Option<u64>,
     counters: Counters,
 
     // Loss recovery.
-    /// Recovery ends when this is acknowledged (`high_seq`).
+    /// Recovery ends when this byte is acknowledged (`high_seq`).
     recovery_end: u64,
-    /// Least packets SACKed above a lost packet (`reordering`).
+    /// SACKed packets required above a lost packet (`reordering`).
     reordering: u32,
     /// Window before the reduction, packets (`prior_cwnd`).
     prior_window: u32,
-    /// Threshold before it, packets (`prior_ssthresh`).
+    /// Slow-start threshold before the reduction, packets (`prior_ssthresh`).
     prior_threshold: u32,
-    /// Packets delivered since it began (`prr_delivered`).
+    /// Packets delivered since the reduction began (`prr_delivered`).
     reduction_delivered: u32,
-    /// Packets sent since it began (`prr_out`).
+    /// Packets sent since the reduction began (`prr_out`).
     reduction_sent: u32,
-    /// Retransmitted packets that no duplicate has been reported for (`undo_retrans`); `None` before the
+    /// Retransmitted packets whose duplicates have not been reported (`undo_retrans`); `None` before the
     /// first retransmission.
     undo_packets: Option<u32>,
-    /// Duplicates below were retransmitted for an earlier loss (`undo_marker`).
+    /// Retransmissions below this byte belong to an earlier loss (`undo_marker`).
     undo_from: u64,
 
-    // Constants that are rarely needed.
+    // Rarely needed constants.
     flow: u32,
     hash: u32,
     gso_max_bytes: u32,
@@ -247,35 +244,33 @@ pub struct Sender {
     minimum_timeout: Span,
 }
 
-/// Counters of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Segments sent, retransmissions included.
     pub segments: u64,
-    /// Packets of these.
+    /// Packets in `segments`.
     pub packets: u64,
-    /// Payload of these, bytes.
+    /// Payload of `segments`, bytes.
     pub bytes: u64,
     /// Retransmitted segments.
     pub retransmitted_segments: u64,
-    /// Packets of these.
+    /// Packets in `retransmitted_segments`.
     pub retransmitted_packets: u64,
     /// Packets delivered according to acknowledgements.
     pub delivered_packets: u64,
-    /// Times that fast recovery began.
     pub recoveries: u64,
-    /// Retransmission timeouts.
+    /// Expirations of the retransmission timer.
     pub timeouts: u64,
-    /// Tail loss probes.
+    /// Tail loss probes sent.
     pub probes: u64,
-    /// Reductions that were undone.
+    /// Window reductions that were undone.
     pub undone: u64,
     /// Segments that the qdisc refused.
     pub refused_segments: u64,
 }
 
 impl Sender {
-    /// A connection just established. `flow` and `hash` mark its segments.
+    /// Creates the sender of a newly established connection. `flow` and `hash` mark its segments.
     #[must_use]
     pub fn new(config: &SenderConfig, flow: u32, hash: u32) -> Self {
         let mss = config.mss.max(1);
@@ -336,7 +331,7 @@ impl Sender {
             initial_window: config.initial_window.max(1),
             small_queue_limit: config.small_queue_limit,
             small_queue_floor: config.small_queue_floor,
-            // Less than a packet would be a window that never opens.
+            // A window of less than a packet would never allow one.
             receive_window: config.receive_window.max(u64::from(mss)),
             minimum_timeout: config.minimum_timeout,
             counters: Counters::default(),
@@ -350,7 +345,7 @@ impl Sender {
         sender
     }
 
-    /// Adds this many bytes of the application; `u64::MAX / 2` is a bulk transfer without end.
+    /// Appends data of the application; `u64::MAX / 2` bytes are an endless bulk transfer.
     pub fn write(&mut self, bytes: u64) {
         if self.next == self.written {
             // Data appended to a non-empty send queue fills its last skb.
@@ -359,71 +354,73 @@ impl Sender {
         self.written = self.written.saturating_add(bytes);
     }
 
-    /// Whether the application has more to write and waits for room in the send buffer (`SOCK_NOSPACE`,
-    /// which `poll` and a blocking write set). While it does, a window that is not used up is not the
-    /// application's doing, and does not shrink. Not so at first.
+    /// Sets whether the application is waiting for room in the send buffer (`SOCK_NOSPACE`, which `poll` and
+    /// a blocking write set); initially it is not. While it waits, an unused window is not caused by the
+    /// application and does not shrink.
     pub fn set_buffer_full(&mut self, full: bool) {
         self.buffer_full = full;
     }
 
-    /// Splits a segment into this many pieces before the qdisc; each has its own buffer and is freed
-    /// separately.
+    /// Accounts for the split of a segment into this many pieces before the qdisc. Each piece has its own
+    /// buffer and is freed separately.
     pub fn cut(&mut self, pieces: u32) {
         self.bytes_below += u64::from(pieces.saturating_sub(1)) * u64::from(SKB_OVERHEAD);
     }
 
-    /// The device has freed a segment: it must be one as [`Self::next_segment`] gave it, however it
-    /// was cut since. Answers whether small queues held the flow back, so that it may send now
-    /// (`tcp_wfree` and the TSQ tasklet).
+    /// Handles a segment that the device has freed (`tcp_wfree` and the TSQ tasklet). Returns whether small
+    /// queues blocked the flow, so that it may send now.
+    ///
+    /// The segment must be one that [`Self::next_segment`] returned, even if it was split later.
     pub fn freed(&mut self, segment: &Segment) -> bool {
         self.bytes_below = self.bytes_below.saturating_sub(u64::from(truesize(segment.payload)));
         std::mem::take(&mut self.throttled)
     }
 
-    /// When [`Self::on_deadline`] is to be called; `Time::NEVER` is never. It changes with every call of
-    /// the sender.
+    /// Returns when to call [`Self::on_deadline`]; `Time::NEVER` is never. Every call of the sender can
+    /// change it.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// Smoothed round-trip time; 0 before the first sample.
+    /// Returns the smoothed round-trip time; 0 before the first sample.
     #[must_use]
     pub fn smoothed_rtt(&self) -> Span {
         self.round_trip.smoothed()
     }
 
-    /// Retransmission timeout, backoff included.
+    /// Returns the retransmission timeout, backoff included.
     #[must_use]
     pub fn retransmission_timeout(&self) -> Span {
         self.round_trip.timeout(self.backoff)
     }
 
-    /// Congestion window, packets (`snd_cwnd`).
+    /// Returns the congestion window, packets (`snd_cwnd`).
     #[must_use]
     pub fn window_packets(&self) -> u32 {
         self.window.packets
     }
 
-    /// Slow-start threshold, packets (`snd_ssthresh`); 2^31 − 1 before any loss.
+    /// Returns the slow-start threshold, packets (`snd_ssthresh`); 2^31 − 1 before any loss.
     #[must_use]
     pub fn slow_start_threshold(&self) -> u32 {
         self.window.threshold
     }
 
-    /// Pacing rate, bytes a second; `u64::MAX` before the first RTT sample.
+    /// Returns the pacing rate, bytes per second; `u64::MAX` before the first RTT sample.
     #[must_use]
     pub fn pacing_rate(&self) -> u64 {
         self.pacing_rate
     }
 
-    /// Packets that a segment should have now.
+    /// Returns the number of packets that the next segment should have (`tcp_tso_autosize`).
     #[must_use]
     pub fn segment_goal(&self) -> u32 {
         self.goal
     }
 
-    /// Memory of the flow's segments below TCP, bytes (`sk_wmem_alloc`): payload and 1280 for each.
+    /// Returns the memory of the flow's segments below TCP, bytes (`sk_wmem_alloc`): the payload, and 1280
+    /// per segment.
     #[must_use]
     pub fn bytes_below(&self) -> u64 {
         self.bytes_below
@@ -435,13 +432,13 @@ impl Sender {
         self.board.in_flight()
     }
 
-    /// Bytes acknowledged in order.
+    /// Returns the bytes acknowledged in order.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.unacknowledged
     }
 
-    /// Bytes written and not yet sent.
+    /// Returns the bytes written and not yet sent.
     #[must_use]
     pub fn unsent(&self) -> u64 {
         self.written - self.next
@@ -453,24 +450,23 @@ impl Sender {
         self.written - self.unacknowledged
     }
 
-    /// State of loss recovery.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Pacing rate and segment size after the window or the RTT has changed (`tcp_update_pacing_rate`,
-    /// `tcp_tso_autosize`): twice the delivery rate in early slow start, 1.2 times it later.
+    /// Recomputes the pacing rate and the segment size after a change of the window or the RTT
+    /// (`tcp_update_pacing_rate`, `tcp_tso_autosize`). The pacing rate is twice the delivery rate in early
+    /// slow start and 1.2 times it later.
     fn update_pacing_rate(&mut self) {
         let percent = if self.window.packets < self.window.threshold / 2 { 200 } else { 120 };
         let packets = self.window.packets.max(self.board.outstanding());
-        // Nanoseconds, so that the product fits: 2^64 are 9 GB in flight.
+        // In nanoseconds the product overflows only above 9 GB in flight.
         let rtt = (self.round_trip.smoothed() / 1000).max(1);
         self.pacing_rate =
             (u64::from(self.mss) * percent * (SECOND / 1000 / 100)).saturating_mul(u64::from(packets)) / rtt;
@@ -484,19 +480,18 @@ impl Sender {
                 bytes += u64::from(self.gso_max_bytes.saturating_sub(HEADER_RESERVE) >> shift);
             }
         }
-        // The largest segment bounds the quotient, so that it fits.
+        // Limited to the largest segment, the quotient fits into 32 bits.
         let most = u64::from(self.largest) * u64::from(self.mss);
         let packets = bytes.min(most) as u32 / self.mss;
         self.goal = packets.max(LEAST_TSO_PACKETS).min(self.largest);
     }
 
-    /// Sets the congestion window, packets.
     #[cfg(test)]
     pub(super) fn window_for_test(&mut self, packets: u32) {
         self.window.packets = packets;
     }
 
-    /// Checks sums and order of the outstanding data.
+    /// Checks the sums and the order of the outstanding data.
     #[cfg(test)]
     pub(super) fn is_consistent(&self) -> bool {
         self.board.is_consistent(self.unacknowledged, self.next)
@@ -508,7 +503,7 @@ impl Sender {
     }
 }
 
-/// Whether the first SACK block reports a duplicate (RFC 2883, section 4; `tcp_check_dsack`).
+/// Returns whether the first SACK block reports a duplicate (RFC 2883, section 4; `tcp_check_dsack`).
 fn is_duplicate_report(first: Block, second: Block, cumulative: u64) -> bool {
     !first.is_empty()
         && (first.end <= cumulative

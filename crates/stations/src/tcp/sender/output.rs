@@ -1,21 +1,23 @@
-//! Sending: how much, in how big segments, and when not (net/ipv4/tcp_output.c).
+//! Decides when to send and how much, and sizes the segments (net/ipv4/tcp_output.c).
 
 use super::super::{JIFFY, Profile};
 use super::{Blocked, PACING_SHIFT, Sender, State, Timer};
 use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, SECOND, Time};
 
-/// Part of the window that is worth a segment, as a divisor (`tcp_tso_win_divisor`).
+/// The part of the window that is worth a segment, as a divisor (`tcp_tso_win_divisor`).
 const DEFER_DIVISOR: u64 = 3;
-/// 6.18 defers only if data was sent, and an acknowledgement is due, within this time.
+/// 6.18 defers only if data was sent within this time and an acknowledgement is due within it.
 const DEFER_HORIZON: u64 = MILLISECOND;
 /// The first packets of a connection are not paced (`tcp_update_skb_after_send`).
 const UNPACED_PACKETS: u64 = 10;
 
 impl Sender {
     /// Returns the next segment, if window, small queue and pacing allow one (`tcp_write_xmit`,
-    /// `tcp_xmit_retransmit_queue`). The host calls it until it returns a reason for stopping. The sender
-    /// then checks whether its window limits it.
+    /// `tcp_xmit_retransmit_queue`).
+    ///
+    /// The host calls this until it returns a reason for stopping. The sender then checks whether its window
+    /// limits it.
     ///
     /// # Errors
     /// Returns the reason for stopping.
@@ -97,10 +99,10 @@ impl Sender {
             // `tcp_mss_split_point` with Nagle's algorithm off.
             payload = head.min(receive_room).min(u64::from(most));
         }
-        // At most `quota` packets.
+        // `payload` has at most `quota` packets, so it fits.
         let payload = payload as u32;
         self.check_small_queue(payload, 0).inspect_err(|_| {
-            // The skb has been cut all the same.
+            // The kernel cuts the skb before this check, so it stays cut.
             self.head_end = self.next + u64::from(payload);
         })?;
 
@@ -118,7 +120,7 @@ impl Sender {
         Ok(self.send(now, sequence, payload, packets, false))
     }
 
-    /// A lost segment again, or the part of it that the window has room for.
+    /// Retransmits a lost segment, or the part of it that the window allows.
     fn retransmission(&mut self, now: Time) -> Result<Segment, Blocked> {
         if self.pacing && self.departure > now {
             return Err(Blocked::Pacing(self.departure));
@@ -144,7 +146,7 @@ impl Sender {
         Ok(segment)
     }
 
-    /// Returns a packet of new data regardless of the window, or else the last packet again
+    /// Returns a packet of new data regardless of the window; without new data, the last packet
     /// (`tcp_send_loss_probe`).
     fn loss_probe(&mut self, now: Time) -> Result<Segment, Blocked> {
         self.probe_due = false;
@@ -154,7 +156,8 @@ impl Sender {
             if self.next + payload > self.unacknowledged.saturating_add(self.receive_window) {
                 return Err(Blocked::Window);
             }
-            // Only the window makes an exception; the retransmission timer runs.
+            // A probe may exceed the congestion window only. If small queues block it, the retransmission
+            // timer runs.
             self.check_small_queue(payload as u32, 0)?;
             let sequence = self.next;
             self.board.push(now, sequence, payload as u32, 1);
@@ -164,7 +167,7 @@ impl Sender {
             }
             self.counters.probes += 1;
             let segment = self.send(now, sequence, payload as u32, 1, false);
-            // There is one probe only: the retransmission timer is unchanged.
+            // A flow sends one probe only, so the retransmission timer stays unchanged.
             self.sent_now = false;
             return Ok(segment);
         }
@@ -198,18 +201,19 @@ impl Sender {
         let before = self.departure;
         self.departure = before.max(now);
         if self.pacing && self.pacing_rate != u64::MAX && self.counters.packets > UNPACED_PACKETS {
-            // Late segments recover up to half of their own time.
+            // A late segment makes up for up to half of its own transmission time.
             let span = u64::from(payload) * SECOND / self.pacing_rate.max(1);
             self.departure += span - (span / 2).min(self.departure.since(before));
         }
         Segment { flow: self.flow, hash: self.hash, sequence, payload, mss: self.mss, band: 0, retransmit }
     }
 
-    /// Returns whether small queues still block the flow as in its last attempt, so that another would have
-    /// the same result: the common case of an acknowledgement. Returns false if this is not cheap to decide.
+    /// Returns whether small queues still block the flow as in its last attempt: another attempt would have
+    /// the same result. This is the common case of an acknowledgement. Returns false if the check would be
+    /// expensive.
     #[inline]
     fn is_still_throttled(&self) -> bool {
-        // The first skb would not be split, so only the limit of small queues matters.
+        // The first skb would not be split, so only the small queue limit matters.
         let head = self.head_end.min(self.written) - self.next;
         let limit = self.small_queue_limit_for(head as u32).unwrap_or(u64::MAX);
         if self.bytes_below < limit.max(1) || head == 0 || head > u64::from(self.goal * self.mss) {
@@ -225,8 +229,8 @@ impl Sender {
             && !(self.sent_now || self.pacing || self.probe_due || self.profile == Profile::Linux6_18)
     }
 
-    /// Returns whether another attempt changes no state, if [`Self::is_still_throttled`] holds; none if it
-    /// does not.
+    /// Returns whether another attempt to send would change no state; `None` unless
+    /// [`Self::is_still_throttled`] holds.
     #[cfg(test)]
     pub(in super::super) fn trying_again_is_idle(&self, now: Time) -> Option<bool> {
         if !(self.throttled && self.is_still_throttled()) {
@@ -239,7 +243,7 @@ impl Sender {
         Some(is_blocked && format!("{again:?}") == format!("{self:?}"))
     }
 
-    /// Returns the limit of data below TCP before a segment with this payload, bytes.
+    /// Returns the limit of the data below TCP before a segment with this payload, bytes.
     #[inline]
     fn small_queue_limit_for(&self, payload: u32) -> Option<u64> {
         let cap = self.small_queue_limit?;
@@ -247,11 +251,11 @@ impl Sender {
         Some(floor.max(self.pacing_rate >> PACING_SHIFT).min(u64::from(cap)))
     }
 
-    /// TCP small queues (`tcp_small_queue_check`); the limit is doubled `doublings` times.
+    /// Checks the limit of TCP small queues, doubled `doublings` times (`tcp_small_queue_check`).
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
         let Some(limit) = self.small_queue_limit_for(payload) else { return Ok(()) };
-        // `sk_wmem_alloc` is 1 more (`sk_alloc`), so that two of the largest skbs exceed a limit of two. With
-        // no data below TCP, there would be no completion to wait for.
+        // `sk_wmem_alloc` is 1 higher (`sk_alloc`), so two of the largest skbs exceed a limit of two. With no
+        // data below TCP, no completion would restart the flow.
         if self.bytes_below == 0 || self.bytes_below < limit << doublings {
             return Ok(());
         }
@@ -272,7 +276,7 @@ impl Sender {
         let mss = u64::from(self.mss);
         let congestion_room = u64::from(room) * mss;
         let limit = congestion_room.min(receive_room);
-        // First, because it is the most common case.
+        // This check comes first because it decides the most common case.
         if limit >= u64::from(self.goal) * mss {
             return false;
         }
@@ -317,7 +321,7 @@ impl Sender {
         }
     }
 
-    /// The next byte begins a new skb (`tcp_sendmsg`, `tcp_xmit_size_goal`).
+    /// Starts a new skb at the next byte (`tcp_sendmsg`, `tcp_xmit_size_goal`).
     pub(super) fn start_skb(&mut self) {
         self.head_end = self.next + self.skb_bytes();
         self.skb_end = self.head_end;
@@ -327,7 +331,8 @@ impl Sender {
         u64::from(self.largest) * u64::from(self.mss)
     }
 
-    /// After [`Self::next_segment`] has ended: did the window limit the flow, and which timer runs?
+    /// Ends a loop of [`Self::next_segment`]: records whether the window limited the flow, and arms the
+    /// timer.
     fn end_loop(&mut self, now: Time) {
         self.limited_now |= self.board.in_flight() >= self.window.packets;
         if self.sent_now || (self.limited_now && self.profile == Profile::Linux6_18) {
@@ -340,7 +345,7 @@ impl Sender {
         self.limited_now = false;
     }
 
-    /// Remembers how much of the window is used (`tcp_cwnd_validate`).
+    /// Records how much of the window is used (`tcp_cwnd_validate`).
     fn validate_window(&mut self, now: Time) {
         let outstanding = self.board.outstanding();
         let new_round = self.unacknowledged >= self.usage_end;
@@ -366,7 +371,7 @@ impl Sender {
         }
     }
 
-    /// Whether the window may grow (`tcp_is_cwnd_limited`).
+    /// Returns whether the window may grow (`tcp_is_cwnd_limited`).
     pub(super) fn is_window_limited(&self) -> bool {
         let in_slow_start = self.window.in_slow_start();
         let used = self.window.packets < self.most_outstanding.saturating_mul(2);
@@ -392,10 +397,10 @@ impl Sender {
         self.window_full_at = now;
     }
 
-    /// The flow starts sending again (`tcp_slow_start_after_idle_check`, `CA_EVENT_TX_START`).
+    /// Handles the start of sending after idle time (`tcp_slow_start_after_idle_check`, `CA_EVENT_TX_START`).
     fn restart_after_idle(&mut self, now: Time) {
         if self.counters.packets == 0 {
-            // The application's silence before its first write is none of the flow's.
+            // Time before the application's first write is not idle time of the flow.
             self.window_full_at = now;
             return;
         }
@@ -407,12 +412,13 @@ impl Sender {
             self.window_used = 0;
         }
         self.window.resume(now, idle);
-        // The pause counts once, even if the loop runs several times before a segment is sent.
+        // Count the idle time once, even if the loop runs several times before a segment is sent.
         self.last_sent = now;
     }
 
-    /// Sets the timer of the outstanding data: retransmission or, before it, a tail loss probe
-    /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: an acknowledgement has just moved the front.
+    /// Sets the timer of the outstanding data: the retransmission timeout or, before it, a tail loss probe
+    /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced` says that this acknowledgement covered new
+    /// data.
     pub(super) fn arm_timer(&mut self, now: Time, advanced: bool) {
         if self.board.outstanding() == 0 {
             self.timer = Timer::Idle;
@@ -420,14 +426,14 @@ impl Sender {
             return;
         }
         let timeout = self.round_trip.timeout(self.backoff);
-        // The oldest entry of the board may not be in the cache.
+        // If the front advanced, use the time of now: the oldest entry of the board may not be in the cache.
         let from = if advanced { now } else { self.board.oldest_sent_at().unwrap_or(now) };
         self.timer = Timer::Retransmit;
         self.deadline = (from + timeout).max(now);
         if self.state != State::Open || self.backoff > 0 {
             return;
         }
-        // Linux 4.4 probes only where the window or the application holds the flow back.
+        // Linux 4.4 probes only if the window or the application limits the flow.
         let has_room = self.window.packets > self.board.in_flight() && self.next < self.written;
         if has_room && self.profile == Profile::Linux4_4 {
             return;

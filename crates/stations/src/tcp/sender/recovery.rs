@@ -7,13 +7,13 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Slack of Linux 4.4 for packets sent before a delivered one.
 const OLD_SLACK: Span = MILLISECOND;
-/// Margin of timers for undecided packets (`TCP_TIMEOUT_MIN`: two jiffies).
+/// Margin of the timer for undecided packets (`TCP_TIMEOUT_MIN`: two jiffies).
 const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
 
 impl Sender {
-    /// Something is not in order: finds losses and changes the state. Answers whether any were found.
+    /// Handles SACKed or lost data: finds losses and changes the state. Returns whether it found any.
     pub(super) fn react(&mut self, now: Time, advanced: bool) -> bool {
-        // A reduction without a loss is held until something above its end is acknowledged.
+        // A reduction without a loss lasts until a byte above its end is acknowledged.
         let end = self.recovery_end + u64::from(self.state == State::Reduction);
         if advanced && self.state >= State::Reduction && self.unacknowledged >= end {
             self.finish_recovery(now);
@@ -53,7 +53,7 @@ impl Sender {
                 } else {
                     OLD_SLACK
                 };
-                // Strictly longer before it than the slack.
+                // Lost if sent before the newest delivered packet by more than the slack.
                 let limit = Time(self.newest.sent_at.0.saturating_sub(1));
                 let (timed, _) = self.board.judge_by_time(TimeRule { newest: self.newest, limit, slack });
                 counted | timed
@@ -71,16 +71,16 @@ impl Sender {
         }
     }
 
-    /// Returns the packets SACKed above a lost one in Linux 4.4. The number is smaller if few packets are
-    /// outstanding and there is no new data (early retransmit, RFC 5827; without the kernel's delay of
-    /// RTT/4).
+    /// Returns the number of SACKed packets above a packet that make it lost in Linux 4.4. The number is
+    /// smaller if few packets are outstanding and the flow has no new data (early retransmit, RFC 5827;
+    /// without the kernel's delay of RTT/4).
     fn loss_threshold(&self) -> u32 {
         let few = self.board.outstanding() <= INITIAL_REORDERING && self.next == self.written;
         if few && !self.reordering_seen && self.board.retransmitted() == 0 { 1 } else { self.reordering }
     }
 
-    /// Returns the allowed delay of packets (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`): zero without
-    /// evidence of reordering.
+    /// Returns the delay that reordering may cause (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`); zero
+    /// without evidence of reordering.
     fn reordering_slack(&self) -> Span {
         if !self.reordering_seen && (self.state >= State::Recovery || self.board.sacked() >= self.reordering)
         {
@@ -129,7 +129,7 @@ impl Sender {
         }
     }
 
-    /// The retransmission timer has run out (`tcp_retransmit_timer`, `tcp_enter_loss`).
+    /// Handles the retransmission timeout (`tcp_retransmit_timer`, `tcp_enter_loss`).
     pub(super) fn time_out(&mut self, now: Time) {
         if self.board.outstanding() == 0 {
             return;
@@ -142,7 +142,7 @@ impl Sender {
             self.window.reduce();
         }
         if self.state <= State::Disorder && self.board.sacked() >= self.reordering {
-            // Disorder of this duration was no reordering.
+            // Disorder that lasted until the timeout was not reordering.
             self.reordering = self.reordering.min(INITIAL_REORDERING);
         }
         let packets = match self.profile {
@@ -163,8 +163,9 @@ impl Sender {
         self.deadline = now + self.round_trip.timeout(self.backoff);
     }
 
-    /// The receiver got these bytes twice. If that explains every retransmission since the reduction, there
-    /// was no loss, and the reduction is undone, though recovery may be over (`tcp_try_undo_dsack`).
+    /// Handles a D-SACK: the receiver got these bytes twice. If duplicates explain all retransmissions since
+    /// the reduction, no packet was lost. The reduction is then undone, even after recovery
+    /// (`tcp_try_undo_dsack`).
     pub(super) fn on_duplicate(&mut self, block: Block) {
         let Some(left) = self.undo_packets.filter(|_| self.can_undo && block.end > self.undo_from) else {
             return;

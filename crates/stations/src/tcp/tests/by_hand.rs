@@ -1,11 +1,11 @@
-//! Single steps, with numbers worked out by hand.
+//! Single steps of the sender, with numbers computed by hand.
 
 use super::*;
 
 #[test]
 fn the_small_queue_limit_follows_a_slow_flows_rate() {
-    // 10 packets in 10 ms: 2.9 MB/s, so the limit is 2 skbs of 2 packets, and they reach it: `sk_wmem_alloc`
-    // is 1 more than the data below TCP.
+    // 10 packets per 10 ms are 2.9 MB/s, so the limit is 2 skbs of 2 packets. They reach it, because
+    // `sk_wmem_alloc` is 1 more than the data below TCP.
     let config =
         SenderConfig { handshake_rtt: 10 * MILLISECOND, initial_window: 10, ..config(Profile::Linux4_4) };
     let mut sender = Sender::new(&config, 0, 0);
@@ -28,7 +28,7 @@ fn the_small_queue_limit_follows_a_slow_flows_rate() {
 
 #[test]
 fn without_the_floor_a_slow_flow_has_one_segment_below() {
-    // As above, but the limit is 1/1024 s of 2.9 MB/s, which one skb of 2 packets exceeds.
+    // As above, but the limit is the data of 1/1024 s at 2.9 MB/s; one skb of 2 packets exceeds it.
     let config = SenderConfig {
         handshake_rtt: 10 * MILLISECOND,
         small_queue_floor: false,
@@ -45,8 +45,9 @@ fn without_the_floor_a_slow_flow_has_one_segment_below() {
 
 #[test]
 fn segments_are_sized_by_rate_and_by_distance() {
-    // (RTT in µs, gso_max_size, packets with 4.4, with 6.18), by hand: 2 · 10 · 1448 bytes an RTT, of
-    // which 1/1024 s; 6.18 adds the largest segment's 65,215 bytes, halved for every 512 µs.
+    // (RTT in µs, gso_max_size, packets with 4.4, packets with 6.18). The rate is 2 · 10 · 1448 bytes per
+    // RTT, and a segment holds 1/1024 s of it. 6.18 adds the largest segment's 65,215 bytes, halved for every
+    // 512 µs.
     for (rtt, gso, old, new) in [
         (100, 65_536, 45, 45),
         (1000, 65_536, 19, 42),
@@ -70,7 +71,7 @@ fn segments_are_sized_by_rate_and_by_distance() {
 
 #[test]
 fn old_kernels_send_remainders_alone() {
-    // Skbs of 45 packets in segments of 19: 19, 19, 7. With a large window and no small queues.
+    // Skbs of 45 packets in segments of 19: 19, 19, 7. The window is large, and small queues are off.
     for (profile, expected) in
         [(Profile::Linux4_4, [19, 19, 7, 19, 19, 7]), (Profile::Linux6_18, [42, 42, 42, 42, 42, 42])]
     {
@@ -137,7 +138,7 @@ fn a_remainder_that_fits_is_not_deferred() {
     sender.window_for_test(38 + 8);
     let now = Time(600 * MICROSECOND);
     assert_eq!(sender.next_segment(now).map(|segment| segment.packets()), Ok(7));
-    // The last one belongs to the next skb, which has 45.
+    // The eighth packet belongs to the next skb, which has 45.
     assert_eq!(sender.next_segment(now), Err(Blocked::Deferred));
 }
 
@@ -153,7 +154,7 @@ fn what_small_queues_hold_back_stays_cut() {
     sender.write(u64::MAX / 2);
     let first = sender.next_segment(Time::ZERO).unwrap();
     assert_eq!(sender.next_segment(Time::ZERO), Err(Blocked::SmallQueue));
-    // With the new window the goal is 45 packets, yet the skbs of 19 and 7 have been made.
+    // With the new window the goal is 45 packets, but the skbs of 19 and 7 are already cut.
     let now = Time(100 * MICROSECOND);
     sender.on_ack(now, &ack(19, &[]));
     assert_eq!((sender.segment_goal(), first.packets()), (45, 19));
@@ -170,8 +171,8 @@ fn an_unused_window_stays_while_acknowledgements_come() {
     for profile in PROFILES {
         let mut sender = Sender::new(&config(profile), 0, 0);
         sender.window_for_test(100);
-        // Two packets every 10 ms, for more than two timeouts of 201 ms: each acknowledgement counts as use
-        // (`tcp_cong_avoid`).
+        // Two packets every 10 ms, for more than two timeouts of 201 ms. Each acknowledgement counts as use
+        // of the window (`tcp_cong_avoid`).
         for turn in 0..45_u64 {
             let now = Time(turn * 10 * MILLISECOND);
             sender.write(2 * MSS);
@@ -226,7 +227,7 @@ fn timeouts_back_off_and_slow_start_follows() {
         sender.write(10 * MSS);
         while sender.next_segment(Time::ZERO).is_ok() {}
         assert_eq!(sender.in_flight(), 10);
-        // First a probe, by which the last packet is sent again.
+        // First a probe, which retransmits the last packet.
         let probe = match profile {
             Profile::Linux4_4 => 200 * MILLISECOND,
             Profile::Linux6_18 => 202 * MILLISECOND,
@@ -235,7 +236,7 @@ fn timeouts_back_off_and_slow_start_follows() {
         sender.on_deadline(Time(probe));
         let segment = sender.next_segment(Time(probe)).unwrap();
         assert_eq!((segment.sequence, segment.payload, segment.retransmit), (9 * MSS, 1448, true));
-        // Then timeouts: SRTT 100 ms + 4 · 50 ms, doubled each time.
+        // Then timeouts of SRTT 100 ms + 4 · 50 ms, doubled each time.
         let mut now = Time(probe);
         for backoff in 0..6 {
             let timeout = (300 * MILLISECOND) << backoff;
@@ -249,7 +250,7 @@ fn timeouts_back_off_and_slow_start_follows() {
             assert_eq!(sender.next_segment(now), Err(Blocked::Window));
         }
         assert_eq!(sender.slow_start_threshold(), 7);
-        // The answer ends the backoff; slow start sends two, then four.
+        // An acknowledgement ends the backoff; slow start sends two packets, then four.
         for (cumulative, sent) in [(1, 2), (3, 4)] {
             now += 100 * MILLISECOND;
             sender.on_ack(now, &Ack { cumulative: cumulative * MSS, ..Ack::default() });
@@ -291,7 +292,7 @@ fn pacing_spaces_segments() {
                 Err(other) => panic!("{other:?}"),
             }
         }
-        // 28.96 MB/s: the last segment departs when those before it have taken their time.
+        // At 28.96 MB/s, the last segment departs after the transmission time of all previous ones.
         let expected = (bytes - last) * SECOND / 28_960_000;
         assert!(now.0.abs_diff(expected) < 1000, "{profile:?}: {now:?} instead of {expected}");
     }
@@ -311,7 +312,7 @@ fn late_paced_segments_catch_up_by_half() {
     // 19 packets at 28.96 MB/s take 950 µs.
     assert!(sender.next_segment(Time::ZERO).is_ok());
     assert_eq!(sender.next_segment(Time::ZERO), Err(Blocked::Pacing(Time(950 * MICROSECOND))));
-    // Late by 100 µs: the next one is 100 µs earlier. Late by a second: half its time earlier.
+    // 100 µs late: the next one departs 100 µs earlier. A second late: half of its transmission time earlier.
     assert!(sender.next_segment(Time(1050 * MICROSECOND)).is_ok());
     assert_eq!(sender.next_segment(Time(1050 * MICROSECOND)), Err(Blocked::Pacing(Time(1900 * MICROSECOND))));
     assert!(sender.next_segment(Time(SECOND)).is_ok());
@@ -345,7 +346,7 @@ fn send_all(sender: &mut Sender, now: Time) -> u32 {
     packets
 }
 
-/// An acknowledgement of these ranges, in packets.
+/// Creates an acknowledgement of these ranges, in packets.
 fn ack(cumulative: u64, sack: &[(u64, u64)]) -> Ack {
     let mut ack = Ack { cumulative: cumulative * MSS, ..Ack::default() };
     for (slot, (start, end)) in ack.sack.iter_mut().zip(sack) {
@@ -360,22 +361,22 @@ fn the_window_is_reduced_in_proportion() {
         let mut sender = twenty_under_way(profile);
         let mut now = Time(10 * MILLISECOND);
         let mut sent = 0;
-        // Packet 0 is lost. The threshold is 10 of 20: one packet is sent for two that arrive.
+        // Packet 0 is lost. The threshold is 10 of 20 packets, so PRR sends one packet per two delivered.
         for packet in 2..=20 {
             now += MICROSECOND;
             sender.on_ack(now, &ack(0, &[(1, packet)]));
             sent += send_all(&mut sender, now);
         }
-        // Two are sent before the loss is found. For 17 that arrive afterwards, ceil(10 · 17 / 20) = 9
-        // would be, but with 10 under way the threshold is reached.
+        // Two packets are sent before the loss is detected. PRR would send ceil(10 · 17 / 20) = 9 for the 17
+        // delivered afterwards, but the threshold is reached at 10 in flight.
         assert_eq!(sender.slow_start_threshold(), 10, "{profile:?}");
         assert!((9..=10).contains(&sent), "{profile:?} {sent}");
         assert!(sender.in_flight() <= 10);
-        // Everything before the end of recovery is acknowledged: the window is the threshold.
+        // All data up to the end of recovery is acknowledged: the window is the threshold.
         sender.on_ack(now + MICROSECOND, &ack(22, &[]));
         assert_eq!(sender.state(), State::Open);
-        // 4.4 counts all 22 packets that this acknowledges, and CUBIC in its friendly region needs 10 each;
-        // 6.18 counts the three that it delivers.
+        // 4.4 counts all 22 packets of this acknowledgement, and CUBIC's Reno-friendly region grows the
+        // window by one per 10. 6.18 counts only the three that it newly delivers.
         let window = if profile == Profile::Linux4_4 { 12 } else { 10 };
         assert_eq!(sender.window_packets(), window, "{profile:?}");
         // From here on the rate is 1.2 times the window per RTT.
@@ -386,8 +387,8 @@ fn the_window_is_reduced_in_proportion() {
 
 #[test]
 fn below_the_threshold_what_was_not_sent_is_made_up_for() {
-    // 15 packets lost, 3 SACKed: 2 in flight with a threshold of 10, and 3 may be sent. The host sends none;
-    // when one more arrives, 6.18 allows all 4, and 4.4 allows one.
+    // 15 packets are lost and 3 SACKed: 2 are in flight, the threshold is 10, and 3 may be sent. The host
+    // sends none. After one more delivered packet, 6.18 allows all 4, and 4.4 allows one.
     for (profile, window) in [(Profile::Linux4_4, 1 + 1), (Profile::Linux6_18, 1 + 4)] {
         let mut sender = twenty_under_way(profile);
         let now = Time(20 * MILLISECOND);
@@ -428,7 +429,7 @@ fn only_duplicates_of_what_was_retransmitted_undo() {
 
 #[test]
 fn new_small_queues_let_one_more_go_and_twice_the_retransmissions() {
-    // The queue's limit of 2000 bytes is exceeded by one packet.
+    // One packet exceeds the queue's limit of 2000 bytes.
     let config = |profile| SenderConfig {
         tso: false,
         small_queue_limit: Some(2000),
@@ -444,9 +445,9 @@ fn new_small_queues_let_one_more_go_and_twice_the_retransmissions() {
     assert!(new.next_segment(Time::ZERO).is_ok());
     assert!(new.next_segment(Time::ZERO).is_ok());
     assert_eq!(new.next_segment(Time::ZERO), Err(Blocked::SmallQueue));
-    // One freed, one remains below: too much for two packets of new data, not for a retransmission.
+    // One packet is freed and one remains below: small queues block new data, but not a retransmission.
     assert!(new.freed(&Segment { payload: 1448, ..Segment::default() }));
-    // Neither for a tail loss probe of new data.
+    // They block a tail loss probe of new data, too.
     new.on_deadline(new.deadline());
     assert_eq!(new.next_segment(Time(SECOND)), Err(Blocked::SmallQueue));
     new.on_deadline(new.deadline());
@@ -465,11 +466,11 @@ fn refused_segments_stay_in_the_queue() {
         assert_eq!((sender.in_flight(), sender.state()), (first.packets(), State::Reduction));
         assert_eq!(sender.bytes_below(), u64::from(truesize(first.payload)));
         assert_eq!(sender.slow_start_threshold(), 7);
-        // The acknowledgement of the first starts the loop again, with the same bytes.
+        // The acknowledgement of the first segment restarts the loop, which sends the same bytes.
         let now = Time(100 * MICROSECOND);
         sender.on_ack(now, &Ack { cumulative: u64::from(first.payload), ..Ack::default() });
-        // No data above the end of the reduction is acknowledged yet: 5 packets for the 5 acknowledged ones,
-        // and with 6.18 one more.
+        // No data above the end of the reduction is acknowledged yet. The window is the 5 acknowledged
+        // packets, plus one with 6.18.
         let window = if profile == Profile::Linux4_4 { 5 } else { 6 };
         assert_eq!((sender.state(), sender.window_packets()), (State::Reduction, window), "{profile:?}");
         let again = sender.next_segment(now).unwrap();

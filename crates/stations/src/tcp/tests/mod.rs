@@ -1,4 +1,4 @@
-//! Closed loops: a sender, a device with a link, perhaps a bottleneck, a receiver, and back.
+//! Closed loops of a sender, a device with a link, an optional bottleneck, and a receiver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use crate::time::{MICROSECOND, SECOND, Time};
 const PROFILES: [Profile; 2] = [Profile::Linux4_4, Profile::Linux6_18];
 const MSS: u64 = 1448;
 
-/// Fate of a packet or an acknowledgement.
+/// What the network does with a packet or an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Arrives,
@@ -28,7 +28,7 @@ enum Fate {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Freed(Segment),
-    /// A run of packets at the receiver.
+    /// A run of packets arrives at the receiver.
     Data {
         sequence: u64,
         bytes: u32,
@@ -41,31 +41,31 @@ struct Loop<F> {
     sender: Sender,
     receiver: Receiver,
     now: Time,
-    /// Events by number, which orders those at the same time.
+    /// Event times and numbers; the number orders simultaneous events.
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     events: BTreeMap<u64, Event>,
     count: u64,
-    /// Time of a byte on the device's link.
+    /// Transmission time of a byte on the device's link.
     byte_time: Span,
     device_free: Time,
-    /// One way, without the links.
+    /// One-way delay, without the links.
     delay: Span,
-    /// A slower link behind the device: time of a byte, and how much it queues, as time.
+    /// A slower link behind the device: transmission time of a byte, and queue length as time.
     bottleneck: Option<(Span, Span)>,
     bottleneck_free: Time,
-    /// Largest run that the receiver merges, packets.
+    /// Most packets that the receiver merges into a run.
     merge: u32,
-    /// Fate of the packet or acknowledgement with this number.
+    /// Returns the fate of the packet or acknowledgement with this number.
     fate: F,
     fates: u64,
     sizes: Vec<u32>,
     most_below: u64,
-    /// How often the sender knew that small queues held it back still.
+    /// Number of attempts that the sender skipped because small queues still blocked it.
     idle_tries: u32,
 }
 
 impl<F: FnMut(u64) -> Fate> Loop<F> {
-    /// 10 Gbit/s and an RTT of 100 µs.
+    /// Creates a loop with 10 Gbit/s and an RTT of 100 µs.
     fn new(config: &SenderConfig, fate: F) -> Self {
         Self {
             sender: Sender::new(config, 3, 7),
@@ -181,7 +181,7 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
         }
     }
 
-    /// Runs until `end` or until everything written is acknowledged.
+    /// Runs until `end`, or until all written data is acknowledged.
     fn run(&mut self, end: Time) {
         let mut pacing = match self.pump() {
             Blocked::Pacing(at) => at,
@@ -236,7 +236,7 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
     }
 }
 
-/// Pseudo-random numbers by SplitMix64, so that tests repeat.
+/// Returns a pseudo-random number (SplitMix64), so that tests are repeatable.
 fn random(number: u64) -> u64 {
     let mut value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -259,7 +259,7 @@ fn one_flow_fills_the_link() {
             let before = flow.receiver.delivered();
             flow.run(Time(60 * MILLISECOND));
             let bytes = flow.receiver.delivered() - before;
-            // 20 ms of 1.25 GB/s, with 1448 bytes of payload in 1538.
+            // 20 ms at 1.25 GB/s, with 1448 bytes of payload in 1538.
             let most = 25_000_000 * MSS / 1538;
             assert!(bytes > most * 98 / 100, "{profile:?} {congestion:?}: {bytes} of {most}");
             assert!(bytes <= most + 65_160, "{profile:?} {congestion:?}: {bytes} of {most}");
@@ -272,7 +272,7 @@ fn one_flow_fills_the_link() {
 fn a_bottleneck_is_filled_in_spite_of_its_losses() {
     for profile in PROFILES {
         let mut flow = Loop::new(&config(profile), |_| Fate::Arrives);
-        // 1 Gbit/s that queues 400 µs, with an RTT of 400 µs.
+        // A bottleneck of 1 Gbit/s with a queue of 400 µs, and an RTT of 400 µs.
         flow.delay = 200 * MICROSECOND;
         flow.bottleneck = Some((8_000, 400 * MICROSECOND));
         flow.sender.write(u64::MAX / 2);
@@ -320,7 +320,7 @@ fn one_loss_costs_a_retransmission_and_the_algorithms_share() {
                 handshake_rtt: 10 * MILLISECOND,
                 ..SenderConfig::new(profile)
             };
-            // The packet must be one of the first window, so that slow start has not changed it.
+            // The lost packet must be one of the first window, before slow start has changed the window.
             let mut flow = Loop::new(&config, |number| if number == 20 { Fate::Lost } else { Fate::Arrives });
             flow.delay = 5 * MILLISECOND;
             flow.merge = 1;
@@ -328,11 +328,11 @@ fn one_loss_costs_a_retransmission_and_the_algorithms_share() {
             flow.run(Time::NEVER);
             let counters = flow.counters();
             assert_eq!((counters.retransmitted_packets, counters.recoveries, counters.timeouts), (1, 1, 0));
-            // 19 packets were acknowledged in slow start, plus the one that SACK's arrival allows 6.18.
+            // Slow start has grown the window by the 19 acknowledged packets.
             let threshold = flow.sender.slow_start_threshold();
             let window = 100 + 19;
             assert!(threshold.abs_diff(window * kept / 1024) <= 3, "{profile:?} {congestion:?} {threshold}");
-            // The acknowledgement that ends recovery already counts towards growth.
+            // The acknowledgement that ends recovery also grows the window.
             assert!(flow.sender.window_packets() - threshold <= 1);
             assert_eq!(flow.sender.state(), State::Open);
         }
@@ -400,7 +400,7 @@ fn reordering_is_undone_and_learned() {
         flow.sender.write(400 * MSS);
         flow.run(Time::NEVER);
         let counters = flow.counters();
-        // 15 µs are 12 packets: taken for a loss, and found out by the duplicate.
+        // A delay of 15 µs is 12 packets: the sender detects a loss, and the D-SACK undoes it.
         assert_eq!((counters.recoveries, counters.undone, counters.timeouts), (1, 1, 0), "{profile:?}");
         assert!(flow.sender.window_packets() > 100, "{profile:?} {}", flow.sender.window_packets());
         assert_eq!(flow.receiver.duplicate_bytes(), MSS);
@@ -409,8 +409,8 @@ fn reordering_is_undone_and_learned() {
 
 #[test]
 fn known_reordering_is_waited_for() {
-    // One packet is swapped with the next, which is evidence of reordering. Later ones are late by 12 µs, or
-    // 10 packets: within RACK's window of a quarter of the RTT.
+    // Packet 10 is swapped with the next one, which is evidence of reordering. Later ones are delayed by 12
+    // µs, or 10 packets: within RACK's window of a quarter of the RTT.
     let config = SenderConfig { initial_window: 60, tso: false, ..config(Profile::Linux6_18) };
     let mut flow = Loop::new(&config, |number| match number {
         10 => Fate::Late(2 * MICROSECOND),
@@ -469,7 +469,8 @@ fn any_config() -> impl Strategy<Value = SenderConfig> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// [`Loop::run`] asserts that the flow never stalls, that sums stay right, and that all bytes arrive.
+    /// Checks with the assertions of [`Loop::run`] that the flow never stalls, the sums are correct and all
+    /// bytes arrive.
     #[test]
     fn whatever_the_network_does_the_bytes_arrive(
         config in any_config(),
@@ -493,7 +494,7 @@ proptest! {
         for bytes in writes {
             flow.sender.write(bytes);
             total += bytes;
-            // The next write may start during this one.
+            // The next write may begin while this one is still being sent.
             let pause = random(seed ^ total) % (2 * MILLISECOND);
             let end = flow.now + pause;
             flow.run(end);
@@ -502,7 +503,7 @@ proptest! {
         prop_assert_eq!(flow.receiver.delivered(), total);
     }
 
-    /// Acknowledgements of anything in any order do no harm.
+    /// Passes arbitrary acknowledgements in any order.
     #[test]
     fn no_acknowledgement_breaks_the_sender(
         config in any_config(),

@@ -12,11 +12,11 @@ use evenkeel_sim::settings::Settings;
 use evenkeel_sim::tcp::{CongestionAlgorithm, CongestionControl};
 use evenkeel_sim::time::{MILLISECOND, SECOND, Time};
 
-/// Grows by 1/100 of what is acknowledged, and shrinks by an eighth.
+/// Grows the window by 1/100 of the acknowledged packets, and reduces it by an eighth after a loss.
 #[derive(Clone, Debug)]
 struct Scalable;
 
-/// Acknowledged packets for each packet of growth, at most (`TCP_SCALABLE_AI_CNT`).
+/// Upper limit of the acknowledged packets per packet of growth (`TCP_SCALABLE_AI_CNT`).
 const PACKETS_PER_GROWTH: u32 = 100;
 
 impl CongestionAlgorithm for Scalable {
@@ -47,9 +47,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             small_queue_limit: None,
             ..Settings::new(&scenario, variant, scenario.link.rate, &parameters)
         };
-        // One bin: the second second.
+        // One bin: the second from 1 s to 2 s.
         let mut simulation = Simulation::new(settings, parameters.clone(), 1, Time(SECOND), SECOND, 1)?;
-        // Short queues, so that the windows' growth ends with losses.
+        // Queues are short, so that growth of the window ends with losses.
         for queue in 0..scenario.link.queues {
             simulation.set_qdisc(queue, Qdisc::new(&Kind::Pfifo { limit: 10 }, 0)?);
         }

@@ -1,4 +1,5 @@
-//! Adds a scheduler to the NIC: strict priority, the lowest queue first, and compares it with round robin.
+//! Adds a scheduler to the NIC, strict priority with the lowest queue first, and compares it with round
+//! robin.
 //!
 //! cargo run --release --package evenkeel-sim --example `nic_scheduler`
 
@@ -10,7 +11,7 @@ use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
 use evenkeel_sim::time::{MILLISECOND, SECOND, Time};
 
-/// A queue is served when all below are empty.
+/// Serves a queue only while all lower queues are empty.
 #[derive(Clone, Debug)]
 struct StrictPriority;
 
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let parameters = Parameters::default();
     for own in [false, true] {
         let settings = Settings::new(&scenario, variant, scenario.link.rate, &parameters);
-        // One bin: the second second.
+        // One bin: the second from 1 s to 2 s.
         let mut simulation = Simulation::new(settings, parameters.clone(), 1, Time(SECOND), SECOND, 1)?;
         if own {
             simulation.set_nic_scheduler(Box::new(StrictPriority));

@@ -1,5 +1,5 @@
-//! Adds a qdisc: the shortest backlog first, so that flows with little to send never wait behind bulk flows, and
-//! compares it with `pfifo_fast`.
+//! Adds a qdisc that serves the shortest backlog first, so that flows with little data never wait behind bulk
+//! flows, and compares it with `pfifo_fast`.
 //!
 //! cargo run --release --package evenkeel-sim --example qdisc
 
@@ -14,7 +14,7 @@ use evenkeel_sim::segment::Segment;
 use evenkeel_sim::settings::Settings;
 use evenkeel_sim::time::{MILLISECOND, SECOND, Time};
 
-/// A queue for each flow; the flow with the fewest waiting segments is next.
+/// One queue per flow; the flow with the fewest queued segments is served next.
 #[derive(Clone, Debug, Default)]
 struct ShortestBacklog {
     flows: BTreeMap<u32, VecDeque<Segment>>,

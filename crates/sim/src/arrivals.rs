@@ -5,48 +5,51 @@ use std::collections::VecDeque;
 use crate::tcp::{Ack, Block};
 use crate::time::Time;
 
-/// An acknowledgement that will arrive.
+/// An acknowledgement in flight.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     at: Time,
     cumulative: u64,
     flow: u32,
-    /// Something has been received above a gap, or twice: the ranges are kept apart.
+    /// Whether the receiver has data above a gap or duplicates to report; the SACK blocks are in `sacks`.
     has_sack: bool,
 }
 
 impl Arrival {
     #[inline]
     fn new(at: Time, flow: u32, ack: &Ack) -> Self {
-        // The empty blocks are at the end.
+        // Empty blocks are at the end.
         Self { at, cumulative: ack.cumulative, flow, has_sack: !ack.sack[0].is_empty() }
     }
 }
 
-/// Acknowledgements in order of arrival. Nearly all only acknowledge data cumulatively, so SACK ranges have a
-/// separate queue, and an entry is small.
+/// Acknowledgements in order of arrival. Few have SACK blocks, so these are in a separate queue, which keeps
+/// the entries small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
     arrivals: VecDeque<Arrival>,
-    /// Of those that have some, in the same order.
+    /// SACK blocks of the acknowledgements that have some, in the same order.
     sacks: VecDeque<[Block; 3]>,
 }
 
 impl Arrivals {
-    /// When the first one arrives.
+    /// Returns when the first one arrives.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.arrivals.front().map(|arrival| arrival.at)
     }
 
-    /// The flows of the first ones.
+    /// Returns the flows of the first `most` acknowledgements.
     #[inline]
     pub(crate) fn flows(&self, most: usize) -> impl Iterator<Item = u32> {
         self.arrivals.iter().take(most).map(|arrival| arrival.flow)
     }
 
-    /// Removes the first one into `ack` and returns its flow, if it arrives at `by` or earlier. An `Option` of both
-    /// would be moved in pieces that the processor cannot forward: a tenth of the time of a simulation.
+    /// Removes the first acknowledgement, if it arrives at `by` or earlier. Copies it to `ack` and returns
+    /// its flow.
+    ///
+    /// An `Option` of both would be moved in pieces that the processor cannot forward, which costs a tenth of
+    /// a simulation's time.
     #[inline]
     pub(crate) fn take(&mut self, by: Time, ack: &mut Ack) -> Option<u32> {
         let arrival = *self.arrivals.front().filter(|arrival| arrival.at <= by)?;
@@ -57,7 +60,7 @@ impl Arrivals {
         Some(arrival.flow)
     }
 
-    /// An acknowledgement for a flow will arrive, behind those that arrive at the same time or before.
+    /// Inserts an acknowledgement of a flow, behind those that arrive at the same time or earlier.
     #[inline]
     pub(crate) fn insert(&mut self, at: Time, flow: u32, ack: &Ack) {
         if self.arrivals.back().is_some_and(|last| last.at > at) {
@@ -71,7 +74,7 @@ impl Arrivals {
         }
     }
 
-    /// The same before others: paths of different lengths may bring them out of order.
+    /// Inserts an acknowledgement before others: paths with different latencies can change the order.
     #[cold]
     fn insert_before(&mut self, at: Time, flow: u32, ack: &Ack) {
         let arrival = Arrival::new(at, flow, ack);

@@ -14,37 +14,35 @@
 pub mod sender {
     use crate::time::{MICROSECOND, NANOSECOND, Span};
 
-    /// Processor time of the sender's work.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Costs {
-        /// An interrupt with its poll: entry, NAPI, exit.
+        /// An interrupt with its poll: interrupt entry, NAPI, interrupt exit.
         pub interrupt: Span,
-        /// An acknowledgement up to TCP.
+        /// Processing of an acknowledgement up to TCP.
         pub acknowledgement: Span,
-        /// A segment from TCP to the ring.
+        /// Sending a segment from TCP to the ring.
         pub segment: Span,
-        /// A piece that a segment is cut into before the qdisc (DSOS).
+        /// A piece of a segment that is split before the qdisc (DSOS).
         pub piece: Span,
-        /// A segment's completion.
+        /// Completion of a segment.
         pub completion: Span,
-        /// Cutting a packet off a segment in software (no segmentation offload).
+        /// Splitting off a packet in software (no segmentation offload).
         pub packet: Span,
-        /// A byte that the application writes: copy and its share of the system call.
+        /// A byte that the application writes: the copy, and its share of the system call.
         pub byte: Span,
-        /// Looking at one queue's weight in a choice by weight.
+        /// Reading one queue's weight in a queue choice by weight.
         pub queue_look: Span,
         /// Writing a queue's weight to the NIC.
         pub weight_write: Span,
-        /// More, for each segment, where another processor completes it than sent it: cold caches and
-        /// contended locks.
+        /// Additional cost per segment if another processor completes it: cold caches and contended locks.
         pub remote_completion: Span,
-        /// More, for each segment, when SFQ sorts it.
+        /// Additional cost per segment in SFQ.
         pub fair_queueing: Span,
     }
 
     impl Costs {
-        /// Titan's sender, a Xeon E5-1410 at 2.8 GHz. All estimated: the usual order on such a processor. They
-        /// are neither fitted to anything nor measured.
+        /// Titan's sender, a Xeon E5-1410 at 2.8 GHz. All values are estimated as usual on such a processor.
+        /// They are neither fitted nor measured.
         pub const XEON_E5_1410: Self = Self {
             interrupt: 2 * MICROSECOND,
             acknowledgement: 900 * NANOSECOND,
@@ -61,7 +59,7 @@ pub mod sender {
     }
 }
 
-/// A byte that is copied. Estimated: 5 GB/s, about the share of one of ten cores in four channels of DDR3-1600.
+/// Copying a byte. Estimated: 5 GB/s, about the share of one of ten cores in four channels of DDR3-1600.
 const COPIED_BYTE: crate::time::Span = crate::time::NANOSECOND / 5;
 
 /// Processes that write and read, with both hosts on one machine.
@@ -72,50 +70,47 @@ pub mod processes {
     /// A machine whose processors both hosts and all programs share.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Machine {
-        /// Processors.
         pub processors: u32,
         /// Time slice of a process. Sourced: the scheduler checks at a tick, 250 per second (`CONFIG_HZ`),
         /// and its slice is shorter.
         pub slice: Span,
-        /// From a timer's time until its soft interrupt runs. Measured: `./dev bench qdisc-costs`.
+        /// Time from a timer's expiry to its soft interrupt. Measured: `./dev bench qdisc-costs`.
         pub timer_latency: Span,
-        /// From the wake-up of a process until an idle processor runs it. Calibrated: on the latency of one
-        /// probe without load on the test bed.
+        /// Time from the wake-up of a process until an idle processor runs it. Calibrated: on the latency of
+        /// one probe without load on the test bed.
         pub wake_latency: Span,
-        /// Processor time of work.
         pub costs: Costs,
-        /// Processor time of qdiscs.
         pub qdiscs: QdiscCosts,
     }
 
-    /// Processor time per operation. A scenario does not change it.
+    /// Processor time per operation. Scenarios do not change it.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Costs {
-        /// A write of a bulk client in user space, the select before it included.
+        /// A write of a bulk client in user space, including the preceding select.
         pub write_user: Span,
-        /// The same in the kernel, without its bytes.
+        /// A write of a bulk client in the kernel, without its bytes.
         pub write_system: Span,
         /// A read of a bulk server in user space.
         pub read_user: Span,
-        /// The same in the kernel, without its bytes.
+        /// A read of a bulk server in the kernel, without its bytes.
         pub read_system: Span,
-        /// A kibibyte that is copied in or out.
+        /// Copying a kibibyte in or out.
         pub copy_kib: Span,
         /// A message of a probe in user space, at each end.
         pub message_user: Span,
-        /// The same in the kernel, without its bytes: a write or a read.
+        /// A message of a probe in the kernel, without its bytes: a write or a read.
         pub message_system: Span,
-        /// A bulk program without work: a call of select that blocks.
+        /// A call of select that blocks, when a bulk program has no work.
         pub wait: Span,
-        /// A segment from TCP to the device, its qdisc apart.
+        /// Sending a segment from TCP to the device, without its qdisc.
         pub segment: Span,
-        /// A segment from the device to TCP, its packets apart.
+        /// Receiving a segment from the device to TCP, without its packets.
         pub receive: Span,
-        /// A packet of a segment where packets are not merged, with its share of the acknowledgements.
+        /// A packet of a segment whose packets are not merged, with its share of the acknowledgements.
         pub packet: Span,
         /// A packet that GRO merges with the previous one.
         pub merge: Span,
-        /// An acknowledgement, at both ends.
+        /// An acknowledgement, at both ends together.
         pub acknowledgement: Span,
         /// Waking a process.
         pub wake: Span,
@@ -126,9 +121,10 @@ pub mod processes {
     }
 
     impl Machine {
-        /// Returns the test bed's machine with this many processors. The costs are calibrated as one set: on
-        /// the test bed's bandwidth and processor time against the length of writes (`tc-packet-length` and
-        /// `tc-clients` with pfifo).
+        /// Returns the test bed's machine with this many processors.
+        ///
+        /// The costs are calibrated together: on the test bed's bandwidth and processor time against the
+        /// length of writes (`tc-packet-length` and `tc-clients` with pfifo).
         #[must_use]
         pub fn epyc_vm(processors: u32) -> Self {
             Self {
@@ -172,35 +168,35 @@ pub mod qdiscs {
     /// Processor time of a kind of qdisc.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct QdiscCost {
-        /// To enqueue a segment.
+        /// Time to enqueue a segment.
         pub enqueue: Span,
-        /// To dequeue one.
+        /// Time to dequeue a segment.
         pub dequeue: Span,
-        /// More, to dequeue one, for each class.
+        /// Additional time to dequeue a segment, per class.
         pub class: Span,
-        /// Measured; the others are estimated.
+        /// The values are measured; the others are estimated.
         pub measured_here: bool,
     }
 
     /// Costs by kind of qdisc and by classifier.
     #[derive(Clone, Debug, PartialEq)]
     pub struct QdiscCosts {
-        /// By the kernel's name of the kind.
+        /// Costs by the kernel's name of the kind.
         pub kinds: BTreeMap<&'static str, QdiscCost>,
-        /// A classifier call, and each rule that it checks.
+        /// Cost of a classifier call, and of each rule that it compares.
         pub classifiers: BTreeMap<Classifier, (Span, Span)>,
     }
 
     impl QdiscCosts {
-        /// Measured by `./dev bench qdisc-costs`. Those with `false` are estimated from the work that they do
-        /// beside the measured ones: the machine's kernel lacks them.
+        /// Returns the values of `./dev bench qdisc-costs`. Values with `false` are estimated from those of
+        /// similar qdiscs, because the machine's kernel lacks the qdisc.
         #[must_use]
         pub fn epyc_vm() -> Self {
-            // To enqueue and to dequeue was measured together; half of it counts at either.
+            // Enqueue and dequeue were measured together; each gets half of the result.
             let cost = |both: u64, measured_here| QdiscCost {
                 enqueue: both * NANOSECOND / 2,
                 dequeue: both * NANOSECOND / 2,
-                // From 1 to 96 classes of htb make no difference beyond the spread.
+                // With htb, 1 to 96 classes differ by less than the spread.
                 class: 0,
                 measured_here,
             };
@@ -239,7 +235,7 @@ pub mod qdiscs {
             if rules == 0 { 0 } else { first + u64::from(rules) * each }
         }
 
-        /// The cost of a segment on its path through these qdiscs: to enqueue, to dequeue.
+        /// Returns the cost of a segment on a path through these qdiscs: enqueue, dequeue.
         pub(crate) fn of_path(
             &self,
             tree: &Disciplines,
@@ -254,7 +250,7 @@ pub mod qdiscs {
                 dequeue += cost.dequeue + u64::from(qdisc.classes) * cost.class;
                 let filters = hop.filters.iter();
                 enqueue += filters.map(|(classifier, rules)| self.rules(*classifier, *rules)).sum::<Span>();
-                // Rules in front of the root's own filters.
+                // These rules precede the root's own filters.
                 if depth == 0
                     && let Some(rules) = ahead
                     && qdisc.classes > 0
@@ -272,50 +268,48 @@ pub mod queue_pairs {
     use super::COPIED_BYTE;
     use crate::time::{MICROSECOND, NANOSECOND, Span};
 
-    /// Payload of the echo from whose throughput the costs of a queue pair derive, bytes per direction.
+    /// Payload of the echo benchmark from which the costs of a queue pair derive, bytes per direction.
     const ECHO: u64 = 1024;
-    /// Payload of a transaction of memcached with values of 1024 B and 10 % sets, both ways together, bytes: the
-    /// mean, as a test of the messages' lengths checks.
+    /// Mean payload of a memcached transaction with values of 1024 B and 10 % sets, both directions together,
+    /// bytes. A test of the message lengths checks it.
     pub(crate) const MEMCACHED_1024: u64 = 1190;
 
-    /// Work, and time on the wire. `docs/explanation/receive-simulation.md` has the reasons at length.
+    /// Processor time, and latency of the line. `docs/explanation/receive-simulation.md` derives the values.
     ///
     /// The work per message has a fixed part and a part per byte. Where an experiment gives the sum of both,
     /// the fixed part is the remainder.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ReceiveCosts {
-        /// Work of the thread that serves a queue pair on a request, without its bytes: from the ring to the
-        /// application.
+        /// Time of a queue pair's thread for a request, without its bytes: from the ring to the application.
         ///
-        /// Half of a transaction's work on that thread. Dragonet (TRIOS 2015), section 4.2: the median of 20 echo
-        /// clients is 46.3 k transactions/s with two of them on each of 10 queues, so a queue serves 92.6 k/s,
-        /// 10.8 µs each, with 1024 B either way.
+        /// This is half of the thread's time for a transaction. Dragonet (TRIOS 2015), section 4.2: the
+        /// median of 20 echo clients is 46.3 k transactions/s with two of them on each of 10 queues. So a
+        /// queue serves 92.6 k/s, 10.8 µs each, with 1024 B in each direction.
         pub receive: Span,
-        /// Work of the same thread on the response: from the application to the ring. The other half.
+        /// Time of the same thread for the response, from the application to the ring: the other half.
         pub transmit: Span,
-        /// Work of an echo server on a request. An assumption: a system call's worth, on a core that is never the
+        /// Time of an echo server for a request. An assumption: one system call, on a core that is never the
         /// bottleneck.
         pub echo: Span,
-        /// Work of memcached on a request. An assumption: parsing and one look-up, on a core that is never the
-        /// bottleneck.
+        /// Time of memcached for a request. An assumption: parsing and one lookup, on a core that is never
+        /// the bottleneck.
         pub memcached: Span,
-        /// Work of a client's thread on a transaction, without its bytes: it reads a response, and makes and sends
-        /// the next request.
+        /// Time of a client's thread for a transaction, without its bytes: it reads a response, then creates
+        /// and sends the next request.
         ///
         /// Calibrated on Dragonet, section 4.3: the largest throughput of any client is 65.6 k
         /// transactions/s, and its latency shows that the server does not spend this time. This is 15.24 µs
         /// with values of 1024 B.
         pub client: Span,
-        /// Work of any thread that handles a message, per byte of payload: one copy, as at the sender. Both
+        /// Time per byte of payload of any thread that handles a message: one copy, as at the sender. Both
         /// NICs compute checksums.
         pub byte: Span,
-        /// From a NIC to the other host's NIC and into its memory, without the time on the wire: that of the
-        /// transmit side's simulation ([`crate::parameters::Parameters::line_latency`]).
+        /// Latency from a NIC to the memory of the other host, without the transmission time. It equals the
+        /// transmit simulation's ([`crate::parameters::Parameters::line_latency`]).
         pub line_latency: Span,
     }
 
     impl ReceiveCosts {
-        /// Dragonet's server and clients.
         pub const DRAGONET: Self = Self {
             receive: 5_400 * NANOSECOND - ECHO * COPIED_BYTE,
             transmit: 5_400 * NANOSECOND - ECHO * COPIED_BYTE,

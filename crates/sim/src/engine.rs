@@ -1,7 +1,7 @@
-//! The engine: one loop for every world, over its typed events.
+//! The engine: one event loop for all worlds, generic over their typed events.
 //!
-//! A world declares its events with [`events!`]: each kind has a block of slots in the calendar, one for each of
-//! its sources. Everything is generic, so that each world has the loop compiled for itself.
+//! A world declares its events with [`events!`]: each kind has a block of slots in the calendar, one slot per
+//! source. Everything is generic, so the compiler generates a separate loop for each world.
 
 use std::ops::Range;
 
@@ -12,30 +12,30 @@ use crate::event::{Calendar, Slot};
 use crate::progress::EventLimit;
 use crate::time::{MICROSECOND, Time};
 
-/// The slots of one kind of event.
+/// The slots of one kind of events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) begin: Slot,
     pub(crate) end: Slot,
 }
 
-/// Something that happens in a world.
+/// An event of a world.
 pub(crate) trait Event: Copy {
-    /// Where each kind of event is in the calendar.
+    /// The block of slots of each kind.
     type Slots: Copy;
 
-    /// The slot of this event.
+    /// Returns the slot of this event.
     fn slot(self, slots: &Self::Slots) -> Slot;
 
-    /// The event of a slot.
+    /// Returns the event of a slot.
     fn of_slot(slots: &Self::Slots, slot: Slot) -> Option<Self>;
 
-    /// Number of slots.
+    /// Returns the number of slots.
     fn count(slots: &Self::Slots) -> u32;
 }
 
-/// Declares an enum of events and the struct of their slots, from one list: the kind, and the field with its block.
-/// Each event carries the number of its source. The kinds are looked for in the order of the list.
+/// Declares an enum of events and the struct of their slots from one list of kinds and the fields with their
+/// blocks. Each event carries the number of its source. A slot's kind is searched in the order of the list.
 macro_rules! events {
     ($(#[$meta:meta])* enum $event:ident in $slots:ident { $($(#[$about:meta])* $kind:ident: $field:ident,)* }) => {
         $(#[$meta])*
@@ -47,7 +47,7 @@ macro_rules! events {
         pub(crate) struct $slots { $(pub(crate) $field: crate::engine::Block,)* }
 
         impl $slots {
-            /// So many slots of each kind, in the order of the list.
+            /// Assigns this many slots to each kind, in the order of the list.
             pub(crate) fn new([$($field),*]: [u32; [$(stringify!($kind)),*].len()]) -> Self {
                 let end = 0;
                 $(
@@ -85,7 +85,7 @@ macro_rules! events {
 }
 pub(crate) use events;
 
-/// The present of a world, and its planned events.
+/// The present time of a world, and its planned events.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine<E: Event> {
     pub(crate) now: Time,
@@ -95,7 +95,7 @@ pub(crate) struct Engine<E: Event> {
 }
 
 impl<E: Event> Engine<E> {
-    /// Creates an engine without events. The first `frequent` slots have an event nearly always.
+    /// Creates an engine without events. The first `frequent` slots nearly always have a pending event.
     pub(crate) fn new(slots: E::Slots, frequent: u32) -> Self {
         let count = E::count(&slots);
         Self {
@@ -112,18 +112,18 @@ impl<E: Event> Engine<E> {
         self.calendar.plan(event.slot(&self.slots), at);
     }
 
-    /// Plans an event unless an earlier one of its source is planned already.
+    /// Schedules an event unless an earlier one of its source is pending.
     #[inline]
     pub(crate) fn plan_no_later(&mut self, event: E, at: Time) {
         self.calendar.plan_no_later(event.slot(&self.slots), at);
     }
 
-    /// When the next event is; [`Time::NEVER`] if none is planned.
+    /// Returns when the next event fires; [`Time::NEVER`] if none is planned.
     pub(crate) fn next_time(&mut self) -> Time {
         self.calendar.next_time().unwrap_or(Time::NEVER)
     }
 
-    /// When the source's event is planned; [`Time::NEVER`] if it has none.
+    /// Returns when the source's event fires; [`Time::NEVER`] if it has none.
     #[inline]
     pub(crate) fn planned(&self, event: E) -> Time {
         self.calendar.planned(event.slot(&self.slots))
@@ -132,25 +132,23 @@ impl<E: Event> Engine<E> {
 
 /// Handles the events of a world.
 pub(crate) trait Handler {
-    /// Its events.
     type Event: Event;
 
-    /// Its engine.
     fn engine(&mut self) -> &mut Engine<Self::Event>;
 
-    /// Handles an event at its time.
+    /// Handles an event; the engine's present is its time.
     fn handle(&mut self, event: Self::Event);
 
-    /// A count that grows with everything that is sent.
+    /// Returns a count that grows with every departure of data.
     fn sent(&mut self) -> u64;
 
-    /// Whether it cannot go on.
+    /// Returns whether the simulation must stop because of an error.
     fn has_failed(&self) -> bool {
         false
     }
 }
 
-/// Handles the events until `until`. The present is the time of the last one then.
+/// Handles the events until `until`. Afterwards, the present is the time of the last one.
 pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), SimulationError> {
     let slots = handler.engine().slots;
     while let Some((time, slot)) = handler.engine().calendar.pop(until) {
@@ -171,7 +169,7 @@ pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), Simula
     Ok(())
 }
 
-/// Steps of a part of a repeat.
+/// Number of steps of a part of a repeat.
 const STEPS: u64 = 100;
 
 /// A part of a repeat.
@@ -192,7 +190,7 @@ impl Part {
         }
     }
 
-    /// Returns the progress of the repeat for a progress of this part.
+    /// Converts the progress of this part to that of the repeat.
     fn progress(self, done: f64) -> f64 {
         match self {
             Self::WarmUp => 0.0,
@@ -203,7 +201,7 @@ impl Part {
 }
 
 /// Runs a part of a repeat in steps. Before each step it reports progress to the observer, which may
-/// interrupt.
+/// interrupt the run.
 pub(crate) fn run_part(
     part: Part,
     time: Range<Time>,
@@ -221,7 +219,7 @@ pub(crate) fn run_part(
     run(end)
 }
 
-/// Reports the set-up step to the observer, which may interrupt: the step takes seconds with many flows.
+/// Reports the set-up step to the observer, which may interrupt it. With many flows it takes seconds.
 pub(crate) fn set_up(observer: &dyn Observer) -> Result<(), SimError> {
     observer.progress(0.0, "setting up");
     stop_if_interrupted(observer)
@@ -258,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Two sources that tick every `fast` and one that ticks every `slow` picoseconds.
+    /// Two sources with an event every `fast` picoseconds, and one with an event every `slow` picoseconds.
     struct Clock {
         engine: Engine<Tick>,
         fast: u64,
@@ -310,7 +308,7 @@ mod tests {
         assert_eq!(clock.engine.planned(Tick::Slow(0)), Time(6));
         assert_eq!(run(&mut clock, Time(5)), Ok(()));
         assert_eq!(clock.ticks.len(), 5);
-        // It fails at the sixth, and handles no more.
+        // It fails at the sixth event and handles no more.
         assert_eq!(run(&mut clock, Time(50)), Ok(()));
         assert_eq!((clock.ticks.len(), clock.engine.now), (6, Time(6)));
     }

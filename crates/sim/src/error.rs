@@ -1,38 +1,37 @@
-//! Errors of a topology, of a simulation, and of a repeat of a scenario.
+//! Errors of topologies, of simulations, and of repeats of a scenario.
 
 use crate::qdisc::KindError;
 
 /// An invalid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// A host has no link or several.
+    /// A host has no link or more than one.
     #[error("host {host} has {links} links; it must have one")]
     HostLinks {
-        /// The host.
         host: u32,
-        /// How many.
+        /// Number of its links.
         links: usize,
     },
     /// A link ends at a missing host or switch.
     #[error("link {link} ends at a host or switch that there is not, or at the switch that it comes from")]
     LooseEnd {
-        /// Its number.
+        /// Number of the link.
         link: usize,
     },
     /// Two hosts are not connected.
     #[error("no path leads from host {from} to host {to}")]
     Unreachable {
-        /// Source.
+        /// Sending host.
         from: u32,
-        /// Destination.
+        /// Receiving host.
         to: u32,
     },
     /// A host sends to itself, or does not exist.
     #[error("there is no transfer from host {from} to host {to}")]
     Transfer {
-        /// Source.
+        /// Sending host.
         from: u32,
-        /// Destination.
+        /// Receiving host.
         to: u32,
     },
 }
@@ -40,20 +39,17 @@ pub enum TopologyError {
 /// An error of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
-    /// The settings do not fit.
+    /// A qdisc does not support the settings.
     #[error(transparent)]
     Qdisc(#[from] KindError),
     /// A number is outside the simulated range.
     #[error("{what} has to be {range}, not {value}")]
     Range {
-        /// The number's name.
+        /// Name of the number.
         what: &'static str,
-        /// The allowed range.
         range: &'static str,
-        /// The number.
         value: u64,
     },
-    /// The network is none.
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// The calendar is empty, but transfers are unfinished.
@@ -61,9 +57,9 @@ pub enum SimulationError {
         "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
     )]
     Standstill {
-        /// When, µs.
+        /// Simulated time, µs.
         at_us: u64,
-        /// Flows with something outstanding.
+        /// Number of flows with data outstanding.
         unfinished: usize,
     },
     /// Events continue, but no packet is sent.
@@ -72,9 +68,9 @@ pub enum SimulationError {
          mistake in the simulator, please report it with the scenario and the seed"
     )]
     Livelock {
-        /// When, µs.
+        /// Simulated time, µs.
         at_us: u64,
-        /// Events without a packet.
+        /// Number of events since the last packet.
         events: u64,
     },
     /// Simulated time advances, but no new data arrives.
@@ -83,11 +79,11 @@ pub enum SimulationError {
          {unfinished} flows are incomplete"
     )]
     NoProgress {
-        /// When, µs.
+        /// Simulated time, µs.
         at_us: u64,
-        /// For how long, s.
+        /// Time since new data arrived, s.
         wait_s: u64,
-        /// Flows that are incomplete.
+        /// Number of incomplete flows.
         unfinished: usize,
     },
 }
@@ -101,27 +97,24 @@ pub enum SimError {
     /// The simulator does not support a setting of the scenario.
     #[error("{key}: {problem}")]
     Setting {
-        /// Such as `workload.flows`.
+        /// The key, such as `workload.flows`.
         key: &'static str,
-        /// What is wrong, with the remedy.
+        /// The problem, and how to solve it.
         problem: String,
     },
-    /// A part of the scenario is invalid, which only the run could find.
+    /// A part of the scenario is invalid, which is detected only at run time.
     #[error("{problem}")]
     Input {
-        /// Where the part is: a key of the scenario, or a path to a file.
+        /// A key of the scenario, or the path of a file.
         key: String,
-        /// What is wrong.
         problem: String,
     },
-    /// It failed while it ran.
+    /// The simulation failed while it ran.
     #[error("{variant}, seed {seed}: {source}")]
     Failed {
-        /// Variant.
         variant: String,
         /// Seed of the repeat.
         seed: u64,
-        /// The error of the simulation.
         source: SimulationError,
     },
     /// The user interrupted the run.
@@ -130,7 +123,7 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// The key of the scenario that is not supported or invalid, if that is the reason.
+    /// Returns the key of the scenario that is unsupported or invalid, if that is the error.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {

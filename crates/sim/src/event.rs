@@ -9,7 +9,7 @@ use std::hint::select_unpredictable;
 
 use crate::time::Time;
 
-/// With more frequent slots than this, most of them lose their first match, so an early exit pays off.
+/// With more frequent slots than this, most of them lose their first match, so an early exit is faster.
 const FEW_SLOTS: usize = 64;
 
 /// A source of events; the owner of the calendar numbers the slots.
@@ -18,8 +18,8 @@ pub type Slot = u32;
 /// Bits of an entry that hold its slot.
 const SLOT_BITS: u32 = 24;
 
-/// A planned event: its time, above that the order among equals, above that the slot; so the smaller
-/// number is the earlier event.
+/// A planned event as one number: the time in the upper bits, then the sequence number, then the slot. The
+/// smaller number is the earlier event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(u128);
 
@@ -46,7 +46,7 @@ impl Entry {
     }
 }
 
-/// Events that play against each other in one match.
+/// Number of entries in a match.
 const PLAYERS: usize = 4;
 
 /// A match: its events share a cache line, and the earliest advances.
@@ -55,7 +55,7 @@ const PLAYERS: usize = 4;
 struct Match([Entry; PLAYERS]);
 
 impl Match {
-    /// The winner: two pairs side by side, then the final.
+    /// Returns the winner: two pairs in parallel, then the final.
     #[inline]
     fn winner(&self) -> Entry {
         let [a, b, c, d] = self.0;
@@ -68,9 +68,9 @@ impl Match {
 struct Tournament {
     /// Match 0 is the root; the winner of match n enters match (n - 1) / 4 at place (n - 1) % 4.
     matches: Vec<Match>,
-    /// The first of the matches that slots play in.
+    /// Index of the first match that slots enter.
     opening: usize,
-    /// The winner of all.
+    /// The overall winner.
     first: Entry,
 }
 
@@ -91,9 +91,11 @@ impl Tournament {
         self.matches[self.opening + slot / PLAYERS].0[slot % PLAYERS]
     }
 
-    /// Replays the matches up to the root: all of them, or up to the first whose winner does not change. For
-    /// a frequent slot every match costs less than a mispredicted exit. Where most events are far away
-    /// (`RARE`), the first match is nearly always the last.
+    /// Replaces a slot's entry and replays the matches up to the root.
+    ///
+    /// For a frequent slot it replays all matches, because a match costs less than a mispredicted exit. For a
+    /// `RARE` slot it stops at the first match whose winner does not change: most of these events are far in
+    /// the future, so this is nearly always the first match.
     #[inline]
     fn set<const RARE: bool>(&mut self, slot: usize, entry: Entry) {
         let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
@@ -114,12 +116,12 @@ impl Tournament {
     }
 }
 
-/// Planned events, one per slot at most.
+/// Planned events, at most one per slot.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    /// Of the slots that are planned all the time: few, so that their matches are.
+    /// Events of the slots that are always planned. There are few, so their tournament is small.
     frequent: Tournament,
-    /// Of the others.
+    /// Events of the other slots.
     rare: Tournament,
     /// Number of frequent slots; they precede the others.
     split: usize,
@@ -130,7 +132,7 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// An empty calendar for `frequent` slots and `rare` ones, which follow them. There may be 2^24.
+    /// Creates an empty calendar for `frequent` slots, followed by `rare` ones; at most 2^24 in total.
     #[must_use]
     pub fn new(frequent: usize, rare: usize) -> Self {
         debug_assert!(frequent + rare <= 1 << SLOT_BITS, "too many slots");
@@ -171,7 +173,7 @@ impl Calendar {
         self.set(slot, entry);
     }
 
-    /// Plans the slot's event unless an earlier one is planned already.
+    /// Schedules the slot's event unless an earlier one is pending.
     #[inline]
     pub fn plan_no_later(&mut self, slot: Slot, time: Time) {
         if self.planned(slot) > time {
@@ -187,14 +189,14 @@ impl Calendar {
         self.set(slot, Entry::NONE);
     }
 
-    /// Removes the entry of the event that was taken off last.
+    /// Removes the entry of the last popped event.
     fn settle(&mut self) {
         if let Some(slot) = self.taken.take() {
             self.set(slot, Entry::NONE);
         }
     }
 
-    /// When the slot's event is planned; [`Time::NEVER`] if it has none.
+    /// Returns when the slot's event is planned; [`Time::NEVER`] if it has none.
     #[must_use]
     #[inline]
     pub fn planned(&self, slot: Slot) -> Time {
@@ -208,7 +210,7 @@ impl Calendar {
         }
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn next_time(&mut self) -> Option<Time> {
         self.settle();
@@ -257,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list that is searched each time.
+        /// Compares with a plain list that is searched each time.
         #[test]
         fn it_is_a_sorted_list(
             frequent in prop_oneof![Just(5), Just(FEW_SLOTS + 1)],

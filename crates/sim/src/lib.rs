@@ -1,6 +1,6 @@
-//! The host's network path, simulated.
+//! A simulation of the host's network path.
 //!
-//! The path of a byte, and the modules that model its stations:
+//! The modules model the stations on the path of a byte:
 //!
 //! ```text
 //!   application ─▶ tcp ─▶ queue choice ─▶ qdisc ─▶ byte queue limit ─▶ ring ─▶ nic ─▶ wire
@@ -9,13 +9,14 @@
 //!        └── processors: every station's work takes their time
 //! ```
 //!
-//! [`receive`] models the other direction: clients' requests that arrive through receive queues. [`tenants`]
-//! models tenants that share a device behind qdiscs and the processors of one machine.
+//! [`receive`] models the other direction: requests of clients that arrive through receive queues.
+//! [`tenants`] models tenants that share a device behind qdiscs, and the processors of one machine.
 //!
-//! Time is integer picoseconds. Random numbers come from generators that are seeded per component, without
-//! global state: the same seed gives the same record on any machine, and many simulations can run in one
-//! process. Two design choices save time. Segments stay whole above the NIC, and the NIC computes the
-//! departures of interleaved packets in closed form between changes of its state.
+//! Time is integer picoseconds. Each component has its own seeded generator of random numbers, without global
+//! state. So the same seed gives the same record on any machine, and many simulations can run in one process.
+//!
+//! Two design choices save time. Segments stay whole above the NIC, and the NIC computes the departures of
+//! interleaved packets in closed form between changes of its state.
 
 #![deny(unsafe_code)]
 

@@ -1,62 +1,65 @@
-//! Parameters of the simulated hosts that a scenario does not set, each with its source.
+//! Parameters of the simulated hosts that scenarios do not set, each with its source.
 //!
-//! Three kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on its
-//! method. *Calibrated* ones have no such source and were fitted to Titan's Table 3;
-//! `docs/explanation/fidelity.md` lists the rows. *Estimated* ones have neither and give an order of
-//! magnitude. All are the same for every scenario, variant and row.
+//! There are three kinds. All are the same for every scenario, variant and row.
+//!
+//! - *Sourced* values are from a data sheet, a driver, the kernel or the section of the paper on its method.
+//! - *Calibrated* values have no such source and were fitted to Titan's Table 3.
+//!   `docs/explanation/fidelity.md` lists the rows.
+//! - *Estimated* values have neither and give an order of magnitude.
 
 use crate::costs::sender::Costs;
 use crate::tcp::Profile;
 use crate::time::{MICROSECOND, Span};
 
-/// This many flows exceed the nearer caches of a core: from here on, the next flows are prefetched, so that
-/// their cache misses overlap. It changes no result.
+/// From this number of flows on, their state exceeds the lower-level caches of a core, so the next flows are
+/// prefetched. This changes no result.
 pub(crate) const MANY_FLOWS: usize = 1000;
 
 /// Bytes that an application keeps in the send buffer. Sourced: the default limit of `tcp_wmem`.
 pub(crate) const SEND_BUFFER_BYTES: u64 = 4 << 20;
 
-/// From a class to the peer's IP input: a softirq on the processor that receive packet steering names.
-/// Estimated: the usual order of an inter-processor interrupt with a softirq.
+/// Time from a class to the peer's IP input: a softirq on the processor selected by receive packet steering.
+/// Estimated: the usual time of an inter-processor interrupt with a softirq.
 const HAND_OVER: Span = 5 * MICROSECOND;
-/// From a packet's arrival until its program has read it and answered. Estimated: the usual order of a
-/// wake-up with two system calls.
+/// Time from the arrival of a packet until its program has read and answered it. Estimated: the usual time of
+/// a wake-up with two system calls.
 const APPLICATION_LATENCY: Span = 10 * MICROSECOND;
-/// A veth's receive interrupts are not moderated. This is the least that is simulated.
+/// A veth does not moderate receive interrupts; this is the smallest interval that is simulated.
 const NO_MODERATION: Span = MICROSECOND;
 
-/// The numbers of the two hosts and of the line between them.
+/// Parameters of the two hosts and of the line between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// The sender's kernel.
     pub profile: Profile,
-    /// Receive queues over which a host spreads arrivals. Sourced: 4, the RSS queues of the Intel 82599 in
-    /// VMDq mode, which Titan used (section 4).
+    /// Receive queues of a host. Sourced: 4, the RSS queues of the Intel 82599 in VMDq mode, which Titan used
+    /// (section 4).
     pub receive_queues: u32,
-    /// One way from NIC to NIC: cables and one switch. Sourced: store and forward of a full frame at
-    /// 10 Gbit/s (1.2 µs) and about a microsecond in the switch.
+    /// One-way latency from NIC to NIC: cables and one switch. Sourced: store and forward of a full frame at
+    /// 10 Gbit/s (1.2 µs), and about a microsecond in the switch.
     pub line_latency: Span,
-    /// Round trip that TCP's handshake measures. Estimated.
+    /// Round-trip time that TCP's handshake measures. Estimated.
     pub handshake_rtt: Span,
     /// Shortest time between two interrupts of one vector of the receiver. Sourced: 50 µs, since the
     /// receiver "always uses configuration Cmax" (Titan, section 5).
     pub sink_interrupt_interval: Span,
-    /// The same at the sender where the variant leaves it to the driver. Sourced: ixgbe 4.4.6 moderates
-    /// bulk traffic to 12,000 interrupts a second (`IXGBE_12K_ITR`).
+    /// Shortest time between two interrupts of one vector of the sender, if the variant uses the driver's
+    /// default. Sourced: ixgbe 4.4.6 moderates bulk traffic to 12,000 interrupts per second
+    /// (`IXGBE_12K_ITR`).
     pub default_interrupt_interval: Span,
     /// Descriptors in a transmit ring. Sourced: ixgbe's default (`IXGBE_DEFAULT_TXD`).
     pub ring_descriptors: u32,
     /// SFQ's number of flows, and its packet limit. Sourced: Titan raised it from 127 to 250.
     pub sfq_depth: u32,
-    /// A queue's credits are changed this long after its weight. Sourced: order of a posted PCIe write.
+    /// Delay from the change of a queue's weight to the NIC's use of it. Sourced: order of a posted PCIe
+    /// write.
     pub weight_latency: Span,
-    /// Largest weight of a queue, in frames per turn. Sourced: the 14 bits of the 82599's credit
-    /// register hold 1365 times half an MTU.
+    /// Largest weight of a queue, in frames per turn. Sourced: the 14 bits of the 82599's credit register
+    /// hold 1365 times half an MTU.
     pub largest_queue_weight: u32,
-    /// From a packet's interrupt until its program has read it and answered. Calibrated: on the latency
-    /// of three flows under DQA, where the probe has a queue for itself.
+    /// Time from the interrupt of a packet until its program has read and answered it. Calibrated: on the
+    /// latency of three flows under DQA, where the probe has its own queue.
     pub application_latency: Span,
-    /// Processor time of work.
     pub costs: Costs,
 }
 
@@ -80,7 +83,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// The figures in words, for a record.
+    /// Describes the values in words, for a record.
     #[must_use]
     pub fn words(&self) -> String {
         let us = |span: Span| format!("{} µs", span as f64 / MICROSECOND as f64);
@@ -103,7 +106,7 @@ impl Parameters {
     #[must_use]
     pub fn on_test_bed(self, processors: u32) -> Self {
         Self {
-            // Receive packet steering over all of them.
+            // Receive packet steering uses all processors.
             receive_queues: processors.max(1),
             line_latency: HAND_OVER,
             sink_interrupt_interval: NO_MODERATION,

@@ -1,4 +1,5 @@
-//! Prefetching: the state of many flows exceeds the cache, and several cache lines load in parallel.
+//! Prefetching: the state of many flows exceeds the cache, and the processor loads several cache lines in
+//! parallel.
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

@@ -1,28 +1,28 @@
-//! Progress of a simulation: limits that end one that would run for ever.
+//! Limits that end a simulation without progress.
 //!
-//! Three conditions can prevent a run from ending, and each ends with its own error:
+//! Three conditions can prevent a run from ending. Each ends it with its own error:
 //!
-//! | what | found by |
+//! | condition | detected by |
 //! |---|---|
-//! | nothing is planned, and not everything is done | the calendar is empty |
-//! | event follows event, and time stands still or creeps | [`EventLimit`]: too many events between two packets |
-//! | time goes on, and nothing new arrives where transfers are to complete | [`Patience`]: too long without a new byte |
+//! | no event is pending, but transfers are incomplete | the calendar is empty |
+//! | events continue, but time does not advance or hardly does | [`EventLimit`]: too many events between two packets |
+//! | time advances, but no new data of a finite transfer arrives | [`Patience`]: too long without a new byte |
 //!
-//! Each bound is far above the timers of a run that makes progress: a retransmission timer doubles up to two
-//! minutes. The checks cost a run one decrement per event, and one comparison per slice of a cluster's time.
+//! Each limit is far above the timers of a run that makes progress: a retransmission timer doubles up to two
+//! minutes. The checks cost one decrement per event, and one comparison per time slice of a cluster.
 
 use crate::time::{Span, Time};
 
-/// Events of one source (a timer, an interrupt line) without a packet on the wire. A retransmission timer
-/// that backs off to two minutes (`TCP_RTO_MAX`) needs more than a day for this many.
+/// Limit of events per source (a timer, an interrupt line) without a packet on the wire. A retransmission
+/// timer that backs off to two minutes (`TCP_RTO_MAX`) reaches it after more than a day.
 const EVENTS_PER_SOURCE: u64 = 1_000;
-/// And in all, at least: less than a second of work.
+/// Smallest limit of the sum: less than a second of computation.
 const LEAST_EVENTS: u64 = 1_000_000;
 
 /// Ends a simulation in which events continue without departures.
 ///
-/// Counts events, and checks departures only after each full limit. So it detects an endless loop after two
-/// limits at most, and one limit without a packet is not yet an error.
+/// It counts events, and checks for departures each time the limit is reached. So it detects an endless loop
+/// after at most two limits, and one limit without a packet is not yet an error.
 #[derive(Clone, Debug)]
 pub(crate) struct EventLimit {
     limit: u64,
@@ -58,41 +58,40 @@ impl EventLimit {
         self.sent.replace(sent) == Some(sent)
     }
 
-    /// Events without a packet that are too many.
+    /// Returns the limit of events without a packet.
     pub(crate) fn events(&self) -> u64 {
         self.limit
     }
 }
 
-/// Longest time without a new byte that arrives anywhere: twice the longest retransmission timeout
-/// (`TCP_RTO_MAX`).
+/// Longest time without a new byte at any receiver: twice the longest retransmission timeout (`TCP_RTO_MAX`).
 const LONGEST_WAIT: Span = 240 * crate::time::SECOND;
-/// Additional wait, in transmission times of a full packet: if one takes minutes, timeouts precede
+/// Additional wait, in transmission times of a full packet. If a packet takes minutes, timeouts precede
 /// acknowledgements.
 const PACKETS_OF_WAIT: u64 = 1_000;
 
 /// Ends transfers that make no progress: no new data has arrived for a long time.
 ///
-/// Duplicates do not count: a flow whose next byte is always lost may retransmit others forever. A transfer
-/// is finite, so one that always makes progress ends.
+/// Duplicates do not count: a flow whose next byte is always lost may retransmit other bytes forever.
+/// Transfers are finite, so one that makes progress ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     wait: Span,
-    /// When to look next.
+    /// Time of the next check.
     look_at: Time,
     /// Bytes that had arrived at the last check.
     arrived: u64,
 }
 
 impl Patience {
-    /// Creates the limit for a network in which a full packet takes `packet` on the slowest line.
+    /// Creates the limit for a network in which a full packet takes `packet` on the slowest link.
     pub(crate) fn new(packet: Span) -> Self {
         let wait = LONGEST_WAIT.saturating_add(packet.saturating_mul(PACKETS_OF_WAIT));
         Self { wait, look_at: Time::ZERO + wait, arrived: 0 }
     }
 
-    /// Returns whether the limit has expired at `now`; `arrived` returns the number of distinct bytes that
-    /// have arrived. It visits every flow, so it is called rarely.
+    /// Returns whether no byte has arrived for too long at `now`. `arrived` returns the number of distinct
+    /// bytes that have arrived; it visits every flow, so it is called rarely.
     #[inline]
     pub(crate) fn has_run_out(&mut self, now: Time, arrived: impl FnOnce() -> u64) -> bool {
         if now < self.look_at {
@@ -103,7 +102,7 @@ impl Patience {
         std::mem::replace(&mut self.arrived, arrived) == arrived
     }
 
-    /// How long it lasts.
+    /// Returns the duration of the wait.
     pub(crate) fn wait(&self) -> Span {
         self.wait
     }
@@ -175,7 +174,7 @@ mod tests {
             creeping(EventLimit::of_events(10)),
             Err(SimulationError::Livelock { events: 10, .. })
         ));
-        // The timers of three flows are no livelock.
+        // The timers of three flows are not a livelock.
         assert_eq!(creeping(EventLimit::new(100)), Ok(()));
     }
 }

@@ -1,4 +1,5 @@
-//! Seeded generators, one for each component, so that a change in one leaves the others' numbers alone.
+//! Seeded random number generators. Each component has its own, so that a change in one does not affect the
+//! others.
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -12,7 +13,7 @@ pub enum Component {
     QdiscHashes = 2,
     /// Start times of flows.
     Starts = 3,
-    /// Receive-side scaling: which receive queue a flow's packets go to.
+    /// Receive-side scaling: the receive queue of each flow.
     ReceiveHashes = 4,
     /// The latency probe.
     Probe = 5,
@@ -24,32 +25,31 @@ pub enum Component {
     Requests = 9,
 }
 
-/// A component's generator.
 #[derive(Clone, Debug)]
 pub struct Generator(Xoshiro256PlusPlus);
 
 impl Generator {
-    /// The generator of a component of the run with this seed.
+    /// Creates the generator of a component for the run with this seed.
     #[must_use]
     pub fn new(seed: u64, component: Component) -> Self {
-        // `seed_from_u64` spreads neighbouring seeds (SplitMix64); the multiplier keeps
-        // components of neighbouring seeds apart.
+        // `seed_from_u64` makes the streams of adjacent seeds independent (SplitMix64); the multiplier
+        // separates the components of adjacent seeds.
         Self(Xoshiro256PlusPlus::seed_from_u64(
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(component as u64),
         ))
     }
 
-    /// 32 random bits.
+    /// Returns 32 random bits.
     pub fn bits(&mut self) -> u32 {
         self.0.next_u32()
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn long_bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
     }

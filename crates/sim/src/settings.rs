@@ -1,4 +1,4 @@
-//! One simulation's settings: a scenario's link and workload, and a variant's knobs.
+//! Settings of one simulation: a scenario's link and workload, and a variant's knobs.
 
 use evenkeel_model::scenario::{ByteQueueLimit, ClientGroup, Knobs, Qdisc, QueueChoice, Scenario, Variant};
 use evenkeel_model::soft_nic::{XPS_POOLS, place};
@@ -11,9 +11,8 @@ use crate::segment::{Segment, mss_of};
 use crate::tcp::CongestionControl;
 use crate::time::{NANOSECOND, Span, span_of};
 
-/// The veth's one transmit queue, which has the soft NIC as its qdisc.
+/// The veth's only transmit queue, whose qdisc is the soft NIC.
 pub(crate) const DEVICE_QUEUE: u32 = 0;
-/// The sender's NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NicModel {
     /// A multiqueue NIC: rings, byte queue limits, a scheduler, interrupts.
@@ -21,7 +20,7 @@ pub enum NicModel {
     Hardware,
     /// The test bed's soft NIC.
     Soft {
-        /// Programs with bulk flows; the processors may be fewer.
+        /// Number of programs with bulk flows; there may be fewer processors.
         sending_cores: u32,
     },
 }
@@ -40,7 +39,8 @@ impl NicModel {
     pub(crate) fn qdisc_for(self, queue: u32, segment: Segment) -> (u32, Segment) {
         match self {
             Self::Hardware => (queue, segment),
-            // No bands are in use: `skb->priority` names the class. At most 256 queues are simulated.
+            // There are no bands: `skb->priority` selects the class. At most 256 queues are simulated, so it
+            // fits.
             Self::Soft { .. } => (DEVICE_QUEUE, Segment { band: queue as u8, ..segment }),
         }
     }
@@ -51,11 +51,11 @@ impl NicModel {
 pub struct Settings {
     /// Line rate, bit/s.
     pub rate: u64,
-    /// Transmit queues in use.
+    /// Number of transmit queues in use.
     pub queues: u32,
-    /// The sender's processors.
+    /// Number of the sender's processors.
     pub processors: u32,
-    /// Bulk flows.
+    /// Number of bulk flows.
     pub flows: u32,
     /// Payload of a full packet, bytes.
     pub mss: u32,
@@ -63,47 +63,45 @@ pub struct Settings {
     pub congestion: CongestionControl,
     /// Queue selection policy.
     pub policy: Policy,
-    /// Queues per pool of XPS; none when every processor may use every queue.
+    /// Queues per XPS pool; `None` if every processor may use every queue.
     pub xps_pool: Option<u32>,
-    /// Queues of each priority of data-centre bridging, which follow one another; none where all flows share
-    /// all queues.
+    /// Number of queues of each priority of data-centre bridging, in order; empty if all flows share all
+    /// queues.
     pub priorities: Vec<u32>,
     /// Priority of the bulk flows.
     pub priority: u32,
     /// Priority of the latency probe.
     pub probe_priority: u32,
-    /// The clients that fetch values, one for each flow; none where flows send by themselves.
+    /// The clients that fetch values, one per flow; empty if flows send without requests.
     pub clients: Vec<ClientGroup>,
-    /// The NIC serves a queue in proportion to the flows on it (DQWA).
+    /// Whether the NIC serves a queue in proportion to its number of flows (DQWA).
     pub queue_weights: bool,
     /// Largest piece of a segment on a shared queue, payload bytes (DSOS).
     pub shared_segment: Option<u32>,
-    /// All flows that a tasklet runs enqueue before the qdisc runs.
+    /// Whether all flows of a tasklet enqueue before the qdisc runs.
     pub transmit_batching: bool,
-    /// In front of each queue: SFQ under a priority band, and not `pfifo_fast`.
+    /// Whether each queue has SFQ below a priority band instead of `pfifo_fast`.
     pub fair_queueing: bool,
-    /// TCP small queues, bytes per socket.
+    /// Limit of TCP small queues, bytes per socket.
     pub small_queue_limit: Option<u32>,
-    /// Byte queue limits.
     pub byte_queue_limit: ByteQueueLimit,
     /// Shortest time between two interrupts of one vector at the sender.
     pub interrupt_interval: Span,
     /// Largest segment, bytes of `skb->len`.
     pub gso_bytes: u32,
-    /// Segmentation offload.
+    /// Whether the NIC has segmentation offload.
     pub offload: bool,
-    /// The NIC sends one packet of each queue per turn, instead of one segment.
+    /// Whether the NIC sends one packet per turn instead of one segment.
     pub interleaving: bool,
-    /// Payload of the latency probe's messages, if it runs.
+    /// Payload of the latency probe's messages, bytes; `None` without a probe.
     pub probe_bytes: Option<u32>,
-    /// The NIC.
     pub nic: NicModel,
-    /// One event per packet in the NIC: slow, and the same result.
+    /// Whether the NIC handles one event per packet: slower, with the same result.
     pub exact: bool,
 }
 
 impl Settings {
-    /// The settings of a scenario's variant at a rate.
+    /// Creates the settings of a scenario's variant at a rate.
     #[must_use]
     pub fn new(scenario: &Scenario, variant: &Variant, rate: BitRate, parameters: &Parameters) -> Self {
         let knobs = variant.knobs();
@@ -148,7 +146,7 @@ impl Settings {
         Self {
             nic: NicModel::Soft { sending_cores: self.processors },
             processors: processors.max(1),
-            // Two pools for every size of the variant.
+            // The test bed always has two pools.
             xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
             transmit_batching: false,
             fair_queueing: false,
@@ -159,7 +157,7 @@ impl Settings {
         }
     }
 
-    /// Returns a variant's knobs with the values that these settings have, for the record.
+    /// Returns a variant's knobs with the values of these settings, for the record.
     #[must_use]
     pub fn knobs(&self, variant: &Knobs) -> Knobs {
         Knobs {
@@ -174,8 +172,8 @@ impl Settings {
         }
     }
 
-    /// The queues that flows of a priority may use from a processor: those of the priority, or, with XPS, the
-    /// processor's pool within them.
+    /// Returns the queues that flows of a priority may use from a processor: those of the priority, or with
+    /// XPS, the processor's pool within them.
     #[must_use]
     pub fn pool(&self, priority: u32, processor: u32) -> Pool {
         let own = self.priority_pool(priority);
@@ -200,7 +198,7 @@ impl Settings {
         }
     }
 
-    /// Returns the queues of a priority: all, if priorities are off.
+    /// Returns the queues of a priority; without priorities, all queues.
     fn priority_pool(&self, priority: u32) -> Pool {
         match self.priorities.get(priority as usize) {
             Some(&count) => Pool { first: self.priorities[..priority as usize].iter().sum(), count },
@@ -208,7 +206,7 @@ impl Settings {
         }
     }
 
-    /// The priority of each flow.
+    /// Returns the priority of each flow.
     #[must_use]
     pub fn flow_priorities(&self) -> Vec<u32> {
         let groups = self.clients.iter();
@@ -216,7 +214,7 @@ impl Settings {
         priorities.chain(std::iter::repeat(self.priority)).take(self.flows as usize).collect()
     }
 
-    /// Whether clients and priorities fit flows and queues.
+    /// Checks that clients and priorities match the numbers of flows and queues.
     pub(crate) fn check_groups(&self) -> Result<(), SimulationError> {
         let wrong = |what, range, value| Err(SimulationError::Range { what, range, value });
         let clients: u64 = self.clients.iter().map(|group| u64::from(group.count)).sum();
@@ -253,7 +251,7 @@ impl Settings {
         if !self.clients.is_empty() {
             return (0..self.flows).map(|flow| flow % processors).collect();
         }
-        // In rounds of three: two flows on each crowded processor, one on each of the others.
+        // In rounds: two flows on each crowded processor, one on each of the others.
         let crowded = processors.div_ceil(2);
         let turn = (0..crowded).chain(0..processors);
         (0..self.flows)

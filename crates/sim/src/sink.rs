@@ -1,21 +1,22 @@
 //! The receiving host: interrupts, GRO, acknowledgements.
 //!
 //! The receiver interacts with the sender only by arrivals and responses, both with a constant line latency.
-//! So its clock is behind the sender's by that latency: packets that have left the sender's NIC have arrived
-//! at the receiver's present, and a response reaches the sender after both latencies.
+//! So its clock lags behind the sender's by that latency. Packets that have left the sender's NIC have
+//! already arrived in the receiver's time, and a response reaches the sender after two latencies.
 //!
-//! The flow's hash selects one of a few receive queues. A queue's interrupt fires when a packet has arrived
-//! and the moderation interval since the last interrupt is over. It is scheduled for the next known arrival;
-//! if that has changed when the event fires, there is no interrupt. Its poll passes each flow's new data to
-//! TCP in runs, as merged by GRO, and TCP acknowledges a run with two full packets immediately. The receiver
-//! is never short of processor time.
+//! The flow's hash selects a receive queue. A queue's interrupt fires when a packet has arrived and the
+//! moderation interval since the last interrupt is over. It is scheduled for the next known arrival; if that
+//! has changed when the event fires, there is no interrupt.
+//!
+//! The poll of the interrupt passes each flow's new data to TCP in runs, as merged by GRO. TCP acknowledges a
+//! run of at least two full packets immediately. The receiver is never short of processor time.
 
 use crate::parameters::MANY_FLOWS;
 use crate::prefetch::prefetch;
 use crate::tcp::{Ack, Receiver, Reply};
 use crate::time::{Span, Time};
 
-/// Consecutive payload that has arrived and waits for the poll.
+/// Consecutive payload that has arrived and that the poll has not handled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     begin: u64,
@@ -23,16 +24,15 @@ struct Run {
     packets: u32,
 }
 
-/// A flow's receiving end.
+/// The receiving end of a flow.
 #[derive(Clone, Debug)]
-// In this order: data in sequence touch the first cache line alone.
+// The order of the fields matters: in-order data accesses only the first cache line.
 #[repr(C, align(64))]
 pub struct Peer {
-    /// The latest run, to which most arrivals belong; without packets if there is none.
+    /// The latest run, which most arrivals extend; without packets if there is none.
     latest: Run,
-    /// More runs precede the latest.
+    /// Whether `earlier` has runs.
     has_earlier: bool,
-    /// TCP.
     pub receiver: Receiver,
     /// The runs before the latest.
     earlier: Vec<Run>,
@@ -41,22 +41,21 @@ pub struct Peer {
 #[derive(Clone, Debug, Default)]
 struct ReceiveQueue {
     last_interrupt: Time,
-    /// Something of no flow has arrived.
+    /// Whether data without a flow has arrived.
     poked: bool,
-    /// Flows with runs to hand over, and when the first packet of each had arrived.
+    /// Flows with runs for the next poll, and the arrival of each flow's first packet.
     flows: Vec<(Time, u32)>,
 }
 
-/// The receiving host.
 #[derive(Clone, Debug)]
 pub struct Sink {
     peers: Vec<Peer>,
-    /// Receive queue of each; read much more often than the rest.
+    /// Receive queue of each flow; read much more often than the rest.
     queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
-    /// Rings of the sender.
+    /// Number of the sender's rings.
     rings: usize,
-    /// Segments per receive queue and ring: how many in the ring are for that queue.
+    /// Number of segments for each receive queue in each ring.
     under_way: Vec<u32>,
     interval: Span,
     /// Flows whose data the last interrupt delivered, with the arrival of their first packet.
@@ -64,7 +63,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// A sink with these flows' receiving ends, `(receiver, hash)`.
+    /// Creates a sink with these receivers of flows and their hashes.
     #[must_use]
     pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span) -> Self {
         let queue_of = peers.iter().map(|(_, hash)| hash % queues.max(1)).collect();
@@ -81,20 +80,20 @@ impl Sink {
         Self { peers, queue_of, queues, rings: 0, under_way: Vec::new(), interval, taken: Vec::new() }
     }
 
-    /// Returns the same for arrivals from this many rings, each of which reports its segments.
+    /// Prepares the sink for arrivals from this many rings, each of which reports its segments.
     #[must_use]
     pub fn of_rings(self, rings: u32) -> Self {
         let rings = rings as usize;
         Self { rings, under_way: vec![0; self.queues.len() * rings], ..self }
     }
 
-    /// A segment for a receive queue was put into a ring.
+    /// Records that a segment for a receive queue was enqueued to a ring.
     #[inline]
     pub fn enters(&mut self, number: u32, ring: u32) {
         self.under_way[number as usize * self.rings + ring as usize] += 1;
     }
 
-    /// Such a segment has left it.
+    /// Records that a segment for a receive queue has left a ring.
     #[inline]
     pub fn leaves(&mut self, number: u32, ring: u32) {
         self.under_way[number as usize * self.rings + ring as usize] -= 1;
@@ -106,40 +105,39 @@ impl Sink {
         &self.under_way[number as usize * self.rings..][..self.rings]
     }
 
-    /// Number of receive queues, and so of interrupts in the calendar.
+    /// Returns the number of receive queues.
     #[must_use]
     pub fn queues(&self) -> u32 {
         self.queues.len() as u32
     }
 
-    /// A flow's receiving end.
+    /// Returns the receiving end of a flow.
     #[must_use]
     pub fn peer(&self, flow: u32) -> &Peer {
         &self.peers[flow as usize]
     }
 
-    /// Payload of a flow that has arrived and waits for the poll, bytes.
+    /// Returns the payload of a flow that has arrived and that the poll has not handled, bytes.
     #[must_use]
     pub fn waiting_bytes(&self, flow: u32) -> u64 {
         let peer = &self.peers[flow as usize];
         peer.earlier.iter().chain([&peer.latest]).map(|run| run.end - run.begin).sum()
     }
 
-    /// Receive queue of a flow.
     #[must_use]
     pub fn queue_of(&self, flow: u32) -> u32 {
         self.queue_of[flow as usize]
     }
 
-    /// Returns the latest time at which a receive queue's interrupt is due, if a packet arrives at the time
-    /// that `at` returns or later. `None` if the `planned` interrupt is early enough.
+    /// Returns when to schedule a receive queue's interrupt, if a packet arrives at the time that `at`
+    /// returns or later. `None` if the `planned` interrupt is early enough.
     #[inline]
     pub fn due(&self, number: u32, planned: Time, at: impl FnOnce() -> Time) -> Option<Time> {
         let allowed = self.interrupt_allowed(number);
         (planned > allowed).then(|| at().max(allowed))
     }
 
-    /// From when on a receive queue's next interrupt may come.
+    /// Returns the earliest time of a receive queue's next interrupt.
     #[must_use]
     pub fn interrupt_allowed(&self, number: u32) -> Time {
         self.queues[number as usize].last_interrupt + self.interval
@@ -150,7 +148,8 @@ impl Sink {
         self.queues[number as usize].poked = true;
     }
 
-    /// Packets of a flow have arrived, with `payload` bytes from `begin` on; the first of them at `at`.
+    /// Records packets of a flow that have arrived, with `payload` bytes from `begin` on, the first packet at
+    /// `at`.
     #[inline]
     pub fn arrived(&mut self, flow: u32, begin: u64, payload: u64, packets: u32, at: Time) {
         let peer = &mut self.peers[flow as usize];
@@ -168,9 +167,11 @@ impl Sink {
         }
     }
 
-    /// Handles the interrupt of a receive queue: passes all data to TCP; `answer` receives every
-    /// acknowledgement, and every deadline of a delayed one. Returns false if no packet has arrived: then
-    /// there is no interrupt. The caller uses [`Self::due`] for the next arrival.
+    /// Handles the interrupt of a receive queue: passes all data to TCP. `answer` receives every
+    /// acknowledgement, and the deadline of every delayed one.
+    ///
+    /// Returns false, without an interrupt, if no packet has arrived. The caller uses [`Self::due`] for the
+    /// next arrival.
     pub fn interrupt(&mut self, number: u32, now: Time, mut answer: impl FnMut(u32, Reaction)) -> bool {
         self.taken.clear();
         let queue = &mut self.queues[number as usize];
@@ -195,7 +196,7 @@ impl Sink {
                     Reply::Unchanged => {}
                 }
             };
-            // Only loss or reordering leaves several.
+            // Only loss or reordering leaves several runs.
             if std::mem::take(has_earlier) {
                 earlier.drain(..).for_each(&mut hand_over);
             }
@@ -210,12 +211,12 @@ impl Sink {
         self.taken.get(index).map(|&(_, flow)| flow)
     }
 
-    /// A flow's acknowledgement, to go with data in the other direction: none is due any more.
+    /// Returns a flow's acknowledgement for data in the other direction. After that, none is due.
     pub fn acknowledge(&mut self, flow: u32) -> Ack {
         self.peers[flow as usize].receiver.acknowledgement()
     }
 
-    /// Handles the deadline of a delayed acknowledgement; returns the acknowledgement, if it is still due.
+    /// Handles the deadline of a delayed acknowledgement. Returns the acknowledgement, if it is still due.
     pub fn deadline(&mut self, flow: u32, now: Time) -> Option<Ack> {
         let receiver = &mut self.peers[flow as usize].receiver;
         receiver.on_deadline(now).then(|| receiver.acknowledgement())
@@ -225,8 +226,8 @@ impl Sink {
 /// The receiver's reaction to data.
 #[derive(Clone, Copy, Debug)]
 pub enum Reaction {
-    /// It sends an acknowledgement.
+    /// It sends this acknowledgement.
     Acknowledge(Ack),
-    /// It will, at that time, unless more comes.
+    /// It sends an acknowledgement at this time, unless more data arrives.
     Wait(Time),
 }

@@ -1,4 +1,4 @@
-//! Accounts for every byte of a flow: none is lost or duplicated.
+//! Accounts for every byte of a flow, to check that none is lost or duplicated.
 
 use super::Simulation;
 use crate::nic::{Departures, Train};
@@ -13,35 +13,35 @@ use crate::time::Time;
 /// [`Account::in_qdisc`], [`Account::in_ring`] and [`Account::at_sink`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Handed down by TCP.
+    /// Passed by TCP to the layers below.
     pub sent: u64,
-    /// Received by TCP: in order, above a gap, or a second time.
+    /// Received by TCP: in order, above a gap, or as a duplicate.
     pub received: u64,
-    /// Received by TCP in order, so readable by the application.
+    /// Received by TCP in order, so that the application can read it.
     pub delivered: u64,
     /// Refused or dropped by the qdisc.
     pub dropped: u64,
     /// In the qdisc.
     pub in_qdisc: u64,
-    /// In the ring, the packet on the wire included.
+    /// In the ring, including the packet on the wire.
     pub in_ring: u64,
-    /// Arrived, and waiting for the receiver's interrupt.
+    /// Arrived, and not yet handled by the receiver's interrupt.
     pub at_sink: u64,
-    /// Memory of the flow's segments below TCP, as found there (`skb->truesize`).
+    /// Memory of the flow's segments that are found below TCP (`skb->truesize`).
     pub memory_below: u64,
-    /// The same as TCP counts it (`sk_wmem_alloc`).
+    /// Memory of the flow's segments below TCP as TCP counts it (`sk_wmem_alloc`).
     pub memory_counted: u64,
     /// Unacknowledged bytes of the application's past and future writes.
     pub unfinished: u64,
     /// Data packets that arrived after a later one.
     pub out_of_order_packets: u64,
-    /// Queue of the last segment.
+    /// Queue of the flow's last segment.
     pub queue: u32,
-    /// Weight of the flow on that queue: 0 while it has no data below TCP.
+    /// Weight that the flow adds to that queue: 0 while it has no data below TCP.
     pub weight: u32,
 }
 
-/// Sums up the content of a ring.
+/// Sums up the payload in a ring.
 struct RingContent<'a>(&'a mut [Account]);
 
 impl RingContent<'_> {
@@ -66,7 +66,7 @@ impl Departures for RingContent<'_> {
 }
 
 impl Simulation {
-    /// Returns the account of each flow. It empties copies of all queues, so it is for checks only.
+    /// Returns the account of each flow. It dequeues copies of all queues, so it is only for checks.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
         let mut accounts: Vec<Account> = (0..self.flows.len()).map(|flow| self.ends_of(flow)).collect();
@@ -76,7 +76,7 @@ impl Simulation {
             loop {
                 let segment = match qdisc.dequeue(now) {
                     Dequeued::Segment(segment) => segment,
-                    // A shaper releases every segment in time.
+                    // A shaper releases each segment at some time, so skip to it.
                     Dequeued::Wait(until) => {
                         now = until;
                         continue;
@@ -98,7 +98,7 @@ impl Simulation {
         accounts
     }
 
-    /// Returns a flow's account, as far as its sender and receiver have it.
+    /// Returns the part of a flow's account that its sender and receiver know.
     fn ends_of(&self, number: usize) -> Account {
         let flow = &self.flows[number];
         let receiver = &self.sink.peer(number as u32).receiver;
@@ -117,13 +117,13 @@ impl Simulation {
         }
     }
 
-    /// Sum of the weights of the flows, and of the probe, on a queue.
+    /// Returns the sum of the weights of the flows and of the probe on a queue.
     #[must_use]
     pub fn queue_weight(&self, queue: u32) -> u32 {
         self.weights.weight(queue)
     }
 
-    /// Returns the counts on the wire.
+    /// Returns the counts of packets and bytes on the wire.
     #[must_use]
     pub fn observation(&self) -> &Observation {
         &self.observation

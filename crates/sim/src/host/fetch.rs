@@ -1,17 +1,17 @@
-//! Clients that fetch values: requests and responses over connections that stay open.
+//! Clients that fetch values: requests and responses over persistent connections.
 //!
-//! The sending host is the server, as memcached in Titan's experiment (USENIX ATC 2018, section 6.1). A
+//! The sending host is the server, like memcached in Titan's experiment (USENIX ATC 2018, section 6.1). A
 //! client sends a request, waits for the whole value, and sends the next request immediately:
 //!
-//! | when | what |
+//! | event | time |
 //! |---|---|
-//! | the request's packet arrives | after the line's latency, with the acknowledgement of what came before; the interrupt of its receive queue is moderated like any other |
+//! | the request's packet arrives | after the line's latency, with the acknowledgement of the previous value; the interrupt of its receive queue is moderated like all others |
 //! | the server's program has read it | [`Parameters::application_latency`](crate::parameters::Parameters) later, as with the latency probe |
-//! | the program answers | as soon as its processor is free; the copy of the value takes the processor's time, and TCP sends what has been copied meanwhile |
-//! | the response has arrived | when the receiver's TCP has all of it, at an interrupt there: the completion time counts from the request to this |
+//! | the program answers | as soon as its processor is free; the processor copies the value, and TCP sends the copied part in the meantime |
+//! | the response has arrived | when an interrupt passes its last byte to the receiver's TCP; the completion time is measured from the request to this |
 //!
-//! Requests meet no queue on their way, like acknowledgements. Between responses a connection is idle: once
-//! its last segment has left the NIC it weighs on no queue, and the next response may get another one.
+//! Like acknowledgements, requests pass no queue. Between responses a connection is idle: once its last
+//! segment has left the NIC, it adds no weight to any queue, and the next response may use another queue.
 
 use evenkeel_model::scenario::ClientGroup;
 
@@ -24,28 +24,28 @@ use crate::time::{Span, Time};
 /// A value that a client has fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Number of the client, and of its flow.
+    /// Number of the client and of its flow.
     pub client: u32,
     /// Size of the value, bytes.
     pub bytes: u64,
-    /// From the request until the receiver's TCP had all of it.
+    /// Time from the request until the receiver's TCP has the whole value.
     pub took: Span,
 }
 
 /// A client's connection.
 #[derive(Clone, Debug)]
 struct Connection {
-    /// Its group in the settings.
+    /// Index of its group in the settings.
     group: u32,
-    /// Which of the group's sizes is being fetched.
+    /// Index of the requested size in the group's sizes.
     turn: u32,
-    /// When the request was sent, by the receiver's clock.
+    /// When the request was sent, in the receiver's time.
     sent: Time,
     /// Size of the value, bytes.
     bytes: u64,
     /// The response is complete at this stream offset.
     complete_at: u64,
-    /// The processor has been charged for the copy of the value, but has not done it.
+    /// The processor has been charged for the copy of the value, but the copy has not begun.
     copying: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// Creates idle clients; none without groups.
+    /// Creates idle clients; `None` if there are no groups.
     pub(crate) fn new(groups: &[ClientGroup]) -> Option<Self> {
         let connections: Vec<Connection> = (0_u32..)
             .zip(groups)
@@ -76,7 +76,7 @@ impl Fetches {
 }
 
 impl Simulation {
-    /// Starts every client with its first request, at a random time `within` this span.
+    /// Starts every client with its first request, each at a random time `within` this span.
     pub fn start_fetches(&mut self, seed: u64, within: Span) {
         let Some(fetches) = &mut self.fetches else { return };
         for connection in &mut fetches.connections {
@@ -104,18 +104,18 @@ impl Simulation {
         connection.turn = if connection.turn as usize + 1 < sizes.len() { connection.turn + 1 } else { 0 };
         connection.complete_at += connection.bytes;
         connection.sent = sent;
-        // The receiver's clock is behind by the latency, and the request takes the same latency.
+        // The receiver's clock lags by the latency, and the request takes one more latency.
         let arrival = sent + 2 * self.parameters.line_latency;
         let vector = self.flows[client as usize].vector;
         let requests = &mut self.vectors[vector as usize].requests;
         let behind = requests.iter().rev().take_while(|later| later.0 > arrival).count();
         requests.insert(requests.len() - behind, (arrival, client));
-        // The packet is one, and its cost that of an acknowledgement.
+        // A request is one packet and costs as much as an acknowledgement.
         self.acknowledge_at(client, arrival, ack);
     }
 
-    /// Handles data that the receiver's interrupt has delivered: a client with a complete response sends its
-    /// next request.
+    /// Handles data that the receiver's interrupt has delivered. A client whose response is complete sends
+    /// its next request.
     pub(crate) fn take_responses(&mut self) {
         let mut index = 0;
         while let Some(client) = self.sink.taken(index) {
@@ -139,7 +139,7 @@ impl Simulation {
         }
     }
 
-    /// Handles the requests that have arrived at a vector.
+    /// Handles the requests that have arrived at an interrupt vector.
     pub(crate) fn take_requests(&mut self, vector: u32) {
         while let Some(&(_, client)) =
             self.vectors[vector as usize].requests.front().filter(|request| request.0 <= self.engine.now)
@@ -149,7 +149,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the server's program: it has read a request, or its processor starts the copy of the value.
+    /// Runs the server's program, which has read a request or whose processor can begin the copy of the
+    /// value.
     pub(crate) fn respond(&mut self, client: u32) {
         let Some(fetches) = &mut self.fetches else { return };
         let connection = &mut fetches.connections[client as usize];
@@ -166,7 +167,7 @@ impl Simulation {
             }
         }
         connection.copying = false;
-        // Data beyond the send buffer follows with the acknowledgements.
+        // Data beyond the send buffer is written when acknowledgements arrive.
         let first = bytes.min(SEND_BUFFER_BYTES);
         flow.acknowledged = flow.sender.delivered();
         flow.sender.write(first);

@@ -1,8 +1,8 @@
 //! Schedules interrupts: the sender's for completions of a ring, the receiver's for arrivals.
 //!
-//! An interrupt is scheduled for the time at which its segment or packet leaves if the stack enqueues nothing
-//! else. Later enqueues only delay that time. If the packet has not left when the event fires, the interrupt
-//! is rescheduled. A changed weight may make it earlier: then it is rescheduled immediately.
+//! An interrupt is scheduled for the time at which its segment or packet leaves if the stack enqueues no more
+//! data. Later enqueues only delay that time: if the packet has not left when the event fires, the interrupt
+//! is rescheduled. A changed weight may make the time earlier; the interrupt is then rescheduled immediately.
 
 use super::{Event, Simulation};
 use crate::nic::Nic;
@@ -10,8 +10,8 @@ use crate::segment::PROBE;
 use crate::time::Time;
 
 impl Simulation {
-    /// Plans the interrupts that a segment put into the ring `queue` may cause, where none are planned:
-    /// the sender's, and the receiver's.
+    /// Schedules the interrupts of a segment enqueued to the ring `queue`, unless they are already scheduled:
+    /// the completion interrupt of the sender, and the receive interrupt of the receiver.
     #[inline]
     pub(crate) fn expect_segment(&mut self, queue: u32, flow: u32) {
         if self.engine.planned(Event::Interrupt(queue)) == Time::NEVER {
@@ -27,7 +27,7 @@ impl Simulation {
         }
     }
 
-    /// More arrives at a receive queue at `at` or later: plans its interrupt.
+    /// Schedules the interrupt of a receive queue at which more data arrives at `at` or later.
     #[inline]
     pub(crate) fn expect_arrival_at(&mut self, receive_queue: u32, at: Time) {
         let planned = self.engine.planned(Event::ReceiverInterrupt(receive_queue));
@@ -41,7 +41,7 @@ impl Simulation {
         }
     }
 
-    /// Plans the interrupt of a ring for when its next segment will have left at the earliest.
+    /// Schedules the interrupt of a ring for the earliest time at which its next segment can have left.
     pub(crate) fn expect_completion(&mut self, queue: u32) {
         if self.nic.head(queue).is_none() {
             return;
@@ -49,12 +49,12 @@ impl Simulation {
         self.plan_completion(queue, |nic| nic.next_finish(queue));
     }
 
-    /// Schedules the interrupt of a ring whose next segment leaves at `finish` at the earliest, if that
-    /// changes it.
+    /// Schedules the interrupt of a ring whose next segment leaves at `finish` or later, if this changes the
+    /// interrupt's time.
     #[inline]
     fn plan_completion(&mut self, queue: u32, finish: impl FnOnce(&Nic) -> Time) {
         let allowed = self.interrupt_allowed(queue);
-        // If that is too early, the event reschedules itself.
+        // If that is too early, the event handler reschedules the interrupt.
         let at = if allowed > self.engine.now && self.nic.may_finish_by(queue, allowed) {
             allowed
         } else {
@@ -63,13 +63,13 @@ impl Simulation {
         self.engine.plan(Event::Interrupt(queue), at);
     }
 
-    /// From when on a ring's next interrupt may come.
+    /// Returns the earliest time of a ring's next interrupt.
     fn interrupt_allowed(&self, queue: u32) -> Time {
         self.vectors[queue as usize].last_interrupt + self.settings.interrupt_interval
     }
 
     /// Schedules the interrupt of a receive queue for the earliest arrival of a packet that is in a ring, if
-    /// any.
+    /// there is one.
     pub(crate) fn expect_arrival(&mut self, receive_queue: u32) {
         let under_way = self.sink.under_way(receive_queue);
         let at = self.nic.earliest_packet(
@@ -81,7 +81,7 @@ impl Simulation {
         }
     }
 
-    /// The receive queue that a flow, or the probe, arrives at.
+    /// Returns the receive queue at which a flow, or the probe, arrives.
     #[inline]
     fn receive_queue_of(&self, flow: u32) -> Option<u32> {
         match flow {
@@ -90,15 +90,14 @@ impl Simulation {
         }
     }
 
-    /// Reschedules interrupts after a queue's weight changed from `before`: those that depend on the NIC's
-    /// weights and may become earlier.
+    /// Reschedules the interrupts that may become earlier because a queue's weight changed from `before`.
     pub(crate) fn expect_anew(&mut self, queue: u32, before: u32) {
         let weight = self.nic.weight(queue);
         if weight == before || self.nic.head(queue).is_none() {
             return;
         }
         let mut finishes = std::mem::take(&mut self.scratch_finishes);
-        // A queue that waits for its moderation interval does not depend on weights.
+        // The moderation interval of a queue, once it is the limit, does not depend on weights.
         let waits = |queue| self.engine.planned(Event::Interrupt(queue)) <= self.interrupt_allowed(queue);
         let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
         if weight < before {
@@ -113,7 +112,7 @@ impl Simulation {
         self.scratch_finishes = finishes;
         if self.outbox.is_none() {
             for queue in 0..self.sink.queues() {
-                // Its interrupt waits for a packet, and not for its interval.
+                // The interrupt is waiting for a packet, not for the moderation interval.
                 let planned = self.engine.planned(Event::ReceiverInterrupt(queue));
                 if planned != Time::NEVER && planned > self.sink.interrupt_allowed(queue) {
                     self.expect_arrival(queue);

@@ -1,14 +1,14 @@
-//! Two hosts and the line between them: their events, and the station that handles each.
+//! Two hosts and the line between them: their events, and the modules that handle them.
 //!
 //! The sender's stations are in `transmit.rs`, the receiver is [`crate::sink`]. Events:
 //!
-//! | event | what it does |
+//! | event | effect |
 //! |---|---|
-//! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, runs the TSQ tasklet, restarts the qdisc |
-//! | interrupt at the receiver | hands what has arrived to TCP, which answers |
+//! | interrupt of a vector | completes sent segments, handles acknowledgements, runs the TSQ tasklet, restarts the qdisc |
+//! | interrupt at the receiver | passes arrived data to TCP, which acknowledges it |
 //! | timer of a flow | retransmission, pacing, the application's next write |
 //! | response | the server's program answers a client (`fetch.rs`) |
-//! | delayed acknowledgement | the receiver's timer of a flow |
+//! | delayed acknowledgement | the receiver's timer of a flow expires |
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
 //!
@@ -49,58 +49,59 @@ use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Profile, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::time::{MICROSECOND, Span, Time};
 
-/// A bulk flow's sending end.
+/// The sending end of a bulk flow.
 #[derive(Debug)]
-// Aligned to cache lines, in this order: fields that every acknowledgement needs come first.
+// The order of the fields matters: those that every acknowledgement accesses come first. Aligned to cache
+// lines.
 #[repr(C, align(64))]
 pub(crate) struct Flow {
-    /// Acknowledged bytes, which limit the application's writes.
+    /// Acknowledged bytes, which limit what the application writes.
     pub(crate) acknowledged: u64,
     /// Bytes that the application is writing.
     pub(crate) writing: u64,
-    /// Bytes that it will write after that.
+    /// Bytes that the application will write after `writing`.
     pub(crate) remaining: u64,
     /// State of the queue choice.
     pub(crate) word: FlowWord,
-    /// Queues that it may use.
+    /// Queues that the flow may use.
     pub(crate) pool: Pool,
-    /// Processor of its application.
+    /// Processor of the flow's application.
     pub(crate) processor: u32,
-    /// Queue of the last segment.
+    /// Queue of the flow's last segment.
     pub(crate) queue: u32,
     pub(crate) weight: u32,
     pub(crate) hash: u32,
-    /// When its timer's event is planned, as the calendar has it, which is further away.
+    /// Copy of the time of its timer event in the calendar, which is more expensive to access.
     pub(crate) timer: Time,
     pub(crate) sender: Sender,
-    /// Vector that its acknowledgements arrive at.
+    /// Interrupt vector of its acknowledgements.
     pub(crate) vector: u32,
     /// Payload that the qdisc has refused or dropped, bytes.
     pub(crate) dropped: u64,
 }
 
-/// A transmit queue: qdisc, byte queue limits, ring.
+/// A transmit queue: qdisc, byte queue limit, ring.
 #[derive(Debug)]
 pub(crate) struct TransmitQueue {
     pub(crate) qdisc: Qdisc,
     pub(crate) limit: ByteQueueLimit,
     pub(crate) ring: RingSpace,
-    /// Sent, and not yet completed.
+    /// Sent segments that are not completed.
     pub(crate) sent: Vec<Segment>,
-    /// Frame bytes sent since the count began.
+    /// Frame bytes sent since counting began.
     pub(crate) bytes: u64,
     pub(crate) drops: u64,
 }
 
-/// An interrupt vector of the sender's NIC: the completions of a transmit queue and a share of the arrivals.
+/// An interrupt vector of the sender's NIC: completions of a transmit queue, and a share of the arrivals.
 #[derive(Debug, Default)]
 pub(crate) struct Vector {
     pub(crate) last_interrupt: Time,
     /// Acknowledgements in flight.
     pub(crate) acknowledgements: Arrivals,
-    /// Answers to the probe: when they arrive.
+    /// Arrival times of answers to the probe.
     pub(crate) answers: VecDeque<Time>,
-    /// Clients' requests, with when they arrive, in that order.
+    /// Requests of clients in order of arrival: arrival time and client.
     pub(crate) requests: VecDeque<(Time, u32)>,
 }
 
@@ -118,7 +119,6 @@ events! {
     }
 }
 
-/// A simulation of two hosts.
 pub struct Simulation {
     pub(crate) settings: Settings,
     pub(crate) parameters: Parameters,
@@ -132,26 +132,26 @@ pub struct Simulation {
     pub(crate) processors: Processors,
     pub(crate) observation: Observation,
     pub(crate) probe: Option<Probe>,
-    /// The clients, where they fetch.
+    /// The clients that fetch values, if any.
     pub(crate) fetches: Option<Fetches>,
-    /// Scratch of the tasklet: flows that may send.
+    /// Reusable buffer of the tasklet: flows that may send.
     pub(crate) tasklet: Vec<u32>,
-    /// Scratch of batching: queues that have got something.
+    /// Reusable buffer of batching: queues that received segments.
     pub(crate) touched: Vec<u32>,
     pub(crate) scratch_segments: Vec<Segment>,
-    /// Scratch of the receiver's interrupt: vectors that it has sent acknowledgements to, and delayed
-    /// acknowledgements' deadlines.
+    /// Reusable buffers of the receiver's interrupt: vectors to which it has sent acknowledgements, and
+    /// deadlines of delayed acknowledgements.
     scratch_vectors: Vec<u32>,
     scratch_deadlines: Vec<(u32, Time)>,
-    /// Scratch of weight changes: when each ring's segment will have left.
+    /// Reusable buffer of weight changes: predicted departures of each ring's first segment.
     pub(crate) scratch_finishes: Finishes,
-    /// Weight changes written to the NIC.
+    /// Number of weight changes written to the NIC.
     pub(crate) weight_writes: u64,
-    /// In a network, where packets go instead of the sink.
+    /// Departed packets for a network; `None` if they go to the sink.
     pub(crate) outbox: Option<Vec<Packet>>,
 }
 
-/// Receives the NIC's departures for the receiver, the completions and the bins.
+/// Passes the NIC's departures to the receiver, the completions and the observation bins.
 pub(crate) struct Outlet<'a> {
     pub(crate) queues: &'a mut [TransmitQueue],
     pub(crate) sink: &'a mut Sink,
@@ -197,13 +197,13 @@ impl Departures for Outlet<'_> {
         }
         let ring = &mut self.queues[queue as usize];
         ring.bytes += u64::from(segment.frame_bytes());
-        // The interrupt is planned since the segment was enqueued.
+        // The interrupt was scheduled when the segment was enqueued.
         ring.sent.push(*segment);
     }
 }
 
 impl Simulation {
-    /// Two idle hosts; bins of length `bin` are counted from `begin` on.
+    /// Creates two idle hosts; bins of length `bin` are counted from `begin` on.
     ///
     /// # Errors
     /// Returns an error if the settings do not fit a qdisc, or a number is outside the simulated range.
@@ -231,7 +231,7 @@ impl Simulation {
             gso_max_bytes: settings.gso_bytes,
             tso: settings.offload,
             small_queue_limit: settings.small_queue_limit,
-            // In Titan's kernel, a 4.4, one option has both transmit batching and this limit
+            // In Titan's kernel, a 4.4, one option enables both transmit batching and this limit
             // (`CONFIG_TCP_XMIT_BATCH`, `tcp_write_xmit`).
             small_queue_floor: !settings.transmit_batching || parameters.profile != Profile::Linux4_4,
             handshake_rtt: parameters.handshake_rtt,
@@ -274,7 +274,8 @@ impl Simulation {
                     qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
                     limit: match settings.byte_queue_limit {
                         scenario::ByteQueueLimit::Off => ByteQueueLimit::Off,
-                        // sysfs sets an upper bound (`limit_max`); the kernel still adapts below it.
+                        // sysfs sets an upper bound (`limit_max`); the kernel still adapts the limit below
+                        // it.
                         scenario::ByteQueueLimit::Fixed(size) => ByteQueueLimit::dynamic(DqlConfig {
                             largest_limit: size.bytes(),
                             ..DqlConfig::default()
@@ -329,22 +330,22 @@ impl Simulation {
         })
     }
 
-    /// Puts a qdisc of one's own in front of a queue. Before the flows start.
+    /// Replaces the qdisc of a queue. To be called before the flows start.
     pub fn set_qdisc(&mut self, queue: u32, qdisc: Qdisc) {
         self.queues[queue as usize].qdisc = qdisc;
     }
 
-    /// Lets a scheduler of one's own choose the queue that the NIC serves. Before the flows start.
+    /// Installs a user-defined scheduler in the NIC. To be called before the flows start.
     pub fn set_nic_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
         self.nic.set_scheduler(scheduler);
     }
 
-    /// Starts the flows, each at a random time `within` this span. They never end.
+    /// Starts endless flows, each at a random time `within` this span.
     pub fn start(&mut self, seed: u64, within: Span) {
         self.start_transfers(seed, within, u64::MAX);
     }
 
-    /// Starts the flows, each at a random time `within` this span, to transfer this many bytes.
+    /// Starts flows that transfer this many bytes each, at random times `within` this span.
     pub fn start_transfers(&mut self, seed: u64, within: Span, bytes: u64) {
         for flow in &mut self.flows {
             flow.remaining = bytes;
@@ -352,7 +353,7 @@ impl Simulation {
         self.start_flows(seed, within);
     }
 
-    /// Starts the flows with their own transfer sizes.
+    /// Starts the flows with their own transfer sizes at random times `within` this span.
     pub(crate) fn start_flows(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
@@ -365,7 +366,6 @@ impl Simulation {
         }
     }
 
-    /// Starts the latency probe.
     pub fn start_probe(&mut self) {
         if let Some(probe) = &self.probe {
             self.engine.plan(Event::Probe(0), self.engine.now + probe.first_wait());
@@ -467,14 +467,15 @@ impl Simulation {
             self.take_responses();
         }
         if has_arrived {
-            // Usually more packets have arrived by then; if not, the event reschedules itself.
+            // Usually more packets have arrived by then; otherwise the event handler reschedules the
+            // interrupt.
             self.expect_arrival_at(queue, self.engine.now);
         } else {
             self.expect_arrival(queue);
         }
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at_sink && probe.sink_queue == queue) {
             probe.at_sink = false;
-            // The answering program runs on an idle machine, and its answer meets no queue.
+            // The answering program runs on an idle machine, and its answer passes no queue.
             let answer = arrival + self.parameters.application_latency;
             let line = &mut self.vectors[probe.vector as usize];
             line.answers.push_back(answer);
@@ -487,7 +488,7 @@ impl Simulation {
         self.acknowledge_at(flow, self.engine.now + 2 * self.parameters.line_latency, ack);
     }
 
-    /// An acknowledgement will arrive at `arrival`.
+    /// Schedules the arrival of an acknowledgement at `arrival`.
     pub(crate) fn acknowledge_at(&mut self, flow: u32, arrival: Time, ack: Ack) {
         let vector = self.flows[flow as usize].vector;
         let line = &mut self.vectors[vector as usize];
@@ -530,7 +531,7 @@ impl Handler for Simulation {
 
     fn sent(&mut self) -> u64 {
         self.advance();
-        // The probe's packets are in the queues' bytes only.
+        // The probe's packets are counted only in the queues' bytes.
         let bytes: u64 = self.queues.iter().map(|queue| queue.bytes).sum();
         bytes + self.observation.packets
     }
@@ -541,7 +542,7 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
     let most = MAX_QUEUES as u64;
     let ranges = [
         ("the number of queues", "1 to 256", u64::from(settings.queues), 1..=most),
-        // The calendar has a slot for each end of each.
+        // The calendar has a slot for each end of each flow.
         ("the number of flows", "4,000,000 at most", u64::from(settings.flows), 0..=4_000_000),
         ("the number of receive queues", "1 at least", u64::from(parameters.receive_queues), 1..=u64::MAX),
         // `IXGBE_MIN_TXD`.
@@ -565,7 +566,7 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
     }
 }
 
-/// Running totals, to be taken before and after a time.
+/// Running totals, sampled before and after a measurement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) busy: Span,
@@ -573,7 +574,7 @@ pub(crate) struct Snapshot {
     pub(crate) drops: u64,
     pub(crate) weight_writes: u64,
     pub(crate) queue_bytes: Vec<u64>,
-    /// Payload delivered, segments retransmitted, packets out of order, of each flow.
+    /// Payload delivered, segments retransmitted and packets out of order, per flow.
     pub(crate) flows: Vec<(u64, u64, u64)>,
 }
 
@@ -599,7 +600,7 @@ impl Simulation {
         }
     }
 
-    /// Returns and clears the latencies that the probe has measured: half round trips, µs.
+    /// Returns and clears the probe's latencies: half round trips, µs.
     pub fn take_latencies(&mut self) -> Vec<f64> {
         self.probe.as_mut().map(|probe| std::mem::take(&mut probe.samples)).unwrap_or_default()
     }

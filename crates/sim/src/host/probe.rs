@@ -1,4 +1,4 @@
-//! The latency probe: one small request and its answer at a time, as sockperf's ping-pong.
+//! The latency probe: sends one small request at a time and waits for its answer, like sockperf's ping-pong.
 
 use evenkeel_transmit::{FlowWord, Pool};
 
@@ -8,25 +8,24 @@ use crate::segment::{PROBE, Segment};
 use crate::settings::Settings;
 use crate::time::{MICROSECOND, Span, Time};
 
-/// The probe's state.
 #[derive(Debug)]
 pub struct Probe {
     /// State of the queue choice.
     pub(crate) word: FlowWord,
     pub(crate) hash: u32,
-    /// Processor of its program: the last one, which has the fewest flows.
+    /// Processor of the probe's program: the last one, which has the fewest flows.
     pub(crate) processor: u32,
-    /// Queues that it may use.
+    /// Queues that the probe may use.
     pub(crate) pool: Pool,
-    /// Vector that the answers arrive at.
+    /// Interrupt vector of the answers.
     pub(crate) vector: u32,
-    /// Queue of the receiver that the requests arrive at.
+    /// Receive queue of the requests.
     pub(crate) sink_queue: u32,
     pub(crate) bytes: u32,
     band: u8,
-    /// When the request at hand was sent.
+    /// When the present request was sent.
     pub(crate) sent: Time,
-    /// It has arrived, and waits for the receiver's interrupt.
+    /// Whether the request has arrived and the receiver's interrupt has not handled it.
     pub(crate) at_sink: bool,
     first_wait: Span,
     application_latency: Span,
@@ -49,24 +48,24 @@ impl Probe {
                 + generator.below(u64::from(parameters.receive_queues.max(1))) as u32,
             sink_queue: generator.below(u64::from(parameters.receive_queues.max(1))) as u32,
             bytes,
-            // Its port is prioritised where the qdisc has a band for it (Titan, section 6).
+            // The probe's port has priority if the qdisc has a band for it (Titan, section 6).
             band: u8::from(!settings.fair_queueing),
             sent: Time::ZERO,
             at_sink: false,
-            // So that repeats do not all begin in step with the interrupts.
+            // A random wait, so that repeats do not begin in phase with the interrupts.
             first_wait: generator.below(100 * MICROSECOND),
             application_latency: parameters.application_latency,
             samples: Vec::new(),
         }
     }
 
-    /// Time until the first request.
+    /// Returns the time until the first request.
     #[must_use]
     pub fn first_wait(&self) -> Span {
         self.first_wait
     }
 
-    /// A request.
+    /// Returns a request segment.
     #[must_use]
     pub(crate) fn request(&self, mss: u32) -> Segment {
         Segment {
@@ -80,7 +79,7 @@ impl Probe {
         }
     }
 
-    /// The answer's interrupt has come: when the program reads it, and sends the next request.
+    /// Handles the interrupt of the answer. Returns when the program reads it and sends the next request.
     pub(crate) fn answered(&mut self, now: Time) -> Time {
         let read = now + self.application_latency;
         self.samples.push(read.since(self.sent) as f64 / MICROSECOND as f64 / 2.0);

@@ -1,17 +1,17 @@
-//! The test bed, simulated: its soft NIC, the veth pair below it, and where its programs run.
+//! A simulation of the test bed: its soft NIC, the veth pair below it, and the placement of its programs.
 //!
-//! The classes are those that the test bed builds ([`evenkeel_model::soft_nic`]), in the same `htb`
+//! The classes are those of the test bed ([`evenkeel_model::soft_nic`]) in a simulated `htb`
 //! ([`crate::qdisc`]). Differences from the NIC of [`crate::nic`]:
 //!
-//! | | here |
+//! | | soft NIC |
 //! |---|---|
-//! | what a hardware queue is | an HTB class that the queue choice names in `skb->priority`, a FIFO in it |
-//! | next class | deficit round robin by whole GSO segments: never a packet of another queue in between |
-//! | what paces | the tokens of the line's class and a timer: a veth has no wire, no ring and no byte queue limit |
-//! | arrival | the segment as a whole, a moment after its class has let it go, without interrupt moderation |
-//! | completion | there, at the peer's IP input, which lets go of the sender's memory (`skb_orphan` in `ip_rcv_core`) |
+//! | hardware queue | an HTB class with a FIFO; the queue choice selects it in `skb->priority` |
+//! | service | deficit round robin by whole GSO segments, so packets of queues do not interleave |
+//! | rate | the tokens of the line's class, and a timer: a veth has no wire, no ring and no byte queue limit |
+//! | arrival | the segment as a whole, shortly after its class has released it, without interrupt moderation |
+//! | completion | on arrival, at the peer's IP input, which frees the sender's memory (`skb_orphan` in `ip_rcv_core`) |
 //!
-//! Timers are exact here, and other programs do not use the processors.
+//! Timers are exact, and no other programs use the processors.
 
 use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS};
 use evenkeel_model::units::BitRate;
@@ -21,7 +21,8 @@ use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::{DEVICE_QUEUE, Settings};
 
-/// Returns the qdisc of a transmit queue of the device: the soft NIC, or none where the veth has no queue.
+/// Returns the qdisc of a transmit queue of the device: the soft NIC, or none if the veth does not have this
+/// queue.
 pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
     if queue != DEVICE_QUEUE {
         return Kind::Pfifo { limit: 0 };
@@ -60,8 +61,8 @@ impl Simulation {
         }
     }
 
-    /// Delivers a whole segment to the peer. The receiver's clock is behind by the hand-over latency, so that
-    /// the segment arrives there now; the sender's memory is freed one latency later.
+    /// Delivers a whole segment to the peer. The receiver's clock lags by the latency, so the segment arrives
+    /// there now; the sender's memory is freed one latency later.
     fn hand_over(&mut self, segment: Segment) {
         let now = self.engine.now;
         let queue = u32::from(segment.band);
@@ -99,7 +100,7 @@ mod tests {
     use evenkeel_model::scenario::bundled::{bundled, variant_tables};
     use evenkeel_model::scenario::parse;
 
-    /// A variant of twelve flows, at 2 Gbit/s, on a test bed with two processors.
+    /// Returns the settings of a variant with twelve flows, at 2 Gbit/s, on a test bed with two processors.
     fn settings(variant: &str) -> Settings {
         let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-12-flows").unwrap();
         let scenario = parse(text, "titan-12-flows", variant_tables()).unwrap();
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn flows_run_where_the_test_bed_runs_them() {
-        // 2 2 2 2 on the first processor, 1 1 1 1 on the other.
+        // Flows per program are 2 2 2 2 on the first processor and 1 1 1 1 on the second.
         assert_eq!(settings("dqa").placement(), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         let three = Settings { flows: 3, ..settings("dqa") };
         assert_eq!(three.placement(), [0, 0, 1]);
@@ -142,8 +143,8 @@ mod tests {
         assert_eq!(pools(1), [(0, 1); 4]);
     }
 
-    /// Three classes with segments of different sizes share by bytes, whole segments at a time, and leave
-    /// at the line's rate.
+    /// Checks that three classes with segments of different sizes share the rate by bytes, whole segments at
+    /// a time, and that departures match the line rate.
     #[test]
     fn classes_take_turns_by_whole_segments() {
         let settings = settings("dqa");
@@ -172,11 +173,11 @@ mod tests {
                 Dequeued::Empty => break,
             }
         }
-        // A class with tokens does not borrow: each first uses its full bucket of 137,144 bytes, which starts
-        // 3 frames of 68,130 bytes or 7 of 22,710. After that, all borrow from the line.
+        // A class with tokens does not borrow: at first each uses its full bucket of 137,144 bytes, in which
+        // 3 frames of 68,130 bytes or 7 of 22,710 can start. After that, all borrow from the line.
         assert_eq!(sent_at_begin, 3 + 7 + 3);
         let total: u64 = bytes.iter().sum();
-        // Half a second at 2 Gbit/s, and the bucket of the line's class; to a segment.
+        // Half a second at 2 Gbit/s, and the bucket of the line's class; one segment of tolerance.
         let expected = 125_000_000 + 137_144;
         assert!(total.abs_diff(expected) <= 68_130, "{total}, the last {last}");
         for found in bytes {

@@ -1,11 +1,15 @@
-//! The sender's way down: TCP, the queue choice, the qdisc, the byte queue limit, the ring; and the
-//! interrupt that brings completions and acknowledgements back up.
+//! The sender's transmit path: TCP, queue choice, qdisc, byte queue limit and ring. Also the interrupt that
+//! handles completions and acknowledgements.
 //!
-//! A transmit queue's interrupt completes sent segments. Then the tasklet of TCP small queues runs the flows
-//! that had reached their limit (`tcp_tasklet_func`). Then the qdisc that had found the ring full is
-//! restarted (`net_tx_action`). On the polling processor the kernel runs these two in reverse order, after
-//! the poll; but meanwhile other processors handle acknowledgements, after which the same flows send. Here a
-//! poll takes effect immediately, and this order models that.
+//! A transmit queue's interrupt does three things in this order:
+//!
+//! - It completes sent segments.
+//! - The tasklet of TCP small queues runs the flows that had reached their limit (`tcp_tasklet_func`).
+//! - The qdisc that had found the ring full is restarted (`net_tx_action`).
+//!
+//! On the polling processor the kernel runs the last two in reverse order, after the poll. In the meantime,
+//! other processors handle acknowledgements, and the same flows send after these. Here a poll takes effect
+//! immediately, and this order models that.
 //!
 //! A receive queue's interrupt handles acknowledgements, each of which lets its flow send immediately. With
 //! few processors, ixgbe pairs a transmit and a receive queue on one vector and handles both in one poll.
@@ -23,21 +27,21 @@ use crate::settings::Settings;
 use crate::tcp::{Ack, Blocked};
 use crate::time::{MICROSECOND, Span, Time};
 
-/// The band of bulk traffic, where a qdisc has bands.
+/// Band of bulk traffic, if the qdisc has bands.
 const BULK_BAND: u8 = 1;
-/// A lost request is sent again after this time: the least that a retransmission waits.
+/// Retransmission timeout of a lost request: the smallest that TCP has.
 const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
-/// An application that is behind by less than this has not kept its flow waiting: the send buffer
-/// covers it.
+/// An application that lags by less than this does not limit its flow, because the send buffer covers the
+/// lag.
 const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
 
 /// Number of flows to prefetch at a time, if there are many.
 const LOOK_AHEAD: usize = 8;
 
-/// Segments that a device's FIFO holds by default (`tx_queue_len`).
+/// Default limit of a device's FIFO, segments (`tx_queue_len`).
 const DEFAULT_QUEUE_LENGTH: u32 = 1000;
 
-/// The kind of qdisc in front of a queue.
+/// Returns the kind of the qdisc of a queue.
 pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters, queue: u32) -> Kind {
     if settings.nic.is_soft() {
         soft_nic::qdisc_of(settings, queue)
@@ -60,14 +64,14 @@ enum Taken {
 }
 
 impl Simulation {
-    /// The interrupt of a vector.
+    /// Handles the interrupt of a vector.
     pub(crate) fn interrupt(&mut self, vector: u32) {
         let now = self.engine.now;
         let transmits = (vector as usize) < self.queues.len();
         if transmits {
             self.catch_up();
             if self.queues[vector as usize].sent.is_empty() {
-                // Segments enqueued to other rings have delayed this one.
+                // Segments enqueued to other rings have delayed the completion.
                 self.expect_completion(vector);
                 return;
             }
@@ -75,7 +79,7 @@ impl Simulation {
         let processor = self.processors.of_vector(vector);
         let begin = self.processors.softirq_begin(processor, now);
         if begin > now {
-            // The processor is at something else; the interrupt waits.
+            // The processor is busy, so the interrupt waits.
             self.engine.plan(Event::Interrupt(vector), begin);
             return;
         }
@@ -91,7 +95,7 @@ impl Simulation {
             return;
         }
         self.take_acknowledgements(vector, processor);
-        // Later arrivals have their own interrupt.
+        // Arrivals after this poll have their own interrupt.
         let line = &self.vectors[vector as usize];
         let arrival = line.acknowledgements.next();
         let answer = line.answers.front().copied();
@@ -178,7 +182,7 @@ impl Simulation {
         self.take_requests(vector);
     }
 
-    /// The application fills the room that acknowledgements have made in the send buffer.
+    /// Lets the application fill the space that acknowledgements have freed in the send buffer.
     fn application_writes(&mut self, number: u32) {
         let flow = &mut self.flows[number as usize];
         let acknowledged = flow.sender.delivered();
@@ -199,12 +203,12 @@ impl Simulation {
         }
     }
 
-    /// The flows that had run into their small queue send.
+    /// Lets the flows send that had reached their small queue limit.
     fn run_tasklet(&mut self, processor: u32) {
         let batching = self.settings.transmit_batching;
-        // `tcp_wfree` puts a flow at the head of the list.
+        // `tcp_wfree` inserts a flow at the head of the list.
         self.tasklet.reverse();
-        // An enqueue may drop another flow's segment, which may then send: the list grows.
+        // An enqueue may drop a segment of another flow, which may then send: the list grows during the loop.
         let mut next = 0;
         while let Some(&flow) = self.tasklet.get(next) {
             next += 1;
@@ -222,7 +226,7 @@ impl Simulation {
     pub(crate) fn send(&mut self, number: u32, processor: u32, batch: bool) {
         loop {
             let sender = &mut self.flows[number as usize].sender;
-            // Segments in flight hold the flow on its queue.
+            // While a flow has segments in flight below TCP, it keeps its queue.
             let idle = sender.bytes_below() == 0;
             match sender.next_segment(self.engine.now) {
                 Ok(segment) => {
@@ -252,7 +256,7 @@ impl Simulation {
         }
     }
 
-    /// A blocked flow waits for its timer.
+    /// Schedules the timer of a blocked flow.
     #[inline]
     fn plan_wait(&mut self, number: u32, blocked: Blocked) {
         if let Blocked::Pacing(until) = blocked {
@@ -272,7 +276,7 @@ impl Simulation {
         }
     }
 
-    /// The queue of a flow's next segment.
+    /// Returns the queue of a flow's next segment.
     fn choose(&mut self, number: u32, idle: bool, processor: u32) -> u32 {
         let flow = &self.flows[number as usize];
         let pool = flow.pool;
@@ -312,7 +316,7 @@ impl Simulation {
         }
     }
 
-    /// A queue's weight has changed: the NIC hears of it a little later.
+    /// Schedules the update of a queue's changed weight in the NIC, which takes a short time.
     fn weight_changed(&mut self, queue: u32, processor: u32) {
         if !self.settings.queue_weights {
             return;
@@ -353,7 +357,7 @@ impl Simulation {
                     let piece = Segment { sequence: segment.sequence + u64::from(sent), payload, ..segment };
                     sent += payload;
                     work += self.parameters.costs.piece;
-                    // A piece that is refused is lost on the way, as on the wire.
+                    // A refused piece is lost, as if on the wire.
                     if self.enqueue_piece(queue, piece) == Taken::No {
                         self.lost(&piece);
                     }
@@ -380,7 +384,7 @@ impl Simulation {
             } else {
                 self.lost(&victim);
                 if segment.flow != PROBE && victim.flow == segment.flow {
-                    // The qdisc answers NET_XMIT_CN, which it does not where it drops another's.
+                    // The qdisc returns NET_XMIT_CN only if it drops a segment of the same flow.
                     self.flows[segment.flow as usize].sender.local_congestion();
                 }
             }
@@ -392,7 +396,7 @@ impl Simulation {
         taken
     }
 
-    /// The qdisc has dropped a segment or a piece.
+    /// Handles a segment or a piece that the qdisc has dropped.
     fn lost(&mut self, segment: &Segment) {
         if segment.flow == PROBE {
             self.lost_probe();
@@ -440,7 +444,8 @@ impl Simulation {
         }
     }
 
-    /// A flow's timer: the application's write is done, pacing allows more, or a retransmission is due.
+    /// Handles a flow's timer: the application's write is done, pacing allows more, or a retransmission is
+    /// due.
     pub(crate) fn flow_timer(&mut self, number: u32) {
         let flow = &mut self.flows[number as usize];
         let processor = flow.processor;
@@ -456,7 +461,7 @@ impl Simulation {
         self.send(number, processor, false);
     }
 
-    /// A request was dropped: the probe tries again when its patience ends.
+    /// Handles a dropped request: the probe retransmits it after [`PROBE_PATIENCE`].
     fn lost_probe(&mut self) {
         if let Some(probe) = &self.probe {
             let (seen, processor) = (probe.word.read(), probe.processor);
@@ -469,7 +474,7 @@ impl Simulation {
         self.engine.plan(Event::Probe(0), self.engine.now + PROBE_PATIENCE);
     }
 
-    /// The probe's program sends a request.
+    /// Sends a request of the probe's program.
     pub(crate) fn probe_event(&mut self) {
         self.catch_up();
         let Some(probe) = &mut self.probe else { return };

@@ -1,10 +1,15 @@
-//! A cluster's run: hosts, switches and receiving ends, in slices of time.
+//! Runs a cluster: hosts, switches and receivers, in slices of time.
 //!
-//! Hosts affect each other only through the network, and an acknowledgement crosses it in both directions. So
-//! all hosts run independently for a time slice of at most that minimum latency. Then the switches forward
-//! the packets that have left the hosts. Then the receivers handle the arrivals, and their acknowledgements
-//! reach the hosts in the next slice or later. This is conservative parallel simulation (Fujimoto, "Parallel
-//! discrete event simulation", CACM 33(10), 1990) with one lookahead for all.
+//! Hosts affect each other only through the network, and with a minimum latency: a packet crosses it in one
+//! direction, and its acknowledgement in the other. So all hosts run independently for a time slice of at
+//! most that latency. In each slice:
+//!
+//! - The hosts run.
+//! - The switches forward the packets that have left the hosts.
+//! - The receivers handle the arrivals. Their acknowledgements reach the hosts in the next slice or later.
+//!
+//! This is conservative parallel simulation (Fujimoto, "Parallel discrete event simulation", CACM 33(10),
+//! 1990) with one lookahead for all hosts.
 
 use super::Topology;
 use super::fabric::Fabric;
@@ -26,24 +31,22 @@ pub struct Transfer {
     pub from: u32,
     /// Receiving host.
     pub to: u32,
-    /// TCP payload, bytes; 1 at least.
+    /// TCP payload, bytes; at least 1.
     pub bytes: u64,
 }
 
-/// A flow's way through the network.
+/// The path of a flow through the network.
 #[derive(Clone, Copy, Debug)]
 struct Route {
-    /// Sending host.
     host: u32,
-    /// Number within that host.
+    /// The flow's number at that host.
     local: u32,
     /// Latency of an acknowledgement.
     return_latency: Span,
-    /// When it starts.
+    /// When the flow starts.
     start: Time,
 }
 
-/// Hosts that transfer data to each other through switches.
 pub struct Cluster {
     hosts: Vec<Simulation>,
     /// First flow of each host, and latency of its link.
@@ -51,10 +54,10 @@ pub struct Cluster {
     routes: Vec<Route>,
     fabric: Fabric,
     reception: Reception,
-    /// The hosts have run until then.
+    /// Time until which the hosts have run.
     now: Time,
     slice: Span,
-    /// The switches run ahead of the hosts by this, and the receiving ends by this.
+    /// The switches run ahead of the hosts by this time, and the receivers by `reception_ahead`.
     switches_ahead: Span,
     reception_ahead: Span,
     patience: Patience,
@@ -62,7 +65,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Creates idle hosts with the same settings (the number of flows is ignored) and their transfers. Flow
-    /// `i` is the `i`-th transfer in the order of sending hosts.
+    /// `i` is the `i`-th transfer, sorted by sending host.
     ///
     /// # Errors
     /// Returns an error if the settings do not fit a qdisc, or the topology has no path for a transfer.
@@ -93,7 +96,7 @@ impl Cluster {
             let (own, others) = rest.split_at(rest.partition_point(|transfer| transfer.from <= host));
             rest = others;
             let settings = Settings { flows: own.len() as u32, probe_bytes: None, ..settings.clone() };
-            // No bins: the result is the completion times of flows.
+            // No bins are needed: the result is the completion times of flows.
             let mut simulation =
                 Simulation::new(settings, parameters.clone(), seeds.long_bits(), Time::NEVER, 1, 0)?;
             simulation.outbox = Some(Vec::new());
@@ -123,8 +126,8 @@ impl Cluster {
             return Err(TopologyError::Transfer { from: transfer.from, to: transfer.to }.into());
         }
 
-        // Packets that have left a host reach the first switch no earlier than now plus the shortest access
-        // latency. Packets between switches reach a host no earlier than that plus the shortest last link.
+        // A packet that leaves a host reaches the first switch after at least the shortest access latency. It
+        // then reaches its host after at least the shortest latency of a last link.
         let least = |of: fn(&(Span, Span)) -> Span| edges.iter().map(of).min().unwrap_or(MICROSECOND);
         let switches_ahead = least(|(access, _)| *access);
         let reception_ahead = switches_ahead + least(|(_, delivery)| *delivery);
@@ -162,7 +165,7 @@ impl Cluster {
         }
     }
 
-    /// Runs until all transfers are complete, or until `until`. Whether they are.
+    /// Runs until all transfers are complete, or until `until`. Returns whether they are complete.
     ///
     /// # Errors
     /// Returns an error if no event is pending, or no new data has arrived at any host for minutes.
@@ -184,7 +187,7 @@ impl Cluster {
         Ok(self.reception.unfinished() == 0)
     }
 
-    /// Runs everything until the hosts are at `end`; when anything happens next.
+    /// Runs hosts, switches and receivers until the hosts are at `end`. Returns the time of the next event.
     fn run_slice(&mut self, end: Time) -> Result<Time, SimulationError> {
         let mut earliest = Time::NEVER;
         for (host, &(first_flow, latency)) in self.hosts.iter_mut().zip(&self.first_flows) {
@@ -211,38 +214,37 @@ impl Cluster {
         Ok(earliest.min(self.reception.next_time()).min(self.fabric.next_time()))
     }
 
-    /// The present, which hosts have reached.
+    /// Returns the present, which all hosts have reached.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Number of flows.
     #[must_use]
     pub fn flows(&self) -> u32 {
         self.routes.len() as u32
     }
 
-    /// Sending host, start and completion of a flow: from when it may send until TCP has all of it at the
-    /// receiving host ([`Time::NEVER`] if it has not).
+    /// Returns the start and the completion of a flow: from when it may send until TCP at the receiving host
+    /// has all of it ([`Time::NEVER`] if it is incomplete).
     #[must_use]
     pub fn times(&self, flow: u32) -> (Time, Time) {
         (self.routes[flow as usize].start, self.reception.completed(flow))
     }
 
-    /// Data packets that hosts have received.
+    /// Returns the number of data packets that hosts have received.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.reception.packets()
     }
 
-    /// Returns the TCP payload of these packets, bytes, duplicates included.
+    /// Returns the TCP payload of the received packets, bytes, duplicates included.
     #[must_use]
     pub fn payload(&self) -> u64 {
         self.reception.payload()
     }
 
-    /// Packets that switches have dropped.
+    /// Returns the number of packets that switches have dropped.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.fabric.drops()
@@ -264,7 +266,7 @@ impl Cluster {
         &self.hosts
     }
 
-    /// Sending host of a flow, and its number there.
+    /// Returns the sending host of a flow, and the flow's number at that host.
     pub(crate) fn place(&self, flow: u32) -> (u32, u32) {
         let route = &self.routes[flow as usize];
         (route.host, route.local)

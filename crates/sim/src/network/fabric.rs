@@ -11,12 +11,12 @@ use crate::time::Time;
 events! {
     /// Events between switches.
     enum Event in Slots {
-        /// The first packet of a link, in one direction, is at its end.
+        /// The first packet on a link, in one direction, arrives at the end.
         Line: lines,
     }
 }
 
-/// The way of a flow: its switches in [`Fabric::hops`].
+/// The path of a flow: its switches in [`Fabric::hops`].
 #[derive(Clone, Copy, Debug)]
 struct Way {
     first_hop: u32,
@@ -29,22 +29,23 @@ pub(super) struct Fabric {
     switches: Vec<Switch>,
     ways: Vec<Way>,
     hops: Vec<Hop>,
-    /// Packets on each link in one direction, with the number of the hop at its end. The calendar has the first of each.
+    /// Packets on each link in one direction, with the number of the hop at its end. The calendar has the
+    /// first packet of each.
     lines: Vec<VecDeque<(Packet, u32)>>,
     /// Packets in flight to a first switch.
     entering: Vec<Packet>,
-    /// Arrival time of each, its flow, and its index, sorted by arrival. The flow breaks ties, because the
+    /// Arrival time, flow and index of each packet in `entering`, sorted. The flow breaks ties, because the
     /// index depends on the length of the slices.
     order: Vec<(Time, u32, u32)>,
-    /// Scratch: those that are left for the next slice.
+    /// Reusable buffer: packets for the next slice.
     left_over: Vec<Packet>,
-    /// Packets that have left the last switch: each with when it arrives at its host.
+    /// Packets that have left their last switch, with the arrival time at their host.
     delivered: Vec<Packet>,
     forwarded: u64,
 }
 
 impl Fabric {
-    /// Idle switches of a topology.
+    /// Creates idle switches of a topology.
     pub(super) fn new(topology: &Topology, switches: Vec<Switch>) -> Self {
         let lines = 2 * topology.links.len();
         Self {
@@ -61,13 +62,13 @@ impl Fabric {
         }
     }
 
-    /// Adds the way of the next flow.
+    /// Adds the path of the next flow.
     pub(super) fn add_way(&mut self, hops: Vec<Hop>) {
         self.ways.push(Way { first_hop: self.hops.len() as u32, hops: hops.len() as u32 });
         self.hops.extend(hops);
     }
 
-    /// Packets that will arrive at the first switch of their ways, each at its time.
+    /// Adds packets that arrive at the first switch of their paths, each at its time.
     pub(super) fn enter(&mut self, packets: impl Iterator<Item = Packet>) {
         self.entering.extend(packets);
     }
@@ -81,7 +82,7 @@ impl Fabric {
         let due = self.order.partition_point(|&(at, ..)| at <= limit);
         for next in 0..due {
             let (at, _, index) = self.order[next];
-            // One from a host is before one from a switch that arrives at the same time.
+            // Of simultaneous arrivals, a packet from a host precedes one from a switch.
             if self.engine.next_time() < at {
                 engine::run(self, Time(at.0 - 1))?;
             }
@@ -94,7 +95,7 @@ impl Fabric {
         Ok(self.delivered.drain(..))
     }
 
-    /// A packet is at the switch `hop` of its way.
+    /// Forwards a packet at the switch `hop` of its path.
     #[inline]
     fn forward(&mut self, packet: Packet, hop: u32) {
         self.forwarded += 1;
@@ -114,13 +115,13 @@ impl Fabric {
         }
     }
 
-    /// When the next packet reaches a switch.
+    /// Returns when the next packet reaches a switch.
     pub(super) fn next_time(&mut self) -> Time {
         let waiting = self.entering.iter().map(|packet| packet.at).min().unwrap_or(Time::NEVER);
         waiting.min(self.engine.next_time())
     }
 
-    /// Packets that switches have dropped.
+    /// Returns the number of packets that switches have dropped.
     pub(super) fn drops(&self) -> u64 {
         self.switches.iter().map(Switch::all_drops).sum()
     }

@@ -1,4 +1,4 @@
-//! Several hosts and the switches between them.
+//! Networks of hosts and switches.
 //!
 //! ```text
 //!   host ─ link ─▶ port │ switch │ port ─ link ─▶ port │ switch │ port ─ link ─▶ host
@@ -6,16 +6,16 @@
 //! ```
 //!
 //! - [`Topology`]: hosts, switches and links, and the paths through them.
-//! - [`Switch`]: output queues in a shared buffer, packet by packet.
+//! - [`Switch`]: output queues that share a buffer, packet by packet.
 //! - [`Cluster`]: hosts that transfer data to each other over a topology.
 //!
-//! # What is modelled, and what is not
+//! # Scope of the model
 //!
 //! - Every data packet passes the queue of every port on its path, in order of time.
-//! - Acknowledgements take the latencies of the same links back and meet no queue, as if switches served
-//!   them first: they are about 0.3 % of the bytes.
+//! - Acknowledgements take the latencies of the same links back and pass no queue, as if switches gave them
+//!   priority: they are about 0.3 % of the bytes.
 //! - A host sends as in a [`Simulation`](crate::host::Simulation) of two hosts. Arriving packets go to its
-//!   receive queues, as in [`crate::sink`]. Their interrupts are moderated like those of its transmit queues,
+//!   receive queues, as in [`crate::sink`]. Receive interrupts are moderated like those of transmit queues,
 //!   and take no processor time.
 
 mod cluster;

@@ -2,18 +2,17 @@
 
 use crate::time::{SECOND, Span};
 
-/// How fast a port sends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     bits_per_second: u64,
-    /// Picoseconds of a byte if they are whole; 0 otherwise.
+    /// Picoseconds per byte if that is a whole number; otherwise 0.
     byte: Span,
-    /// Bytes in a picosecond, in units of 2^-64.
+    /// Bytes per picosecond, in units of 2^-64.
     bytes_per_picosecond: u64,
 }
 
 impl Rate {
-    /// A rate in bits per second; 0 counts as 1, and 8 Tbit/s is the largest.
+    /// Creates a rate in bits per second; 0 counts as 1, and the largest is 8 Tbit/s.
     pub(super) fn new(bits_per_second: u64) -> Self {
         let bits_per_second = bits_per_second.clamp(1, 8 * SECOND);
         let whole = (8 * SECOND).is_multiple_of(bits_per_second);
@@ -29,7 +28,7 @@ impl Rate {
     #[inline]
     pub(super) fn time_of(&self, bytes: u32) -> Span {
         match self.byte {
-            // 2^32 bytes of 8 ps times 10^12 fit into 128 bits, and the quotient fits into 64.
+            // The product of 2^32 bytes, 8 ps and 10^12 fits into 128 bits, and the quotient into 64.
             0 => (u128::from(bytes) * u128::from(8 * SECOND) / u128::from(self.bits_per_second)) as Span,
             byte => u64::from(bytes) * byte,
         }

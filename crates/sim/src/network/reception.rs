@@ -1,4 +1,4 @@
-//! The receive queues of all hosts of a cluster, with one engine.
+//! The receive queues of all hosts of a cluster, on one engine.
 
 use std::collections::VecDeque;
 use std::vec::Drain;
@@ -10,10 +10,10 @@ use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Receiver, ReceiverConfig};
 use crate::time::{Span, Time};
 
-/// A flow's receiving end.
+/// The receiving end of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
-    /// Its receive queue, counted over all hosts.
+    /// Its receive queue, numbered across all hosts.
     pub(super) queue: u32,
     /// Bytes to receive.
     pub(super) bytes: u64,
@@ -22,11 +22,11 @@ pub(super) struct Reader {
 /// A receive queue of a host.
 #[derive(Clone, Debug, Default)]
 struct ReceiveQueue {
-    /// Packets, with when they arrive, in that order.
+    /// Packets in order of their arrival times.
     arriving: VecDeque<Packet>,
-    /// Flows that have not received everything.
+    /// Flows that have not received all data.
     unfinished: Vec<u32>,
-    /// The last packet of one of these has arrived.
+    /// Whether the last packet of a flow in `unfinished` has arrived.
     ending: bool,
 }
 
@@ -38,27 +38,27 @@ events! {
     }
 }
 
-/// All receiving ends.
+/// The receivers of all flows.
 pub(super) struct Reception {
     sink: Sink,
     engine: Engine<Event>,
-    /// Acknowledgements, each with its flow and time of sending.
+    /// Acknowledgements, with flow and time of sending.
     answers: Vec<(u32, Time, Ack)>,
     readers: Vec<Reader>,
     queues: Vec<ReceiveQueue>,
-    /// When each flow had received everything.
+    /// When each flow had received all data.
     completed: Vec<Time>,
     unfinished: usize,
-    /// Packets that interrupts have taken.
+    /// Packets that interrupts have handled.
     packets: u64,
-    /// Their payload, bytes.
+    /// Payload of `packets`, bytes.
     payload: u64,
     deadlines: Vec<(u32, Time)>,
 }
 
 impl Reception {
-    /// Creates the receivers of flows over this many receive queues, each with at least `interval` between
-    /// two interrupts.
+    /// Creates the receivers of flows with this many receive queues, and at least `interval` between two
+    /// interrupts of a queue.
     pub(super) fn new(readers: Vec<Reader>, queues: u32, interval: Span, mss: u32) -> Self {
         let mut all = vec![ReceiveQueue::default(); queues as usize];
         for (flow, reader) in readers.iter().enumerate() {
@@ -82,11 +82,11 @@ impl Reception {
         }
     }
 
-    /// Adds a packet that arrives at its host at `packet.at`; calls for one host come in that order.
+    /// Adds a packet that arrives at its host at `packet.at`; calls for one host are in order of that time.
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         let number = self.readers[packet.flow as usize].queue;
-        // Behind another one, it will find an interrupt planned.
+        // If another packet precedes it, an interrupt is already scheduled.
         if self.queues[number as usize].arriving.is_empty() {
             self.expect(number, packet.at);
         }
@@ -99,7 +99,7 @@ impl Reception {
         Ok(self.answers.drain(..))
     }
 
-    /// Plans a receive queue's interrupt for a packet that arrives at `at`.
+    /// Schedules a receive queue's interrupt for a packet that arrives at `at`.
     fn expect(&mut self, number: u32, at: Time) {
         let event = Event::Interrupt(number);
         if let Some(at) = self.sink.due(number, self.engine.planned(event), || at) {
@@ -144,27 +144,26 @@ impl Reception {
         }
     }
 
-    /// When the next interrupt or deadline is.
+    /// Returns the time of the next interrupt or deadline.
     pub(super) fn next_time(&mut self) -> Time {
         self.engine.next_time()
     }
 
-    /// Flows that have not received everything.
+    /// Returns the number of flows that have not received all data.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished
     }
 
-    /// When a flow had received everything; [`Time::NEVER`] if it has not.
+    /// Returns when a flow had received all data; [`Time::NEVER`] if it has not.
     pub(super) fn completed(&self, flow: u32) -> Time {
         self.completed[flow as usize]
     }
 
-    /// A flow's TCP.
     pub(super) fn receiver(&self, flow: u32) -> &Receiver {
         &self.sink.peer(flow).receiver
     }
 
-    /// Packets that interrupts have taken.
+    /// Returns the number of packets that interrupts have handled.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
@@ -178,7 +177,7 @@ impl Reception {
         (0..self.readers.len() as u32).map(of).sum()
     }
 
-    /// Returns the payload of these packets, duplicates included, bytes.
+    /// Returns the payload of the handled packets, duplicates included, bytes.
     pub(super) fn payload(&self) -> u64 {
         self.payload
     }

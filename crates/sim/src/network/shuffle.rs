@@ -1,5 +1,5 @@
-//! The all-to-all shuffle of a scenario: every host sends the same amount to every other (Titan, USENIX
-//! ATC 2018, sections 5 and 6.2).
+//! The all-to-all shuffle of a scenario: every host sends the same amount of data to every other host (Titan,
+//! USENIX ATC 2018, sections 5 and 6.2).
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,14 @@ use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 
-/// Flows start within this time: the programs start together, and each opens its connections in sequence.
+/// Flows start within this time: the programs start together, and each opens its connections one after the
+/// other.
 const STARTS_WITHIN: Span = MILLISECOND;
-/// The step after which one host reports progress and checks for an interruption; more hosts do as much in less time.
+/// Simulated time of one host between progress reports and checks for an interruption; with more hosts it is
+/// shorter, for the same amount of work.
 const STEP: Span = 120 * MILLISECOND;
-/// Alpha of the switch's dynamic thresholds is 1. The switch's own setting is not published.
+/// Exponent of the switch's alpha for dynamic thresholds: alpha is 1. The real switch's setting is not
+/// published.
 const ALPHA_EXPONENT: i8 = 0;
 
 /// Runs a job with a shuffle workload.
@@ -36,7 +39,7 @@ pub(crate) fn run(
         buffer_bytes: scenario.switch.as_ref().map_or(0, |switch| switch.buffer.bytes()),
         alpha_exponent: ALPHA_EXPONENT,
     };
-    // Each side of the switch has half of the line's latency. The switch also stores a whole packet.
+    // The line's latency is split between both sides of the switch, which also stores each whole packet.
     let topology = Topology::star(hosts, switch, settings.rate, parameters.line_latency / 2);
     engine::set_up(observer)?;
     let mut cluster =
@@ -93,14 +96,14 @@ fn outcome(cluster: &Cluster, hosts: u32) -> RawRepeat {
     let queues = snapshots.first().map_or(0, |host| host.queue_bytes.len());
     RawRepeat {
         flows,
-        // Each queue of all hosts together.
+        // Each queue, summed over all hosts.
         queues: (0..queues)
             .map(|queue| QueueRecord {
                 flows: cluster.hosts().iter().map(|host| host.flows_on(queue as u32)).sum(),
                 bytes: snapshots.iter().map(|host| host.queue_bytes[queue]).sum(),
             })
             .collect(),
-        // Of the average host.
+        // The average over the hosts.
         busy_cores: Some(sum(|host| host.busy) as f64 / end.since(Time::ZERO) as f64 / f64::from(hosts)),
         elapsed: Some(Nanoseconds::new(end.since(first_start) / NANOSECOND)),
         retransmits: Some(sum(|host| host.retransmits)),
@@ -167,7 +170,7 @@ mod tests {
         assert!(names.iter().eq(expected.iter()));
         assert!(raw.flows.iter().all(|flow| flow.payload_bytes == 2_000_000));
         let elapsed = raw.elapsed.unwrap().as_u64() as f64 / 1e9;
-        // Five flows of 2 MB leave each host at 10 Gbit/s less the headers.
+        // Five flows of 2 MB leave each host at 10 Gbit/s, minus headers.
         let least = 5.0 * 2e6 * 8.0 / 1e10 * (1538.0 / 1448.0);
         assert!(elapsed > least && elapsed < 2.0 * least, "{elapsed}");
         assert!(raw.flows.iter().all(|flow| flow.completion_s.unwrap() <= elapsed));

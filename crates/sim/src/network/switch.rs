@@ -17,47 +17,47 @@ pub struct SwitchConfig {
 #[derive(Clone, Copy, Debug)]
 struct Port {
     rate: Rate,
-    /// From the last bit's departure to its arrival at the other end.
+    /// Time from the departure of the last bit to its arrival at the other end.
     latency: Span,
-    /// Departure of the last queued bit.
+    /// When the last queued bit departs.
     free_at: Time,
     drops: u64,
 }
 
 /// A switch with FIFO output queues.
 ///
-/// A queue's departures are known when it accepts a packet: each begins at the end of the previous one. So a
-/// queue is stored as the time at which it becomes empty; its length follows from that time and its rate.
-/// Sizes are wire bytes, framing included; the sent part of a packet counts as free.
+/// The departures of a queue are known when it accepts a packet: each packet begins when the previous one
+/// ends. So a queue is stored as the time at which it becomes empty, and its length follows from that time
+/// and its rate. Sizes are wire bytes, framing included; the sent part of a packet counts as free.
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,
     ports: Vec<Port>,
-    /// Upper bound of the bytes in all queues: the last exact sum plus the bytes accepted since.
+    /// Upper bound of the bytes in all queues: the last exact sum, plus the bytes accepted since.
     most_held: u64,
 }
 
 impl Switch {
-    /// A switch without ports.
+    /// Creates a switch without ports.
     #[must_use]
     pub fn new(config: SwitchConfig) -> Self {
         Self { config, ports: Vec::new(), most_held: 0 }
     }
 
-    /// Adds a port of this many bits per second, with this time from departure to arrival; its number.
+    /// Adds a port of this many bits per second, with this latency of its link. Returns its number.
     pub fn add_port(&mut self, rate_bps: u64, latency: Span) -> u32 {
         self.ports.push(Port { rate: Rate::new(rate_bps), latency, free_at: Time::ZERO, drops: 0 });
         self.ports.len() as u32 - 1
     }
 
-    /// Handles a packet of `bytes` wire bytes that is complete at `now`, for an output port. Returns the
-    /// arrival of its last bit at the other end of the port's link; none if it was dropped. Calls come in
+    /// Handles a packet of `bytes` wire bytes that is complete at `now`, for an output port. Returns when its
+    /// last bit arrives at the other end of the port's link, or `None` if it was dropped. Calls must be in
     /// order of time.
     #[inline]
     pub fn forward(&mut self, port: u32, now: Time, bytes: u32) -> Option<Time> {
         let output = &self.ports[port as usize];
         let queued = output.rate.bytes_in(output.free_at.since(now));
-        // The sum over all queues is computed only where its bound does not suffice.
+        // The exact sum over all queues is computed only if its upper bound is too large.
         if !self.takes(self.most_held, queued, bytes) {
             self.most_held = self.held(now);
             if !self.takes(self.most_held, queued, bytes) {
@@ -71,7 +71,8 @@ impl Switch {
         Some(output.free_at + output.latency)
     }
 
-    /// Returns whether a queue that holds `queued` accepts another packet, if all queues hold `held`.
+    /// Returns whether a queue that holds `queued` bytes accepts another packet, if all queues together hold
+    /// `held`.
     #[inline]
     fn takes(&self, held: u64, queued: u64, bytes: u32) -> bool {
         let free = self.config.buffer_bytes.saturating_sub(held);
@@ -90,13 +91,13 @@ impl Switch {
         self.ports.iter().map(|port| port.rate.bytes_in(port.free_at.since(now))).sum()
     }
 
-    /// Packets dropped at a port.
+    /// Returns the number of packets dropped at a port.
     #[must_use]
     pub fn drops(&self, port: u32) -> u64 {
         self.ports[port as usize].drops
     }
 
-    /// Packets dropped.
+    /// Returns the number of packets dropped at all ports.
     #[must_use]
     pub fn all_drops(&self) -> u64 {
         self.ports.iter().map(|port| port.drops).sum()
@@ -109,7 +110,7 @@ mod tests {
     use crate::time::{MICROSECOND, NANOSECOND};
     use proptest::prelude::*;
 
-    /// 10 Gbit/s: 0.8 ns a byte, 1 µs for 1250 bytes.
+    /// 10 Gbit/s: 0.8 ns per byte, 1 µs per 1250 bytes.
     const RATE: u64 = 10_000_000_000;
 
     #[test]
@@ -121,14 +122,15 @@ mod tests {
         assert_eq!(switch.forward(port, Time(0), 1250), at(1300));
         assert_eq!(switch.forward(port, Time(500 * NANOSECOND), 1250), at(2300));
         assert_eq!(switch.forward(other, Time(600 * NANOSECOND), 1250), at(850));
-        // At 1 µs the first has left, and the second is whole; the other port is idle.
+        // At 1 µs the first packet has left, and the second is complete; the other port is idle.
         assert_eq!(switch.held(Time(MICROSECOND)), 1250);
         assert_eq!(switch.forward(port, Time(5 * MICROSECOND), 1250), at(6300));
     }
 
     #[test]
     fn one_queue_may_hold_alpha_over_one_plus_alpha_of_the_buffer() {
-        // In steady state q = alpha (B - q): half of the buffer for 1, a third for 1/2, two thirds for 2.
+        // In steady state q = alpha (B - q): half of the buffer for alpha 1, a third for 1/2, two thirds for
+        // 2.
         for (alpha_exponent, packets) in [(0, 50), (-1, 34), (1, 67)] {
             let mut switch = Switch::new(SwitchConfig { buffer_bytes: 100_000, alpha_exponent });
             let port = switch.add_port(RATE, 0);
@@ -145,12 +147,12 @@ mod tests {
         for turn in 0..400 {
             taken[turn % 2] += u32::from(switch.forward(ports[turn % 2], Time(0), 1000).is_some());
         }
-        // q = B - 2 q for each of two.
+        // q = B - 2 q for each of two queues.
         assert_eq!(taken, [30, 30]);
-        // The bound excludes sent bytes: after 16 µs, 20,000 bytes of each queue.
+        // Sent bytes do not count: after 16 µs, 20,000 bytes of each queue.
         let later = Time(16 * MICROSECOND);
         let again = (0..100).filter(|_| switch.forward(ports[0], later, 1000).is_some()).count();
-        // q = 90 - 10 - q at 40: 30 more than the 10 left.
+        // q = 90 - 10 - q gives 40: 30 more than the remaining 10.
         assert_eq!(again, 30);
     }
 

@@ -1,4 +1,4 @@
-//! Clusters by hand, against themselves in smaller steps, and with arbitrary transfers.
+//! Clusters with results computed by hand, with different slices, and with arbitrary transfers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ use crate::time::{MICROSECOND, MILLISECOND, NANOSECOND, SECOND, Time};
 
 const RATE: u64 = 10_000_000_000;
 const LATENCY: u64 = MICROSECOND;
-/// Of a full packet at 10 Gbit/s: 1538 bytes.
+/// Transmission time of a full packet of 1538 bytes at 10 Gbit/s.
 const PACKET: u64 = 1_230_400;
 const SWITCH: SwitchConfig = SwitchConfig { buffer_bytes: 12_000_000, alpha_exponent: 0 };
 
@@ -60,7 +60,7 @@ fn outcome(cluster: &Cluster) -> Vec<(Time, Time, u64)> {
 #[test]
 fn a_packet_takes_every_transmission_and_every_latency() {
     let topology = star(2, SWITCH);
-    // A start after the interrupt interval, so that the first interrupt is immediate.
+    // The start is after the first interrupt interval, so that the first interrupt is immediate.
     let seed = (1..100)
         .find(|seed| {
             cluster(&topology, "cmax", &[transfer(0, 1, 1448)], *seed).times(0).0.0 > 100 * MICROSECOND
@@ -139,7 +139,7 @@ fn an_incast_shares_the_port_and_fills_it() {
     assert_eq!(cluster.run(Time(10 * SECOND)), Ok(true));
     let last = (0..5).map(|flow| cluster.times(flow).1).max().unwrap();
     let wire = cluster.packets() * PACKET;
-    // Slow start and at most two interrupts more than the port needs.
+    // Slow start and at most two interrupt intervals more than the port needs.
     assert!(last.0 >= wire && last.0 < wire + 3 * MILLISECOND, "{last:?} {wire}");
     assert!((0..5).all(|flow| cluster.received(flow).0 == bytes));
 }
@@ -155,7 +155,7 @@ fn what_never_arrives_is_an_error() {
     );
 }
 
-/// Retransmissions after a flow's last, short packet has arrived count as no progress.
+/// Checks that retransmissions after a flow's last, short packet do not count as progress.
 #[test]
 fn what_arrives_again_and_again_is_no_progress() {
     let only_short_ones_fit = SwitchConfig { buffer_bytes: 1000, ..SWITCH };
@@ -165,7 +165,8 @@ fn what_arrives_again_and_again_is_no_progress() {
     assert_eq!((cluster.received(0).0, cluster.distinct_bytes()), (0, 300));
 }
 
-/// A packet takes minutes, so timeouts precede acknowledgements; the run still makes progress.
+/// Checks a rate at which a packet takes minutes: timeouts precede acknowledgements, but the run makes
+/// progress.
 #[test]
 fn a_slow_line_is_no_standstill() {
     let settings = Settings { rate: 100, ..settings("cmax") };
@@ -189,7 +190,7 @@ fn transfers_need_hosts_and_paths() {
     assert_eq!(make(&[]), None);
 }
 
-/// Leaves of two hosts each with one link to either of two spines.
+/// Creates leaves with two hosts each, and one link from each leaf to each of two spines.
 fn leaf_spine(leaves: u32, spine_rate: u64, buffer_bytes: u64) -> Topology {
     let hosts = (0..2 * leaves).map(|host| Link {
         from: Node::Host(host),
@@ -210,8 +211,8 @@ fn leaf_spine(leaves: u32, spine_rate: u64, buffer_bytes: u64) -> Topology {
     }
 }
 
-/// Runs transfers `(from, distance, bytes)` between four hosts on two leaves, in slices that are divided into
-/// this many parts. Checks that all arrive and returns the outcome.
+/// Runs transfers `(from, distance, bytes)` between four hosts on two leaves, in slices divided into `parts`.
+/// Checks that all complete, and returns the outcome.
 fn through_spines(
     pairs: &[(u32, u32, u64)],
     buffer_bytes: u64,
@@ -228,8 +229,8 @@ fn through_spines(
     outcome(&cluster)
 }
 
-/// Packets of two hosts reach a full switch in the same picosecond: which one is dropped does not depend on
-/// the slices.
+/// Checks packets of two hosts that reach a full switch in the same picosecond: which one is dropped does not
+/// depend on the slices.
 #[test]
 fn packets_that_arrive_at_once_have_an_order() {
     let pairs = [
@@ -249,8 +250,8 @@ fn packets_that_arrive_at_once_have_an_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Every transfer completes in any network, for any number of drops, and the slice length changes no
-    /// result where links differ.
+    /// Checks that every transfer completes in any network and with any number of drops, and that the length
+    /// of the slices does not change the result.
     #[test]
     fn everything_arrives(
         pairs in prop::collection::vec((0_u32..4, 1_u32..4, 1_u64..150_000), 1..12),

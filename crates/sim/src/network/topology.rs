@@ -7,59 +7,53 @@ use crate::time::Span;
 /// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
-    /// A host's NIC.
     Host(u32),
-    /// A switch.
     Switch(u32),
 }
 
-/// A link, the same in both directions.
+/// A link with the same properties in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// One end: a host, or a switch.
     pub from: Node,
     /// The other end, a switch.
     pub to: u32,
-    /// Bits per second of the switch ports; a host's NIC has its own rate.
+    /// Rate of the switch ports, bits per second; a host's NIC has its own rate.
     pub rate_bps: u64,
-    /// From the departure of a bit at one end to where the other end has it: cable, PHYs, and the
+    /// Time from the departure of a bit at one end to its arrival at the other: cable, PHYs, and the
     /// pipelines of NIC and switch.
     pub latency: Span,
 }
 
-/// A network. Hosts are numbered from 0, each with one link.
+/// A network. Hosts are numbered from 0, and each has one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
-    /// Number of hosts.
     pub hosts: u32,
-    /// The switches.
     pub switches: Vec<SwitchConfig>,
-    /// The links. Several between the same two switches are used alike, each by a share of the flows.
+    /// The links. Flows are distributed over parallel links between two switches.
     pub links: Vec<Link>,
 }
 
-/// A switch, and the port that a packet leaves it by.
+/// A switch on a path, and the output port of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// The switch.
     pub switch: u32,
-    /// Its output port.
     pub port: u32,
-    /// The link behind that port and its direction: twice the link's number, plus 1 if it is entered from its
-    /// end `to`.
+    /// The link behind that port and its direction: twice the link's number, plus 1 if the packet enters it
+    /// at `to`.
     pub line: u32,
 }
 
-/// A way from host to host.
+/// A path from host to host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The switches on the way.
+    /// The switches on the path.
     pub hops: Vec<Hop>,
     /// Latency of the link to the first switch.
     pub access_latency: Span,
     /// Latency of the link from the last switch.
     pub delivery_latency: Span,
-    /// Latencies of all links.
+    /// Sum of the latencies of all links.
     pub latency: Span,
 }
 
@@ -69,16 +63,16 @@ pub(super) struct Routes<'a> {
     topology: &'a Topology,
     /// Link of each host.
     access: Vec<usize>,
-    /// Port of its switch behind which each host is.
+    /// Switch port of each host.
     host_ports: Vec<usize>,
-    /// Output ports of each switch: the link, and the node behind it.
+    /// Output ports of each switch: the link, and the node at its other end.
     ports: Vec<Vec<(u32, Node)>>,
-    /// Links from switch to switch (row, column); `u32::MAX`: no path.
+    /// Number of links from switch (row) to switch (column); `u32::MAX` if there is no path.
     distances: Vec<Vec<u32>>,
 }
 
 impl Topology {
-    /// Hosts on one switch, all links alike.
+    /// Creates a topology of hosts on one switch, with equal links.
     #[must_use]
     pub fn star(hosts: u32, switch: SwitchConfig, rate_bps: u64, latency: Span) -> Self {
         let links =
@@ -118,7 +112,7 @@ impl Topology {
     }
 }
 
-/// Links from every switch to the switch `to`.
+/// Returns the number of links from every switch to the switch `to`.
 fn distances(ports: &[Vec<(u32, Node)>], to: usize) -> Vec<u32> {
     let mut found = vec![u32::MAX; ports.len()];
     found[to] = 0;
@@ -219,7 +213,7 @@ mod tests {
         Link { from, to, rate_bps: 10_000_000_000, latency }
     }
 
-    /// Two leaves of two hosts each, two spines, and two parallel links from each leaf to each spine.
+    /// Creates two leaves of two hosts each, two spines, and two parallel links from each leaf to each spine.
     fn leaf_spine() -> Topology {
         let mut links = Vec::new();
         for host in 0..4 {
@@ -255,7 +249,7 @@ mod tests {
             assert_eq!(path, routes.path(0, 3, hash).unwrap());
             *seen.entry((path.hops[0].line, path.hops[1].line)).or_insert(0) += 1;
         }
-        // Four links up, and two links down from either spine.
+        // Four links up, and two links down from each spine.
         assert_eq!(seen.len(), 8);
         assert!(seen.values().all(|count| (400..640).contains(count)), "{seen:?}");
     }

@@ -1,10 +1,12 @@
 //! The processors of a host: each operation takes time on one of them.
 //!
-//! [`Processors`] has two contexts, and computes the completion of work when it is raised. Softirq work has
-//! priority and delays interrupts on a saturated processor. An application's work waits behind it, so that on
-//! a saturated processor its flows run out of data. A thread with a dedicated core (a poll-mode thread, a
-//! client) is an application without softirqs. [`process_scheduler`] models processes that share processors
-//! by time slices, wake each other and block.
+//! [`Processors`] has two contexts, and computes when work completes at the time at which it is raised.
+//!
+//! - Softirq work has priority. On a saturated processor it delays interrupts.
+//! - An application's work runs after all softirq work. On a saturated processor its flows run out of data.
+//!
+//! A thread with a dedicated core (a poll-mode thread, a client) is an application without softirqs.
+//! [`process_scheduler`] models processes that share processors by time slices, wake each other and block.
 
 pub(crate) mod process_scheduler;
 
@@ -12,11 +14,11 @@ use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
-    /// When the softirq work at hand is done.
+    /// When the raised softirq work is done.
     softirq_until: Time,
-    /// When all work at hand is done.
+    /// When all raised work is done.
     all_until: Time,
-    /// Work since the count began.
+    /// Work raised since counting began.
     busy: Span,
 }
 
@@ -27,19 +29,19 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// That many idle processors.
+    /// Creates this many idle processors.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self { all: vec![Processor::default(); count.max(1) as usize] }
     }
 
-    /// The processor that serves an interrupt vector.
+    /// Returns the processor that serves an interrupt vector.
     #[must_use]
     pub fn of_vector(&self, vector: u32) -> u32 {
         vector % self.all.len() as u32
     }
 
-    /// Returns the time at which the processor can begin softirq work raised `now`.
+    /// Returns when the processor can begin softirq work that is raised `now`.
     #[must_use]
     pub fn softirq_begin(&self, processor: u32, now: Time) -> Time {
         self.all[processor as usize].softirq_until.max(now)
@@ -53,7 +55,7 @@ impl Processors {
         processor.busy += work;
     }
 
-    /// Runs an application's work of this duration; returns its completion.
+    /// Runs an application's work of this duration. Returns when it completes.
     pub fn application(&mut self, processor: u32, now: Time, work: Span) -> Time {
         let processor = &mut self.all[processor as usize];
         processor.all_until = processor.all_until.max(now) + work;
@@ -68,8 +70,7 @@ impl Processors {
         }
     }
 
-    /// Sum over processors of the time that each was busy since the count began; work that is still
-    /// ahead is not in it.
+    /// Returns the busy time since counting began, summed over processors. Work after `now` does not count.
     #[must_use]
     pub fn busy(&self, now: Time) -> Span {
         self.all.iter().map(|processor| processor.busy.saturating_sub(processor.all_until.since(now))).sum()

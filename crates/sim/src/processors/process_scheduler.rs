@@ -1,13 +1,14 @@
-//! Schedules processes on the processors of one machine, below softirq work.
+//! A scheduler of processes on the processors of one machine, below softirq work.
 //!
-//! Ready processes wait in one queue, ordered by their run time: ideal load balancing. The process with the
-//! least run time runs next, until it blocks or its slice ends (`kernel/sched/fair.c`). A woken process runs
-//! on the waking processor and preempts the process there, which resumes when the woken one blocks. This is
-//! `wake_affine` of a synchronous wake-up, as sockets use it; the test bed's processes share a processor this
-//! way.
+//! Ready processes wait in one queue, ordered by their run time, which models ideal load balancing. The
+//! process with the smallest run time runs next, until it blocks or its slice ends (`kernel/sched/fair.c`).
 //!
-//! Only one process at a time is preempted so, and for one slice at most if others wait. Work that is raised
-//! on a processor, such as a softirq, delays the process there and runs in order of arrival.
+//! A woken process runs on the waking processor and preempts the process there, which resumes when the woken
+//! one blocks. This is `wake_affine` with a synchronous wake-up, as sockets use it; the test bed's processes
+//! share a processor this way.
+//!
+//! Only one process at a time is preempted this way, and for at most one slice if others wait. Raised work,
+//! such as a softirq, delays the process on its processor and runs in order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,13 +20,13 @@ use crate::time::{Span, Time};
 pub(crate) enum Account {
     /// A soft interrupt.
     Softirq,
-    /// The kernel, for the process that is on the processor.
+    /// The kernel, on behalf of the running process.
     System,
-    /// Not busy: the processor wakes up.
+    /// Not busy: the processor is waking up.
     Idle,
 }
 
-/// Work on a processor, and its effect on completion.
+/// Work on a processor, and its effect when it completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<T> {
     pub(crate) cost: Span,
@@ -33,7 +34,7 @@ pub(crate) struct Work<T> {
     pub(crate) then: T,
 }
 
-/// A piece of a process's work.
+/// A part of a process's work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) user: Span,
@@ -53,27 +54,27 @@ struct Processor<T> {
     /// Begin and end of the running work.
     began: Time,
     ends: Time,
-    /// The process on this processor, and the rest of its piece if work has interrupted it.
+    /// The process on this processor, and the rest of its piece if other work has interrupted it.
     process: Option<u32>,
     interrupted: Option<Piece>,
-    /// When the process got the processor.
+    /// When the process last got the processor, or its run time was last updated.
     since: Time,
-    /// A process that was woken here and is next, and one that it has displaced.
+    /// A process that was woken here and runs next, and a process that it has preempted.
     woken: Option<u32>,
     displaced: Option<u32>,
-    /// Time at which a process arrived from the queue.
+    /// When the processor took a process from the queue.
     slice_began: Time,
     times: Times,
 }
 
 impl<T> Processor<T> {
-    /// Whether no work and no process is on it.
+    /// Returns whether no work and no process is on it.
     fn rests(&self) -> bool {
         self.running.is_none() && self.queue.is_empty() && self.process.is_none()
     }
 }
 
-/// Time of a processor in the measured time.
+/// Busy time of a processor within the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) user: Span,
@@ -89,11 +90,10 @@ enum State {
     Running,
 }
 
-/// A process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     state: State,
-    /// Time that it has had; raised when it wakes up, so that sleep does not count (`vruntime`).
+    /// Run time; raised at a wake-up, so that sleep does not count (`vruntime`).
     had: Span,
     user: Span,
     system: Span,
@@ -110,11 +110,11 @@ impl Process {
 /// Completed work of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done<T> {
-    /// A piece of work.
+    /// Raised work.
     Work(T),
     /// A piece of this process.
     Piece(u32),
-    /// Only a context switch.
+    /// A context switch only.
     Switched,
 }
 
@@ -124,10 +124,10 @@ pub(crate) struct ProcessScheduler<T> {
     processors: Vec<Processor<T>>,
     processes: Vec<Process>,
     ready: BTreeSet<(Span, u32)>,
-    /// Time that the process had which was chosen last.
+    /// Run time of the process that was chosen last.
     clock: Span,
     slice: Span,
-    /// Time that counts.
+    /// Begin and end of the measurement.
     window: (Time, Time),
 }
 
@@ -165,7 +165,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.processors.iter().map(|processor| processor.times)
     }
 
-    /// Time of a process in user space and in the kernel.
+    /// Returns the time of a process in user space and in the kernel.
     pub(crate) fn times_of(&self, process: u32) -> (Span, Span) {
         let process = &self.processes[process as usize];
         (process.user, process.system)
@@ -178,7 +178,7 @@ impl<T: Copy> ProcessScheduler<T> {
         match processor.running {
             Some(Running::Work(_)) => {}
             Some(Running::Piece(piece)) => {
-                // The rest of the piece runs later, with the same share of each part.
+                // The rest of the piece runs later, with the same ratio of user and system time.
                 let (left, whole) = (processor.ends.since(now), processor.ends.since(processor.began));
                 let part = |span: Span| match whole {
                     0 => 0,
@@ -196,8 +196,8 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Wakes a process. It runs next on the waking processor, unless another process already waits there;
-    /// otherwise it is queued, and an idle processor takes it after `latency`, its wake-up time.
+    /// Wakes a process. It runs next on the waking processor, unless another woken process is already waiting
+    /// there. Otherwise it is queued, and an idle processor takes it after `latency`, its wake-up time.
     pub(crate) fn wake(
         &mut self,
         now: Time,
@@ -226,7 +226,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.queue(now, process, Some(latency), calendar);
     }
 
-    /// Queues a process for any processor; an idle one takes it.
+    /// Queues a process for any processor. If a processor is idle, it takes the process.
     fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
@@ -241,7 +241,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Completes the work that ran on a processor. [`Self::go_on`] starts the next.
+    /// Completes the work that ran on a processor. [`Self::go_on`] starts the next work.
     pub(crate) fn finished(&mut self, now: Time, number: Slot) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         match processor.running.take()? {
@@ -274,7 +274,7 @@ impl<T: Copy> ProcessScheduler<T> {
         let over = now.since(processor.slice_began) >= self.slice;
         let (process, woken, displaced) = (processor.process, processor.woken, processor.displaced);
         if over && (displaced.is_some() || woken.is_some() || self.next_ready(number).is_some()) {
-            // All processes here go to the queue, and the slice begins anew.
+            // The slice is over: all processes here return to the queue, and a new slice begins.
             self.charge(now, number);
             let processor = &mut self.processors[number as usize];
             (processor.process, processor.woken, processor.displaced) = (None, None, None);
@@ -304,7 +304,7 @@ impl<T: Copy> ProcessScheduler<T> {
         Some(self.switch(now, number, process))
     }
 
-    /// The ready process that may run on a processor and has had the least time.
+    /// Returns the ready process with the smallest run time that may run on a processor.
     fn next_ready(&self, number: Slot) -> Option<(Span, u32)> {
         let may_run = |entry: &&(Span, u32)| self.processes[entry.1 as usize].may_run_on(number as usize);
         self.ready.iter().find(may_run).copied()
@@ -329,7 +329,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.processors[number as usize].queue.iter_mut()
     }
 
-    /// Returns an idle processor although processes wait that may run there.
+    /// Returns an idle processor on which a waiting process may run, if there is one.
     pub(crate) fn idle_while_waited(&self) -> Option<Slot> {
         let takes = |(number, processor): (usize, &Processor<T>)| {
             (processor.rests() && self.next_ready(number as Slot).is_some()).then_some(number as Slot)
@@ -337,7 +337,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.processors.iter().enumerate().find_map(takes)
     }
 
-    /// The process on a processor does this next.
+    /// Starts the next piece of the process on a processor.
     pub(crate) fn run(&mut self, now: Time, number: Slot, piece: Piece, calendar: &mut Calendar) {
         let processor = &mut self.processors[number as usize];
         processor.began = now;
@@ -346,7 +346,7 @@ impl<T: Copy> ProcessScheduler<T> {
         calendar.plan(number, processor.ends);
     }
 
-    /// The process on a processor waits for something.
+    /// Blocks the process on a processor.
     pub(crate) fn block(&mut self, now: Time, number: Slot) {
         self.charge(now, number);
         if let Some(process) = self.processors[number as usize].process.take() {
@@ -354,7 +354,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// The time since the process got the processor counts as had.
+    /// Adds the time since the process got the processor to its run time.
     fn charge(&mut self, now: Time, number: Slot) {
         let processor = &mut self.processors[number as usize];
         if let Some(process) = processor.process {
@@ -373,7 +373,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Returns the part of a span ending now that is inside the measured time.
+    /// Returns the part of a span ending now that is inside the measurement.
     fn counted(&self, now: Time, span: Span) -> Span {
         let (begin, end) = self.window;
         let from = Time(now.0.saturating_sub(span)).max(begin);
@@ -396,7 +396,7 @@ impl<T: Copy> ProcessScheduler<T> {
     }
 
     fn account_piece(&mut self, number: Slot, now: Time, piece: Piece) {
-        // User time comes first.
+        // User time precedes system time.
         let system = self.counted(now, piece.system);
         let user = self.counted(Time(now.0.saturating_sub(piece.system)), piece.user);
         let processor = &mut self.processors[number as usize];
@@ -420,13 +420,13 @@ mod tests {
     const END: Time = Time(100 * MILLISECOND);
     const IDLE: Work<()> = Work { cost: 10 * MICROSECOND, account: Account::Idle, then: () };
 
-    /// Processors whose processes run pieces of a millisecond without end.
+    /// Processors whose processes run pieces of a millisecond until they block.
     struct Host {
         processors: ProcessScheduler<()>,
         calendar: Calendar,
-        /// Pieces that each process still does before it blocks.
+        /// Number of remaining pieces of each process.
         pieces: Vec<u64>,
-        /// Which process did a piece, and when that ended.
+        /// End time and process of each completed piece.
         done: Vec<(u64, u32)>,
     }
 
@@ -482,7 +482,7 @@ mod tests {
         host.run(END);
         let total: u64 =
             (0..3).map(|process| host.processors.times_of(process)).map(|(user, system)| user + system).sum();
-        // Two processors, minus wake-ups and unfinished pieces.
+        // The time of two processors, minus wake-ups and unfinished pieces.
         assert!((197 * MILLISECOND..=200 * MILLISECOND).contains(&total), "{total}");
         for process in 0..3 {
             let (user, system) = host.processors.times_of(process);
@@ -491,7 +491,7 @@ mod tests {
         }
         let of_processors: u64 = host.processors.times().map(|times| times.user + times.system).sum();
         assert_eq!(of_processors, total);
-        // Four pieces are a slice.
+        // A slice is four pieces.
         let first: Vec<u32> = host.done.iter().take(8).map(|(_, process)| *process).collect();
         assert_eq!(first.iter().filter(|process| **process == 0).count(), 4);
     }
@@ -528,7 +528,7 @@ mod tests {
         host.run(Time(500 * MICROSECOND));
         for process in [1, 2] {
             host.pieces[process as usize] = 20;
-            // The second is woken from elsewhere, and waits for a processor that has two already.
+            // The second process is woken by another processor, and waits for the one that already has two.
             let waker = (process == 1).then_some(1);
             host.processors.wake(Time(500 * MICROSECOND), process, waker, IDLE, &mut host.calendar);
         }
@@ -549,7 +549,7 @@ mod tests {
         host.pieces[1] = 20;
         host.processors.wake(Time(500 * MICROSECOND), 1, Some(0), IDLE, &mut host.calendar);
         host.run(END);
-        // They share a processor for a slice, and then each has one.
+        // They share a processor for a slice; after that, each has its own.
         let last = host.done.last().unwrap().0;
         assert!((22_000..28_000).contains(&last), "{last} {:?}", host.done);
     }

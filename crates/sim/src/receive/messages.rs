@@ -1,4 +1,4 @@
-//! Requests and responses: their payload, their time on the wire and the work on them.
+//! Requests and responses: payload, transmission time and processing time.
 
 use evenkeel_model::scenario::ServerKind;
 use evenkeel_model::units::{BitRate, ByteSize};
@@ -7,22 +7,22 @@ use crate::costs::queue_pairs::ReceiveCosts;
 use crate::time::{SECOND, Span};
 
 impl ReceiveCosts {
-    /// Work of a queue pair's thread on a request.
+    /// Returns the time of a queue pair's thread for a request.
     pub(super) fn receiving(&self, request: &Message) -> Span {
         self.receive + self.byte * request.payload
     }
 
-    /// Work of a queue pair's thread on a response.
+    /// Returns the time of a queue pair's thread for a response.
     pub(super) fn transmitting(&self, response: &Message) -> Span {
         self.transmit + self.byte * response.payload
     }
 
-    /// Work of a client's thread on one message of a transaction.
+    /// Returns the time of a client's thread for one message of a transaction.
     pub(super) fn handling(&self, message: &Message) -> Span {
         self.client / 2 + self.byte * message.payload
     }
 
-    /// Work of the application on a transaction.
+    /// Returns the time of the application for a transaction.
     pub(super) fn answering(&self, server: ServerKind, transaction: &Transaction) -> Span {
         let fixed = match server {
             ServerKind::Echo => self.echo,
@@ -32,7 +32,7 @@ impl ReceiveCosts {
     }
 }
 
-/// Ethernet around an IP packet: header and checksum; the least frame; preamble and gap (IEEE 802.3).
+/// Ethernet overhead of an IP packet: header and checksum; smallest frame; preamble and gap (IEEE 802.3).
 const FRAME_OVERHEAD: u64 = 18;
 const LEAST_FRAME: u64 = 64;
 const LINE_OVERHEAD: u64 = 20;
@@ -51,12 +51,12 @@ const SET: u64 = UDP_FRAME + KEY + 17;
 /// `STORED\r\n`.
 const STORED: u64 = UDP_FRAME + 8;
 
-/// Costs of a request or a response.
+/// Size of a request or a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Bytes of UDP payload.
+    /// UDP payload, bytes.
     pub payload: u64,
-    /// Time on the wire.
+    /// Transmission time.
     pub wire: Span,
 }
 
@@ -64,13 +64,13 @@ impl Message {
     fn new(payload: u64, rate: BitRate) -> Self {
         let bytes = (payload + PACKET_HEADERS + FRAME_OVERHEAD).max(LEAST_FRAME) + LINE_OVERHEAD;
         let bits = u128::from(bytes) * 8 * u128::from(SECOND);
-        // A second for a bit is the slowest line: it fits.
+        // The slowest line takes a second per bit, which fits.
         let wire = bits / u128::from(rate.bits_per_second().max(1));
         Self { payload, wire: u64::try_from(wire).unwrap_or(Span::MAX) }
     }
 }
 
-/// Costs of a transaction.
+/// Sizes of both messages of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transaction {
     pub request: Message,
@@ -78,7 +78,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Returns the costs of the request: an echo, or a get.
+    /// Returns the sizes of a request without a value: an echo, or a get of memcached.
     pub(super) fn of(server: ServerKind, message: ByteSize, rate: BitRate) -> Self {
         let (request, response) = match server {
             ServerKind::Echo => (message.bytes(), message.bytes()),
@@ -87,7 +87,7 @@ impl Transaction {
         Self { request: Message::new(request, rate), response: Message::new(response, rate) }
     }
 
-    /// A set.
+    /// Returns the sizes of a set.
     pub(super) fn set(message: ByteSize, rate: BitRate) -> Self {
         Self { request: Message::new(SET + message.bytes(), rate), response: Message::new(STORED, rate) }
     }
@@ -108,7 +108,7 @@ mod tests {
             costs.receiving(&echo.request) + costs.transmitting(&echo.response)
         };
         assert_eq!(work(1024), 10_800 * NANOSECOND);
-        // 960 bytes fewer, both ways.
+        // 960 bytes less in each direction.
         assert_eq!(work(1024) - work(64), 384 * NANOSECOND);
     }
 
@@ -116,7 +116,7 @@ mod tests {
     fn time_on_the_wire_is_that_of_the_frame() {
         let rate = BitRate::from_bits_per_second(10_000_000_000);
         let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), rate);
-        // 1024 + 8 UDP + 20 IP + 14 Ethernet + 4 checksum + 20 preamble and gap, at 0.8 ns a byte.
+        // 1024 + 8 UDP + 20 IP + 14 Ethernet + 4 checksum + 20 preamble and gap, at 0.8 ns per byte.
         assert_eq!(echo.request.wire, 1090 * 800);
         assert_eq!(echo.request, echo.response);
         let tiny = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1), rate);
@@ -126,7 +126,7 @@ mod tests {
         let asking = get.request.payload + get.response.payload;
         let set = Transaction::set(ByteSize::from_bytes(1024), rate);
         assert_eq!((set.request.payload, set.response.payload), (1113, 16));
-        // 10 % sets.
+        // The mean with 10 % sets.
         let setting = set.request.payload + set.response.payload;
         assert_eq!((9 * asking + setting) / 10, MEMCACHED_1024);
     }

@@ -1,4 +1,4 @@
-//! The receive path of a server: from clients' requests through the NIC's queues to the responses.
+//! The receive path of a server: from the requests of clients through the NIC's queues to the responses.
 //!
 //! ```text
 //!  client's thread ─▶ wire ─▶ NIC: filters, hash ─▶ receive ring ─┐
@@ -8,12 +8,16 @@
 //!                                                                  └◀───────────────────────────────────┘
 //! ```
 //!
-//! As in Dragonet (TRIOS 2015, sections 3.2.5 and 4.1), a thread on its own core serves each queue pair: it
-//! takes requests from the receive ring and responses from the application, first come, first served. An
-//! application thread on its own core answers the requests of one queue. Clients are threads that keep a
-//! number of requests of each flow in flight. All service is first come, first served, and each operation
-//! takes constant time ([`ReceiveCosts`](crate::costs::queue_pairs::ReceiveCosts)). Results vary with the
-//! placement of flows, the sharing of queues, and the share of sets.
+//! As in Dragonet (TRIOS 2015, sections 3.2.5 and 4.1):
+//!
+//! - A thread on its own core serves each queue pair: it takes requests from the receive ring and responses
+//!   from the application, in order of arrival.
+//! - An application thread on its own core answers the requests of one queue.
+//! - Clients are threads that keep a number of requests per flow in flight.
+//!
+//! All service is first come, first served, and each operation takes constant time
+//! ([`ReceiveCosts`](crate::costs::queue_pairs::ReceiveCosts)). Results vary with the placement of flows, the
+//! sharing of queues, and the share of sets.
 
 mod messages;
 mod simulation;

@@ -1,4 +1,4 @@
-//! The simulation: clients, wires, queue pairs and application threads.
+//! The simulation of clients, wires, queue pairs and application threads.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,29 +18,28 @@ use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
 
-/// Clients start within this time after they arrive.
+/// A client's first request is within this time after its arrival.
 const STARTS_WITHIN: Span = MILLISECOND;
 /// Upper bound of the latency histogram, ns: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Significant digits of the latency histogram.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// A client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSpec {
     /// Group for reporting.
     pub group: usize,
     /// Host that it runs on.
     pub host: u32,
-    /// Flows.
+    /// Number of flows.
     pub flows: u32,
     /// Requests in flight per flow.
     pub outstanding: u32,
-    /// Whether its flows are of high priority.
+    /// Whether its flows have high priority.
     pub high_priority: bool,
-    /// When it comes.
+    /// Time at which it arrives.
     pub from: Time,
-    /// Time at which it leaves; [`Time::NEVER`] if it stays.
+    /// Time at which it leaves; [`Time::NEVER`] if it does not.
     pub until: Time,
 }
 
@@ -50,9 +49,9 @@ struct Request {
     flow: u32,
     client: u32,
     is_set: bool,
-    /// When the client began to make it.
+    /// When the client began to create it.
     made: Time,
-    /// Time at which it reached its present queue.
+    /// When it reached its present queue.
     ready: Time,
 }
 
@@ -63,7 +62,7 @@ type Lost = Reverse<(Time, u32, u32)>;
 struct Client {
     spec: ClientSpec,
     flows: Range<u32>,
-    /// Requests that it sends, at [`Request::ready`].
+    /// Requests that it will send at [`Request::ready`].
     sends: VecDeque<Request>,
     sent: u64,
     answered: u64,
@@ -79,10 +78,10 @@ enum Work {
     Transmit(Request),
 }
 
-/// A queue pair: the thread that serves it, and the application's thread behind it.
+/// A queue pair: the thread that serves it, and the application thread behind it.
 #[derive(Default)]
 struct QueuePair {
-    /// In flight to the ring, in order of arrival.
+    /// Requests in flight to the ring, in order of arrival.
     arriving: VecDeque<Request>,
     /// The receive ring.
     received: VecDeque<Request>,
@@ -93,21 +92,21 @@ struct QueuePair {
     dropped: u64,
 }
 
-/// A direction of the server's line.
+/// One direction of the server's line.
 #[derive(Default)]
 struct Wire {
     free: Time,
 }
 
 impl Wire {
-    /// Returns the arrival of a message that is sent `now`.
+    /// Returns when a message that is sent `now` arrives.
     fn carry(&mut self, now: Time, wire: Span, latency: Span) -> Time {
         self.free = self.free.max(now) + wire;
         self.free + latency
     }
 }
 
-/// A change that applies to all clients that arrive or leave at a time.
+/// The arrival or departure of a client, or a new configuration of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Leave(usize),
@@ -115,31 +114,31 @@ enum Change {
     Configure,
 }
 
-/// Where all requests are.
+/// Counts of all requests, by their present location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Requests that clients have begun to make.
+    /// Requests that clients have begun to create.
     pub sent: u64,
-    /// Responses that they have read, or will when their thread has time for it.
+    /// Responses that clients have read, or will read when their thread is free.
     pub answered: u64,
-    /// Found between the two: in client's threads, in rings, at work and in applications.
+    /// Requests found between the two: in client threads, in rings, in service and in applications.
     pub under_way: u64,
-    /// Lost, because a receive ring was full.
+    /// Requests lost because a receive ring was full.
     pub lost: u64,
-    /// Of these, those that their clients have given up.
+    /// Lost requests that their clients have given up.
     pub given_up: u64,
 }
 
 events! {
     /// Events of a server and its clients.
     enum Event in Slots {
-        /// A client sends the request that it has made.
+        /// A client sends the next request that it has created.
         Client: clients,
-        /// The thread of a queue pair is done, or finds something to do.
+        /// The thread of a queue pair completes its work, or finds new work.
         QueuePair: queue_pairs,
-        /// Clients come or go, or the NIC is configured.
+        /// Clients arrive or leave, or the NIC is configured.
         Change: changes,
-        /// Clients give up requests that were lost.
+        /// Clients give up lost requests.
         Loss: losses,
     }
 }
@@ -155,9 +154,9 @@ pub struct ReceiveSimulation {
     timeout: Option<Span>,
     lost: BinaryHeap<Lost>,
     given_up: u64,
-    /// A core for each client's thread.
+    /// One core per client thread.
     client_cores: Processors,
-    /// A core for the thread of each queue pair, and then one for the application's thread behind each.
+    /// One core per queue pair's thread, followed by one per application thread.
     server_cores: Processors,
     ask: Transaction,
     set: Transaction,
@@ -173,7 +172,6 @@ pub struct ReceiveSimulation {
     failure: Option<SearchError>,
 }
 
-/// Why a simulation of requests ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestsError {
     /// The search for a configuration failed.
@@ -187,21 +185,20 @@ pub enum RequestsError {
 /// Configuration of the simulation.
 #[derive(Clone, Debug)]
 pub struct Setting<'s> {
-    /// The NIC and the policy.
+    /// The model of the NIC, and the policy.
     pub knobs: &'s ReceiveKnobs,
-    /// Receive queues, each with a transmit queue.
+    /// Number of queue pairs.
     pub queues: u32,
     /// Rate of the server's line.
     pub rate: BitRate,
-    /// Kind of the server.
     pub server: ServerKind,
-    /// Requests that set a value, per cent.
+    /// Share of requests that set a value, per cent.
     pub set_percent: u32,
-    /// A client gives up a request without a response after this time; none: never.
+    /// Time after which a client gives up a request without a response; `None`: never.
     pub timeout: Option<Span>,
-    /// Groups of clients.
+    /// Number of groups of clients.
     pub groups: usize,
-    /// The measured time.
+    /// The measured interval.
     pub measured: Range<Time>,
 }
 
@@ -260,7 +257,7 @@ impl ReceiveSimulation {
             begin,
             end,
             server,
-            // At most 65,536.
+            // At most 65,536, so it fits.
             ring: knobs.ring as usize,
             timeout: setting.timeout,
             lost: BinaryHeap::new(),
@@ -285,7 +282,7 @@ impl ReceiveSimulation {
         Ok(simulation)
     }
 
-    /// Clients that arrive together start at different times.
+    /// Draws random start times for clients that arrive together.
     fn draw_starts(&mut self, seed: u64) {
         let mut starts = Generator::new(seed, Component::Starts);
         for (number, client) in (0..).zip(&self.clients) {
@@ -296,7 +293,7 @@ impl ReceiveSimulation {
     /// Runs until `until`.
     ///
     /// # Errors
-    /// When the search for a configuration fails.
+    /// Returns an error if the search for a configuration fails.
     pub fn run(&mut self, until: Time) -> Result<(), RequestsError> {
         if self.engine.now < self.begin && self.begin <= until {
             self.handle_events(self.begin)?;
@@ -319,7 +316,7 @@ impl ReceiveSimulation {
         Ok(())
     }
 
-    // ---- Clients come and go -----------------------------------------------------------------------------
+    // ---- Arrival and departure of clients -----------------------------------------------------------------
 
     fn change(&mut self) {
         while let Some((at, change)) = self.changes.front().copied() {
@@ -340,7 +337,7 @@ impl ReceiveSimulation {
         }
     }
 
-    /// A client comes, and makes its first requests one after the other.
+    /// Handles the arrival of a client, which creates its first requests one after the other.
     fn arrive(&mut self, number: usize) {
         let flows = self.clients[number].flows.clone();
         flows.clone().for_each(|flow| self.steering.arrive(flow));
@@ -351,7 +348,8 @@ impl ReceiveSimulation {
         }
     }
 
-    /// A client makes a request when its thread is free, not before `from`, and sends it then.
+    /// Creates a request when the client's thread is free, but not before `from`, and sends it when it is
+    /// complete.
     fn make(&mut self, number: usize, flow: u32, from: Time) {
         let is_set = self.set_percent > 0 && self.mix.below(100) < self.set_percent;
         let message = if is_set { self.set.request } else { self.ask.request };
@@ -386,7 +384,7 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Clients give requests up that were lost, and make others.
+    /// Gives up lost requests, and creates new ones.
     fn give_up(&mut self) {
         while let Some(Reverse((at, flow, client))) = self.lost.peek().copied() {
             if at > self.engine.now {
@@ -404,9 +402,9 @@ impl ReceiveSimulation {
 
     // ---- The server --------------------------------------------------------------------------------------
 
-    /// Moves the requests that have arrived into the ring of their queue, or drops them if it is full.
+    /// Moves arrived requests into the ring of their queue, or drops them if it is full.
     ///
-    /// No request leaves the ring between two calls, so each finds the ring as full as on its arrival.
+    /// No request leaves the ring between two calls, so the ring is as full as it was at each arrival.
     fn admit(&mut self, number: usize) {
         let queue = &mut self.queues[number];
         while let Some(request) =
@@ -427,7 +425,7 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Completes the current work of a queue pair's thread, and starts the oldest waiting one.
+    /// Completes the current work of a queue pair's thread, and starts the oldest waiting work.
     fn serve(&mut self, number: usize) {
         let now = self.engine.now;
         self.admit(number);
@@ -465,10 +463,11 @@ impl ReceiveSimulation {
         self.engine.plan(event, done);
     }
 
-    /// Sends a response on the wire; the client reads it when its thread is free, and makes the next request.
+    /// Sends a response on the wire. The client reads it when its thread is free, and creates the next
+    /// request.
     ///
     /// Responses arrive at a client in the order in which they are sent, so the completion of its thread's
-    /// work is known now.
+    /// work is already known.
     fn respond(&mut self, request: &Request) {
         let message = self.transaction(request).response;
         let arrived = self.egress.carry(self.engine.now, message.wire, self.costs.line_latency);
@@ -489,9 +488,9 @@ impl ReceiveSimulation {
         }
     }
 
-    // ---- What came of it ---------------------------------------------------------------------------------
+    // ---- Results -------------------------------------------------------------------------------------------
 
-    /// Where all requests are.
+    /// Returns the counts of all requests.
     #[must_use]
     pub fn account(&self) -> Account {
         let in_queue = |queue: &QueuePair| {
@@ -508,14 +507,14 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Returns the average number of busy processors in the measured time: the threads of the queue pairs and
-    /// of the application, each on its own processor. A waiting thread counts as idle, also if it polls.
+    /// Returns the average number of busy processors in the measured interval: the threads of the queue pairs
+    /// and of the application, each on its own processor. A waiting thread counts as idle, even if it polls.
     #[must_use]
     pub fn busy_cores(&self) -> f64 {
         self.server_cores.busy(self.end) as f64 / self.end.since(self.begin).max(1) as f64
     }
 
-    /// For each queue its flows that are there, and the payload that it received.
+    /// Returns for each queue the number of active flows and the payload that it has received.
     pub fn queues(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.queues.iter().enumerate().map(|(number, queue)| {
             let here = |client: &&Client| {
@@ -527,21 +526,22 @@ impl ReceiveSimulation {
         })
     }
 
-    /// Returns the filters in the NIC, and the flows that violate the policy.
+    /// Returns the number of filters in the NIC, and the number of flows that violate the policy.
     #[must_use]
     pub fn configuration(&self) -> (usize, u64) {
         (self.steering.filters(), self.steering.misplaced())
     }
 
-    /// For each client its group and, second by second of the measured time, its answered requests and the sum of
-    /// their times in nanoseconds; and the payload that it received.
+    /// Returns for each client its configuration, its answered requests and the sum of their times in
+    /// nanoseconds (both per second of the measured interval), and the payload that it has received.
     pub fn clients(&self) -> impl Iterator<Item = (&ClientSpec, &[u64], &[u128], u64)> {
         self.clients.iter().map(|client| {
             (&client.spec, client.requests.as_slice(), client.response_ns.as_slice(), client.payload)
         })
     }
 
-    /// Times from request to response of a group in the measured time: nanoseconds, and how often.
+    /// Returns the distribution of a group's times from request to response in the measured interval:
+    /// nanoseconds and number of requests.
     pub fn responses(&self, group: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.responses
             .get(group)

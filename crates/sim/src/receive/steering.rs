@@ -1,4 +1,4 @@
-//! Which receive queue each flow reaches: the NIC's configuration, and the search that makes it.
+//! Selects the receive queue of each flow: the NIC's configuration, and the search that computes it.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use evenkeel_receive::{ConfiguredNic, FlowIndex, FlowTuple, NicModel};
 
 /// The policy's label for flows of high priority.
 const HIGH_PRIORITY: &str = "high";
-/// The clients' first address: 10.0.0.1. Host follows host.
+/// Address of the first client host, 10.0.0.1; the others follow.
 const FIRST_CLIENT: u32 = 0x0a00_0001;
-/// The server's: 10.0.0.254, with memcached's port.
+/// The server's address, 10.0.0.254, and memcached's port.
 const SERVER: u32 = 0x0a00_00fe;
 const SERVER_PORT: u16 = 11211;
-/// Ports of a client's flows begin here (the kernel's default `ip_local_port_range`).
+/// First port of a client host's flows (the kernel's default `ip_local_port_range`).
 const FIRST_PORT: u32 = 32_768;
-/// Ports of a host.
+/// Number of ports of a host.
 const PORTS: u32 = 28_232;
 
-/// The text of a file that the scenario brings along.
+/// Returns the text of a file that the scenario includes.
 fn text_of(supplied: &Supplied) -> Result<&str, String> {
     supplied.text.as_deref().ok_or_else(|| format!("{} was not read", supplied.origin))
 }
@@ -29,30 +29,30 @@ fn text_of(supplied: &Supplied) -> Result<&str, String> {
 #[derive(Clone, Debug)]
 struct Flow {
     observed: ObservedFlow,
-    /// Its index in the search, while the flow is active and the search has it.
+    /// Its index in the search, while the flow is active and known to the search.
     index: Option<FlowIndex>,
     /// Whether the flow is active but not yet in the search.
     is_new: bool,
     queue: u16,
 }
 
-/// Returns a unique five-tuple for each flow, as in packets to the server: `host` from 0 and the number of
-/// the flow on that host.
+/// Returns a unique five-tuple for each flow, as in packets to the server. `host` counts from 0, and `flow`
+/// is the flow's number at that host.
 pub(super) fn tuple_of(host: u32, flow: u32) -> FlowTuple {
-    // Hosts are at most 250, and one with more flows than ports has another address.
+    // At most 250 hosts exist, and a host with more flows than ports has another address.
     let source = FIRST_CLIENT + host + 256 * (flow / PORTS);
     FlowTuple::udp4(source, (FIRST_PORT + flow % PORTS) as u16, SERVER, SERVER_PORT)
 }
 
-/// How the NIC is configured.
+/// The NIC with its way of configuration.
 enum Configured {
-    /// As it comes.
+    /// Default configuration.
     Alone(Box<ConfiguredNic>),
-    /// By a policy.
+    /// Configured by a policy.
     Searched(Box<Search>),
 }
 
-/// The NIC, alone or steered by a search.
+/// The NIC, with default steering or steered by a search.
 pub(super) struct Steering {
     nic: Configured,
     flows: Vec<Flow>,
@@ -81,7 +81,7 @@ impl Steering {
             ReceivePolicy::Isolation => {
                 let mut policy = built_in()?;
                 for class in &mut policy.classes {
-                    // There are at most 256.
+                    // At most 256, so it fits.
                     class.queues = QueueShare::Count(knobs.isolated_queues as u16);
                 }
                 policy
@@ -95,7 +95,7 @@ impl Steering {
         Ok(Self { nic: Configured::Searched(Box::new(search)), flows: Vec::new() })
     }
 
-    /// Makes a flow known, which is not there yet; flows are numbered in this order.
+    /// Registers a flow that is not active yet; flows are numbered in the order of these calls.
     pub(super) fn declare(&mut self, tuple: FlowTuple, high_priority: bool) {
         let class = high_priority.then(|| HIGH_PRIORITY.to_owned());
         let observed = ObservedFlow { class, ..ObservedFlow::new(tuple) };
@@ -142,13 +142,13 @@ impl Steering {
         }
     }
 
-    /// The queue that a flow's packets reach now.
+    /// Returns the queue that a flow's packets reach now.
     #[inline]
     pub(super) fn queue(&self, flow: u32) -> u16 {
         self.flows[flow as usize].queue
     }
 
-    /// Filters in the NIC.
+    /// Returns the number of filters in the NIC.
     pub(super) fn filters(&self) -> usize {
         match &self.nic {
             Configured::Alone(nic) => nic.filters().count(),

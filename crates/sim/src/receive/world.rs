@@ -1,4 +1,4 @@
-//! A repeat of a scenario of requests, in the simulated world.
+//! Runs one repeat of a scenario with requests in the simulator.
 
 use evenkeel_model::record::{QueueRecord, SimCost};
 use evenkeel_model::scenario::{ReceiveKnobs, Requests, Scenario, Variant};
@@ -13,12 +13,13 @@ use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Time, span_of};
 
-/// Memory per client and second of observation, bytes.
+/// Memory per client and second of measurement, bytes.
 const SECOND_BYTES: u64 = 24;
-/// Most that all clients' seconds may take: repeats run several at a time, and are kept until the record is written.
+/// Limit of the memory for all clients: several repeats run at a time, and stay in memory until the record is
+/// written.
 const MOST_SECONDS_BYTES: u64 = 1_000_000_000;
 
-/// Returns an error if the observations of the clients would use too much memory.
+/// Returns an error if the observations of the clients would need too much memory.
 fn check_seconds(clients: usize, measured: Nanoseconds) -> Result<(), String> {
     let seconds = measured.as_u64().div_ceil(1_000_000_000);
     let bytes = (clients as u64).saturating_mul(seconds).saturating_mul(SECOND_BYTES);
@@ -32,7 +33,8 @@ fn check_seconds(clients: usize, measured: Nanoseconds) -> Result<(), String> {
     Ok(())
 }
 
-/// The clients of a variant, one by one, each group's spread over the hosts from where the last one's ended.
+/// Returns the clients of a variant. Each group is spread over the hosts, starting after the last host of the
+/// previous group.
 fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec> {
     let mut clients = Vec::new();
     for (group, described) in requests.clients_with(variant).enumerate() {
@@ -55,7 +57,7 @@ fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec
     clients
 }
 
-/// Returns the reason if a variant cannot be simulated.
+/// Returns an error with the reason if a variant cannot be simulated.
 pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests) -> Result<(), String> {
     let knobs = variant.receive().ok_or("it does not say how flows get their receive queues")?;
     if requests.clients_with(&variant.name).next().is_none() {
@@ -67,7 +69,8 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     Ok(())
 }
 
-/// The error of a repeat. A policy's script is a part of the scenario, and fails only when it gets flows.
+/// Converts an error of a repeat. A policy's script is part of the scenario, and can fail only once it has
+/// flows.
 fn failed(job: &Job<'_>, knobs: &ReceiveKnobs, error: RequestsError) -> SimError {
     let name = &job.variant.name;
     match error {

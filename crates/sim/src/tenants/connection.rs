@@ -1,5 +1,5 @@
-//! A TCP connection between two programs of the test bed: the send buffer with Nagle's algorithm and
-//! automatic corking, the congestion-controlled sender, and the receiver with its unread data.
+//! A TCP connection between two programs of the test bed. It consists of the send buffer with Nagle's
+//! algorithm and automatic corking, the sender, and the receiver with its unread data.
 
 use crate::segment::{Segment, truesize};
 use crate::tcp::{Blocked, Receiver, ReceiverConfig, Sender, SenderConfig};
@@ -7,10 +7,10 @@ use crate::time::Time;
 
 /// Largest send buffer, bytes (`tcp_wmem`).
 const LARGEST_SEND_BUFFER: u64 = 4 << 20;
-/// Memory of the send buffer for each packet of the congestion window, bytes: twice a full packet's
-/// (`tcp_sndbuf_expand`: 2048 for it and its head, 256 for `sk_buff`).
+/// Send buffer memory per packet of the congestion window, bytes: twice the memory of a full packet
+/// (`tcp_sndbuf_expand`: 2048 for the packet and its head, 256 for `sk_buff`).
 const SEND_BUFFER_PER_PACKET: u64 = 2 * (2048 + 256);
-/// Packets that it has room for at first (`TCP_INIT_CWND`).
+/// Initial size of the send buffer, packets (`TCP_INIT_CWND`).
 const INITIAL_PACKETS: u64 = 10;
 /// Unread bytes that a receiver accepts: half of the largest buffer (`tcp_rmem`).
 const RECEIVE_WINDOW: u64 = 3 << 20;
@@ -21,25 +21,26 @@ pub(super) struct Connection {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     mss: u64,
-    /// Bytes of a segment that corking waits for (`size_goal`).
+    /// Segment size that corking waits for, bytes (`size_goal`).
     goal: u64,
-    /// Small packets are sent immediately (`TCP_NODELAY`).
+    /// Whether small packets are sent immediately (`TCP_NODELAY`).
     no_delay: bool,
-    /// Written by the program, and given to the sender; the rest waits for a full packet or for room.
+    /// Bytes written by the program, and bytes passed to the sender. The rest waits for a full packet or for
+    /// room.
     written: u64,
     given: u64,
     /// End of the last small packet (`snd_sml`).
     small_end: u64,
-    /// It waits for one of its segments to leave the host (`TSQ_THROTTLED` by `tcp_should_autocork`).
+    /// Whether it waits for one of its segments to leave the host (`TSQ_THROTTLED` by `tcp_should_autocork`).
     corked: bool,
     /// Largest send buffer so far.
     buffer: u64,
     low_water: u64,
-    /// Read by the receiving program.
+    /// Bytes that the receiving program has read.
     pub(super) read: u64,
-    /// The sender could send more if the receiving program read.
+    /// Whether the sender could send more if the receiving program read its data.
     pub(super) window_full: bool,
-    /// Program that writes, and program that reads.
+    /// The program that writes, and the program that reads.
     pub(super) writer: u32,
     pub(super) reader: u32,
     /// The opposite direction, if it carries data.
@@ -48,7 +49,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(config: &SenderConfig, flow: u32, hash: u32, no_delay: bool) -> Self {
-        // A program that responds immediately sends its acknowledgements with the responses.
+        // A program that responds immediately acknowledges with its responses.
         let quick_acks = if no_delay { 0 } else { ReceiverConfig::default().quick_acks };
         let receiver = ReceiverConfig { mss: config.mss, quick_acks, ..ReceiverConfig::default() };
         let goal = if config.tso {
@@ -76,12 +77,12 @@ impl Connection {
         }
     }
 
-    /// The same, between these programs.
+    /// Sets the programs at both ends, and the opposite direction.
     pub(super) fn between(self, writer: u32, reader: u32, reverse: Option<u32>) -> Self {
         Self { writer, reader, reverse, ..self }
     }
 
-    /// Whether its messages are requests and answers.
+    /// Returns whether it carries requests or answers of a probe.
     pub(super) fn is_probe(&self) -> bool {
         self.reverse.is_some()
     }
@@ -91,7 +92,7 @@ impl Connection {
         Self { low_water: bytes, ..self }
     }
 
-    /// Room in the send buffer, bytes.
+    /// Returns the room in the send buffer, bytes.
     pub(super) fn room(&mut self) -> u64 {
         let wanted = u64::from(self.sender.window_packets()) * SEND_BUFFER_PER_PACKET;
         self.buffer = self.buffer.max(wanted.min(LARGEST_SEND_BUFFER));
@@ -99,22 +100,23 @@ impl Connection {
         if self.unsent() < self.low_water { room } else { 0 }
     }
 
-    /// Whether a program that waits for room is woken: a third of the buffer is free (`sk_stream_write_space`).
+    /// Returns whether to wake a program that waits for room: a third of the buffer is free
+    /// (`sk_stream_write_space`).
     pub(super) fn has_space(&mut self) -> bool {
         self.room() >= self.buffer / 3 && self.unsent() < self.low_water / 2
     }
 
-    /// The program writes.
+    /// Adds bytes that the program writes.
     pub(super) fn write(&mut self, bytes: u64) {
         self.written += bytes;
     }
 
-    /// Written and not yet sent.
+    /// Returns the bytes written and not yet sent.
     pub(super) fn unsent(&self) -> u64 {
         self.written - self.given + self.sender.unsent()
     }
 
-    /// Received and not yet read.
+    /// Returns the bytes received and not yet read.
     pub(super) fn readable(&self) -> u64 {
         self.receiver.delivered() - self.read
     }
@@ -126,13 +128,13 @@ impl Connection {
         opens
     }
 
-    /// The program waits for room in the buffer, or not.
+    /// Sets whether the program waits for room in the send buffer.
     pub(super) fn set_waiting(&mut self, waiting: bool) {
         self.sender.set_buffer_full(waiting);
     }
 
-    /// Passes data to the sender: whole packets, and a small one only if Nagle's algorithm in Minshall's form
-    /// allows it (`tcp_minshall_check`: one unacknowledged small packet at a time).
+    /// Passes data to the sender: whole packets, and a small one only if Nagle's algorithm in Minshall's
+    /// variant allows it (`tcp_minshall_check`: one unacknowledged small packet at a time).
     fn give(&mut self) {
         let room = (self.read + RECEIVE_WINDOW).saturating_sub(self.given);
         let wanted = self.written - self.given;
@@ -158,8 +160,8 @@ impl Connection {
         }
     }
 
-    /// At the end of a write: whether the segment at the end waits for more, since one of the flow's is still
-    /// in the host (`tcp_should_autocork`).
+    /// Handles the end of a write. Returns whether the last segment waits for more data because another
+    /// segment of the flow is still in the host (`tcp_should_autocork`).
     pub(super) fn corks(&mut self) -> bool {
         let tail = self.unsent();
         let below = self.sender.bytes_below();
@@ -171,19 +173,19 @@ impl Connection {
         corks
     }
 
-    /// The next segment that may be sent.
+    /// Returns the next segment, if one may be sent.
     pub(super) fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
         self.give();
         self.sender.next_segment(now)
     }
 
-    /// A segment has left the host: whether the flow may send now that could not.
+    /// Handles a segment that has left the host. Returns whether the flow was blocked by it and may send now.
     pub(super) fn freed(&mut self, segment: &Segment) -> bool {
         let throttled = self.sender.freed(segment);
         std::mem::take(&mut self.corked) || throttled
     }
 
-    /// Returns the next deadline of the sender's timers; `until` is the deadline of pacing.
+    /// Returns the next deadline of the sender's timers and of pacing, which is `until`.
     pub(super) fn deadline(&self, until: Option<Time>) -> Time {
         self.sender.deadline().min(until.unwrap_or(Time::NEVER))
     }

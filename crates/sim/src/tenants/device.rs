@@ -10,19 +10,19 @@ use crate::qdisc::{Dequeued, Qdisc};
 use crate::segment::Segment;
 use crate::time::{NANOSECOND, SECOND, Span, Time};
 
-/// A line that sends one segment after the other, packet by packet. It counts frames without preamble and
-/// gap, as the shaper of the test bed's line does.
+/// A line that sends segments one after the other, packet by packet. It counts frames without preamble and
+/// gap, like the shaper of the test bed's line.
 #[derive(Debug)]
 struct Line {
     rate: u64,
     sending: Option<Segment>,
     free_at: Time,
-    /// Bytes that have left in each bin, and the least backlog in it.
+    /// Bytes sent in each bin, and the smallest backlog in it.
     bytes: Vec<u64>,
     least: Vec<u64>,
 }
 
-/// Bins of the measured time.
+/// Bins of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bins {
     pub(super) begin: Time,
@@ -31,7 +31,7 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// The bin of a moment.
+    /// Returns the bin of a time.
     pub(super) fn of(&self, at: Time) -> Option<usize> {
         let index = (at >= self.begin).then(|| at.since(self.begin) / self.length)? as usize;
         (index < self.count).then_some(index)
@@ -51,11 +51,10 @@ struct Count {
 pub(super) enum Offer {
     /// A segment, from this queue.
     Segment(u32, Segment),
-    /// No segment of this queue before this time.
+    /// No segment of this queue is available before this time.
     Wait(u32, Time),
 }
 
-/// The device.
 #[derive(Debug)]
 pub(super) struct Device {
     tree: Disciplines,
@@ -65,7 +64,7 @@ pub(super) struct Device {
     counts: Vec<Count>,
     before: (Vec<Count>, Vec<u64>),
     line: Option<Line>,
-    /// The line's next queue, round robin.
+    /// The queue that the line serves next, round robin.
     turn: usize,
     bins: Bins,
     backlog: u64,
@@ -117,7 +116,7 @@ impl Device {
         self.costs[queue as usize][flow as usize]
     }
 
-    /// Enqueues a segment; `dropped` receives the segments dropped for it. Returns the number of pieces.
+    /// Enqueues a segment, and adds the segments dropped for it to `dropped`. Returns the number of pieces.
     pub(super) fn enqueue(
         &mut self,
         now: Time,
@@ -149,7 +148,7 @@ impl Device {
 
     fn count_drops(&mut self, queue: u32, dropped: &[Segment]) {
         for segment in dropped {
-            // One for each segment, as the kernel counts.
+            // One per segment, as the kernel counts.
             self.count(queue, segment, |count, bytes, _| {
                 count.drops += 1;
                 count.backlog = count.backlog.saturating_sub(bytes);
@@ -157,8 +156,8 @@ impl Device {
         }
     }
 
-    /// Returns the next segments of the device. With a line, this is one segment at a time: see
-    /// [`Self::line_free_at`].
+    /// Returns the next segment of the device, or when it may have one. A line takes one segment at a time:
+    /// see [`Self::line_free_at`].
     pub(super) fn next(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Option<Offer> {
         if self.line.as_ref().is_some_and(|line| line.sending.is_some()) {
             return None;
@@ -212,7 +211,7 @@ impl Device {
         line.sending = Some(segment);
     }
 
-    /// When packet `index` of a segment that left at `end` had left.
+    /// Returns when packet `index` left, of a segment that left at `end`.
     pub(super) fn packet_left_at(&self, segment: &Segment, index: u32, end: Time) -> Time {
         let Some(line) = &self.line else { return end };
         let later: u64 = (index + 1..segment.packets())
@@ -222,24 +221,24 @@ impl Device {
         Time(end.0.saturating_sub(span))
     }
 
-    /// Returns when the line has sent its segment, if there is a line and it is busy.
+    /// Returns when the line will have sent its segment; `None` if there is no line or it is idle.
     pub(super) fn line_free_at(&self) -> Option<Time> {
         self.line.as_ref().filter(|line| line.sending.is_some()).map(|line| line.free_at)
     }
 
-    /// The line has sent a segment.
+    /// Returns the segment that the line has sent.
     pub(super) fn take_sent(&mut self) -> Option<Segment> {
         self.line.as_mut().and_then(|line| line.sending.take())
     }
 
-    /// The backlog may have changed.
+    /// Records a change of the backlog.
     fn note_backlog(&mut self, now: Time) {
         let Some(line) = &mut self.line else { return };
         let backlog: u64 = self.qdiscs.iter().map(Qdisc::backlog_bytes).sum();
         let number = now.since(self.bins.begin) / self.bins.length.max(1);
         let bin = if now < self.bins.begin { 0 } else { (number as usize).min(self.bins.count) };
         if now >= self.bins.begin {
-            // No change since the last sample: that was the backlog in all these bins.
+            // The backlog was constant since the last sample, in all bins in between.
             for least in line.least.iter_mut().take(bin + 1).skip(self.backlog_bin) {
                 *least = (*least).min(self.backlog);
             }
@@ -251,7 +250,7 @@ impl Device {
         self.backlog = backlog;
     }
 
-    /// Counts of qdiscs are of the time from now on.
+    /// Begins counting for the qdiscs' counters.
     pub(super) fn begin_count(&mut self) {
         self.before = (self.counts.clone(), self.overlimits());
     }
@@ -265,7 +264,7 @@ impl Device {
         self.tree.qdiscs.iter().map(of).collect()
     }
 
-    /// Returns every qdisc with its counters since counting began.
+    /// Returns all qdiscs with their counters since counting began.
     pub(super) fn qdiscs(&self) -> Vec<RawQdisc> {
         let overlimits = self.overlimits();
         let rows = self.tree.qdiscs.iter().enumerate().map(|(index, qdisc)| {
@@ -284,14 +283,14 @@ impl Device {
         rows.collect()
     }
 
-    /// Segments dropped since the count began.
+    /// Returns the number of segments dropped since counting began.
     pub(super) fn drops(&self) -> u64 {
         let roots = self.tree.paths.iter().filter_map(|paths| Some(paths.first()?.first()?.qdisc as usize));
         let roots: std::collections::BTreeSet<usize> = roots.collect();
         roots.into_iter().map(|root| self.counts[root].drops - self.before.0[root].drops).sum()
     }
 
-    /// The line's trace, at the end of the measured time.
+    /// Returns the line's trace at the end of the measurement.
     pub(super) fn trace(&mut self, end: Time) -> Option<RawLine> {
         self.note_backlog(end);
         let bins = self.bins;

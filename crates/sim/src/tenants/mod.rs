@@ -1,14 +1,14 @@
-//! Tenants that share a sender's device behind qdiscs: the workload of the qdisc study, on the test bed's
-//! machine, simulated.
+//! A simulation of tenants that share a sender's device behind qdiscs: the workload of the qdisc study, on
+//! the machine of the test bed.
 //!
 //! ```text
 //!   processes ─▶ send buffer ─▶ tcp ─▶ qdiscs ─▶ line, or nothing ─▶ soft interrupt ─▶ tcp ─▶ processes
 //!        └───────────┴───────────┴────── processors of one machine ──────┴──────────────┴────────┘
 //! ```
 //!
-//! Both ends run on the same processors, as in the test bed's two namespaces: without a line they limit the
-//! throughput. [`crate::costs`] has the costs of their work. `docs/explanation/tenant-simulation.md` lists
-//! what the model covers and omits.
+//! Both ends run on the same processors, like the test bed's two namespaces: without a line, the processors
+//! limit the throughput. [`crate::costs`] has the costs of their work.
+//! `docs/explanation/tenant-simulation.md` lists the features of the model and its limits.
 
 mod connection;
 mod device;
@@ -42,12 +42,13 @@ use crate::time::{MICROSECOND, SECOND, Span, Time, span_of};
 
 /// Processes start within this time.
 const STARTS_WITHIN: Span = 1000 * MICROSECOND;
-/// Round trip that TCP's handshake measures on a veth without load: the usual order.
+/// Round-trip time that TCP's handshake measures on a veth without load: the usual order of magnitude.
 const HANDSHAKE_RTT: Span = 50 * MICROSECOND;
-/// Largest segment, bytes: the test bed's, so that no qdisc's segment length exceeds the limit of `qfq`.
+/// Largest segment, bytes: the test bed's, so that every segment is below the length limit of `qfq`.
 const LARGEST_SEGMENT: u32 = 61_440;
 
-/// The qdiscs of a point at a rate, as written and as simulated; the reason where the simulator lacks something.
+/// Returns the qdiscs of a point at a rate, as written and as simulated, or an error that names an
+/// unsupported feature.
 fn disciplines(
     scenario: &Scenario,
     point: &TenantPoint,
@@ -59,7 +60,7 @@ fn disciplines(
     built.map(|disciplines| (tree, disciplines)).map_err(|error| error.to_string())
 }
 
-/// This world's settings for a point, or the reason why it cannot be simulated.
+/// Returns the simulator's settings for a point, or the reason why it cannot be simulated.
 pub(crate) fn assess(
     scenario: &Scenario,
     point: &TenantPoint,
@@ -84,7 +85,6 @@ pub(crate) fn assess(
     Ok(Assessment { settings: point.settings(scenario, &tree), notes })
 }
 
-/// Runs one repeat of a point.
 pub(crate) fn run(
     job: &Job<'_>,
     point: &TenantPoint,
@@ -134,7 +134,7 @@ fn sender_config(job: &Job<'_>, point: &TenantPoint, profile: Profile, pacing: b
     }
 }
 
-/// Payload delivered and segments retransmitted of each flow.
+/// Returns the payload delivered, segments retransmitted and packets out of order of each flow.
 fn flow_counts(simulation: &Simulation) -> Vec<(u64, u64, u64)> {
     let counts = simulation.connections.iter().map(|connection| {
         let receiver = &connection.receiver;
@@ -214,7 +214,7 @@ fn observations(
     }
 }
 
-/// Flows and bytes of each transmit queue.
+/// Returns the number of flows and bytes of each transmit queue.
 fn queue_bytes(simulation: &Simulation, series: &[observation::Bins]) -> Vec<QueueRecord> {
     let count = simulation.device.queues();
     let mut queues = vec![QueueRecord { flows: 0, bytes: 0 }; count];
@@ -226,7 +226,7 @@ fn queue_bytes(simulation: &Simulation, series: &[observation::Bins]) -> Vec<Que
     queues
 }
 
-/// Returns the bins in which a flow was never idle.
+/// Returns the ranges of bins in which a flow was never idle.
 fn busy_ranges(idle: &[bool]) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
     let mut first = None;

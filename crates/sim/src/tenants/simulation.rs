@@ -1,12 +1,12 @@
-//! Tenants at work: processes that write and read, and the path of their segments.
+//! The simulation of tenants: processes that write and read, and the path of their segments.
 //!
-//! | event | what it does |
+//! | event | effect |
 //! |---|---|
-//! | a processor is done with something | a process has written or read; a segment or an acknowledgement has arrived |
+//! | a processor completes work | a process has written or read; a segment or an acknowledgement has arrived |
 //! | watchdog of a queue | a shaper may send again |
-//! | line | it has sent a segment, and takes the next one |
+//! | line | the line has sent a segment, and takes the next one |
 //! | timer of a connection | retransmission, pacing |
-//! | delayed acknowledgement | the receiver's timer of a connection |
+//! | delayed acknowledgement | the receiver's timer of a connection expires |
 //! | start, on and off | a process begins to write, or stops |
 //!
 //! The processor that enqueues a segment also runs the qdisc; a timer's softirq runs on the last processor
@@ -28,27 +28,26 @@ use crate::segment::Segment;
 use crate::tcp::{Ack, Blocked, Reply};
 use crate::time::{MICROSECOND, Span, Time};
 
-/// The effect of work on a processor when it is done.
+/// The effect of work on a processor when it completes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
-    /// No effect.
     Nothing,
-    /// A segment has arrived, merged from this many.
+    /// A segment arrives, merged from this many.
     Receive(Segment, u32),
-    /// An acknowledgement has arrived at the sender of a connection.
+    /// An acknowledgement arrives at the sender of a connection.
     Acknowledge(u32, Ack),
-    /// A receiver has room again.
+    /// A window update of a receiver arrives at its sender.
     Window(u32),
 }
 
-/// Longest piece of a program's work, bytes that it copies and calls that it makes.
+/// Limits of one piece of a program's work: bytes that it copies, and system calls.
 const PIECE_BYTES: u64 = 64 << 10;
 const PIECE_CALLS: u64 = 32;
-/// Largest segment that GRO makes (`GRO_LEGACY_MAX_SIZE`).
+/// Largest segment that GRO creates (`GRO_LEGACY_MAX_SIZE`).
 const GRO_BYTES: u32 = 65_536;
 
 events! {
-    /// Events of tenants; the module's table has the details. A processor's slot has its number.
+    /// Events of tenants; the module's table has the details. A processor's slot is its number.
     enum Event in Slots {
         Processor: processors,
         Watchdog: watchdogs,
@@ -66,12 +65,12 @@ pub(super) struct Simulation {
     processors: ProcessScheduler<Then>,
     pub(super) programs: Vec<Program>,
     pub(super) connections: Vec<Connection>,
-    /// Connections through the device; the others are the reverse direction.
+    /// Number of connections through the device; the others are the reverse direction.
     forward: u32,
     pub(super) device: Device,
     /// Transmit queue of each connection.
     pub(super) queues: Vec<u32>,
-    /// Processor that ran each queue's qdisc last; of the line, the last entry.
+    /// The processor that last ran each queue's qdisc; the last entry is for the line.
     runner: Vec<Slot>,
     aggregation: bool,
     pub(super) bins: Bins,
@@ -80,7 +79,7 @@ pub(super) struct Simulation {
     scratch: Vec<Segment>,
 }
 
-/// The bins in which a connection was idle for some time.
+/// The bins in which a connection was idle at least for some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Idleness {
     pub(super) bins: Vec<bool>,
@@ -127,7 +126,7 @@ impl Simulation {
         }
     }
 
-    /// Starts every program that is not started by data, each at a random time `within` this span.
+    /// Starts every program that data does not start, each at a random time `within` this span.
     pub(super) fn start(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for number in 0..self.programs.len() {
@@ -145,7 +144,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A receiver's delayed acknowledgement is due.
+    /// Sends a receiver's delayed acknowledgement, if it is still due.
     fn acknowledge_late(&mut self, number: u32) {
         let receiver = &mut self.connections[number as usize].receiver;
         if receiver.on_deadline(self.engine.now) {
@@ -185,7 +184,7 @@ impl Simulation {
                 Done::Work(_) => {}
             }
         }
-        // A process that it has sent to the queue may find another processor idle.
+        // A process that this processor returned to the queue may run on an idle one.
         if let Some(idle) = self.processors.idle_while_waited() {
             let work = self.wake_up();
             self.processors.raise(self.engine.now, idle, work, &mut self.engine.calendar);
@@ -202,9 +201,10 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// Wakes a program, at the cost of a processor. Data wakes its reader on this processor; free buffer
-    /// space wakes its writer on any processor (`sock_def_readable` is a synchronous wake-up,
-    /// `sk_stream_write_space` is not).
+    /// Wakes a program, at the cost of a processor.
+    ///
+    /// Data wakes its reader on this processor; free buffer space wakes its writer on any processor
+    /// (`sock_def_readable` is a synchronous wake-up, `sk_stream_write_space` is not).
     fn wake(&mut self, processor: Slot, program: u32, by_data: bool) {
         if !std::mem::take(&mut self.programs[program as usize].waits) {
             return;
@@ -218,15 +218,15 @@ impl Simulation {
         self.processors.wake(self.engine.now, program, processor, latency, &mut self.engine.calendar);
     }
 
-    /// Returns a processor for work without a processor.
+    /// Returns a processor for work that no processor has raised.
     fn processor_of(&self, connection: u32) -> Slot {
         self.runner[self.queues[connection as usize] as usize]
     }
 
     // ---- Programs -------------------------------------------------------------------------------
 
-    /// Returns the next piece of a program; none if it waits. A bulk program first checks whether it must
-    /// wait.
+    /// Returns the next piece of a program's work, or `None` if it waits. A bulk program first calls select,
+    /// which tells whether it must wait.
     fn next_piece(&mut self, number: u32) -> Option<Piece> {
         let piece = self.work_of(number);
         let wait = self.machine.costs.wait;
@@ -254,7 +254,7 @@ impl Simulation {
                     return None;
                 }
                 let room = connection.room();
-                // Short writes are combined; a long one is split.
+                // Short writes are combined into one piece; a long write is split.
                 let (calls, bytes) = if program.left > 0 {
                     (0, program.left)
                 } else {
@@ -349,7 +349,7 @@ impl Simulation {
         }
     }
 
-    /// Handles a completed write: sends the allowed data. The end of a write may be corked.
+    /// Handles a completed write: sends the data that may be sent. The end of a write may be corked.
     fn write(&mut self, processor: Slot, number: u32, bytes: u64, ended: bool) {
         self.note_busy(number);
         let connection = &mut self.connections[number as usize];
@@ -378,7 +378,7 @@ impl Simulation {
             program.waits = false;
             program.is_on = true;
             if let Role::Client { on_off: Some(_), .. } = program.role {
-                // The times alternate from the beginning of the measurement on.
+                // Sending and silence alternate from the begin of the measurement on.
                 self.engine.plan(event, begin.max(self.engine.now + 1));
             }
             self.wake_on(None, number);
@@ -398,7 +398,7 @@ impl Simulation {
         }
     }
 
-    // ---- The way of segments ----------------------------------------------------------------------
+    // ---- The path of segments ---------------------------------------------------------------------
 
     /// Sends all data that a connection may send.
     fn send(&mut self, processor: Slot, number: u32, account: Account) {
@@ -453,7 +453,7 @@ impl Simulation {
                 self.connections[number as usize].sender.refused(self.engine.now, &segment);
             } else {
                 if victim.flow == segment.flow {
-                    // The qdisc answers NET_XMIT_CN, which it does not where it drops another's.
+                    // The qdisc returns NET_XMIT_CN only if it drops a segment of the same flow.
                     self.connections[number as usize].sender.local_congestion();
                 }
                 self.lost(&victim);
@@ -468,13 +468,13 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// Returns the band of a connection's `skb->priority`: probes are interactive.
+    /// Returns the band that a connection's `skb->priority` selects: probes are interactive.
     fn band(&self, number: u32) -> u8 {
         let is_probe = self.connections[number as usize].is_probe();
         u8::from(!is_probe)
     }
 
-    /// A qdisc has dropped a segment.
+    /// Handles a segment that a qdisc has dropped.
     fn lost(&mut self, segment: &Segment) {
         let connection = &mut self.connections[segment.flow as usize];
         if connection.freed(segment) {
@@ -528,7 +528,7 @@ impl Simulation {
         self.run_device(processor);
     }
 
-    /// A segment is at the other end of the line.
+    /// Passes a segment from the line to its receiver.
     fn hand_over(&mut self, segment: Segment) {
         let (device, now) = (&self.device, self.engine.now);
         let left_at = |index| device.packet_left_at(&segment, index, now);
@@ -538,8 +538,8 @@ impl Simulation {
         self.arrive(segment);
     }
 
-    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering assigns to
-    /// its flow. Without GRO, each packet is raised individually.
+    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering selects for
+    /// its flow. Without GRO, each packet has its own.
     fn arrive(&mut self, segment: Segment) {
         let processor = self.receiver_of(segment.flow);
         if self.aggregation && self.merge(processor, &segment) {
@@ -554,14 +554,14 @@ impl Simulation {
         self.softirq(processor, cost, Then::Receive(segment, 0));
     }
 
-    /// The processor of a flow's packets: requests and their answers have different ones.
+    /// Returns the processor for the packets of a flow: requests and their answers have different ones.
     fn receiver_of(&self, number: u32) -> Slot {
         let back = u32::from(number >= self.forward);
         let flow = if back > 0 { self.connections[number as usize].reverse.unwrap_or(0) } else { number };
         (flow + back) % self.machine.processors
     }
 
-    /// Merges a segment into one that waits for the same poll, if its packets follow it (GRO).
+    /// Merges a segment into one that waits for the same poll, if it continues that segment (GRO).
     fn merge(&mut self, processor: Slot, segment: &Segment) -> bool {
         let is_arrival = |work: &&mut Work<Then>| matches!(work.then, Then::Receive(..));
         let Some(work) = self.processors.waiting(processor).rev().find(is_arrival) else { return false };
@@ -588,7 +588,7 @@ impl Simulation {
         }
     }
 
-    /// The sender may go on, and its program may write again.
+    /// Lets a sender continue after an acknowledgement, and wakes its program if the buffer has space.
     fn acknowledged(&mut self, processor: Slot, number: u32) {
         self.send(processor, number, Account::Softirq);
         let writer = self.connections[number as usize].writer;
@@ -599,7 +599,7 @@ impl Simulation {
         }
     }
 
-    /// A segment has arrived at its receiver: its memory is the sender's no more.
+    /// Handles a segment that has arrived at its receiver, which frees the sender's memory.
     fn received(&mut self, processor: Slot, segment: Segment, merged: u32) {
         let number = segment.flow;
         let connection = &mut self.connections[number as usize];
@@ -652,7 +652,7 @@ impl Simulation {
         self.send(processor, number, Account::Softirq);
     }
 
-    // ---- Flows with something to send ----------------------------------------------------------------
+    // ---- Backlogged flows -------------------------------------------------------------------------
 
     fn note_busy(&mut self, number: u32) {
         let (bins, now) = (self.bins, self.engine.now);
@@ -676,24 +676,24 @@ impl Simulation {
         }
     }
 
-    // ---- What came of it --------------------------------------------------------------------------
+    // ---- Results ----------------------------------------------------------------------------------
 
-    /// Counts begin.
+    /// Begins counting.
     pub(super) fn begin_count(&mut self) {
         self.device.begin_count();
     }
 
-    /// Times of the processors.
+    /// Returns the busy times of the processors.
     pub(super) fn processor_times(&self) -> impl Iterator<Item = Times> {
         self.processors.times()
     }
 
-    /// A program's time in user space and in the kernel.
+    /// Returns a program's time in user space and in the kernel.
     pub(super) fn program_times(&self, number: usize) -> (Span, Span) {
         self.processors.times_of(number as u32)
     }
 
-    /// The measured time is over.
+    /// Ends the measurement.
     pub(super) fn end(&mut self) {
         for number in 0..self.forward {
             self.note_busy(number);

@@ -1,4 +1,4 @@
-//! Short simulations of points as the bundled scenarios have them.
+//! Short simulations of points of the bundled scenarios.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -52,7 +52,7 @@ fn with_probes(point: TenantPoint, count: u32, message: u64) -> TenantPoint {
     TenantPoint { probes: Some(Probes { count, message: ByteSize::from_bytes(message), slo: None }), ..point }
 }
 
-/// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate (bit/s) or none.
+/// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate (bit/s) or without a line.
 fn repeat(point: &TenantPoint, line: Option<u64>, seed: u64) -> RawRepeat {
     repeat_for(point, line, seed, 200)
 }
@@ -93,7 +93,7 @@ fn line(raw: &RawRepeat) -> &RawLine {
     tenants(raw).line.as_ref().unwrap()
 }
 
-/// Share of the line's capacity that was used.
+/// Returns the used share of the line's capacity.
 fn used(raw: &RawRepeat) -> f64 {
     let line = line(raw);
     line.bytes.iter().sum::<u64>() as f64 / (line.capacity_bytes * line.bytes.len() as f64)
@@ -113,7 +113,7 @@ fn the_same_seed_gives_the_same_and_another_one_not() {
     }
 }
 
-/// The bytes of the flows, the qdisc and the line agree, and all fields are filled.
+/// Checks that the bytes of the flows, the qdisc and the line agree, and that all fields are set.
 #[test]
 fn bytes_are_conserved_in_every_setup() {
     for name in Catalogue::bundled().names() {
@@ -123,7 +123,7 @@ fn bytes_are_conserved_in_every_setup() {
         let of_line: u64 = line(&raw).bytes.iter().sum();
         let of_root = found.qdiscs[0].bytes;
         let of_flows: u64 = raw.flows.iter().flat_map(|flow| &flow.bytes).sum();
-        // The root counts segments that the line has begun, and also probes.
+        // The root also counts segments that the line has begun to send, and probes.
         assert!(of_root.abs_diff(of_line) <= 65_000, "{name}: {of_root} {of_line}");
         let probes = of_line - of_flows;
         assert!(of_flows <= of_line && probes < of_line / 20, "{name}: {of_flows} of {of_line}");
@@ -141,13 +141,13 @@ fn bytes_are_conserved_in_every_setup() {
         for flow in &raw.flows {
             assert_eq!(flow.backlogged, std::iter::once(0..200).collect::<Vec<_>>(), "{name}");
         }
-        // Payload that was read, and payload that was sent: the difference is in flight.
+        // Sent payload that was not read is in flight.
         let packets: u64 = raw.flows.iter().flat_map(|flow| &flow.packets).sum();
         assert!((of_flows - packets * 66).abs_diff(payload(&raw) as u64) < 5 * 200_000, "{name}");
     }
 }
 
-/// A class for each flow, or a queue: whole segments against packets of 1 to 8 KiB (S1 of the study).
+/// Checks flows with their own class or queue, with writes of 1 to 8 KiB (S1 of the study).
 #[test]
 fn fair_disciplines_share_by_bytes_whatever_the_writes() {
     let mixed = [bulk(8, 4096), bulk(4, 1024), bulk(4, 8192)];
@@ -204,7 +204,7 @@ fn messages_of_several_segments_and_many_probes() {
     };
     let ((many, short), (few, long)) = (half_round_trip(1, 64), half_round_trip(1, 256 << 10));
     assert!(many > 2000 && few > 100, "{many} {few}");
-    // Sixteen pairs of programs wait for two processors, but these need not wake up.
+    // Sixteen pairs of programs wait for two processors, but the processors need not wake up.
     let (_, crowded) = half_round_trip(16, 64);
     assert!(long > 5.0 * short && crowded > 2.0 * short, "{short} {long} {crowded}");
 }
@@ -219,11 +219,11 @@ fn the_processors_bound_what_no_line_does() {
     let of_length = |length| rate(&point("pfifo", &[bulk(1, length)]));
     let (short, medium, long) = (of_length(1024), of_length(4096), of_length(65_536));
     assert!(2.0 * short < medium && 2.0 * medium < long, "{short} {medium} {long}");
-    // One client leaves processors idle at times, four do not, and a hundredth does not help.
+    // One client leaves processors idle at times, four do not, and ninety-six are no faster.
     let of_clients = |count| rate(&point("pfifo", &[bulk(count, 65_536)]));
     let (four, many) = (of_clients(4), of_clients(96));
     assert!(four > 1.2 * long && many < 1.1 * four, "{long} {four} {many}");
-    // Rules cost, and the more the dearer.
+    // Rules cost time, and more so with the expensive classifier.
     let of_rules = |classifier, rules| {
         let filter_rules = Some(FilterRules { classifier, rules });
         rate(&TenantPoint { filter_rules, ..point("htb", &[bulk(4, 65_536)]) })
@@ -258,7 +258,8 @@ fn what_the_simulator_lacks_is_refused_with_its_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// For any point: the run ends, no client exceeds the line rate, and all received data was sent.
+    /// Checks for any point that the run ends, no client exceeds the line rate, and all received data was
+    /// sent.
     #[test]
     fn any_point_ends_and_adds_up(
         setup in 0usize..20,
@@ -285,7 +286,7 @@ proptest! {
         if rate.is_some() {
             let line = line(&raw);
             for sent in &line.bytes {
-                // To a packet that spans two bins.
+                // One packet of tolerance, because it may span two bins.
                 prop_assert!(*sent as f64 <= line.capacity_bytes + 1514.0, "{sent} of {}", line.capacity_bytes);
             }
         }

@@ -1,4 +1,4 @@
-//! The programs of tenants and their connections.
+//! The programs of tenants, and their connections.
 
 use evenkeel_model::qdisc::{BULK_PORT, PROBE_PORT};
 use evenkeel_model::scenario::{OnOff, TenantPoint};
@@ -10,43 +10,42 @@ use crate::random::{Component, Generator};
 use crate::tcp::SenderConfig;
 use crate::time::Time;
 
-/// `TC_PRIO_INTERACTIVE`, which the type of service `lowdelay` becomes.
+/// `TC_PRIO_INTERACTIVE`, the priority of the type of service `lowdelay`.
 const INTERACTIVE: u8 = 6;
 
-/// Limit of unsent bytes for a source that pauses, as on the test bed.
+/// Limit of unsent bytes for a program that pauses, as on the test bed.
 const LOW_WATER_BYTES: u64 = 128 << 10;
 
 /// The behaviour of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// Writes this many bytes at a time.
+    /// Writes, `length` bytes at a time.
     Client { connection: u32, length: u64, on_off: Option<OnOff> },
-    /// Reads this many bytes at a time.
+    /// Reads, `length` bytes at a time.
     Server { connection: u32, length: u64 },
-    /// Writes and reads messages in turn; the `first` of the two starts and measures.
+    /// Writes and reads messages alternately; the `first` of the two programs starts and measures.
     Probe { inward: u32, outward: u32, message: u64, first: bool },
 }
 
-/// A program at work.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) name: String,
     pub(super) role: Role,
-    /// It has started, if data does not start it.
+    /// Whether it has started, if it starts without data.
     pub(super) started: bool,
-    /// Its time of sending, where it has such.
+    /// Whether it is in a sending period, if it has such periods.
     pub(super) is_on: bool,
-    /// It has checked whether it must wait.
+    /// Whether it has checked that it must wait.
     pub(super) asked_to_wait: bool,
-    /// It waits for data, room or its time.
+    /// Whether it waits for data, room or a sending period.
     pub(super) waits: bool,
-    /// Bytes of the piece at hand, and bytes of its write or message that are still to come.
+    /// Bytes of the present piece, and remaining bytes of the present write or message.
     pub(super) piece: u64,
     pub(super) left: u64,
     pub(super) turn_to_write: bool,
-    /// When the request at hand was begun.
+    /// When the present request began.
     pub(super) asked: Time,
-    /// Half round trips in the measured time, µs.
+    /// Half round trips within the measurement, µs.
     pub(super) samples: Vec<f64>,
     /// The processor to which it is pinned, if any.
     pub(super) home: Option<Slot>,
@@ -64,7 +63,7 @@ impl Program {
             started: false,
             is_on: false,
             asked_to_wait: false,
-            // No event has happened that they could have missed.
+            // No event has happened yet that it could have missed.
             waits: true,
             piece: 0,
             left,
@@ -80,7 +79,7 @@ impl Program {
         matches!(self.role, Role::Client { .. } | Role::Probe { first: true, .. })
     }
 
-    /// Whether it waits for room in the send buffer of a connection.
+    /// Returns whether it waits for room in the send buffer of a connection.
     pub(super) fn waits_for_room(&self, number: u32) -> bool {
         self.waits
             && match self.role {
@@ -90,7 +89,7 @@ impl Program {
             }
     }
 
-    /// Whether it waits for data of a connection.
+    /// Returns whether it waits for data of a connection.
     pub(super) fn waits_for_data(&self, number: u32) -> bool {
         self.waits
             && match self.role {
@@ -105,17 +104,16 @@ impl Program {
     }
 }
 
-/// All programs and connections of a point.
 pub(super) struct Tenants {
     pub(super) programs: Vec<Program>,
-    /// Bulk flows, requests of the probes, and then their answers.
+    /// Bulk flows, then the requests of the probes, and then their answers.
     pub(super) connections: Vec<Connection>,
-    /// Connections that go through the device.
+    /// Number of connections through the device.
     pub(super) forward: u32,
     pub(super) aggregation: bool,
 }
 
-/// The flows that go through the device, as its filters see them.
+/// Returns the flows through the device, with the fields that filters use.
 pub(super) fn flow_keys(point: &TenantPoint) -> Vec<FlowKey> {
     let bulk = (0..point.bulk_flows()).map(|flow| FlowKey { port: BULK_PORT + flow as u16, priority: 0 });
     let probe = |probe: u32| FlowKey { port: PROBE_PORT + probe as u16, priority: INTERACTIVE };
@@ -158,7 +156,7 @@ impl Tenants {
             answers.push(back.between(client + 1, client, Some(request)));
         }
         connections.extend(answers);
-        // Each flow has its two programs, one after the other.
+        // The two programs of each flow are adjacent.
         for (flow, ends) in (0..).zip(programs.chunks_exact_mut(2)) {
             let homes = point.processors_of(flow, processors);
             (ends[0].home, ends[1].home) = (homes.map(|(client, _)| client), homes.map(|(_, server)| server));

@@ -1,4 +1,4 @@
-//! Every byte that TCP sends is accounted for, and a queue's weight is that of its flows.
+//! Checks that every byte that TCP sends is accounted for, and that a queue's weight is that of its flows.
 
 use evenkeel_sim::host::{Account, Simulation};
 use evenkeel_sim::parameters::Parameters;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios, simulation};
 
-/// Headers of a packet as bins count them, bytes.
+/// Headers of a packet that bins count, bytes.
 const HEADERS: u64 = 66;
 
 /// Checks every flow's account and the queues' weights.
@@ -44,7 +44,7 @@ pub fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Accou
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Holds at any stopping time.
+    /// Checks the accounts at arbitrary times.
     #[test]
     fn bytes_are_conserved(
         settings in scenarios(),
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// Transfers end after any drops, and all queues are empty.
+    /// Checks that transfers end after any drops, and that all queues are empty then.
     #[test]
     fn transfers_end(
         settings in scenarios(),
@@ -94,8 +94,8 @@ proptest! {
     }
 }
 
-/// Drops happen, or the tests above do not see any: a thousand segments of a packet are less than
-/// forty windows.
+/// Checks that drops happen, so that the tests above cover them: a limit of a thousand one-packet segments is
+/// less than forty windows.
 #[test]
 fn a_full_qdisc_drops_and_the_account_says_so() {
     for fair_queueing in [false, true] {
@@ -122,8 +122,8 @@ fn a_full_qdisc_drops_and_the_account_says_so() {
     }
 }
 
-/// An SFQ that holds less than small queues let through drops other flows' segments, at any time: these
-/// flows may send then.
+/// Checks an SFQ with a limit below the sum of all small queues. It drops segments of other flows, which may
+/// then send.
 #[test]
 fn a_drop_lets_a_flow_go_on_that_small_queues_hold_back() {
     let settings = Settings {
@@ -146,8 +146,8 @@ fn a_drop_lets_a_flow_go_on_that_small_queues_hold_back() {
     assert!(accounts.iter().all(|account| account.unfinished == 0));
 }
 
-/// Flows that change their queue still arrive in order. The line is so long that their windows do not fill
-/// it: they wait for acknowledgements without data below TCP, and then pick a queue again.
+/// Checks that data arrives in order although flows change queues. The line is so long that windows do not
+/// fill it: flows wait for acknowledgements without data below TCP, and then choose a queue again.
 #[test]
 fn queues_are_changed_without_reordering() {
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! A seed names a run.
+//! Checks that the seed determines a run.
 
 use evenkeel_sim::host::Account;
 use evenkeel_sim::settings::Settings;

@@ -1,4 +1,4 @@
-//! The closed form against one event per packet.
+//! Compares the closed form with one event per packet.
 
 use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
@@ -37,7 +37,7 @@ fn compare(settings: &Settings, profile: Profile, seed: u64, end: Time) -> Resul
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whole repeats of a scenario: bins, latencies, queues, counters, processors.
+    /// Compares whole repeats of a scenario: bins, latencies, queues, counters, processors.
     #[test]
     fn a_scenario_gives_the_same_figures(
         scenario in prop_oneof![3 => bulk(), 1 => shuffle()],
@@ -63,7 +63,7 @@ proptest! {
         compare(&settings, profile, seed, Time(end_us * MICROSECOND))?;
     }
 
-    /// Several packets are sent at a time if their size divides a turn's credit.
+    /// Checks packet sizes that divide a turn's credit, so that several packets are sent per turn.
     #[test]
     fn it_gives_the_same_result_with_several_packets_a_turn(
         seed in any::<u64>(),

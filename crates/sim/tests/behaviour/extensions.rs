@@ -1,5 +1,5 @@
-//! A congestion control, a qdisc and a NIC scheduler of one's own: each repeats a modelled one, and the simulation
-//! must be the same.
+//! User-defined congestion control, qdisc and NIC scheduler: each duplicates a modelled one, so the
+//! simulation must be the same.
 
 use std::collections::VecDeque;
 
@@ -60,7 +60,7 @@ impl Discipline for Fifo {
     }
 }
 
-/// The ring that has waited longest is first in line.
+/// Serves the ring that has waited longest, which is the first one.
 #[derive(Clone, Debug)]
 struct RoundRobin;
 
@@ -74,7 +74,7 @@ impl Scheduler for RoundRobin {
     }
 }
 
-/// Every queue's limit, segments: short, so that there are drops.
+/// Limit of every queue, segments: short, so that there are drops.
 const LIMIT: u32 = 8;
 
 fn outcome(settings: &Settings, profile: Profile, seed: u64, own: bool) -> String {

@@ -41,8 +41,8 @@ fn fetched_by(settings: &Settings, parameters: Parameters, seed: u64, until: Tim
 fn a_value_of_one_packet_takes_what_its_stations_take() {
     let settings = fetching(vec![group(1, &[1448], true)]);
     let parameters = Parameters::default();
-    // The request's latency, the server's program, a frame of 1538 bytes at 1 Gbit/s, and its latency; the
-    // clients' clock is behind by one latency. No other packet is in flight, so no interrupt is moderated.
+    // The request's latency, the server's program, a frame of 1538 bytes at 1 Gbit/s, and its latency. The
+    // clients' clock lags by one latency. No other packet is in flight, so no interrupt is moderated.
     let expected = 2 * parameters.line_latency + parameters.application_latency + 12_304 * NANOSECOND;
     let fetched = fetched_by(&settings, parameters, 1, Time(10 * MILLISECOND));
     assert_eq!(fetched.len() as u64, (10 * MILLISECOND - 70 * MICROSECOND) / expected);
@@ -74,8 +74,8 @@ fn a_value_larger_than_the_send_buffer_arrives_whole() {
     assert!(account.delivered >= 5 * (10 << 20) && account.delivered < 6 * (10 << 20));
 }
 
-/// After an idle time longer than its timeout, a connection restarts with its initial window
-/// (`tcp_slow_start_after_idle`); after a shorter one it does not.
+/// Checks that a connection restarts with its initial window after an idle time longer than its timeout
+/// (`tcp_slow_start_after_idle`), and does not after a shorter one.
 #[test]
 fn slow_start_follows_a_long_silence_and_not_a_short_one() {
     for profile in [Profile::Linux4_4, Profile::Linux6_18] {
@@ -92,7 +92,7 @@ fn slow_start_follows_a_long_silence_and_not_a_short_one() {
             (last.took - silence) / MILLISECOND
         };
         let (short, long) = (took(100 * MICROSECOND), took(3 * SECOND));
-        // Both ways of a round trip are 2 ms. 363 packets in windows of 10, 20, 40, ... take six.
+        // A round trip takes 2 ms. 363 packets in windows of 10, 20, 40, ... take six round trips.
         assert!(short <= 4, "{profile:?}: {short} ms");
         assert!(long >= 10, "{profile:?}: {long} ms");
     }
@@ -110,7 +110,7 @@ fn an_idle_connection_chooses_its_queue_anew() {
             simulation.run(Time(step * 50 * MICROSECOND)).unwrap();
             let accounts = simulation.accounts();
             for (used, account) in used.iter_mut().zip(&accounts) {
-                // The queue's weight counts exactly the data below TCP.
+                // A flow adds weight to its queue only while it has data below TCP.
                 assert_eq!(account.weight, u32::from(account.memory_counted > 0));
                 idle += 1 - account.weight;
                 if account.sent > 0 {
@@ -129,7 +129,7 @@ fn an_idle_connection_chooses_its_queue_anew() {
     assert!(queues_of(Policy::Dqa).iter().any(|used| used[0] && used[1]));
 }
 
-/// Titan's experiment (USENIX ATC 2018, section 6.1), briefly.
+/// Runs a short version of Titan's experiment (USENIX ATC 2018, section 6.1).
 #[test]
 fn queues_of_their_own_spare_small_values_the_wait_behind_large_ones() {
     let clients = vec![group(6, &[512 << 10], false), group(1, &[2 << 10, 64 << 10], true)];
@@ -156,7 +156,7 @@ fn clients_and_flows_are_the_same_number() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Without loss, no value waits for a TCP timer, and every byte is accounted for.
+    /// Checks that, without loss, no value waits for a TCP timer, and that every byte is accounted for.
     #[test]
     fn values_of_any_size_arrive(
         sizes in prop::collection::vec(1_u64..200_000, 1..6),
@@ -178,7 +178,7 @@ proptest! {
         let mut simulation = started(&settings, parameters, seed);
         simulation.run(Time(30 * MILLISECOND)).unwrap();
         let fetched = simulation.take_fetched();
-        // Twelve values of 200 kB take 2 ms at most; a delayed acknowledgement takes 40 ms.
+        // Twelve values of 200 kB take at most 2 ms; a delayed acknowledgement takes 40 ms.
         for client in 0..count {
             let own: Vec<u64> =
                 fetched.iter().filter(|value| value.client == client).map(|value| value.bytes).collect();

@@ -1,4 +1,4 @@
-//! Any valid scenario: it ends, without a panic, and every byte is accounted for.
+//! Checks with any valid scenario that the run ends without a panic, and that every byte is accounted for.
 
 use evenkeel_model::scenario::Scenario;
 use evenkeel_sim::error::SimulationError;
@@ -13,7 +13,7 @@ use crate::conservation::balance;
 use crate::random::{bulk, repeat, shuffle, time_of_packets};
 use crate::settings::{STARTS_WITHIN, profiles};
 
-/// A packet of the scenario that is full, with its framing on the wire, bytes.
+/// Returns the wire bytes of a full packet of the scenario, framing included.
 fn full_packet(scenario: &Scenario) -> u64 {
     scenario.link.mtu.bytes() + 38
 }
@@ -38,7 +38,7 @@ proptest! {
             simulation.run(Time(number * step)).unwrap();
             balance(&simulation, &settings)?;
         }
-        // The line has carried no more than it can.
+        // The line has not carried more than its rate allows.
         let sent = simulation.observation().packets;
         let most = (4 * step / NANOSECOND) as f64 * scenario.link.rate.bits_per_second() as f64 / 8e9;
         let bytes: u64 = (0..settings.flows as usize)
@@ -47,7 +47,8 @@ proptest! {
         prop_assert!((bytes + 24 * sent) as f64 <= most * 1.000_001, "{} + 24 * {} > {}", bytes, sent, most);
     }
 
-    /// A shuffle delivers all data, or ends with an error if the switch is too small for any packet.
+    /// Checks that a shuffle delivers all data, or ends with an error if the switch is too small for any
+    /// packet.
     #[test]
     fn shuffles_end(scenario in shuffle(), profile in profiles(), seed in any::<u64>()) {
         let bytes = scenario.workload.shuffled_bytes().unwrap().bytes();
@@ -57,7 +58,8 @@ proptest! {
                 let hosts = scenario.hosts.count as usize;
                 prop_assert_eq!(raw.flows.len(), hosts * (hosts - 1));
                 prop_assert!(raw.flows.iter().all(|flow| flow.payload_bytes == bytes));
-                // A queue's sent bytes are the flows' bytes with headers and retransmissions.
+                // A queue's sent bytes are at least the flows' bytes with headers; retransmissions count
+                // again.
                 let sent: u64 = raw.queues.iter().map(|queue| queue.bytes).sum();
                 let least: u64 = raw.flows.iter().map(|flow| flow.payload_bytes + 66).sum();
                 prop_assert!(sent >= least, "{} < {}", sent, least);

@@ -1,4 +1,4 @@
-//! Golden runs: compares their figures with stored ones.
+//! Golden runs: compares the results with stored ones.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Observer for Unobserved {
     }
 }
 
-/// The figures of a repeat, one line per flow and queue.
+/// Describes the results of a repeat, one line per flow and queue.
 fn describe(name: &str, raw: &RawRepeat) -> String {
     let mut text = format!("{name}\n");
     for flow in &raw.flows {
@@ -66,8 +66,8 @@ fn describe(name: &str, raw: &RawRepeat) -> String {
     text
 }
 
-/// Holds `found` against `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes
-/// the file instead; read the difference before you keep it.
+/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes the file
+/// instead; check the difference before you commit it.
 fn assert_golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("EVENKEEL_BLESS").is_some_and(|value| value == "1") {

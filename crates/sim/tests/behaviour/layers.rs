@@ -1,13 +1,15 @@
-//! The modules of the simulator and of its stations form layers: an import points to a lower module only.
+//! Checks that the modules of the simulator and of its stations form layers: an import refers to a lower
+//! module only.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The top-level modules of the stations, from the lowest to the highest. Within a folder, files may use each other.
+/// The top-level modules of the stations, from the lowest to the highest. Modules of one folder may use each
+/// other.
 const STATIONS: &[&str] = &["time", "segment", "tcp", "qdisc", "nic"];
 
-/// Those of the simulator.
+/// The top-level modules of the simulator, from the lowest to the highest.
 const LAYERS: &[&str] = &[
     "prefetch",
     "random",
@@ -29,7 +31,7 @@ const LAYERS: &[&str] = &[
     "world",
 ];
 
-/// Returns the upper layers that a source of `module` uses. Code after `#[cfg(test)]` may use any.
+/// Returns the higher layers that a source of `module` uses. Code after `#[cfg(test)]` may use any.
 fn upward(layers: &[&str], module: &str, source: &str) -> BTreeSet<String> {
     let own = layers.iter().position(|layer| *layer == module);
     let code = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -51,7 +53,7 @@ fn upward(layers: &[&str], module: &str, source: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The Rust sources below a directory, without those of tests.
+/// Returns the Rust sources below a directory, except tests.
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {

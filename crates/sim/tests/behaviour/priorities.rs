@@ -1,4 +1,4 @@
-//! Priorities of data-centre bridging: each has its own queues, which its flows never leave.
+//! Priorities of data-centre bridging: each has its own queues, and its flows never leave them.
 
 use evenkeel_model::scenario::ClientGroup;
 use evenkeel_model::units::ByteSize;
@@ -61,7 +61,7 @@ fn priorities_that_do_not_fit_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Holds for every queue policy; the simulation also asserts it for every segment.
+    /// Checks every queue policy; the simulation also asserts this for every segment.
     #[test]
     fn a_flow_never_leaves_its_pool(
         own in prop::collection::vec(1_u32..4, 1..4),

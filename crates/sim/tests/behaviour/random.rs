@@ -1,4 +1,4 @@
-//! Scenario files at random: valid ones, with every key at its bounds now and then. And running them.
+//! Generates random valid scenario files, sometimes with keys at their bounds, and runs them.
 
 use evenkeel_model::scenario::{Scenario, bundled, parse};
 use evenkeel_model::units::Nanoseconds;
@@ -8,7 +8,7 @@ use evenkeel_sim::world::{SimError, SimWorld};
 use proptest::prelude::*;
 
 prop_compose! {
-    /// The knobs of a variant on a link, as lines of TOML.
+    /// Generates the knobs of a variant on a link, as lines of TOML.
     fn knobs(queues: u32, mtu: u32)(
         words in (
             prop::sample::select(vec!["hash", "dqa"]),
@@ -58,9 +58,9 @@ tso-interleaving = {interleaving}
 }
 
 prop_compose! {
-    /// The tables `[link]` and `[variant.one]`.
+    /// Generates the tables `[link]` and `[variant.one]`.
     fn link_and_variant(least_rate: u64)(
-        // Many rings are dear, most of all packet by packet.
+        // Many rings are expensive to simulate, especially packet by packet.
         queues in prop_oneof![30 => 1_u32..=16, 1 => Just(256)],
         mtu in prop_oneof![4 => Just(1500_u32), 1 => Just(576), 1 => Just(65_535), 1 => 576_u32..=9000],
     )(
@@ -87,7 +87,7 @@ fn scenario(text: &str) -> Scenario {
 }
 
 prop_compose! {
-    /// A bulk scenario.
+    /// Generates a bulk scenario.
     pub fn bulk()(
         head in link_and_variant(1_000_000),
         cores in prop_oneof![4 => 1_u32..=16, 1 => Just(1024)],
@@ -115,7 +115,7 @@ congestion-control = "{control}"
 }
 
 prop_compose! {
-    /// A shuffle of up to five hosts.
+    /// Generates a shuffle of up to five hosts.
     pub fn shuffle()(
         head in link_and_variant(1_000_000),
         hosts in 2_u32..=5,
@@ -141,8 +141,8 @@ congestion-control = "{control}"
     }
 }
 
-/// Returns the time in which a line carries about this many full packets, between 20 µs and 1000 s;
-/// nanoseconds. On the slowest lines, most of this time has only timeouts.
+/// Returns the time in which a line carries about this many full packets, nanoseconds, limited to 20 µs to
+/// 1000 s. On the slowest lines, most of this time has only timeouts.
 pub fn time_of_packets(scenario: &Scenario, packets: u64) -> u64 {
     let bits = packets * (scenario.link.mtu.bytes() + 38) * 8;
     let nanoseconds = u128::from(bits) * 1_000_000_000 / u128::from(scenario.link.rate.bits_per_second());
@@ -159,7 +159,7 @@ impl Observer for Unobserved {
     }
 }
 
-/// Returns a repeat of the scenario's only variant, with about this many packets if it is a bulk one.
+/// Runs a repeat of the scenario's only variant; a bulk scenario runs for about this many packets.
 pub fn repeat(
     scenario: &Scenario,
     profile: Profile,

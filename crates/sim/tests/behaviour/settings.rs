@@ -1,4 +1,4 @@
-//! Settings to simulate, fixed and random.
+//! Fixed and random settings of simulations.
 
 use evenkeel_model::scenario::ByteQueueLimit;
 use evenkeel_model::units::ByteSize;
@@ -12,10 +12,9 @@ use proptest::prelude::*;
 
 /// Flows start within this time.
 pub const STARTS_WITHIN: u64 = 20 * MICROSECOND;
-/// One gigabit per second.
 pub const GIGABIT: u64 = 1_000_000_000;
 
-/// Titan's base line: SFQ, 256 KiB in each ring, an interrupt at most every 50 µs.
+/// Returns Titan's baseline: SFQ, 256 KiB in each ring, an interrupt at most every 50 µs.
 pub fn base() -> Settings {
     Settings {
         rate: GIGABIT,
@@ -46,18 +45,18 @@ pub fn base() -> Settings {
     }
 }
 
-/// A simulation with bins of a millisecond from the start on.
+/// Creates a simulation with bins of a millisecond from the start on.
 pub fn simulation(settings: &Settings, profile: Profile, seed: u64) -> Simulation {
     let parameters = Parameters { profile, ..Parameters::default() };
     Simulation::new(settings.clone(), parameters, seed, Time::ZERO, MILLISECOND, 10_000).unwrap()
 }
 
-/// Either kernel.
+/// Generates one of the kernels.
 pub fn profiles() -> impl Strategy<Value = Profile> {
     prop_oneof![Just(Profile::Linux4_4), Just(Profile::Linux6_18)]
 }
 
-/// Any byte queue limits.
+/// Generates a byte queue limit.
 pub fn limits() -> impl Strategy<Value = ByteQueueLimit> {
     prop_oneof![
         Just(ByteQueueLimit::Off),
@@ -67,7 +66,7 @@ pub fn limits() -> impl Strategy<Value = ByteQueueLimit> {
 }
 
 prop_compose! {
-    /// The host's part of settings as a scenario may have them.
+    /// Generates the host's part of settings that a scenario may have.
     fn hosts()(
         queues in 1_u32..=16,
         processors in 1_u32..=8,
@@ -97,7 +96,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Settings as a scenario may have them.
+    /// Generates settings that a scenario may have.
     pub fn scenarios()(
         settings in hosts(),
         rate in prop_oneof![Just(GIGABIT / 10), Just(GIGABIT), Just(3 * GIGABIT), Just(10 * GIGABIT)],

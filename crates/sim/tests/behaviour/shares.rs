@@ -1,4 +1,4 @@
-//! Rates and latencies that can be computed by hand.
+//! Compares rates and latencies with results computed by hand.
 
 use evenkeel_model::scenario::ByteQueueLimit;
 use evenkeel_model::units::ByteSize;
@@ -12,8 +12,8 @@ use evenkeel_transmit::Policy;
 
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, simulation};
 
-/// Payload that each flow delivers in `measured` milliseconds after `warmup` milliseconds, bytes, and
-/// its account at the end.
+/// Returns the payload that each flow delivers in `measured` milliseconds after `warmup` milliseconds, bytes,
+/// and its account at the end.
 fn delivered(simulation: &mut Simulation, warmup: u64, measured: u64) -> Vec<(f64, Account)> {
     simulation.run(Time(warmup * MILLISECOND)).unwrap();
     let before = simulation.accounts();
@@ -34,7 +34,7 @@ fn assert_near(found: f64, expected: f64, tolerance: f64) {
     assert!((found / expected - 1.0).abs() <= tolerance, "{found} is not near {expected}");
 }
 
-/// A full packet carries 1448 bytes in 1538 bytes of wire time.
+/// Checks the rate of a flow: a full packet carries 1448 bytes and takes 1538 bytes on the wire.
 #[test]
 fn a_flow_alone_fills_the_line() {
     for (gigabits, profile) in [(1, Profile::Linux4_4), (10, Profile::Linux4_4), (10, Profile::Linux6_18)] {
@@ -56,8 +56,8 @@ fn two_flows_on_different_queues_share_evenly() {
     assert_near(flows[0].0, flows[1].0, 0.01);
 }
 
-/// Returns settings with a slow line, so that windows soon exceed the ring. Small queues are off, so that
-/// every flow always has data in the qdisc and the qdisc determines the shares.
+/// Returns settings with a slow line, so that windows soon exceed the ring. Small queues are off, so every
+/// flow always has data in the qdisc, and the qdisc determines the shares.
 fn slow() -> Settings {
     Settings {
         rate: GIGABIT / 10,
@@ -69,7 +69,8 @@ fn slow() -> Settings {
     }
 }
 
-/// Three flows hashed to two queues, two of them to the same one; the lone one is the first.
+/// Returns the payloads of three flows that are hashed to two queues, two of them to the same one; the flow
+/// alone on its queue is the first.
 fn two_against_one(settings: &Settings) -> [f64; 3] {
     let shared = (1..100).find_map(|seed| {
         let mut simulation = started(settings, seed);
@@ -103,9 +104,9 @@ fn with_queue_weights_two_flows_get_twice_as_much_as_one() {
     assert_near(first, second, 0.03);
 }
 
-/// A packet takes 12.304 µs at 1 Gbit/s, and its acknowledgement arrives after two latencies of 2 µs. At
-/// neither end was there an interrupt within the interval, so both interrupts are immediate. Before that, the
-/// receiver's first interrupt waits for the end of its 50 µs interval.
+/// Checks the time of a single packet. It takes 12.304 µs at 1 Gbit/s, and its acknowledgement arrives after
+/// two latencies of 2 µs. Neither end had an interrupt within the interval, so both interrupts are immediate.
+/// Only the receiver's first interrupt waits for the end of its 50 µs interval.
 #[test]
 fn a_packet_alone_is_acknowledged_without_delay() {
     let settings = Settings { flows: 1, ..base() };
@@ -128,8 +129,8 @@ fn a_packet_alone_is_acknowledged_without_delay() {
     }
 }
 
-/// 64 bytes of payload are 154 on the wire, 1.232 µs at 1 Gbit/s. Half a round trip is half of that, one
-/// latency of 2 µs, and 40 µs in an application. It exceeds the interrupt interval.
+/// Checks the latency of a probe. 64 bytes of payload are 154 on the wire, 1.232 µs at 1 Gbit/s. Half a round
+/// trip is half of that, one latency of 2 µs, and 40 µs in an application. It exceeds the interrupt interval.
 #[test]
 fn a_probe_alone_measures_the_latencies_of_line_and_applications() {
     let settings = Settings { flows: 0, probe_bytes: Some(64), ..base() };
@@ -144,7 +145,8 @@ fn a_probe_alone_measures_the_latencies_of_line_and_applications() {
     simulation.run(Time(SECOND / 100)).unwrap();
     let latencies = simulation.take_latencies();
     assert!(latencies.len() > 100);
-    // The interrupts' intervals begin at the start; the first request may have to wait for them.
+    // The interrupt intervals begin at the start of the simulation; the first request may have to wait for
+    // them.
     for latency in &latencies[1..] {
         assert_eq!(*latency, 1.232 / 2.0 + 2.0 + 40.0);
     }

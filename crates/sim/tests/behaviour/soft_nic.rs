@@ -1,4 +1,4 @@
-//! The simulated test bed: shares that follow from the layout alone.
+//! The simulated test bed: shares that follow from the placement of flows alone.
 
 use evenkeel_model::scenario::{Scenario, bundled, parse};
 use evenkeel_model::units::{BitRate, Nanoseconds};
@@ -24,7 +24,7 @@ fn twelve_flows() -> Scenario {
     parse(text, "titan-12-flows", bundled::variant_tables()).unwrap()
 }
 
-/// Two seconds of a variant of `titan-12-flows` at 2 Gbit/s, after one.
+/// Runs a variant of `titan-12-flows` at 2 Gbit/s for two seconds, after a warm-up of one second.
 fn run(variant: &str, seed: u64) -> RawRepeat {
     let mut scenario = twelve_flows();
     if let Some(probe) = &mut scenario.workload.latency {
@@ -44,13 +44,14 @@ fn run(variant: &str, seed: u64) -> RawRepeat {
     SimWorld::of_test_bed(Profile::Linux6_18, 2).repeat(&job, &Unobserved).unwrap()
 }
 
-/// Bytes that each busy queue carries if all are served alike.
+/// Returns the bytes that each busy queue carries if all get equal service.
 fn share(raw: &RawRepeat) -> f64 {
     let busy = raw.queues.iter().filter(|queue| queue.flows > 0).count();
     (RATE / 8 * SECONDS) as f64 / busy as f64
 }
 
-/// Busy queues get equal service for any number of flows; the line is full, and no packet is lost.
+/// Checks that busy queues get equal service for any number of flows, the line is full, and no packet is
+/// lost.
 #[test]
 fn queues_share_the_line_evenly() {
     for (variant, seed) in [("dqa", 1), ("cmax", 1), ("cmax", 2), ("single-queue", 1)] {
@@ -58,7 +59,7 @@ fn queues_share_the_line_evenly() {
         assert_eq!(raw.queues.iter().map(|queue| queue.flows).sum::<u32>(), 12);
         for queue in raw.queues.iter().filter(|queue| queue.flows > 0) {
             let found = queue.bytes as f64 / share(&raw);
-            // A lone flow sometimes has no segment ready.
+            // A single flow sometimes has no segment ready.
             assert!((0.97..1.03).contains(&found), "{variant}: {:?}", raw.queues);
         }
         // Tokens count frames without preamble and gap: 1448 bytes of payload in 1514.
@@ -72,7 +73,7 @@ fn queues_share_the_line_evenly() {
     }
 }
 
-/// With DQA, flows that share a queue get half of what the others get.
+/// Checks that, with DQA, flows that share a queue get half as much as the others.
 #[test]
 fn dqa_leaves_one_and_two_on_a_queue() {
     let raw = run("dqa", 3);

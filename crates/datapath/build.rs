@@ -1,4 +1,4 @@
-//! Compiles the BPF programs with clang and reads the shared header's types into Rust.
+//! Compiles the BPF programs with clang, and generates the Rust types of the shared header.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +61,7 @@ fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String
     let mut command = Command::new(&clang);
     command.args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"]);
     command.args(["-Wno-unused-parameter", "-Wno-address-of-packed-member", "-D__bpf__"]);
-    // linux/types.h includes asm/types.h, which Debian and Ubuntu install per architecture.
+    // linux/types.h includes asm/types.h. Debian and Ubuntu install it in a directory per architecture.
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     command.arg(format!("-I/usr/include/{architecture}-linux-gnu"));
     let kernel_name = match architecture.as_str() {

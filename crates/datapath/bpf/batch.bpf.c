@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Transmit batching (Titan, section 4.4) as a qdisc: all sockets that send at the same time enqueue before
- * the first segment leaves.
+ * the first segment is dequeued.
  *
- * Linux dequeues as soon as one flow has enqueued. When acknowledgements of several flows arrive in one
- * interrupt, the first flow fills the device's queue up to its byte limit, and the others find it full. Titan
- * changes TCP's tasklet so that it dequeues once, at its end. A qdisc cannot see the end of the tasklet. So
- * this qdisc holds a segment in an empty queue for a short time, or until the queue has a number of segments.
- * Then the queue is a FIFO until it is empty again. It holds no segment while it has a backlog.
+ * Linux dequeues as soon as one flow has enqueued. When one interrupt brings acknowledgements for several
+ * flows, the first flow fills the device's queue up to its byte limit, and the other flows find it full.
+ * Titan changes TCP's tasklet so that it dequeues once, at its end. A qdisc does not see the end of the
+ * tasklet. So this qdisc holds a segment in an empty queue until a short time has passed or the queue has a
+ * number of segments. Then the queue is a FIFO until it is empty again: it holds no segment while it has a
+ * backlog.
  *
- * Needs Linux 6.16 (struct_ops for Qdisc_ops); only as root qdisc, or below mq.
+ * Requires Linux 6.16 (struct_ops for Qdisc_ops). Works only as root qdisc or as child of mq.
  */
-/* The build machine's headers may lack these structures: they are defined here as in Linux 6.6 and later. */
+/* Headers of the build machine may lack these structures, so define them as Linux 6.6 and later do. */
 #define bpf_list_head machine_bpf_list_head
 #define bpf_list_node machine_bpf_list_node
 #define bpf_iter_num machine_bpf_iter_num
@@ -63,7 +64,7 @@ struct qdisc_skb_cb {
 	unsigned int pkt_len;
 };
 
-/* The control block only; the rest is in kernel.h. */
+/* Only the control block; the other fields are in kernel.h. */
 struct sk_buff___cb {
 	char cb[48];
 };
@@ -77,7 +78,7 @@ struct bpf_sk_buff_ptr {
 	struct sk_buff *skb;
 };
 
-/* The members of the kernel's structure that libbpf fills in, by name. */
+/* The members of the kernel's structure that this program sets. libbpf matches them by name. */
 struct Qdisc_ops {
 	char id[16];
 	int (*enqueue)(struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free);
@@ -101,7 +102,7 @@ const volatile struct ek_batch_config config = {};
 
 struct ek_batch_counters counters SEC(".data.counters");
 
-/* clang 14 loses the tag of a pointer to a structure, but not to a typedef. */
+/* clang 14 drops the BTF type tag of a pointer to a structure, but not of a pointer to a typedef. */
 typedef struct sk_buff segment;
 
 struct waiting {
@@ -109,7 +110,7 @@ struct waiting {
 	struct bpf_list_node node;
 };
 
-/* The queue of each instance of this qdisc: the device's transmit queues, below mq, and the root. */
+/* Per instance of this qdisc: one per transmit queue of the device if below mq, else one for the root. */
 struct queue {
 	struct bpf_spin_lock lock;
 	struct bpf_list_head segments __contains(waiting, node);
@@ -125,8 +126,8 @@ struct {
 
 #define COUNT(field) __sync_fetch_and_add(&counters.field, 1)
 
-/* Below mq the parent's minor number is the device's queue, from 1; the root's has all bits set, and is the
- * last. */
+/* Returns the queue of a qdisc instance. Below mq, the parent's minor number is the number of the device's
+ * queue, from 1. The root's parent has all bits set, so the root uses the last entry. */
 static __always_inline struct queue *queue_of(const struct Qdisc *sch)
 {
 	__u32 place = sch->parent & (EK_BATCH_QUEUES - 1);
@@ -174,7 +175,7 @@ int BPF_PROG(batch_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_s
 	sch->q.qlen++;
 	sch->qstats.backlog += length;
 	skb = bpf_kptr_xchg(&waiting->skb, skb);
-	if (skb) /* never: the node is new */
+	if (skb) /* cannot happen: the node is new */
 		bpf_qdisc_skb_drop(skb, to_free);
 	bpf_spin_lock(&queue->lock);
 	bpf_list_push_back_impl(&queue->segments, &waiting->node, 0, 0);
@@ -260,6 +261,6 @@ struct Qdisc_ops batch = {
 	.init = (void *)batch_init,
 	.reset = (void *)batch_reset,
 	.destroy = (void *)batch_destroy,
-	/* User space overwrites it. */
+	/* User space overwrites the name. */
 	.id = "evenkeel",
 };

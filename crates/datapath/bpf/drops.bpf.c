@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Counts dropped packets by the kernel's reason and by flow: the tracepoint skb:kfree_skb, which has a
- * reason since Linux 5.17. A tracepoint program may miss events under load, so the kernel's counters are
- * authoritative; this adds reasons and flows.
+ * Counts dropped packets by the kernel's drop reason and by flow, from the tracepoint skb:kfree_skb. It has
+ * a reason since Linux 5.17. A tracepoint program may miss events under load, so the kernel's own counters
+ * are authoritative. This program adds the reasons and flows.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -51,7 +51,7 @@ struct sk_buff___dropped {
 /* skb_mac_header_was_set (include/linux/skbuff.h) */
 #define NO_MAC_HEADER 0xffff
 
-/* Only packets of this network namespace count (inode of its file); 0: all do. */
+/* Inode of the network namespace whose packets count; 0: all namespaces. */
 volatile const __u32 namespace_inode = 0;
 
 struct {
@@ -61,7 +61,7 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* Drops without a free entry. */
+/* Number of drops for which the map had no free entry. */
 __u64 overflow = 0;
 
 static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
@@ -71,14 +71,14 @@ static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
 
 	if (socket)
 		return BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum);
-	/* In TCP's out-of-order queue other fields overlay `dev`: the pointer is then invalid, and reading
-	 * through it yields 0. */
+	/* A segment in TCP's out-of-order queue has other fields in place of `dev`. The pointer is then
+	 * invalid, and a read through it yields 0. */
 	if (device)
 		return BPF_CORE_READ(device, nd_net.net, ns.inum);
 	return 0;
 }
 
-/* Reads the flow; fields that cannot be read stay 0. */
+/* Reads the flow's addresses and ports. Fields that cannot be read stay 0. */
 static __always_inline void read_tuple(const struct sk_buff___dropped *skb, struct ek_tuple *tuple)
 {
 	const unsigned char *head = BPF_CORE_READ(skb, head);
@@ -88,7 +88,7 @@ static __always_inline void read_tuple(const struct sk_buff___dropped *skb, stru
 	struct bytes bytes = {.begin = network, .end = head + BPF_CORE_READ(skb, tail), .probed = 1};
 	struct packet packet = {};
 
-	/* With a tag in the packet, the network header is either the tag's or that of IP. */
+	/* With a VLAN tag in the packet, the network header is either that of the tag or that of IP. */
 	if (!is_vlan(ethertype)) {
 		parse_network(&bytes, network, ethertype, &packet);
 	} else if (mac_header != NO_MAC_HEADER) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The weight of a flow by the rules of its device: the first one that matches its segment. Part of
+/* The weight of a flow: that of the first rule of the device that matches its segment. Part of
  * queue_select.bpf.c. */
 
 struct query {
@@ -30,7 +30,7 @@ static long try_rule(__u32 index, struct query *query)
 	return 1;
 }
 
-/* The weight of a segment's flow by the rules. */
+/* Returns the weight that the rules give to a segment's flow. */
 static __always_inline __u32 weight_by_rules(struct __sk_buff *ctx, const struct ek_tuple *tuple)
 {
 	struct query query = {

@@ -25,8 +25,8 @@
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
 
-/* TCX_NEXT, and TC_ACT_UNSPEC for cls_bpf: go on with the next program. Headers before Linux 6.6 do
- * not name it. */
+/* TCX_NEXT, and TC_ACT_UNSPEC for cls_bpf: continue with the next program. Headers before Linux 6.6 do not
+ * define TCX_NEXT. */
 #define NEXT_PROGRAM (-1)
 
 /* The socket has no recorded queue (include/net/sock.h). */
@@ -90,19 +90,20 @@ struct sk_buff {
 
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
-/* A socket's bias in sk_wmem_alloc (sk_alloc), which tcp_wfree keeps until the socket dies. */
+/* Initial value of sk_wmem_alloc (sk_alloc). tcp_wfree keeps it until the socket is freed. */
 #define WMEM_BIAS 1
-/* Below the smallest truesize of any segment with data, above that of pure ACKs (2 each): the
- * kernel's own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
+/* Smaller than the truesize of any segment with data, larger than that of pure ACKs (2 each). The kernel's
+ * own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
 #define WMEM_IDLE 512
 
-/* Bytes below the socket, without this segment. */
+/* Returns the bytes that the socket has queued below it, without this segment. */
 static __always_inline int outstanding_besides(const struct sk_buff *skb, const struct sock *sk)
 {
 	return sk->sk_wmem_alloc.refs.counter - WMEM_BIAS - (int)skb->truesize;
 }
 
-/* Timewait and request sockets are not `struct sock` beyond their first fields. */
+/* Returns whether the socket is a full `struct sock`. Timewait and request sockets share only its first
+ * fields. */
 static __always_inline int is_full_socket(const struct sock *sk)
 {
 	unsigned char state = sk->__sk_common.skc_state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Counts every flow's bytes and packets on the wire in fine bins, at the receiver. It runs in the
- * packet's own path (tcx ingress), so it misses no packet, unlike a tracepoint program.
+ * Counts each flow's bytes and packets on the wire in short time bins, at the receiver. The program runs in
+ * the path of the packet (tcx ingress). So it misses no packet, unlike a tracepoint program.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -13,7 +13,7 @@ struct ek_meter meter SEC(".data.meter");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096); /* the loader sets it */
+	__uint(max_entries, 4096); /* set by the loader */
 	__type(key, struct ek_tuple);
 	__type(value, struct ek_metered_flow);
 } metered SEC(".maps");
@@ -21,7 +21,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the loader sets it: flows times bins */
+	__uint(max_entries, 1); /* set by the loader: flows times bins */
 	__type(key, __u32);
 	__type(value, struct ek_bin);
 } bins SEC(".maps");
@@ -37,12 +37,13 @@ static __always_inline struct ek_metered_flow *row_of(const struct ek_tuple *tup
 		return 0;
 	created.first_ns = now;
 	created.index = __sync_fetch_and_add(&meter.next_index, 1);
-	/* Two cores insert concurrently: the second row stays empty; both count in the first. */
+	/* If two CPUs insert at the same time, both count in the first row, and the second row stays empty.
+	 */
 	bpf_map_update_elem(&metered, tuple, &created, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&metered, tuple);
 }
 
-/* `queue` is the packet's known transmit queue. */
+/* Counts a packet. `queue` is the known transmit queue of the packet. */
 static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 {
 	__u64 now = bpf_ktime_get_ns(), bin;
@@ -68,7 +69,8 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 	flow->last_ns = now;
 	flow->queue_mapping = queue;
 	if (payload && packet.tuple.protocol == IPPROTO_TCP) {
-		/* RFC 9293 sequence arithmetic: before means a negative difference. */
+		/* Sequence number arithmetic (RFC 9293): a negative difference means that the packet is
+		 * older. */
 		if (flow->next_sequence && (__s32)(packet.sequence - flow->next_sequence) < 0)
 			__sync_fetch_and_add(&flow->out_of_order, packets);
 		else
@@ -92,13 +94,13 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 SEC("tcx/ingress")
 int count(struct __sk_buff *ctx)
 {
-	/* A veth keeps the sender's transmit queue; it records no receive queue, which would
-	 * be offset by one (drivers/net/veth.c since Linux 5.17). */
+	/* Behind a veth, queue_mapping is still the transmit queue that the sender used. A veth records no
+	 * receive queue, which would be offset by one (drivers/net/veth.c since Linux 5.17). */
 	return count_packet(ctx, ctx->queue_mapping);
 }
 
-/* On egress the queue is picked after this program. The socket knows its last packet's queue, and the
- * kernel keeps it unless the socket has nothing outstanding (sk_tx_queue_get). */
+/* On egress the queue is picked after this program. The socket has recorded the queue of its last packet,
+ * and the kernel keeps this queue unless the socket has nothing outstanding (sk_tx_queue_get). */
 SEC("tcx/egress")
 int count_sent(struct __sk_buff *ctx)
 {

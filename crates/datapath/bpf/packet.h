@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * Parses a packet's headers: Ethernet, VLAN tags, IP, TCP or UDP. All programs use it: those at tc and XDP on
- * the packet itself, those at tracepoints on the kernel's memory. */
+ * Parses a packet's headers: Ethernet, VLAN tags, IP, TCP or UDP. Programs at tc and XDP parse the packet
+ * itself, programs at tracepoints parse kernel memory. */
 #ifndef EVENKEEL_PACKET_H
 #define EVENKEEL_PACKET_H
 
 #include "kernel.h"
 #include "evenkeel/datapath.h"
 
-/* 802.1ad outside, 802.1Q inside. */
+/* An outer 802.1ad tag and an inner 802.1Q tag. */
 #define MAX_VLAN_TAGS 2
-/* Each kind once, and destination options twice (RFC 8200, section 4.1). */
+/* Each kind of extension header once, and destination options twice (RFC 8200, section 4.1). */
 #define MAX_IPV6_EXTENSIONS 5
 
-/* Bytes to parse. The compiler knows `probed` and removes the other way to read. */
+/* Bytes to parse. `probed` is constant at compile time, so the compiler removes the unused way to read. */
 struct bytes {
 	const void *begin, *end;
 	int probed; /* kernel memory, to be read by bpf_probe_read_kernel */
 };
 
 struct packet {
-	struct ek_tuple tuple;  /* also without ports, if there is an IP header */
+	struct ek_tuple tuple;  /* also set without ports, if there is an IP header */
 	__u32 transport;        /* offset of the TCP or UDP header */
-	__u32 transport_length; /* of this header and its payload, according to the IP header */
-	__u32 header_length;    /* all headers, 0 if they could not be read */
-	__u32 sequence;         /* TCP */
-	__sum16 check;          /* TCP or UDP */
-	__u8 is_first_fragment; /* further ones follow, without ports */
-	__u8 is_source_routed;  /* the destination is that of the next hop, not of the flow */
+	__u32 transport_length; /* length of this header and its payload, according to the IP header */
+	__u32 header_length;    /* length of all headers; 0 if they could not be read */
+	__u32 sequence;         /* TCP sequence number */
+	__sum16 check;          /* TCP or UDP checksum */
+	__u8 is_first_fragment; /* further fragments follow, without ports */
+	__u8 is_source_routed;  /* the destination is the next hop, not that of the flow */
 };
 
-/* The common start of the IPv6 extension headers (RFC 8200, section 4). */
+/* The fields that IPv6 extension headers have in common (RFC 8200, section 4). */
 struct ipv6_extension {
 	__u8 next;
 	__u8 length;      /* beyond 8 bytes, in units of 8; fragment header: reserved */
@@ -39,7 +39,8 @@ struct ipv6_extension {
 	__be32 rest;
 };
 
-/* As the kernel's skb_header_pointer: a header in the packet, or a copy; 0 if it is truncated. */
+/* Returns a header in the packet, or a copy of it, like the kernel's skb_header_pointer; 0 if it is
+ * truncated. */
 static __always_inline const void *header_at(const struct bytes *bytes, const void *at, void *copy,
 					     __u32 size)
 {
@@ -61,7 +62,7 @@ static __always_inline int is_ipv6_extension(__u8 protocol)
 	       protocol == IPPROTO_DSTOPTS;
 }
 
-/* Parses TCP and UDP; returns 0 for anything else. */
+/* Parses the TCP or UDP header. Returns 0 for other protocols. */
 static __always_inline int parse_transport(const struct bytes *bytes, const void *at, struct packet *packet)
 {
 	packet->transport = (__u32)(at - bytes->begin);
@@ -93,7 +94,7 @@ static __always_inline int parse_transport(const struct bytes *bytes, const void
 	return 0;
 }
 
-/* Returns where the TCP or UDP header may begin, or 0. */
+/* Parses the IPv4 header. Returns the position of the TCP or UDP header, or 0 if there can be none. */
 static __always_inline const void *parse_ipv4(const struct bytes *bytes, const void *at,
 					      struct packet *packet)
 {
@@ -113,7 +114,7 @@ static __always_inline const void *parse_ipv4(const struct bytes *bytes, const v
 	return at + ip->ihl * 4;
 }
 
-/* As parse_ipv4. */
+/* Parses the IPv6 header and its extensions. Returns as parse_ipv4 does. */
 static __always_inline const void *parse_ipv6(const struct bytes *bytes, const void *at,
 					      struct packet *packet)
 {
@@ -156,7 +157,7 @@ static __always_inline const void *parse_ipv6(const struct bytes *bytes, const v
 	return at;
 }
 
-/* Parses from the IP header on. */
+/* Parses a packet from its IP header on. Returns as parse_frame does. */
 static __always_inline int parse_network(const struct bytes *bytes, const void *at, __be16 ethertype,
 					 struct packet *packet)
 {
@@ -169,8 +170,8 @@ static __always_inline int parse_network(const struct bytes *bytes, const void *
 	return at ? parse_transport(bytes, at, packet) : 0;
 }
 
-/* Parses an Ethernet frame into a zeroed `packet`. Returns 0 for anything that is not TCP or UDP over IP, and
- * for fragments but the first: they have no ports. */
+/* Parses an Ethernet frame into a zeroed `packet`. Returns 0 for packets that are not TCP or UDP over IP,
+ * and for fragments other than the first, because they have no ports. */
 static __always_inline int parse_frame(const struct bytes *bytes, struct packet *packet)
 {
 	const void *at = bytes->begin;
@@ -196,7 +197,7 @@ static __always_inline int parse_frame(const struct bytes *bytes, struct packet 
 	return parse_network(bytes, at, ethertype, packet);
 }
 
-/* Parses a packet at tc. */
+/* Parses a packet of a tc program. */
 static __always_inline int parse_packet(const struct __sk_buff *ctx, struct packet *packet)
 {
 	struct bytes bytes = {.begin = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end};

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Chooses a transmit queue for every segment and keeps the queue weights exact.
+ * Chooses a transmit queue for every segment and keeps the weights of the queues exact.
  *
- *   select_*          tcx egress of the managed device: the choice itself
+ *   select_*          tcx egress of the managed device: chooses the queue
  *   look              scans the sockets of all charged flows
  *   complete_exact    fentry tcp_wfree: completion of a TCP segment (where the kernel loads fentry)
  *   complete_at_peer  tcx ingress of a veth peer: completion in a test bed without loss
  *   start_timers      starts the timers for scanning and ageing
  *   hold_back         in service.h, tcx ingress of the managed device: holds a flow back until it may move
- *   read_service      in service.h: the service of each charged flow
- *   count_busy        in service.h: the weights of flows with data outstanding
+ *   read_service      in service.h: reads the service of each charged flow
+ *   count_busy        in service.h: sums the weights of flows with data outstanding
  *
- * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). "Nothing
- * outstanding" is read from the socket itself (sk_wmem_alloc, on which the kernel's ooo_okay is based). The
- * programs do not count it: freeing a segment that a qdisc dropped also reduces sk_wmem_alloc, so no charge
- * leaks.
+ * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). Whether data is
+ * outstanding is read from the socket itself: sk_wmem_alloc, on which the kernel's ooo_okay is based. The
+ * programs do not count outstanding data. The kernel also reduces sk_wmem_alloc when a qdisc drops a
+ * segment, so a drop leaves no flow charged.
  *
- * So no program has to run when a segment leaves: weights have to be right only at a pick. Charged flows are
- * on a list, and before each pick the program scans the sockets of charged flows (see "Looking" below).
+ * So no program has to run when a segment leaves: the weights need to be right only at a pick. Charged
+ * flows are on a list, and before each pick the program scans the sockets of charged flows (see "Scan"
+ * below).
  */
 #include "kernel.h"
 #include "packet.h"
@@ -27,7 +28,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define CLOCK_MONOTONIC 1
 /* Ethernet with two VLAN tags, IPv6, TCP with all options: a longer segment carries data. A pure ACK with
- * extension headers may be longer: it takes its flow's queue either way. */
+ * extension headers may be longer, too, but it always takes the queue of its flow. */
 #define LONGEST_HEADERS (14 + 8 + 40 + 60)
 
 const volatile struct ek_config config = {};
@@ -36,7 +37,7 @@ struct ek_device device SEC(".data.device");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* so that slots start on cache lines, too */
+	__uint(map_flags, BPF_F_MMAPABLE); /* also aligns the slots to cache lines */
 	__uint(max_entries, EK_SLOTS);
 	__type(key, __u32);
 	__type(value, struct ek_flow);
@@ -50,8 +51,8 @@ struct {
 	__type(value, struct ek_flow_detail);
 } details SEC(".maps");
 
-/* Ring of the charged flows (slot number plus 1; 0: not yet written). It is as long as the table and has each
- * flow at most once, so it cannot overflow. */
+/* Ring of the charged flows (slot number plus 1; 0: not yet written). It has as many entries as the table,
+ * and each flow at most once. So it cannot overflow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EK_SLOTS);
@@ -75,7 +76,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the loader sets it: possible CPUs */
+	__uint(max_entries, 1); /* set by the loader: number of possible CPUs */
 	__type(key, __u32);
 	__type(value, struct ek_counters);
 } counters SEC(".maps");
@@ -87,7 +88,7 @@ static __always_inline struct ek_counters *counters_of_cpu(void)
 	return bpf_map_lookup_elem(&counters, &cpu);
 }
 
-/* Atomic: an interrupt may count between the read and the write. */
+/* Atomic, because an interrupt may count between the read and the write. */
 #define COUNT(field)                                                                                         \
 	do {                                                                                                 \
 		struct ek_counters *own = counters_of_cpu();                                                 \
@@ -95,8 +96,9 @@ static __always_inline struct ek_counters *counters_of_cpu(void)
 			__sync_fetch_and_add(&own->field, 1);                                                \
 	} while (0)
 
-/* First slot of the probe sequence for a cookie. Sockets get consecutive cookies: sixteen in a row are
- * neighbours, so few flows share few cache lines and pages. Fibonacci hashing spreads the runs. */
+/* Returns the first slot of the probe sequence for a cookie. Sockets get consecutive cookies. A run of
+ * sixteen maps to neighbouring slots, so a small number of flows uses few cache lines and pages. Fibonacci
+ * hashing spreads the runs. */
 static __always_inline __u32 home_of(__u64 cookie)
 {
 	__u64 run = (cookie >> 4) * 0x9e3779b97f4a7c15ULL;
@@ -118,7 +120,7 @@ static __always_inline struct ek_flow *home_slot(__u64 cookie)
 	return flow && *(volatile __u64 *)&flow->cookie == cookie ? flow : 0;
 }
 
-/* A flow's slot and its number. */
+/* Returns a flow's slot, and writes its number to `slot`. */
 static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 {
 	__u32 home = home_of(cookie), step;
@@ -136,7 +138,7 @@ static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 
 #include "flow_weight.h"
 
-/* The flow's weight, looked up anew if the rules have changed. */
+/* Returns the flow's weight. Looks it up again if the rules have changed. */
 static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *flow,
 				       struct ek_flow_detail *detail, const struct ek_tuple *tuple)
 {
@@ -154,8 +156,8 @@ static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *fl
 /* Scan: releases the charged flows whose sockets have nothing outstanding.
  *
  * A pick, the timer or user space holds `look_lock` during a scan. A flow is on the list exactly while its
- * detail has `listed` set. The scan takes a flow off the list and puts it back while the flow stays charged.
- */
+ * detail has `listed` set. The scan removes a flow from the list, and adds it again if the flow stays
+ * charged. */
 
 static __always_inline void list_charged(__u32 slot)
 {
@@ -171,8 +173,8 @@ static __always_inline void list_charged(__u32 slot)
 }
 
 /* Returns whether a flow without a socket has been silent for so long that none of its segments is still
- * queued. In µs, 32 bits, signed: another core may have written a later time. A silence of 35 minutes would
- * overflow, but ageing has removed the flow by then. */
+ * queued. Times are in µs, 32 bits, and signed, because another CPU may have written a later time. A silence
+ * of 35 minutes would overflow, but ageing removes the flow earlier. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
 	__u32 last_us = *(volatile __u32 *)&detail->last_us;
@@ -180,9 +182,9 @@ static __always_inline int is_silent(const struct ek_flow_detail *detail)
 	return (__s32)((__u32)(bpf_ktime_get_ns() / 1000) - last_us) > (__s32)config.gap_us;
 }
 
-/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing: its last segment
- * holds a reference. Its memory may be unmapped or reused by another socket; the cookie, unique since boot
- * and read last, detects this. */
+/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing outstanding, because
+ * its last segment holds a reference. The memory of a freed socket may be unmapped or reused by another
+ * socket. The cookie detects this: it is unique since boot, and it is read last. */
 static __always_inline int socket_is_idle(const struct ek_flow *flow)
 {
 	const struct sock *sk = (const struct sock *)flow->socket;
@@ -195,10 +197,10 @@ static __always_inline int socket_is_idle(const struct ek_flow *flow)
 	return cookie != flow->cookie || below - WMEM_BIAS < WMEM_IDLE;
 }
 
-/* Releases the flow if it has nothing outstanding. */
+/* Releases the flow's charge if its socket has nothing outstanding. */
 static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_detail *detail)
 {
-	/* Read the word first: a segment sent after this line makes the release fail. */
+	/* Read the word first: a segment that is sent later makes the release fail. */
 	__u64 seen = *(volatile __u64 *)&flow->word;
 
 	if (seen & EK_WORD_CHARGED && (flow->socket ? socket_is_idle(flow) : is_silent(detail)) &&
@@ -206,9 +208,9 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 		COUNT(completed);
 }
 
-/* Frees the slot of a short flow that has nothing outstanding. This has no effect on the flow, which picks
- * again with its next segment. A flow with many picks keeps its slot until it has been silent for long, so a
- * flood of single-segment flows does not evict it. */
+/* Frees the slot of a short flow that has nothing outstanding. The flow picks a queue again with its next
+ * segment, as it would without the eviction. A flow with many picks keeps its slot until it has been silent
+ * for long. So a flood of single-segment flows does not evict it. */
 static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
 {
 	__u64 seen;
@@ -227,7 +229,7 @@ static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_deta
 }
 
 struct eviction {
-	__u32 first; /* slot */
+	__u32 first; /* first slot of the block */
 	__u32 done;
 };
 
@@ -253,8 +255,8 @@ static __always_inline int make_room(void)
 	return eviction.done;
 }
 
-/* Returns a new flow's word. A socket that already uses a queue prefers it to other queues of the same
- * weight: a flow that changes its queue when a session starts may be reordered. */
+/* Returns a new flow's word. If the socket already uses a queue, the flow prefers it to other queues of the
+ * same weight, because a change of the queue at the start of a session may reorder packets. */
 static __always_inline __u64 first_word(const struct sock *sk)
 {
 	__u32 queue = sk ? sk->__sk_common.skc_tx_queue_mapping : NO_QUEUE_MAPPING;
@@ -264,20 +266,21 @@ static __always_inline __u64 first_word(const struct sock *sk)
 	return ek_word(0, queue, 0, EK_WORD_ASSIGNED);
 }
 
-/* Takes a free slot for a flow, or evicts a short flow if all its probes are taken; 0 if there is none.
- * A full table evicts first.
+/* Takes a free slot for a flow, or evicts a short flow if all probed slots are taken; returns 0 if there is
+ * none. If the table is full, it evicts first.
  *
- * Two cores may send for one socket at once (the core that receives an ARP reply sends what waited for it).
- * So a free slot's word is EK_WORD_FORGOTTEN: a core that finds the slot too early leaves the word alone. */
+ * Two CPUs may send for one socket at once: the CPU that receives an ARP reply sends the packets that waited
+ * for it. So the word of a free slot is EK_WORD_FORGOTTEN. A CPU that finds the slot before it is complete
+ * does not change the word. */
 static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
 						   const struct ek_tuple *tuple, __u32 *slot)
 {
 	__u32 home = home_of(cookie), step;
 
-	/* Two tries: half of the slots are free, and whole blocks may be. */
+	/* Try two blocks: half of the slots are free, so a whole block may be free. */
 	if (__sync_fetch_and_add(&device.flow_count, 1) >= config.max_flows && !make_room() && !make_room())
 		goto full;
-	/* The second time round, short flows are evicted. */
+	/* The second pass over the probes evicts short flows. */
 	for (step = 0; step < 2 * EK_PROBES; step++) {
 		struct ek_flow_detail *detail;
 		struct ek_flow *flow;
@@ -295,7 +298,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		flow->may_follow = tuple->protocol == IPPROTO_TCP && sk;
 		flow->socket = (__u64)sk;
 		detail->weight = 1;
-		/* No generation of rules: the rules are applied to the segment at hand. */
+		/* Store an outdated generation, so that the rules are applied to this segment. */
 		detail->rule_generation = *(volatile __u32 *)&device.rule_generation - 1;
 		detail->last_us = bpf_ktime_get_ns() / 1000;
 		detail->outstanding = 0;
@@ -303,7 +306,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		detail->walked_word = 0;
 		detail->quiet_since_ns = bpf_ktime_get_ns();
 		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
-		/* Written last: until now the word was EK_WORD_FORGOTTEN. */
+		/* Write the word last: until now it was EK_WORD_FORGOTTEN. */
 		*(volatile __u64 *)&flow->word = first_word(sk);
 		return flow;
 	}
@@ -329,15 +332,15 @@ static long look_at_next(__u32 index, void *context)
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
 	look_at(flow, detail);
-	/* Take the flow off the list before the last read of the word, with a full barrier between: a CPU
-	 * that charges the flow after that read finds it unlisted. */
+	/* Remove the flow from the list before the last read of the word, with a full barrier in between. A
+	 * CPU that charges the flow after that read then finds it unlisted, and lists it. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
 	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
 		list_charged(slot);
 	return 0;
 }
 
-/* Scans up to this many of the charged flows, least recently scanned first. */
+/* Scans up to `limit` charged flows, the least recently scanned ones first. */
 static __always_inline void look_at_charged(__u32 limit)
 {
 	__u32 count;
@@ -349,13 +352,13 @@ static __always_inline void look_at_charged(__u32 limit)
 	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
 }
 
-/* Limit of flows per scan before a pick, and minimum interval between scans: they bound the cost for any
- * number of flows. */
+/* Maximum number of flows per scan before a pick, and minimum interval between two such scans. They bound
+ * the cost of a pick for any number of flows. */
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 
-/* Scans before a pick if that may find a better queue: the queue that the flow would otherwise take has
- * another flow's weight. */
+/* Scans before a pick, but only if that may find a better queue: the queue that the flow would otherwise
+ * take is charged with the weight of another flow. */
 static __always_inline void look_before_pick(__u64 word, const struct ek_segment *segment)
 {
 	__u32 preferred = ek_preferred_queue(word, segment), own, now;
@@ -363,7 +366,7 @@ static __always_inline void look_before_pick(__u64 word, const struct ek_segment
 	own = word & EK_WORD_CHARGED && EK_WORD_QUEUE(word) == preferred ? EK_WORD_WEIGHT(word) : 0;
 	if (*(volatile __u32 *)&device.weight[preferred] <= own)
 		return;
-	/* In µs, 32 bits: it wraps every 71 minutes, which costs at most one scan. */
+	/* In µs, 32 bits: the value wraps every 71 minutes, which omits at most one scan. */
 	now = bpf_ktime_get_ns() / 1000;
 	if (now - device.looked_us < LOOK_INTERVAL_NS / 1000)
 		return;
@@ -386,25 +389,26 @@ static __always_inline void steer(struct __sk_buff *ctx, enum ek_steering steeri
 	if (steering == EK_STEER_CLASS)
 		ctx->priority = config.class_base + queue;
 	else if (config.policy == EK_POLICY_DQA)
-		/* Offset by one as in skb_record_rx_queue; skb_tx_hash undoes it. */
+		/* Add one, as skb_record_rx_queue does; skb_tx_hash subtracts it. */
 		ctx->queue_mapping = queue + 1;
 }
 
-/* Whether the flow may change queue at this segment, and if not, where the kernel holds it. */
+/* Returns whether the flow may change its queue at this segment. If not, `held_on` is the queue on which the
+ * kernel holds it. */
 static __always_inline int may_move(enum ek_steering steering, const struct sk_buff *skb,
 				    const struct sock *sk, int besides, __u32 *held_on)
 {
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	/* Without a socket only this program keeps the flow on its queue. */
+	/* Without a socket, the kernel does not hold the flow on a queue; only this program does. */
 	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
 	held = sk->__sk_common.skc_tx_queue_mapping;
 	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 1;
-	/* The kernel also releases a flow from its queue when it looks its route up again, with data
-	 * outstanding. It then accepts any queue; the previous one keeps the order. */
+	/* The kernel also releases a flow from its queue when it looks up the flow's route again, even with
+	 * data outstanding. It then accepts any queue. The previous queue keeps the packets in order. */
 	if (held == NO_QUEUE_MAPPING)
 		return besides < WMEM_IDLE;
 	*held_on = held;
@@ -413,8 +417,9 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 
 #include "service.h"
 
-/* Returns a cookie for a flow without a socket, as from a container, whose skb loses its socket at the border
- * of the network namespace. Kernel cookies count up from 1; these have the highest bit set. */
+/* Returns a cookie for a flow without a socket, for example from a container: its segments lose the socket
+ * at the border of the network namespace. Cookies of the kernel count up from 1. These cookies have the
+ * highest bit set. */
 static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 {
 	const __u64 *words = (const __u64 *)tuple;
@@ -429,7 +434,8 @@ static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 	return hash | 1ULL << 63;
 }
 
-/* Everything but the common case: a pick, a flow's first segment, a pure ACK, no socket. */
+/* Chooses the queue in all cases that follow() does not handle: a pick, a flow's first segment, a pure ACK,
+ * no socket. */
 static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -450,7 +456,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	if (!sk || !is_full_socket(sk))
 		COUNT(no_socket);
 	if (sk ? !is_full_socket(sk) : !packet.header_length) {
-		/* The segment belongs to a closed connection or to no flow: keep the kernel's choice. */
+		/* The segment belongs to a closed connection or to no flow: use a hash, as the kernel does.
+		 */
 		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
@@ -511,11 +518,12 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	return NEXT_PROGRAM;
 }
 
-/* The common case: a data segment of a flow in its first slot that stays on its queue. Returns 1 in this
- * case. Caches are cold, so the number of cache lines counts: the flow's slot, this code, and the lines that
- * TCP has just touched. It reads no settings and writes only the packet: a release races only with the next
- * segment, which picks.
- */
+/* Handles the common case: a data segment of a flow that is in its first slot and stays on its queue.
+ * Returns 1 if it did.
+ *
+ * Caches are cold, so the number of cache lines counts: the flow's slot, this code, and the lines that TCP
+ * has just used. This function reads no settings and writes only to the packet. A release races only with
+ * the next segment, which picks. */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -527,11 +535,11 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	/* A pure ACK has only headers; a longer segment has data. */
 	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
 		return 0;
-	/* A socket without a cookie matches a free slot, whose word is not charged. */
+	/* A socket without a cookie matches a free slot, but the word of a free slot is not charged. */
 	flow = home_slot(sk->__sk_common.skc_cookie.counter);
-	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb), in a cache line that,
-	 * unlike sk_wmem_alloc, the core that frees segments does not write. This includes all unacknowledged
-	 * data; choose() checks exactly. */
+	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb). The CPU that frees
+	 * segments does not write the cache line of the result, unlike that of sk_wmem_alloc. The result
+	 * includes all unacknowledged data; choose() checks exactly. */
 	if (!flow || !flow->may_follow || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
@@ -539,13 +547,13 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	seen = *(volatile __u64 *)&flow->word;
 	if (!ek_stays(seen, 0, held_on))
 		return 0;
-	/* The device's own queue needs no word: the kernel holds the flow there. */
+	/* With the device's own queues this suffices: the kernel keeps the flow on its queue. */
 	if (steering == EK_STEER_CLASS)
 		ctx->priority = flow->class_base + EK_WORD_QUEUE(seen);
 	return 1;
 }
 
-/* noinline: keeps the code of the common case together. */
+/* noinline, so that the code of the common case is contiguous. */
 static __noinline int choose_class(struct __sk_buff *ctx)
 {
 	return choose(ctx, EK_STEER_CLASS);
@@ -556,7 +564,7 @@ static __noinline int choose_queue(struct __sk_buff *ctx)
 	return choose(ctx, EK_STEER_QUEUE);
 }
 
-/* Where sockets are read. */
+/* Attached if sockets are read. */
 SEC("?tcx/egress")
 int select_class(struct __sk_buff *ctx)
 {
@@ -569,7 +577,8 @@ int select_queue(struct __sk_buff *ctx)
 	return follow(ctx, EK_STEER_QUEUE) ? NEXT_PROGRAM : choose_queue(ctx);
 }
 
-/* If sockets are not read, each segment counts: ageing uses the time of the last one. */
+/* Attached if sockets are not read: each segment must be processed, because ageing uses the time of the last
+ * one. */
 SEC("?tcx/egress")
 int select_class_aged(struct __sk_buff *ctx)
 {
@@ -582,8 +591,8 @@ int select_queue_aged(struct __sk_buff *ctx)
 	return choose_queue(ctx);
 }
 
-/* A segment of the flow has completed: if it was the last one, releases the flow's weight. The caller has
- * checked that nothing else is outstanding, which saves the look-up for most segments. */
+/* Releases the flow's weight if the completed segment was the last one outstanding. The caller has checked
+ * that nothing else is outstanding, which saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
 	__u32 slot;
@@ -592,7 +601,7 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 
 	if (!flow)
 		return;
-	/* Read the word first: a segment sent after this line makes the release fail. */
+	/* Read the word first: a segment that is sent later makes the release fail. */
 	seen = *(volatile __u64 *)&flow->word;
 	if (!(seen & EK_WORD_CHARGED) || outstanding_besides(skb, sk) >= WMEM_IDLE)
 		return;
@@ -625,8 +634,8 @@ struct walk {
 	__u64 now;
 	__u64 limit;
 	__u32 block;
-	__u32 active;  /* queues with a backlog */
-	__u64 largest; /* backlog of the fullest of them, bytes */
+	__u32 active;  /* number of queues with a backlog */
+	__u64 largest; /* largest backlog of a queue, bytes */
 };
 
 static long clear_backlog(__u32 queue, struct walk *walk)
@@ -655,14 +664,14 @@ static long age_slot(__u32 index, struct walk *walk)
 	if (!flow || !detail || !flow->cookie)
 		return 0;
 	seen = *(volatile __u64 *)&flow->word;
-	if (seen & EK_WORD_FORGOTTEN) /* being taken right now */
+	if (seen & EK_WORD_FORGOTTEN) /* create_flow() is filling it */
 		return 0;
 	if (config.read_sockets) {
-		/* Covers flows that the list missed, so no flow needs a release by age. */
+		/* Scan flows that the list missed, too. So no flow needs a release by age. */
 		look_at(flow, detail);
 		seen = *(volatile __u64 *)&flow->word;
 	}
-	/* Silence counts from the first walk that read this word: it is never overestimated. */
+	/* Measure silence from the first walk that read this word, so that it is never overestimated. */
 	if (seen != detail->walked_word) {
 		detail->walked_word = seen;
 		detail->quiet_since_ns = walk->now;
@@ -693,24 +702,25 @@ static long age_block(__u32 block, struct walk *walk)
 
 #define AGEING_SHORTEST_WALK_NS (1000 * 1000ULL)
 #define AGEING_LONGEST_WALK_NS (100 * 1000 * 1000ULL)
-/* Where sockets are read, this walk only removes silent flows, and is not urgent. */
+/* If sockets are read, this walk only removes silent flows, which is not urgent. */
 #define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
-/* A flow is released by age after twice the time that the fullest queue needs to drain when all
- * active queues are served in turn, so that nothing still queued is released. */
+/* Returns the silence after which a flow is released by age: twice the time in which the fullest queue
+ * drains if all active queues are served round robin. So a flow with queued segments is not released. */
 static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 {
 	__u64 rate = config.rate_bps, limit;
 	__u32 active = walk->active;
 
-	/* The device's queues may be shaped individually: then an idle queue's share is lost. */
+	/* The device may shape each queue separately. The share of an idle queue is then not used by others.
+	 */
 	if (config.steering == EK_STEER_QUEUE)
 		active = config.queue_count;
-	/* In KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
+	/* Compute in KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
 	limit = rate ? 2 * active * ((walk->largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
 	if (limit < config.ageing_floor_ns)
 		limit = config.ageing_floor_ns;
-	/* Never shrink in one step: earlier segments are still draining. */
+	/* Reduce the limit gradually: earlier segments are still draining. */
 	if (limit < walk->limit)
 		limit = walk->limit - (walk->limit - limit) / 8;
 	return limit;
@@ -742,7 +752,7 @@ static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
-/* Interval for releasing weights without a pick, and limit of flows per timer tick. */
+/* Interval of the scans that release weights without a pick, and maximum number of flows per scan. */
 #define LOOK_TIMER_NS (250 * 1000 * 1000ULL)
 #define LOOK_AT_TICK 4096
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may change its
- * queue. Part of queue_select.bpf.c, whose tables it uses.
+ * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may change
+ * its queue. Part of queue_select.bpf.c, whose maps it uses.
  *
- * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged TCP flow
- * never reaches this state: it sends at each completion. So this program holds the flow back until its queued
- * segments have left. It reduces the advertised window in arriving acknowledgements to the data in flight:
- * the flow may send no more, and all sent data stays inside the window. It does not change an acknowledgement
- * that leaves nothing in flight, or that finds nothing outstanding. So another acknowledgement always follows
- * and opens the window. The same happens if this program or user space exits.
+ * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged TCP
+ * flow never reaches this state, because it sends at each completion. So this program holds the flow back
+ * until its queued segments have left. It reduces the window in arriving acknowledgements to the data in
+ * flight: the flow may send no more, and all sent data stays inside the window.
+ *
+ * The program does not change an acknowledgement that leaves nothing in flight, or that finds nothing
+ * outstanding. So another acknowledgement always follows and opens the window. If this program or user
+ * space exits, the next acknowledgement opens it as well.
  */
 #ifndef EVENKEEL_SERVICE_H
 #define EVENKEEL_SERVICE_H
@@ -21,14 +23,14 @@ struct {
 	__type(value, struct ek_service);
 } services SEC(".maps");
 
-/* Fields of a socket that holding back needs. */
+/* Fields of a socket that are needed to hold its flow back. */
 struct tcp_state {
 	__u32 next_sequence;
 	__u32 window_scale;
 	int below; /* bytes below the socket */
 };
 
-/* Returns whether the socket could be read and still has this cookie. */
+/* Reads a socket. Returns whether it could be read and still has this cookie. */
 static __always_inline int read_tcp_state(__u64 address, __u64 cookie, struct tcp_state *state)
 {
 	const struct tcp_sock *tcp = (const struct tcp_sock *)address;
@@ -39,7 +41,7 @@ static __always_inline int read_tcp_state(__u64 address, __u64 cookie, struct tc
 	    BPF_CORE_READ_INTO(&state->next_sequence, tcp, snd_nxt))
 		return 0;
 	state->window_scale = BPF_CORE_READ_BITFIELD_PROBED(tcp, rx_opt.snd_wscale);
-	/* Last: memory that is another socket's by now has another cookie. */
+	/* Read the cookie last: if the memory now belongs to another socket, the cookie differs. */
 	return !BPF_CORE_READ_INTO(&found, sk, __sk_common.skc_cookie.counter) && found == cookie;
 }
 
@@ -55,7 +57,7 @@ static __always_inline int same_tuple(const struct ek_tuple *left, const struct 
 	return !difference;
 }
 
-/* The queue that user space wants the flow to take, or EK_NO_QUEUE. */
+/* Returns the queue to which user space wants to move the flow, or EK_NO_QUEUE. */
 static __always_inline __u32 wanted_queue(__u64 cookie)
 {
 	if (*(volatile __u32 *)&device.flow_move.state != EK_MOVE_WANTED || device.flow_move.cookie != cookie)
@@ -87,11 +89,11 @@ int hold_back(struct __sk_buff *ctx)
 	if (!read_tcp_state(device.flow_move.socket, device.flow_move.cookie, &state))
 		return NEXT_PROGRAM;
 	in_flight = state.next_sequence - bpf_ntohl(tcp.ack_seq);
-	/* The flow may move now: its next segment is the first on the new queue. */
+	/* The flow may move now: its next segment will use the new queue. */
 	if ((__s32)in_flight <= 0 || state.below - WMEM_BIAS < WMEM_IDLE)
 		return NEXT_PROGRAM;
 	window = in_flight >> (state.window_scale & 15);
-	/* A window of zero would make the sender probe. */
+	/* A zero window would make the sender probe. */
 	if (!window)
 		window = 1;
 	if (window >= bpf_ntohs(tcp.window))
@@ -108,9 +110,8 @@ int hold_back(struct __sk_buff *ctx)
 	return NEXT_PROGRAM;
 }
 
-/* Returns whether the connection's segments are unsigned: a changed window would invalidate a signature (RFC
- * 2385, RFC 5925).
- */
+/* Returns whether the connection's segments are unsigned. A changed window would invalidate a signature (RFC
+ * 2385, RFC 5925). */
 static __always_inline int is_unsigned(const struct tcp_sock *tcp)
 {
 	void *signs = 0;
@@ -147,7 +148,7 @@ static __always_inline void read_socket(struct ek_service *service)
 		service->queue = held_on;
 }
 
-/* The flow at a place of the charged list, with its details; none if it has left. */
+/* Returns the flow at a position of the charged list, with its details; 0 if the entry is not in use. */
 static __always_inline struct ek_flow *charged_flow(__u32 index, struct ek_flow_detail **detail, __u32 *slot)
 {
 	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), *entry;
@@ -162,7 +163,7 @@ static __always_inline struct ek_flow *charged_flow(__u32 index, struct ek_flow_
 	return *detail ? flow : 0;
 }
 
-/* Returns whether a charged flow has data outstanding, by its word. */
+/* Returns whether a flow with this word has data outstanding. */
 static __always_inline int is_outstanding(const struct ek_flow *flow, const struct ek_flow_detail *detail,
 					  __u64 word)
 {
@@ -200,8 +201,7 @@ static long read_service_of(__u32 index, void *context)
 	return 0;
 }
 
-/* Reads the service of the charged flows, up to EK_MAX_SERVICES of them. Returns 1 if another scan holds the
- * lock. */
+/* Reads the service of up to EK_MAX_SERVICES charged flows. Returns 1 if another scan holds the lock. */
 SEC("?syscall")
 int read_service(void *ctx)
 {
@@ -238,8 +238,8 @@ static long count_if_busy(__u32 index, void *context)
 	return 0;
 }
 
-/* Adds up the weights of the flows with data outstanding. It releases none: an observer must not make flows
- * pick again. 1 if another look is under way. */
+/* Sums the weights of the flows with data outstanding. Releases no flow, because an observer must not make
+ * flows pick again. Returns 1 if another scan holds the lock. */
 SEC("syscall")
 int count_busy(void *ctx)
 {

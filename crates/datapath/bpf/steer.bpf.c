@@ -2,13 +2,16 @@
 /*
  * Receive steering in software: chooses the CPU that processes a packet.
  *
- * A packet's target is the first of: its flow's own target, in a slot; that of the first matching class; the
- * entry of the indirection table at its Toeplitz hash, as with RSS. The packet goes to the target's ring (a
- * CPU map), which a thread on that CPU reads.
+ * The target of a packet is the first of these:
+ * - the target of its flow, in a slot
+ * - the target of the first matching class
+ * - the entry of the indirection table for its Toeplitz hash, as with RSS
  *
- * A moving flow keeps its CPU until the old ring has none of its packets, so that they stay in order;
- * after `hold_ns` it moves anyway, which is counted. Sequence numbers count packets into and out of a ring,
- * so a leaving packet needs no work per flow.
+ * The program sends the packet to the target's ring (a CPU map). A thread on that CPU reads the ring.
+ *
+ * A flow that moves stays on its CPU until the old ring has none of its packets, so that packets stay in
+ * order. After `hold_ns` it moves in any case, and this is counted. Sequence numbers count the packets into
+ * and out of each ring, so no work per flow is needed when a packet leaves a ring.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -20,12 +23,12 @@ const volatile struct ek_steer_config config = {};
 
 struct ek_steer steer SEC(".data.steer");
 
-/* Contribution of each input byte, by position and value: Toeplitz is linear over XOR. */
+/* XOR contribution of each input byte, by position and value: the Toeplitz hash is linear. */
 __u32 toeplitz[EK_STEER_HASH_INPUT][256] SEC(".data.toeplitz");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_CPUMAP);
-	__uint(max_entries, 1); /* the loader sets it: possible CPUs */
+	__uint(max_entries, 1); /* set by the loader: number of possible CPUs */
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct bpf_cpumap_val));
 } rings SEC(".maps");
@@ -34,7 +37,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, EK_STEER_SLOTS);
 	__type(key, struct ek_tuple);
-	__type(value, __u32); /* index of its slot */
+	__type(value, __u32); /* index of the flow's slot */
 } flows SEC(".maps");
 
 struct {
@@ -48,7 +51,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* the loader sets it: possible CPUs */
+	__uint(max_entries, 1); /* set by the loader: number of possible CPUs */
 	__type(key, __u32);
 	__type(value, struct ek_steer_cpu);
 } cpus SEC(".maps");
@@ -62,7 +65,7 @@ struct {
 
 #define CHUNK 256
 
-/* Buffer for a chunk of a packet; sums are over whole words. */
+/* Buffer for a part of a packet. The checksum is computed over whole words. */
 struct chunk {
 	__u8 bytes[CHUNK + 4];
 };
@@ -76,11 +79,11 @@ struct {
 
 struct frame {
 	struct packet packet;
-	__u8 input[EK_STEER_HASH_INPUT + 4]; /* of the hash; a whole number of words of 8 bytes */
+	__u8 input[EK_STEER_HASH_INPUT + 4]; /* input of the hash, padded to words of 8 bytes */
 	__u32 input_length;
-	__u32 partial; /* the checksum is the pseudo header's alone */
-	__u32 end;     /* of the checksummed bytes */
-	__u32 check;   /* offset of the checksum */
+	__u32 partial; /* the checksum field holds only the sum of the pseudo header */
+	__u32 end;     /* end of the checksummed bytes */
+	__u32 check;   /* offset of the checksum field */
 };
 
 static __always_inline __u32 fold(__u64 sum)
@@ -92,9 +95,11 @@ static __always_inline __u32 fold(__u64 sum)
 	return (__u32)sum;
 }
 
-/* Parses a packet and what steering needs besides: the input of the hash, and the checksum. Returns 0 also
- * for a first fragment, which must go where the further ones go, and for a packet whose destination is not
- * its flow's: then the checksum has an address that is not read (RFC 8200, section 8.1). */
+/* Parses a packet, and computes the input of the hash and the state of the checksum. Also returns 0 for
+ * these packets:
+ * - a first fragment: it must go to the same CPU as the fragments that follow
+ * - a packet whose destination address is not that of its flow: the checksum includes an address that is not
+ *   read (RFC 8200, section 8.1) */
 static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame)
 {
 	struct bytes bytes = {.begin = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end};
@@ -119,7 +124,7 @@ static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame
 		__builtin_memcpy(frame->input + 32, ports, 4);
 		frame->input_length = 36;
 	}
-	/* RFC 9293, section 3.1 and RFC 8200, section 8.1; unused words are 0. */
+	/* Sum the pseudo header (RFC 9293, section 3.1; RFC 8200, section 8.1). Unused words are 0. */
 #pragma unroll
 	for (i = 0; i < 4; i++)
 		pseudo += (__u64)tuple->source[i] + tuple->destination[i];
@@ -132,10 +137,10 @@ static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame
 	return 1;
 }
 
-/* Completes the checksum of a packet whose sender, on this host, left it to the device. Its buffer is
- * marked as valid, but a frame is not: after a ring the packet would fail the check. The field has the
- * sum of the pseudo header; the checksum is the one's complement of the sum with the rest. A complete
- * checksum that equals that value by chance does not change. */
+/* Completes a checksum that a sender on this host left to the device. The kernel marks such a packet as
+ * valid, but the mark is lost in a ring, so the packet would fail the check. The checksum field holds the
+ * sum of the pseudo header. The checksum is the one's complement of the sum of this value and the rest. A
+ * complete checksum that equals the sum of the pseudo header by chance does not change. */
 static __always_inline int finish_checksum(struct xdp_md *ctx, const struct frame *frame)
 {
 	__u32 key = 0, offset = frame->packet.transport, end = frame->end, i, length;
@@ -150,7 +155,7 @@ static __always_inline int finish_checksum(struct xdp_md *ctx, const struct fram
 		if (offset >= end)
 			break;
 		length = end - offset;
-		/* Tells the verifier the bound that the compiler has already used. */
+		/* Make the verifier aware of the bound that the compiler has already used. */
 		asm volatile("" : "+r"(length));
 		if (!length)
 			break;
@@ -171,7 +176,7 @@ static __always_inline int finish_checksum(struct xdp_md *ctx, const struct fram
 	field = data + frame->check;
 	if ((void *)(field + 1) > data_end)
 		return 0;
-	/* In UDP 0 means no checksum (RFC 768). */
+	/* A UDP checksum of 0 would mean that there is none (RFC 768). */
 	sum = (__u16)~fold(sum);
 	*field = sum ? (__be16)sum : (__be16)0xffff;
 	return 1;
@@ -208,7 +213,7 @@ static __always_inline int matches(const struct ek_steer_class *rule, const stru
 	return !differs;
 }
 
-/* Returns the target of flows without their own. */
+/* Returns the target of a flow that has no slot. */
 static __always_inline __u32 by_rules(const struct ek_tuple *tuple, __u32 hash)
 {
 	struct ek_steer_rules *rules = &steer.rules[steer.active & 1];
@@ -245,20 +250,20 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	if (!cpu)
 		return 1;
 	ahead = (__s64)(cpu->dequeued + cpu->lost - slot->sequence);
-	/* A batch taken from the ring may still be in the stack; it is done when the thread takes the next
-	 * one. */
+	/* The thread may still process the batch that it took from the ring last. The batch is done when the
+	 * thread takes the next one. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
-	/* Two CPUs that receive the flow may have read the clock in either order. */
+	/* Two CPUs that receive packets of the flow may have read the clock in either order. */
 	return ahead >= 0 && (__s64)(now - slot->last_ns) >= (__s64)config.settle_ns;
 }
 
-/* Returns the target of this packet, of a flow whose target should be `wanted`. */
+/* Returns the target of this packet. `wanted` is the target that its flow should have. */
 static __always_inline __u32 move(struct ek_steer_slot *slot, __u32 wanted, __u64 now,
 				  struct ek_steer_cpu *here)
 {
 	int drained = has_drained(slot, now);
-	/* Read once: another CPU that receives the flow may end the wait meanwhile. */
+	/* Read once: another CPU that receives packets of the flow may end the wait at the same time. */
 	__u64 since = *(volatile __u64 *)&slot->waiting_ns;
 
 	if (!since) {
@@ -316,7 +321,7 @@ int steer_packet(struct xdp_md *ctx)
 	if (index)
 		slot = bpf_map_lookup_elem(&slots, index);
 	if (slot) {
-		/* Until now its packets followed the rules. */
+		/* Until now, the packets of the flow followed the rules. */
 		if (slot->current == EK_STEER_NEW) {
 			there = cpu_of(target);
 			slot->sequence = there ? there->enqueued : 0;
@@ -355,7 +360,7 @@ int steer_packet(struct xdp_md *ctx)
 		here->refused += 1;
 		return XDP_PASS;
 	}
-	/* Count before sending, so that a move never misses it. */
+	/* Count before sending, so that a move waits for this packet. */
 	sequence = __sync_fetch_and_add(&there->enqueued, 1) + 1;
 	if (slot)
 		slot->sequence = sequence;
@@ -367,7 +372,7 @@ int take_packet(struct xdp_md *ctx)
 {
 	struct ek_steer_cpu *here = cpu_of(bpf_get_smp_processor_id());
 
-	/* Only the ring's thread writes it. */
+	/* Only the ring's thread writes this counter. */
 	if (here)
 		here->dequeued += 1;
 	return XDP_PASS;

@@ -13,15 +13,15 @@ use crate::raw;
 const OBJECT: &str = "batch";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/batch.bpf.o"));
 
-/// The kernel's BTF type for qdiscs in BPF (`net/sched/bpf_qdisc.c`), present where they are supported.
+/// The kernel's BTF type for qdiscs in BPF (`net/sched/bpf_qdisc.c`). Kernels without it do not support them.
 const KERNEL_TYPE: &str = "bpf_struct_ops_Qdisc_ops";
 
-/// Length of a qdisc's name with the final 0 (`IFNAMSIZ`).
+/// Length of a qdisc's name, including the final NUL (`IFNAMSIZ`).
 const NAME_LENGTH: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
-    /// Name of the qdisc: at most 15 ASCII letters, digits, `_` and `.`, unique on the machine.
+    /// Name of the qdisc, unique on the machine: at most 15 ASCII letters, digits, `_` and `.`.
     pub name: String,
     /// Maximum hold time of a segment in an empty queue, ns; 0: no hold.
     pub hold_ns: u64,
@@ -37,22 +37,21 @@ impl Default for BatchOptions {
     }
 }
 
-/// Counters of all qdiscs with this name.
+/// Sums over all qdiscs with this name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCounters {
-    /// Segments that were held because their queue was empty.
     pub held: u64,
-    /// Held segments that left together with others.
+    /// Held segments that were dequeued together with others.
     pub batches: u64,
-    /// Segments dropped because the queue was full or memory was short.
     pub dropped: u64,
 }
 
-/// A qdisc that waits for the sockets of a batch to enqueue before it dequeues (Titan, section 4.4). It is
-/// registered while this value lives. Linux 6.16 and later.
+/// A qdisc that waits until the sockets of a batch have enqueued before it dequeues (Titan, section 4.4).
+/// Requires Linux 6.16 or later.
 ///
-/// It can be a device's root qdisc or a child of `mq`. A device keeps its instance when this value is dropped,
-/// even by `kill -9`: programs and maps live until the qdisc is replaced. So remove it from the devices first.
+/// The qdisc can be a device's root qdisc or a child of `mq`. It is registered while this value lives. A device
+/// keeps its instance when this value is dropped, even after `kill -9`: programs and maps live until the qdisc
+/// is replaced. So remove it from the devices first.
 pub struct TransmitBatching {
     counters: Mapped<raw::ek_batch_counters>,
     name: String,
@@ -61,20 +60,21 @@ pub struct TransmitBatching {
 }
 
 impl TransmitBatching {
-    /// Whether the kernel has BPF qdiscs: Linux 6.16 and later, with `CONFIG_NET_SCH_BPF`.
+    /// Returns whether the kernel supports BPF qdiscs: Linux 6.16 or later, with `CONFIG_NET_SCH_BPF`.
     ///
     /// # Errors
-    /// When its BTF cannot be read.
+    /// Returns an error if the kernel's BTF cannot be read.
     pub fn is_available() -> Result<bool, DatapathError> {
         let types =
             Btf::from_vmlinux().map_err(DatapathError::system("read the kernel's type information"))?;
         Ok(types.type_by_name::<BtfType<'_>>(KERNEL_TYPE).is_some())
     }
 
-    /// Loads and registers the qdisc; no device uses it yet.
+    /// Loads and registers the qdisc. No device uses it yet.
     ///
     /// # Errors
-    /// When a setting is out of range, the kernel has no BPF qdiscs, or the name is registered.
+    /// Returns an error if a setting is out of range, the kernel does not support BPF qdiscs, or the name is
+    /// already registered.
     pub fn register(options: &BatchOptions) -> Result<Self, DatapathError> {
         validate(options)?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -95,7 +95,7 @@ impl TransmitBatching {
         &self.name
     }
 
-    /// Counters of all instances, on all devices.
+    /// Returns the sums over all instances, on all devices.
     #[must_use]
     pub fn counters(&self) -> BatchCounters {
         let raw::ek_batch_counters { held, batches, dropped } = self.counters.read(0);

@@ -19,12 +19,12 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 pub struct DropCount {
     /// The kernel's name without the prefix `SKB_DROP_REASON_`, such as `SOCKET_RCVBUFF`.
     pub reason: String,
-    /// None for packets that belong to no IP flow.
+    /// `None` for packets that belong to no IP flow.
     pub flow: Option<Tuple>,
     pub packets: u64,
 }
 
-/// Counts drops in a network namespace. Dropping it detaches it.
+/// Counts the drops in a network namespace while it is attached. Dropping this value detaches the program.
 pub struct DropReasons {
     _link: OwnedFd,
     object: Object,
@@ -35,8 +35,8 @@ impl DropReasons {
     /// Loads and attaches the program.
     ///
     /// # Errors
-    /// When the kernel refuses: without `CAP_BPF` and `CAP_PERFMON`, or without drop reasons (before Linux
-    /// 5.17).
+    /// Returns an error if the kernel refuses the program: without `CAP_BPF` and `CAP_PERFMON`, or before Linux
+    /// 5.17, which introduced drop reasons.
     pub fn attach(namespace_inode: u32) -> Result<Self, DatapathError> {
         let names = reasons()?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -63,10 +63,10 @@ impl DropReasons {
         Ok(Self { _link: link, object, names })
     }
 
-    /// Drops since the program was attached, most frequent first.
+    /// Returns the drops since the program was attached, most frequent ones first.
     ///
     /// # Errors
-    /// When the kernel refuses to read the map.
+    /// Returns an error if the kernel refuses to read the map.
     pub fn counts(&self) -> Result<Vec<DropCount>, DatapathError> {
         let map = object::map(&self.object, "drops")?;
         let mut counts = Vec::new();
@@ -89,7 +89,7 @@ impl DropReasons {
     }
 }
 
-/// The running kernel's names of `enum skb_drop_reason`.
+/// Returns the names of `enum skb_drop_reason` in the running kernel.
 fn reasons() -> Result<BTreeMap<u32, String>, DatapathError> {
     let unable = |action| {
         move |error: libbpf_rs::Error| DatapathError::System {

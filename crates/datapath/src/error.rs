@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// A BPF object could not be loaded, attached or read.
+/// The error if a BPF object could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
     #[error("cannot load the BPF object {object}: {source}{}", details(.log))]
@@ -12,24 +12,21 @@ pub enum DatapathError {
         /// The last lines of libbpf's log.
         log: String,
     },
-    /// The process may not open the files that an object needs.
+    /// The process may not open enough file descriptors for the maps and programs of the object.
     #[error(
         "cannot load the BPF object {object}: it needs {needed} file descriptors, and {left} are left (ulimit -n {limit}); raise the limit"
     )]
     Descriptors { object: &'static str, needed: u64, left: u64, limit: u64 },
-    /// A program could not be attached.
     #[error("cannot attach the BPF program {program} to interface {ifindex} ({hook}): {source}")]
     Attach {
         program: &'static str,
-        /// Such as `tcx egress`.
+        /// Name of the hook, such as `tcx egress`.
         hook: &'static str,
         ifindex: i32,
         source: io::Error,
     },
-    /// The object lacks a map or program.
     #[error("the BPF object has no {kind} named {name}: it was built from other sources")]
     Missing { kind: &'static str, name: &'static str },
-    /// A system call on a map, program or link failed.
     #[error("cannot {action}: {source}")]
     System { action: &'static str, source: io::Error },
     /// The caller exceeded a limit of the programs.
@@ -46,19 +43,19 @@ impl DatapathError {
         move |error| Self::System { action, source: io_error(&error) }
     }
 
-    /// Whether the name is registered already.
+    /// Returns whether the name is already registered.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
     }
 
-    /// Whether the kernel refused for lack of a privilege or feature, not because of a defect.
+    /// Returns whether the kernel refused because a privilege or feature is missing, not because of a defect.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Descriptors { .. } => true,
             Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
-                // System calls return EPERM and EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
+                // For these reasons, system calls return EPERM, EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
                 matches!(
                     source.kind(),
                     io::ErrorKind::PermissionDenied
@@ -72,7 +69,7 @@ impl DatapathError {
     }
 }
 
-/// libbpf-rs hides the errno: only its kind and text are available.
+/// Converts an error of libbpf-rs, which exposes only the kind and the text, not the errno.
 pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
@@ -83,7 +80,7 @@ pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
         libbpf_rs::ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
         _ => io::ErrorKind::Other,
     };
-    // `#` adds the chain of causes.
+    // `#` adds the chain of causes to the text.
     io::Error::new(kind, format!("{error:#}"))
 }
 

@@ -1,4 +1,4 @@
-//! Lists other programs on an interface's tcx hook.
+//! Lists the programs on the tcx hooks of an interface.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use crate::error::DatapathError;
 use crate::object::{self, Hook};
 
-/// A program on a hook, identified by its id: the name may be unreadable later.
+/// A program on a hook. It is identified by its id, because the name may be unreadable later.
 #[derive(Clone, Debug)]
 pub struct HookProgram {
     /// Unique since boot.
     pub id: u32,
-    /// At most 15 characters; empty without `CAP_SYS_ADMIN`.
+    /// At most 15 characters. Empty without `CAP_SYS_ADMIN`.
     pub name: String,
 }
 
@@ -34,21 +34,21 @@ impl std::fmt::Display for HookProgram {
     }
 }
 
-/// The kernel's limit of programs per hook (`BPF_MPROG_MAX`, linux/bpf_mprog.h).
+/// Maximum number of programs per hook in the kernel (`BPF_MPROG_MAX`, linux/bpf_mprog.h).
 const MOST: usize = 64;
 
-/// The programs at tcx egress of an interface in the current network namespace, in execution order.
+/// Returns the programs at tcx egress of an interface in the current network namespace, in execution order.
 ///
 /// # Errors
-/// When the kernel refuses: `EINVAL` means that it has no tcx (before Linux 6.6).
+/// Returns an error if the kernel refuses: `EINVAL` means that it does not support tcx (before Linux 6.6).
 pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
     programs(Hook::Egress, ifindex)
 }
 
-/// The same at tcx ingress.
+/// Returns the programs at tcx ingress; see [`egress_programs`].
 ///
 /// # Errors
-/// As [`egress_programs`].
+/// Returns an error if the kernel refuses, as for [`egress_programs`].
 pub fn ingress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
     programs(Hook::Ingress, ifindex)
 }

@@ -1,4 +1,4 @@
-//! BPF array maps mapped into memory: reads and writes without a system call.
+//! BPF array maps that are mapped into memory, so that reads and writes need no system call.
 
 use std::io;
 use std::marker::PhantomData;
@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use crate::error::DatapathError;
 
-/// `length` values of `T` that BPF programs change at any time. Every access is a volatile copy; no reference
-/// into the mapping is returned.
+/// `length` values of `T` that BPF programs may change at any time. So every access is a volatile copy, and no
+/// reference into the mapping is returned.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
     memory: NonNull<T>,
@@ -24,7 +24,7 @@ unsafe impl<T: Copy + Send> Send for Mapped<T> {}
 unsafe impl<T: Copy + Send> Sync for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// Maps an mmapable array map of `length` values.
+    /// Maps an array map with `BPF_F_MMAPABLE` and `length` values.
     pub(crate) fn new(map: BorrowedFd<'_>, length: usize) -> Result<Self, DatapathError> {
         let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).ok_or_else(|| {
             DatapathError::Limit(format!("a BPF array of {length} values cannot be mapped"))
@@ -48,7 +48,7 @@ impl<T: Copy> Mapped<T> {
         }
     }
 
-    /// Pointer to a value, for volatile access to a field.
+    /// Returns a pointer to a value, for volatile access to one of its fields.
     pub(crate) fn pointer(&self, index: usize) -> *mut T {
         assert!(index < self.length, "index {index} of {}", self.length);
         // SAFETY: the index was checked above.

@@ -1,4 +1,4 @@
-//! The meter: bytes and packets per flow and bin, on arrival.
+//! Counts bytes and packets per flow and time bin.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -14,58 +14,58 @@ use crate::raw;
 
 const OBJECT: &str = "meter";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
-/// Limit for all flows together: 1 GiB of memory.
+/// Maximum number of bins of all flows together: 1 GiB of memory.
 const MAX_BINS: u64 = 1 << 27;
 
-/// The socket has no recorded transmit queue (`NO_QUEUE_MAPPING`, include/net/sock.h).
+/// Value for a socket that has no recorded transmit queue (`NO_QUEUE_MAPPING`, include/net/sock.h).
 pub const NO_QUEUE: u32 = 0xffff;
 
 #[derive(Clone, Copy, Debug)]
 pub struct MeterOptions {
-    /// Flows that have a row of their own.
+    /// Maximum number of flows that are counted.
     pub flows: u32,
-    /// Per flow.
+    /// Number of bins per flow.
     pub bins: u32,
-    /// Length of a bin, ns; at most 300 ms, so that a 100 Gbit/s flow does not overflow it.
+    /// Length of a bin, ns. At most 300 ms, so that the counter of a 100 Gbit/s flow does not overflow.
     pub bin_ns: u64,
 }
 
-/// A flow as the meter saw it.
+/// The counts of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowSample {
     pub tuple: Tuple,
-    /// `CLOCK_MONOTONIC`, ns.
+    /// First packet, `CLOCK_MONOTONIC`, ns.
     pub first_ns: u64,
-    /// `CLOCK_MONOTONIC`, ns.
+    /// Last packet, `CLOCK_MONOTONIC`, ns.
     pub last_ns: u64,
-    /// On the wire, since the meter was attached.
+    /// Bytes on the wire since the meter was attached.
     pub bytes: u64,
-    /// On the wire, since the meter was attached.
+    /// Packets on the wire since the meter was attached.
     pub packets: u64,
     /// TCP or UDP payload since the meter was attached.
     pub payload_bytes: u64,
-    /// Data packets that arrived after a later one.
+    /// Data packets that arrived after a packet with a higher sequence number.
     pub out_of_order: u64,
-    /// On ingress: `skb->queue_mapping` of the last packet; behind a veth this is the transmit queue that the
-    /// sender's device used. On egress: the last transmit queue of the flow's socket, or [`NO_QUEUE`].
+    /// On ingress: `skb->queue_mapping` of the last packet. Behind a veth, this is the transmit queue of the
+    /// sender's device. On egress: the last transmit queue of the flow's socket, or [`NO_QUEUE`].
     pub queue_mapping: u32,
     row: u32,
 }
 
-/// Counts packets of an interface. Dropping it detaches it.
+/// Counts the packets of an interface. Dropping this value detaches the program.
 pub struct Meter {
     meter: Mapped<raw::ek_meter>,
     bins: Mapped<raw::ek_bin>,
     options: MeterOptions,
     _link: OwnedFd,
     program: &'static str,
-    /// Held while the program is attached; a session that sees the program looks for it.
+    /// Open while the program is attached. A session that finds an unknown program looks for this socket.
     _name: UnixListener,
     object: Object,
 }
 
-/// Name of the abstract socket (unix(7)) that announces a meter's program: it changes no packet. Reading a
-/// program's own name by its id takes `CAP_SYS_ADMIN`.
+/// Returns the name of the abstract socket (unix(7)) that marks a program as a meter, which changes no packet.
+/// A socket is used because the name of a program can only be read with `CAP_SYS_ADMIN`.
 #[must_use]
 pub fn meter_socket(program: u32) -> String {
     format!("evenkeel/meter/{program}")
@@ -81,18 +81,19 @@ fn announce(program: u32) -> Result<UnixListener, DatapathError> {
 }
 
 impl Meter {
-    /// Loads the meter and attaches it at ingress of an interface in the current network namespace.
+    /// Loads the meter, and attaches it at ingress of an interface in the current network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses, or the meter would be too large.
+    /// Returns an error if the kernel refuses, or the meter would need too much memory.
     pub fn attach(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
         Self::attach_to(options, ifindex, Hook::Ingress)
     }
 
-    /// The same at egress: GSO segments as the stack passes them to the device, before its queues.
+    /// Attaches the meter at egress instead. It counts GSO segments as the stack passes them to the device,
+    /// before the device's queues.
     ///
     /// # Errors
-    /// When the kernel refuses, or the meter would be too large.
+    /// Returns an error if the kernel refuses, or the meter would need too much memory.
     pub fn attach_egress(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
         Self::attach_to(options, ifindex, Hook::Egress)
     }
@@ -139,10 +140,10 @@ impl Meter {
         Ok(Self { meter, bins, options: *options, _link: link, program, _name: name, object })
     }
 
-    /// Unique since boot.
+    /// Returns the id of the program, unique since boot.
     ///
     /// # Errors
-    /// When the kernel refuses to report it.
+    /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, self.program)
     }
@@ -154,16 +155,17 @@ impl Meter {
         unsafe { std::ptr::write_volatile(&raw mut (*meter).start_ns, at_ns) };
     }
 
-    /// Packets of flows that found no free row. Unless it is 0, the figures are incomplete.
+    /// Returns the number of packets of flows that could not be counted. If it is not 0, the figures are
+    /// incomplete.
     #[must_use]
     pub fn overflow(&self) -> u64 {
         self.meter.read(0).overflow
     }
 
-    /// Every flow seen so far.
+    /// Returns every flow so far.
     ///
     /// # Errors
-    /// When the kernel refuses to read the map.
+    /// Returns an error if the kernel refuses to read the map.
     pub fn flows(&self) -> Result<Vec<FlowSample>, DatapathError> {
         let map = object::map(&self.object, "metered")?;
         let mut flows = Vec::new();
@@ -199,7 +201,7 @@ impl Meter {
         Ok(flows)
     }
 
-    /// A flow's bytes and packets on the wire, per bin from the start.
+    /// Returns a flow's bytes and packets on the wire, per bin.
     #[must_use]
     pub fn bins(&self, flow: &FlowSample) -> (Vec<u64>, Vec<u64>) {
         if flow.row >= self.options.flows {

@@ -1,4 +1,4 @@
-//! Opens, loads and attaches BPF objects, with libbpf's log in the error.
+//! Opens, loads and attaches BPF objects. Errors contain libbpf's log.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,13 +10,13 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 use crate::error::{DatapathError, io_error};
 use crate::statistics::RunTime;
 
-/// The last lines of libbpf's log, for the error of a failed load.
+/// The last lines of libbpf's log, for the error if a load fails.
 static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LINES_KEPT: usize = 8;
 
 fn keep_words(_level: PrintLevel, text: String) {
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    // A verifier log is one text of many lines; the cause is at its end.
+    // A verifier log is a single text of many lines, with the cause at its end.
     words.extend(text.lines().map(str::to_owned));
     let excess = words.len().saturating_sub(LINES_KEPT);
     words.drain(..excess);
@@ -35,19 +35,20 @@ pub(crate) fn open(object: &'static str, bytes: &[u8]) -> Result<OpenObject, Dat
         .map_err(|error| load_error(object, &error))
 }
 
-/// Refuses an object that needs more file descriptors than the process may open. Without this, libbpf continues after
-/// a failed system call, and the error is the kernel's about a program without its maps.
+/// Returns an error if an object needs more file descriptors than the process may open. Otherwise libbpf would
+/// continue after the failed system call, and the kernel would report a program without maps instead of the
+/// cause.
 fn require_descriptors(object: &'static str, opened: &OpenObject) -> Result<(), DatapathError> {
-    /// Of libbpf: type information, and probes of the kernel's features.
+    /// File descriptors that libbpf needs for BTF and for probing features of the kernel.
     const MORE: u64 = 8;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call fills the structure, which lives until it returns.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Ok(());
     }
-    // A program's link has a descriptor, too.
+    // A program has one descriptor, and its link another one.
     let needed = opened.maps().count() as u64 + 2 * opened.progs().count() as u64 + MORE;
-    // The directory cannot be opened if no descriptor is left.
+    // Opening the directory fails if no descriptor is left.
     let used = std::fs::read_dir("/proc/self/fd").map_or(limit.rlim_cur, |files| files.count() as u64);
     let left = limit.rlim_cur.saturating_sub(used);
     if left >= needed {
@@ -112,12 +113,12 @@ pub(crate) fn attach_trace(object: &Object, program: &'static str) -> Result<Own
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Runs a `syscall` program once; returns the program's return value.
+/// Runs a `syscall` program once. Returns the program's return value.
 pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, DatapathError> {
     run_descriptor(program_fd(object, program)?)
 }
 
-/// As [`run_once`], by descriptor.
+/// Runs the program of a descriptor as [`run_once`] does.
 pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, DatapathError> {
     let mut options = MaybeUninit::<libbpf_sys::bpf_test_run_opts>::zeroed();
     // SAFETY: all zeroes is a valid value of this plain C structure.
@@ -132,19 +133,20 @@ pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, Datapath
     Ok(options.retval as i32)
 }
 
-/// Unique since boot.
+/// Returns the id of a program, unique since boot.
 pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, DatapathError> {
     Ok(program_info(program_fd(object, program)?)?.id)
 }
 
-/// A descriptor of a program that outlives the object's borrow.
+/// Returns a descriptor of a program that is independent of the lifetime of the object.
 pub(crate) fn program_descriptor(object: &Object, program: &'static str) -> Result<OwnedFd, DatapathError> {
     program_fd(object, program)?
         .try_clone_to_owned()
         .map_err(|source| DatapathError::System { action: "duplicate a BPF program's descriptor", source })
 }
 
-/// Runs a program on a packet that is not sent, as if from a new socket; returns the program's return value.
+/// Runs a program on a packet that is not sent, as if it came from a new socket. Returns the program's return
+/// value.
 pub(crate) fn run_on_packet(
     object: &Object,
     program: &'static str,
@@ -166,14 +168,15 @@ pub(crate) fn run_on_packet(
     Ok(options.retval.cast_signed())
 }
 
-/// Returns the run time of a program (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
+/// Returns the run time of a program (requires [`crate::RunTimeStatistics`]); zero if the program is not
+/// loaded.
 pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime, DatapathError> {
     let Ok(descriptor) = program_fd(object, program) else { return Ok(RunTime::default()) };
     let info = program_info(descriptor)?;
     Ok(RunTime { nanoseconds: info.run_time_ns, runs: info.run_cnt })
 }
 
-/// The kernel's information about a program.
+/// Returns the kernel's information about a program.
 pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, DatapathError> {
     let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
     let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
@@ -204,7 +207,7 @@ pub(crate) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_r
     object.maps().find(|map| map.name() == name).ok_or(DatapathError::Missing { kind: "map", name })
 }
 
-/// Length of an array map with an entry for each CPU.
+/// Returns the length of an array map that has an entry for each CPU.
 pub(crate) fn possible_cpus() -> Result<u32, DatapathError> {
     let count = libbpf_rs::num_possible_cpus().map_err(DatapathError::system("count the CPUs"))?;
     u32::try_from(count).map_err(|_| DatapathError::Limit(format!("{count} CPUs")))

@@ -23,29 +23,30 @@ const COMPLETE_AT_PEER: &str = "complete_at_peer";
 const LOOK: &str = "look";
 const COUNT_BUSY: &str = "count_busy";
 const START_TIMERS: &str = "start_timers";
-/// An uncharged flow that is silent this long loses its slot; its next segment takes a slot again.
+/// Silence after which an uncharged flow loses its slot, ns. The flow gets a slot again with its next segment.
 const FORGET_AFTER_NS: u64 = 10_000_000_000;
 
-/// How a choice reaches the device.
+/// The way in which the chosen queue is passed to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steering {
-    /// `skb->priority` names an HTB class: this class id is queue 0, the next one queue 1.
+    /// `skb->priority` names an HTB class. This is the class id of queue 0; the following ids belong to the
+    /// following queues.
     Class(u32),
-    /// `skb->queue_mapping`: the device's own transmit queues. The program chooses whenever the kernel re-picks
-    /// a queue.
+    /// `skb->queue_mapping` names a transmit queue of the device. The program chooses a queue whenever the
+    /// kernel would pick a new one.
     Queue,
 }
 
-/// How the programs learn that a flow's last segment has left.
+/// The way in which the programs detect that a flow's last segment has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// The flows' sockets are read before a pick and four times a second: no cost per segment.
+    /// Reads the flows' sockets before a pick and four times a second. There is no cost per segment.
     Sockets,
-    /// fentry on `tcp_wfree`: immediately.
+    /// Detects it immediately, by fentry on `tcp_wfree`.
     Exact,
-    /// tcx ingress on the veth peer: immediately, in a test bed.
+    /// Detects it immediately in a test bed, by tcx ingress on the veth peer.
     Peer,
-    /// Only by ageing: flows that are silent for long. It also backs up `Exact` and `Peer`.
+    /// Releases flows only by age, after a long silence. It also releases flows that `Exact` and `Peer` miss.
     Ageing,
 }
 
@@ -62,27 +63,25 @@ impl std::fmt::Display for Completion {
 
 #[derive(Clone, Debug)]
 pub struct SelectOptions {
-    /// How queues are picked.
     pub policy: Policy,
-    /// How the choice reaches the device.
     pub steering: Steering,
-    /// If the kernel refuses this one, [`QueueSelect::load`] uses the next best.
+    /// If the kernel refuses this kind of completion, [`QueueSelect::load`] uses the next best one.
     pub completion: Completion,
-    /// Queues of the device, 1 to [`MAX_QUEUES`].
+    /// Number of queues of the device, 1 to [`MAX_QUEUES`].
     pub queues: u32,
-    /// XPS pools: CPU *n* uses pool *n* modulo their number. Empty: every CPU uses every queue.
+    /// XPS pools: CPU *n* uses pool *n* modulo the number of pools. If empty, every CPU uses every queue.
     pub pools: Vec<Pool>,
-    /// Line rate, bit/s; determines the ageing limit.
+    /// Line rate, bit/s. It determines the ageing limit.
     pub rate_bps: u64,
-    /// Least silence after which ageing releases a flow, ns.
+    /// Minimum silence after which ageing releases a flow, ns.
     pub ageing_floor_ns: u64,
-    /// A flow without a socket in this network namespace (of a container, or routed) may change its queue after
-    /// this silence, µs.
+    /// Silence after which a flow without a socket in this network namespace (from a container, or routed) may
+    /// change its queue, µs.
     pub gap_us: u32,
-    /// Limit of tracked flows, 1 to 131,072. A further flow replaces a short flow with nothing outstanding; if
-    /// there is none, it is hashed and counted.
+    /// Maximum number of tracked flows, 1 to 131,072. A further flow replaces a short flow that has nothing
+    /// outstanding. If there is no such flow, the further flow is hashed and counted.
     pub max_flows: u32,
-    /// Allow [`QueueSelect::attach_mover`].
+    /// Permits [`QueueSelect::attach_mover`].
     pub movable: bool,
 }
 
@@ -103,7 +102,7 @@ impl Default for SelectOptions {
     }
 }
 
-/// Both ends of a flow.
+/// Addresses and ports of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     pub source: IpAddr,
@@ -135,7 +134,7 @@ impl Tuple {
         }
     }
 
-    /// The key in the BPF maps.
+    /// Returns the key of the flow in the BPF maps.
     pub(crate) fn to_bytes(self) -> [u8; size_of::<raw::ek_tuple>()] {
         let words = |address| {
             let mut words = [0; 4];
@@ -163,16 +162,16 @@ impl Tuple {
     }
 }
 
-/// A flow as the queue choice sees it.
+/// A flow, as the queue choice tracks it.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowState {
     pub tuple: Tuple,
     /// Queue of the last segment.
     pub queue: Option<u32>,
-    /// Weight charged to that queue; 0 if nothing is outstanding.
+    /// Weight that is charged to this queue; 0 if nothing is outstanding.
     pub charged_weight: u32,
-    /// Data segments for which the program did more than keep the queue, modulo 2^28. Unless it reads sockets:
-    /// all data segments.
+    /// Number of data segments, modulo 2^28. If sockets are read, segments for which the program only kept the
+    /// queue are not counted.
     pub segments: u64,
 }
 
@@ -191,28 +190,28 @@ pub struct Counters {
     pub contended: u64,
 }
 
-/// The queue choice of one device. Dropping it detaches every program.
+/// The queue choice of one device. Dropping this value detaches all its programs.
 pub struct QueueSelect {
     device: Mapped<raw::ek_device>,
     slots: Mapped<raw::ek_flow>,
     details: Mapped<raw::ek_flow_detail>,
-    /// Per CPU.
+    /// One entry per CPU.
     counters: Mapped<raw::ek_counters>,
     queues: u32,
     links: Vec<OwnedFd>,
     completion: Completion,
     program: &'static str,
-    /// The kernel's reason if the wanted completion is not in use.
+    /// The reason that the kernel gave if the requested completion is not in use.
     refused: Option<String>,
     object: Object,
 }
 
 impl QueueSelect {
-    /// Loads the programs with their settings without attaching them. If the kernel refuses the wanted
-    /// completion (no fentry, or lockdown), it loads the next best: sockets, then ageing.
+    /// Loads the programs with their settings, without attaching them. If the kernel refuses the requested
+    /// completion (no fentry, or lockdown), it loads the next best one: sockets, then ageing.
     ///
     /// # Errors
-    /// When the kernel refuses the programs, or a setting is out of range.
+    /// Returns an error if the kernel refuses the programs, or a setting is out of range.
     pub fn load(options: &SelectOptions) -> Result<Self, DatapathError> {
         validate(options)?;
         let mut completion = options.completion;
@@ -259,7 +258,7 @@ impl QueueSelect {
         Ok(select)
     }
 
-    /// Marks every slot as free; no program is attached yet.
+    /// Marks every slot as free. No program may be attached yet.
     fn free_all_slots(&self) {
         for slot in 0..self.slots.length() {
             let slot = self.slots.pointer(slot);
@@ -270,7 +269,7 @@ impl QueueSelect {
         }
     }
 
-    /// Writes the XPS pools; no program is attached yet.
+    /// Writes the XPS pools. No program may be attached yet.
     fn set_pools(&self, options: &SelectOptions) {
         let device = self.device.pointer(0);
         for (cpu, pool) in (0..raw::EK_MAX_CPUS as usize).zip(options.pools.iter().cycle()) {
@@ -281,10 +280,11 @@ impl QueueSelect {
         }
     }
 
-    /// Attaches the choice, and exact completion if in use, to an interface in the current network namespace.
+    /// Attaches the queue choice, and exact completion if in use, to an interface in the current network
+    /// namespace.
     ///
     /// # Errors
-    /// When the kernel refuses a hook.
+    /// Returns an error if the kernel refuses to attach a program.
     pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         if self.completion == Completion::Exact {
             self.links.push(object::attach_trace(&self.object, COMPLETE_EXACT)?);
@@ -293,11 +293,11 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// Attaches completion to the veth peer in the current network namespace, for [`Completion::Peer`];
-    /// otherwise does nothing.
+    /// Attaches completion to the veth peer in the current network namespace. Does nothing unless
+    /// [`Completion::Peer`] is in use.
     ///
     /// # Errors
-    /// When the kernel refuses the hook.
+    /// Returns an error if the kernel refuses to attach the program.
     pub fn attach_peer(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         if self.completion == Completion::Peer {
             self.links.push(object::attach_tcx(&self.object, COMPLETE_AT_PEER, Hook::Ingress, ifindex)?);
@@ -305,21 +305,20 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// The program of the choice; unique since boot.
+    /// Returns the id of the program that chooses the queue, unique since boot.
     ///
     /// # Errors
-    /// When the kernel refuses to report it.
+    /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, self.program)
     }
 
-    /// The completion in use.
     #[must_use]
     pub fn completion(&self) -> Completion {
         self.completion
     }
 
-    /// Returns the kernel's reason if the wanted completion is not in use.
+    /// Returns the reason that the kernel gave if the requested completion is not in use.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
@@ -329,21 +328,22 @@ impl QueueSelect {
     /// in use.
     ///
     /// # Errors
-    /// When the kernel refuses to run the program.
+    /// Returns an error if the kernel refuses to run the program.
     pub fn look(&self) -> Result<(), DatapathError> {
         object::run_once(&self.object, LOOK).map(|_| ())
     }
 
-    /// Runs the choice on an Ethernet frame that is not sent, as if from a new socket. Each call makes a flow,
-    /// for tests with more flows than a machine can run.
+    /// Runs the queue choice on an Ethernet frame that is not sent, as if it came from a new socket. Each call
+    /// adds a flow, for tests with more flows than a machine can run.
     ///
     /// # Errors
-    /// When the kernel refuses to run the program, or the frame is shorter than an Ethernet header.
+    /// Returns an error if the kernel refuses to run the program, or the frame is shorter than an Ethernet
+    /// header.
     pub fn choose_for(&self, frame: &[u8]) -> Result<(), DatapathError> {
         object::run_on_packet(&self.object, self.program, frame).map(|_| ())
     }
 
-    /// Used slots of the flow table.
+    /// Returns the number of used slots of the flow table.
     #[must_use]
     pub fn flow_count(&self) -> u32 {
         let device = self.device.pointer(0);
@@ -351,22 +351,22 @@ impl QueueSelect {
         unsafe { std::ptr::read_volatile(&raw const (*device).flow_count) }
     }
 
-    /// Sum of the charged flow weights, by queue.
+    /// Returns the sum of the charged flow weights for each queue.
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {
         weights(&self.device, self.queues)
     }
 
-    /// A view of the queues for another thread; it outlives this value.
+    /// Returns a view of the queues for another thread. It remains valid when this value is dropped.
     ///
     /// # Errors
-    /// When the kernel refuses to map the tables again.
+    /// Returns an error if the kernel refuses to map the tables again.
     pub fn view(&self) -> Result<QueueView, DatapathError> {
         Ok(QueueView {
             device: Mapped::new(object::map(&self.object, ".data.device")?.as_fd(), 1)?,
             slots: Mapped::new(object::map(&self.object, "flows")?.as_fd(), raw::EK_SLOTS as usize)?,
             queues: self.queues,
-            // Without access to the sockets, the charged weights are the best estimate.
+            // If sockets are not read, the charged weights are the best estimate.
             count: match self.completion {
                 Completion::Sockets => Some(object::program_descriptor(&self.object, COUNT_BUSY)?),
                 Completion::Exact | Completion::Peer | Completion::Ageing => None,
@@ -374,12 +374,12 @@ impl QueueSelect {
         })
     }
 
-    /// Attaches the program that moves flows to the interface of the choice, in the current network namespace.
-    /// Dropping the [`FlowMover`] ends it; the choice may end first.
+    /// Attaches the program that moves flows to the interface of the queue choice, in the current network
+    /// namespace. Dropping the [`FlowMover`] detaches it. This value may be dropped first.
     ///
     /// # Errors
-    /// When the choice was loaded without [`SelectOptions::movable`], does not read sockets
-    /// ([`Completion::Sockets`]), or the kernel refuses.
+    /// Returns an error if the queue choice was loaded without [`SelectOptions::movable`] or without
+    /// [`Completion::Sockets`], or the kernel refuses.
     pub fn attach_mover(&self, ifindex: i32) -> Result<FlowMover, DatapathError> {
         if self.completion != Completion::Sockets {
             return Err(DatapathError::Limit(format!(
@@ -390,11 +390,11 @@ impl QueueSelect {
         FlowMover::attach(&self.object, ifindex)
     }
 
-    /// Sets the flow weights: the first matching rule decides, and a flow without one has weight 1. Running
-    /// flows follow with their next segment.
+    /// Sets the rules for flow weights: the first matching rule decides, and a flow without one has weight 1.
+    /// Existing flows get their new weight with their next segment.
     ///
     /// # Errors
-    /// When there are too many rules, or a weight is out of range; then nothing changes.
+    /// Returns an error if there are too many rules, or a weight is out of range. Then no rule changes.
     pub fn set_rules(&self, rules: &[Rule]) -> Result<(), DatapathError> {
         if rules.len() > MAX_RULES {
             return Err(DatapathError::Limit(format!("{} rules: at most {MAX_RULES}", rules.len())));
@@ -414,7 +414,7 @@ impl QueueSelect {
             let generation = std::ptr::read_volatile(&raw const (*device).rule_generation);
             std::ptr::write_volatile(&raw mut (*device).rule_generation, generation.wrapping_add(1));
         }
-        // Twice: a flow that began under the old rules may write its slot after the first pass.
+        // Two passes: a flow that was added under the old rules may write its slot after the first pass.
         for _ in 0..2 {
             fence(Ordering::SeqCst);
             for slot in (0..self.slots.length()).filter(|slot| self.slots.read(*slot).cookie != 0) {
@@ -427,7 +427,7 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// What the programs counted so far.
+    /// Returns the sums of the counters of all CPUs.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
@@ -446,7 +446,7 @@ impl QueueSelect {
         sum
     }
 
-    /// The current silence after which ageing releases a flow, ns.
+    /// Returns the current silence after which ageing releases a flow, ns.
     #[must_use]
     pub fn ageing_limit_ns(&self) -> u64 {
         let device = self.device.pointer(0);
@@ -454,7 +454,7 @@ impl QueueSelect {
         unsafe { std::ptr::read_volatile(&raw const (*device).ageing_limit_ns) }
     }
 
-    /// Every tracked flow.
+    /// Returns every tracked flow.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowState> {
         (0..self.slots.length())
@@ -472,19 +472,20 @@ impl QueueSelect {
             .collect()
     }
 
-    /// Run time of the choice (needs [`crate::RunTimeStatistics`]); one run per segment.
+    /// Returns the run time of the queue choice (requires [`crate::RunTimeStatistics`]). There is one run per
+    /// segment.
     ///
     /// # Errors
-    /// When the kernel refuses to report it.
+    /// Returns an error if the kernel does not report it.
     pub fn choice_run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, self.program)
     }
 
-    /// Run time of completion: its program, if any (needs [`crate::RunTimeStatistics`]), and each walk of the
-    /// timers. Reads of sockets before a pick belong to [`Self::choice_run_time`].
+    /// Returns the run time of completion: of its program, if any (requires [`crate::RunTimeStatistics`]), and
+    /// of the timers. Scans before a pick belong to [`Self::choice_run_time`].
     ///
     /// # Errors
-    /// When the kernel refuses to report it.
+    /// Returns an error if the kernel does not report it.
     pub fn completion_run_time(&self) -> Result<RunTime, DatapathError> {
         let program = match self.completion {
             Completion::Exact => object::run_time(&self.object, COMPLETE_EXACT)?,
@@ -511,7 +512,7 @@ fn weights(device: &Mapped<raw::ek_device>, queues: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Reads the queues from any thread, while the programs change them.
+/// Reads the state of the queues from any thread, while the programs change it.
 #[derive(Debug)]
 pub struct QueueView {
     device: Mapped<raw::ek_device>,
@@ -520,7 +521,7 @@ pub struct QueueView {
     count: Option<OwnedFd>,
 }
 
-/// Another walk over the flows takes microseconds.
+/// Number of attempts if another scan is running, which takes microseconds.
 const TRIES_TO_COUNT: usize = 3;
 
 impl QueueView {
@@ -529,17 +530,17 @@ impl QueueView {
         self.queues
     }
 
-    /// Sum of the charged flow weights, by queue.
+    /// Returns the sum of the charged flow weights for each queue.
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {
         weights(&self.device, self.queues)
     }
 
-    /// Sum of the weights of flows with data outstanding now, by queue. Excludes ended flows that are charged
-    /// until the next walk; releases no flow.
+    /// Returns the sum of the weights of flows with data outstanding, for each queue. Unlike [`Self::weights`],
+    /// it excludes finished flows that stay charged until the next scan. It releases no flow.
     ///
     /// # Errors
-    /// When the kernel refuses to run the program.
+    /// Returns an error if the kernel refuses to run the program.
     pub fn busy_weights(&self) -> Result<Vec<u32>, DatapathError> {
         let Some(count) = &self.count else { return Ok(self.weights()) };
         for _ in 0..TRIES_TO_COUNT {
@@ -554,7 +555,7 @@ impl QueueView {
         Ok(self.weights())
     }
 
-    /// Number of charged flows, by queue. Reads all used slots, so call it rarely.
+    /// Returns the number of charged flows for each queue. It reads all used slots, so call it rarely.
     #[must_use]
     pub fn charged_flows(&self) -> Vec<u32> {
         let device = self.device.pointer(0);

@@ -1,4 +1,4 @@
-//! Flow weights.
+//! Rules for the weights of flows.
 
 use std::ops::RangeInclusive;
 
@@ -7,10 +7,10 @@ use evenkeel_transmit::MAX_FLOW_WEIGHT;
 use crate::error::DatapathError;
 use crate::raw;
 
-/// Limit of rules, the default weight included.
+/// Maximum number of rules, including the default weight.
 pub const MAX_RULES: usize = raw::EK_MAX_RULES as usize;
 
-/// A version-2 cgroup in the terms of BPF programs.
+/// A cgroup v2, as BPF programs identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CgroupId {
     /// Inode number of its directory.
@@ -19,19 +19,19 @@ pub struct CgroupId {
     pub level: u32,
 }
 
-/// A weight for the flows that match every given field.
+/// A weight for the flows that match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// 1 to [`MAX_FLOW_WEIGHT`]; 1 is an ordinary flow.
+    /// 1 to [`MAX_FLOW_WEIGHT`]; an ordinary flow has 1.
     pub weight: u32,
     pub protocol: Option<u8>,
     pub source_port: Option<RangeInclusive<u16>>,
     pub destination_port: Option<RangeInclusive<u16>>,
-    /// `skb->mark` (`SO_MARK`, or set by a filter) and its mask.
+    /// Value and mask of `skb->mark` (`SO_MARK`, or set by a filter).
     pub mark: Option<(u32, u32)>,
     /// `skb->priority` (`SO_PRIORITY`).
     pub priority: Option<u32>,
-    /// The sending socket is in this cgroup or below it.
+    /// The sending socket is in this cgroup or in a descendant.
     pub cgroup: Option<CgroupId>,
 }
 

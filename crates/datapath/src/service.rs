@@ -13,48 +13,49 @@ use crate::raw;
 
 const HOLD_BACK: &str = "hold_back";
 const READ_SERVICE: &str = "read_service";
-/// Programs loaded only for this.
+/// Programs that are loaded only if flows may be moved.
 pub(crate) const PROGRAMS: [&str; 2] = [HOLD_BACK, READ_SERVICE];
 
-/// Another walk over the flows takes microseconds.
+/// Number of attempts if another scan is running, which takes microseconds.
 const TRIES_TO_READ: usize = 3;
 
-/// A flow with data outstanding, and its service so far.
+/// A flow with data outstanding, and the service that it has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowService {
-    /// The socket's cookie, unique since boot; for a flow without a socket here, derived from its addresses.
+    /// The socket's cookie, unique since boot. For a flow without a socket in this network namespace, derived
+    /// from its addresses.
     pub cookie: u64,
     /// The queue that the kernel has recorded for its socket (`sk_tx_queue_mapping`).
     pub queue: u32,
     pub weight: u32,
     /// Bytes that the peer has acknowledged since the start of the connection (`bytes_acked` of `struct
-    /// tcp_sock`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`); none unless TCP with a socket here.
+    /// tcp_sock`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`). `None` unless the flow is TCP and has a socket in
+    /// this network namespace.
     pub acknowledged_bytes: Option<u64>,
-    /// The socket holds unsent data; true if unknown.
+    /// Whether the socket has unsent data; true if unknown.
     pub backlogged: bool,
-    /// The mover can change its queue.
+    /// Whether the mover can change the flow's queue.
     pub movable: bool,
     socket: u64,
     slot: u32,
 }
 
-/// Progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveState {
     None,
-    /// The flow is held back, or about to be.
+    /// The flow is held back, or will be with the next acknowledgement.
     Waiting,
-    /// A segment has used the wanted queue.
+    /// A segment has used the requested queue.
     Done {
-        /// Time since the flow was first held back, ns; 0 if it was not.
+        /// Time since the flow was first held back, ns; 0 if it was not held back.
         held_ns: u64,
     },
-    /// The limit has passed; the flow is on its old queue.
+    /// The time limit has passed, and the flow is on its old queue.
     Expired,
 }
 
-/// Moves flows of one device to other queues, one at a time. Dropping it, or the end of the process, releases a
-/// flow that is held back.
+/// Moves flows of one device to other queues, one at a time. Dropping this value, or the end of the process,
+/// releases a flow that is held back.
 #[derive(Debug)]
 pub struct FlowMover {
     device: Mapped<raw::ek_device>,
@@ -77,16 +78,16 @@ impl FlowMover {
         })
     }
 
-    /// Id of its program, unique since boot.
+    /// Returns the id of the program that holds flows back, unique since boot.
     #[must_use]
     pub fn program_id(&self) -> u32 {
         self.program
     }
 
-    /// The flows with data outstanding now; none if they are 4096 or more, or another walk kept running.
+    /// Returns the flows with data outstanding; `None` if there are 4096 or more, or other scans kept running.
     ///
     /// # Errors
-    /// When the kernel refuses to run the program.
+    /// Returns an error if the kernel refuses to run the program.
     pub fn flows(&self) -> Result<Option<Vec<FlowService>>, DatapathError> {
         for _ in 0..TRIES_TO_READ {
             if object::run_descriptor(self.read.as_fd())? == 0 {
@@ -103,8 +104,8 @@ impl FlowMover {
         Ok(None)
     }
 
-    /// Begins to move a flow from the last [`Self::flows`]: it is held back until it may change its queue, at
-    /// most `limit_ns`. Cancels a move under way.
+    /// Starts to move a flow that [`Self::flows`] has returned. The flow is held back until it may change its
+    /// queue, for at most `limit_ns`. Cancels a move in progress.
     pub fn begin(&self, flow: &FlowService, queue: u32, limit_ns: u64) {
         self.end();
         let own = self.details.read(flow.slot as usize).tuple;
@@ -130,7 +131,7 @@ impl FlowMover {
         self.set_state(raw::ek_move_state::EK_MOVE_WANTED);
     }
 
-    /// Progress of the last move.
+    /// Returns the progress of the last move.
     #[must_use]
     pub fn state(&self) -> MoveState {
         let device = self.device.pointer(0);
@@ -146,7 +147,7 @@ impl FlowMover {
         }
     }
 
-    /// Releases the flow in any phase of its move.
+    /// Ends a move in any state, and releases the flow.
     pub fn end(&self) {
         self.set_state(raw::ek_move_state::EK_MOVE_NONE);
     }

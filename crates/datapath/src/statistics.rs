@@ -1,4 +1,4 @@
-//! The kernel's run-time statistics of BPF programs.
+//! Run-time statistics of BPF programs.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -22,18 +22,18 @@ impl std::ops::Sub for RunTime {
     }
 }
 
-/// Run-time statistics are on while this lives (`BPF_ENABLE_STATS`). The kernel turns them off when the
-/// descriptor closes, also after a crash.
+/// Enables the run-time statistics while this value lives (`BPF_ENABLE_STATS`). The kernel disables them when
+/// the descriptor is closed, so also after a crash.
 #[derive(Debug)]
 pub struct RunTimeStatistics {
     _descriptor: OwnedFd,
 }
 
 impl RunTimeStatistics {
-    /// Turns the statistics on.
+    /// Enables the statistics.
     ///
     /// # Errors
-    /// When the kernel refuses (no privilege, or before Linux 5.8).
+    /// Returns an error if the kernel refuses (no privilege, or before Linux 5.8).
     pub fn enable() -> Result<Self, DatapathError> {
         // SAFETY: takes an enum value and returns a descriptor or a negative error.
         let descriptor = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };

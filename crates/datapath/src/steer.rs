@@ -20,31 +20,29 @@ const OBJECT: &str = "steer";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 const PROGRAM: &str = "steer_packet";
 
-/// Entries of the indirection table.
 pub const INDIRECTION_LENGTH: usize = raw::EK_STEER_INDIRECTION as usize;
-/// Limit of flows with their own target.
+/// Maximum number of flows with their own target.
 pub const MAX_STEERED_FLOWS: usize = raw::EK_STEER_SLOTS as usize;
-/// Limit of classes.
 pub const MAX_STEERED_CLASSES: usize = raw::EK_STEER_CLASSES as usize;
-/// Limit of CPUs over which a class hashes its flows.
+/// Maximum number of CPUs over which a class hashes its flows.
 pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
-/// Rest before a slot is reused: no program that looked it up may still run, and no packet of its flow may be
-/// in a ring.
+/// Delay before a slot is reused. After it, no program that looked up the slot is still running, and no packet
+/// of its flow is in a ring.
 const SLOT_REST: Duration = Duration::from_secs(1);
 
-/// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): native mode. Generic mode drops packets on their way
-/// to a CPU map when it had to copy them: the copy lacks the length of the link header (`skb_pp_cow_data`,
+/// Native mode, `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`). Generic mode drops packets for a CPU map
+/// if it had to copy them, because the copy lacks the length of the link header (`skb_pp_cow_data`,
 /// net/core/skbuff.c, Linux 6.18).
 const IN_THE_DRIVER: u32 = 1 << 2;
 
-/// Target of packets.
+/// Target of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SteerTarget {
     /// The ring of this CPU.
     Cpu(u32),
-    /// The CPU on which they arrived.
+    /// The CPU on which the packet arrived.
     Stay,
-    /// By the classes and the indirection table; for flows only.
+    /// The target that classes and the indirection table determine. Only valid for flows.
     Rules,
 }
 
@@ -69,15 +67,14 @@ impl SteerTarget {
 
 #[derive(Clone, Debug)]
 pub struct SteeringOptions {
-    /// Decide, but redirect nothing: measures the program's own cost.
+    /// Choose a target, but redirect no packet, to measure the cost of the program.
     pub pass: bool,
-    /// CPUs that can be targets; each gets a ring and a thread.
+    /// CPUs that can be targets. Each gets a ring and a thread.
     pub cpus: Vec<u32>,
-    /// Capacity of a ring in packets; further ones are dropped, as by a NIC whose ring is full.
+    /// Capacity of a ring in packets. A full ring drops packets, as a NIC's ring does.
     pub ring_packets: u32,
-    /// Limit for a moving flow's wait until its old ring has none of its packets.
+    /// Maximum time that a moving flow waits until its old ring has none of its packets.
     pub hold: Duration,
-    /// Key of the Toeplitz hash.
     pub key: [u8; RSS_KEY_LENGTH],
 }
 
@@ -93,28 +90,28 @@ impl Default for SteeringOptions {
     }
 }
 
-/// Packets that may be in transit besides those in a ring: a batch of each receiver and one of the ring's
-/// thread.
+/// Number of packets that may be in transit in addition to those in a ring: a batch of each receiver and one of
+/// the ring's thread.
 const BATCHES: u64 = 1024;
-/// After this silence, no packet of a flow is in the batch that a ring's thread processes.
+/// After this silence, no packet of a flow is in the batch that a ring's thread is processing.
 const SETTLE: Duration = Duration::from_micros(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedAddress {
-    /// Masked bits are 0.
+    /// The bits outside of the mask are 0.
     pub address: IpAddr,
-    /// For IPv4 the low 32 bits.
+    /// For IPv4, the low 32 bits are used.
     pub mask: u128,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedPort {
-    /// Masked bits are 0.
+    /// The bits outside of the mask are 0.
     pub port: u16,
     pub mask: u16,
 }
 
-/// A class of flows, and the CPUs over which they are hashed. `None` matches anything; the destination is this
+/// A class of flows, and the CPUs over which they are hashed. `None` matches anything. The destination is this
 /// host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteeredClass {
@@ -123,28 +120,26 @@ pub struct SteeredClass {
     pub source_port: Option<MaskedPort>,
     pub destination: Option<MaskedAddress>,
     pub destination_port: Option<MaskedPort>,
-    /// Targets of its flows, by hash.
+    /// Targets of its flows, selected by hash.
     pub targets: Vec<SteerTarget>,
 }
 
 /// A flow with its own target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteeredFlow {
-    /// Both ends.
     pub tuple: Tuple,
-    /// The target that was set.
     pub wanted: SteerTarget,
-    /// The current target; none before its first packet.
+    /// The current target; `None` before the first packet.
     pub current: Option<SteerTarget>,
     /// Packets since the target was set.
     pub packets: u64,
-    /// Bytes of whole frames.
+    /// Bytes of whole frames since the target was set.
     pub bytes: u64,
-    /// Last packet, `CLOCK_MONOTONIC` ns; 0: none yet.
+    /// Time of the last packet, `CLOCK_MONOTONIC` ns; 0 if there was none.
     pub last_ns: u64,
-    /// Changes of CPU.
+    /// Number of changes of CPU.
     pub moves: u32,
-    /// Changes of CPU after the wait had expired: packets may have been reordered.
+    /// Number of changes of CPU because the wait had expired. They may have reordered packets.
     pub forced: u32,
 }
 
@@ -154,32 +149,32 @@ pub struct SeenFlow {
     pub tuple: Tuple,
     /// Packets since the last read.
     pub packets: u64,
-    /// Bytes of whole frames.
+    /// Bytes of whole frames since the last read.
     pub bytes: u64,
 }
 
-/// Counters of one CPU since the program was loaded. Packets are frames before GRO, or whole GSO packets if
-/// no device split them.
+/// Counters of one CPU since the program was loaded. Packets are frames before GRO, or whole GSO packets if no
+/// device segmented them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounters {
-    /// Packets sent to its ring.
+    /// Packets sent to the CPU's ring.
     pub enqueued: u64,
-    /// Packets taken from its ring.
+    /// Packets taken from the CPU's ring.
     pub dequeued: u64,
-    /// Packets dropped because its ring was full, as far as known.
+    /// Packets dropped because the CPU's ring was full, as far as known.
     pub lost: u64,
-    /// Packets that arrived on it.
+    /// Packets that arrived on the CPU.
     pub received: u64,
-    /// Bytes that arrived on it.
+    /// Bytes that arrived on the CPU.
     pub bytes: u64,
-    /// Arrived packets that are neither TCP nor UDP, fragments, or IPv6 with further hops in a routing header:
-    /// they stayed.
+    /// Arrived packets that were not steered: neither TCP nor UDP, fragments, or IPv6 with further hops in a
+    /// routing header.
     pub other: u64,
-    /// Arrived packets from a sender on this host with a partial checksum, which the program completed.
+    /// Arrived packets from a sender on this host whose partial checksum the program completed.
     pub partial: u64,
     /// Packets of flows without their own target.
     pub without_slot: u64,
-    /// Arrived packets that could not be sent to their target: they stayed.
+    /// Arrived packets that could not be sent to their target and stayed on the CPU.
     pub refused: u64,
     /// Arrived packets kept on the old CPU of a moving flow.
     pub held: u64,
@@ -204,7 +199,7 @@ impl Slots {
     }
 }
 
-/// Steers an interface's received packets. Dropping it detaches it.
+/// Steers the received packets of an interface. Dropping this value detaches the program.
 pub struct ReceiveSteering {
     links: Vec<OwnedFd>,
     steer: Mapped<raw::ek_steer>,
@@ -212,17 +207,17 @@ pub struct ReceiveSteering {
     cpus: Mapped<raw::ek_steer_cpu>,
     taken: Slots,
     turned: Option<Instant>,
-    /// Per CPU, the enqueued and dequeued counts of the last [`Self::settle_losses`].
+    /// The enqueued and dequeued counts of each CPU at the last [`Self::settle_losses`].
     looked: Vec<(u64, u64)>,
     options: SteeringOptions,
     object: Object,
 }
 
 impl ReceiveSteering {
-    /// Loads the program; until rules are set every packet stays on its CPU.
+    /// Loads the program. Every packet stays on its CPU until rules are set.
     ///
     /// # Errors
-    /// When the kernel refuses, or a CPU does not exist.
+    /// Returns an error if the kernel refuses, or a CPU does not exist.
     pub fn load(options: &SteeringOptions) -> Result<Self, DatapathError> {
         let count = object::possible_cpus()?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -280,7 +275,7 @@ impl ReceiveSteering {
         let rings = object::map(&self.object, "rings")?;
         let taker = object::program_descriptor(&self.object, "take_packet")?;
         for cpu in &self.options.cpus {
-            // struct bpf_cpumap_val: the ring's size, and the program that runs on its packets.
+            // struct bpf_cpumap_val: the size of the ring, and the program that runs on its packets.
             let mut value = self.options.ring_packets.to_ne_bytes().to_vec();
             value.extend(taker.as_raw_fd().to_ne_bytes());
             rings
@@ -293,7 +288,7 @@ impl ReceiveSteering {
     /// Attaches the program to an interface in the current network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses: `EBUSY` if another XDP program is attached.
+    /// Returns an error if the kernel refuses: `EBUSY` means that another XDP program is attached.
     pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         let descriptor = object::program_descriptor(&self.object, PROGRAM)?;
         let options = libbpf_sys::bpf_link_create_opts {
@@ -315,15 +310,17 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Detaches the program now. To close its link is not enough while another process, such as bpftool, has it open.
+    /// Detaches the program now. Closing the link does not suffice while another process, such as bpftool, has
+    /// it open.
     ///
     /// # Errors
-    /// When the kernel refuses. An interface that is gone is no error.
+    /// Returns an error if the kernel refuses. A missing interface is no error.
     pub fn detach(&mut self) -> Result<(), DatapathError> {
         for link in self.links.drain(..) {
             // SAFETY: takes a descriptor, which is open.
             let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
-            // `bpf_xdp_link_detach` (net/core/dev.c) of a link whose device is gone detaches nothing and returns 0.
+            // For a link whose device no longer exists, `bpf_xdp_link_detach` (net/core/dev.c) does nothing and
+            // returns 0.
             if result < 0 {
                 let source = io::Error::from_raw_os_error(-result);
                 return Err(DatapathError::System { action: "detach the XDP program", source });
@@ -332,27 +329,28 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Unique since boot.
+    /// Returns the id of the program, unique since boot.
     ///
     /// # Errors
-    /// When the kernel refuses to report it.
+    /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, PROGRAM)
     }
 
-    /// Run time of the program (needs [`crate::RunTimeStatistics`]).
+    /// Returns the run time of the program (requires [`crate::RunTimeStatistics`]).
     ///
     /// # Errors
-    /// When the kernel refuses to report it.
+    /// Returns an error if the kernel does not report it.
     pub fn run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, PROGRAM)
     }
 
-    /// Sets the rules for flows without their own target: the first matching class, then the indirection table
-    /// at the hash's low bits. All rules take effect at once.
+    /// Sets the rules for flows without their own target: the first matching class, else the indirection table
+    /// at the low bits of the hash. All rules take effect at once.
     ///
     /// # Errors
-    /// When there are too many classes or targets, a class has none, or a target CPU has no ring.
+    /// Returns an error if there are too many classes or targets, a class has no target, or a target CPU has no
+    /// ring.
     pub fn set_rules(
         &mut self,
         classes: &[SteeredClass],
@@ -375,7 +373,7 @@ impl ReceiveSteering {
         for (entry, target) in rules.indirection.iter_mut().zip(indirection) {
             *entry = narrow(*target)?;
         }
-        // A program that still reads the inactive half began before the last switch.
+        // A program that still reads the inactive half started before the last switch.
         const GRACE: Duration = Duration::from_millis(5);
         if let Some(left) = self.turned.and_then(|turned| GRACE.checked_sub(turned.elapsed())) {
             std::thread::sleep(left);
@@ -402,10 +400,10 @@ impl ReceiveSteering {
         }
     }
 
-    /// Sets a flow's own target: it moves when its old ring has none of its packets.
+    /// Sets a flow's own target. The flow moves as soon as its old ring has none of its packets.
     ///
     /// # Errors
-    /// When the table is full, or the target CPU has no ring.
+    /// Returns an error if the table is full, or the target CPU has no ring.
     pub fn set_flow(&mut self, tuple: &Tuple, target: SteerTarget) -> Result<(), DatapathError> {
         self.check(target)?;
         if let Some(slot) = self.taken.of.get(tuple) {
@@ -434,10 +432,10 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Removes a flow's own target: from now on it follows the rules. Ignores a flow that has none.
+    /// Removes a flow's own target, so that the flow follows the rules. Ignores a flow that has none.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn remove_flow(&mut self, tuple: &Tuple) -> Result<(), DatapathError> {
         let Some(slot) = self.taken.of.remove(tuple) else { return Ok(()) };
         object::map(&self.object, "flows")?
@@ -447,7 +445,7 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Every flow with its own target.
+    /// Returns every flow with its own target.
     #[must_use]
     pub fn flows(&self) -> Vec<SteeredFlow> {
         self.taken.of.iter().filter_map(|(tuple, slot)| self.view(tuple, *slot)).collect()
@@ -472,10 +470,11 @@ impl ReceiveSteering {
         })
     }
 
-    /// The flows without their own target that had packets since the last call; of very many flows, the latest.
+    /// Returns the flows without their own target that had packets since the last call. If there are too many,
+    /// it returns the most recent ones.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn take_seen(&self) -> Result<Vec<SeenFlow>, DatapathError> {
         const AT_ONCE: u32 = 1024;
         let map = object::map(&self.object, "seen")?;
@@ -504,7 +503,7 @@ impl ReceiveSteering {
         (0..self.cpus.length())
             .map(|cpu| {
                 let counted = self.cpus.read(cpu);
-                // While packets are in transit, only those beyond the ring's capacity are certainly lost.
+                // Packets may be in transit, so only those beyond the ring's capacity are certainly lost.
                 let missing = counted.enqueued.saturating_sub(counted.dequeued);
                 let beyond = missing.saturating_sub(u64::from(self.options.ring_packets) + BATCHES);
                 CpuCounters {
@@ -523,9 +522,9 @@ impl ReceiveSteering {
             .collect()
     }
 
-    /// Estimates the drops of full rings: on a CPU whose counts have not changed since the last call, every
-    /// packet that was enqueued but not dequeued is lost. Call it several times a second, but at most once in
-    /// 10 ms: a ring is empty by then.
+    /// Estimates the drops of full rings: if the counts of a CPU have not changed since the last call, every
+    /// packet that was enqueued but not dequeued is lost. Call it several times a second, but at most every 10
+    /// ms, so that a ring can be emptied in between.
     pub fn settle_losses(&mut self) {
         for (cpu, looked) in self.looked.iter_mut().enumerate() {
             let counted = self.cpus.read(cpu);
@@ -590,7 +589,7 @@ fn raw_class(class: &SteeredClass) -> Result<raw::ek_steer_class, DatapathError>
     Ok(entry)
 }
 
-/// An address and its mask as words in network byte order.
+/// Returns an address and its mask as words in network byte order.
 fn words(end: MaskedAddress) -> ([u32; 4], [u32; 4]) {
     let split = |bits: u128| {
         let mut words = [0; 4];

@@ -1,11 +1,11 @@
-//! The Toeplitz hash of receive-side scaling as tables: one look-up per byte.
+//! The Toeplitz hash of receive side scaling, computed with tables: one look-up per byte.
 //!
-//! The hash of an input is the XOR, over its set bits, of the 32 key bits that start at the bit's position
+//! The hash is the XOR, over the set bits of the input, of the 32 key bits that start at the bit's position
 //! (Microsoft, "RSS hashing functions"). So the contribution of a byte depends only on its position and value.
 
 use crate::raw;
 
-/// The longest input (IPv6 addresses and ports) plus 32 bits.
+/// Length of the longest input (IPv6 addresses and ports) plus 32 bits, in bytes.
 pub const RSS_KEY_LENGTH: usize = 40;
 
 /// The key of Microsoft's verification suite, which many drivers use.
@@ -17,10 +17,10 @@ pub const DEFAULT_RSS_KEY: [u8; RSS_KEY_LENGTH] = [
 
 const INPUT: usize = raw::EK_STEER_HASH_INPUT as usize;
 
-/// Contribution of each byte, by position and value.
+/// XOR contribution of each byte, by position and value.
 pub(crate) type Tables = [[u32; 256]; INPUT];
 
-/// 32 bits of the key from a bit on.
+/// Returns the 32 key bits that start at `bit`.
 fn window(key: &[u8; RSS_KEY_LENGTH], bit: usize) -> u32 {
     let byte = |at: usize| u64::from(key.get(bit / 8 + at).copied().unwrap_or(0));
     let five = (0..5).fold(0, |bits, at| bits << 8 | byte(at));
@@ -49,7 +49,7 @@ mod tests {
         input.iter().zip(tables.iter()).fold(0, |hash, (byte, table)| hash ^ table[usize::from(*byte)])
     }
 
-    /// Microsoft, "Verifying the RSS hash calculation": with ports.
+    /// Checks the examples of Microsoft, "Verifying the RSS hash calculation", with ports.
     #[test]
     fn the_published_examples_come_out() {
         let ipv4 = |source: &str, source_port: u16, destination: &str, destination_port: u16| {

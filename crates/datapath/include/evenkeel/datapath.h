@@ -6,25 +6,25 @@
 
 #include "evenkeel/queue_choice.h"
 
-/* CPUs with their own XPS pool; higher ones use the last entry. A power of two. */
+/* Number of CPUs with their own XPS pool; higher CPUs use the last entry. A power of two. */
 #define EK_MAX_CPUS 1024
 
-/* Flows are in a table of slots: at a few thousand segments a second the caches are cold, and a hash
- * map's look-up misses in four or five lines, this one in one. A flow is in one of EK_PROBES slots,
- * starting at the hash of its socket's cookie. */
+/* Flows are in a table of slots. At a few thousand segments per second the caches are cold. A look-up in a
+ * BPF hash map then misses four or five cache lines, a look-up in this table one. A flow is in one of
+ * EK_PROBES slots, starting at the hash of its socket's cookie. */
 #define EK_PROBES 8
-/* In a full table a new flow replaces one with at most this many picks. */
+/* If the table is full, a new flow replaces a flow with at most this many picks. */
 #define EK_SHORT_FLOW 4
-/* A constant, so that no setting is read to find a slot. */
+/* Constants, so that a program finds a slot without reading a setting. */
 #define EK_SLOT_BITS 18
 #define EK_SLOTS (1 << EK_SLOT_BITS)
-/* Limit of flows: in a half full table, few of them find all their probes taken. */
+/* Maximum number of flows. In a half full table, only few flows find all their probed slots taken. */
 #define EK_MAX_FLOWS (EK_SLOTS / 2)
-/* Slots that the ageing walk skips together if none is in use. */
+/* Number of slots that the ageing walk skips together if none is in use. */
 #define EK_SLOTS_PER_BLOCK 64
 #define EK_MAX_BLOCKS (EK_SLOTS / EK_SLOTS_PER_BLOCK)
 
-/* Both ends of a flow. An IPv4 address is in the first word, the others are 0. */
+/* Addresses and ports of a flow. An IPv4 address is in the first word; the other words are 0. */
 struct ek_tuple {
 	ek_u32 source[4];      /* network byte order */
 	ek_u32 destination[4]; /* network byte order */
@@ -34,19 +34,19 @@ struct ek_tuple {
 	ek_u16 family;   /* AF_INET or AF_INET6 */
 };
 
-/* Reason and flow of a dropped packet; a zero flow: no IP flow. */
+/* Reason and flow of a dropped packet. All bytes of the flow are 0 for packets that are not IP. */
 struct ek_drop {
 	struct ek_tuple tuple;
 	ek_u32 reason; /* enum skb_drop_reason */
 };
 
-/* How a choice reaches the device. */
+/* How the chosen queue is passed to the device. */
 enum ek_steering {
 	EK_STEER_CLASS = 0, /* skb->priority names an HTB class: `class_base` + queue */
 	EK_STEER_QUEUE = 1, /* skb->queue_mapping, where the kernel re-picks (ooo_okay) */
 };
 
-/* Set by user space before it loads the programs: the verifier then treats every value as constant and
+/* Set by user space before it loads the programs. The verifier then treats every value as constant and
  * removes dead branches. */
 struct ek_config {
 	ek_u32 policy;     /* enum ek_policy */
@@ -54,33 +54,33 @@ struct ek_config {
 	ek_u32 class_base; /* class id of queue 0 */
 	ek_u32 queue_count;
 	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
-	ek_u32 max_flows;       /* more are hashed and counted */
+	ek_u32 max_flows;       /* flows beyond this limit are hashed and counted */
 	ek_u32 read_sockets;    /* completion is read from the flows' sockets */
-	ek_u32 balance;         /* flows may be asked to move: see struct ek_move */
-	ek_u32 gap_us;          /* silence after which a flow without a socket may change queue */
+	ek_u32 balance;         /* flows may be asked to move, see struct ek_move */
+	ek_u32 gap_us;          /* silence after which a flow without a socket may change its queue */
 	ek_u64 rate_bps;        /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns; /* smallest ageing limit */
-	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
+	ek_u64 forget_after_ns; /* silence after which an uncharged flow loses its slot */
 };
 
-/* For data that one core writes and all cores read. */
+/* For data that one CPU writes and all CPUs read. */
 #define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
 
-/* Counted by the programs on one CPU: segments of many CPUs would contend for a shared cache line. */
+/* Counters of one CPU. Segments of many CPUs would contend for a shared cache line. */
 struct ek_counters {
 	ek_u64 picks EK_OWN_CACHE_LINE; /* picks of a queue for a flow with nothing outstanding */
 	ek_u64 moves;                   /* picks of another queue than before */
-	ek_u64 recharged;               /* released before, but the kernel held the flow on its queue */
+	ek_u64 recharged;               /* charged again after a release, because the kernel kept the queue */
 	ek_u64 completed;               /* released because the last segment had left */
 	ek_u64 aged;                    /* released by age */
-	ek_u64 false_releases;          /* released by age while still queued, as the next segment showed */
+	ek_u64 false_releases;          /* released by age while segments were still queued */
 	ek_u64 no_socket;               /* segments without a socket: forwarded, or of a closed connection */
-	ek_u64 untracked;               /* the flow table was full: hashed */
-	ek_u64 evicted;                 /* short flows that a new one replaced in the full table */
-	ek_u64 contended;               /* lost every race for the flow's word: sent uncharged */
+	ek_u64 untracked;               /* hashed, because the flow table was full */
+	ek_u64 evicted;                 /* short flows that were replaced by a new flow in the full table */
+	ek_u64 contended;               /* lost every race for the flow's word; sent uncharged */
 };
 
-/* Rules that give flows their weight: the first one that matches. */
+/* Rules for the weights of flows. The first matching rule decides. */
 #define EK_MAX_RULES 64
 
 /* Fields of a rule; all must match. */
@@ -94,12 +94,12 @@ enum ek_match {
 };
 
 struct ek_rule {
-	ek_u64 cgroup;       /* id of a cgroup (version 2): the flow's socket is in it, or below it */
-	ek_u32 cgroup_level; /* its depth below the root */
-	ek_u32 match;        /* enum ek_match, any of them */
-	ek_u32 mark;         /* skb->mark under the mask */
+	ek_u64 cgroup;       /* id of a cgroup v2: the flow's socket is in it or in a descendant */
+	ek_u32 cgroup_level; /* depth of the cgroup below the root */
+	ek_u32 match;        /* the fields that must match: bits of enum ek_match */
+	ek_u32 mark;         /* value of skb->mark under the mask */
 	ek_u32 mark_mask;
-	ek_u32 priority; /* skb->priority, as SO_PRIORITY sets it */
+	ek_u32 priority; /* value of skb->priority, as SO_PRIORITY sets it */
 	ek_u16 protocol; /* IPPROTO_* */
 	ek_u16 source_port_first;
 	ek_u16 source_port_last;
@@ -109,36 +109,36 @@ struct ek_rule {
 	ek_u32 unused;
 };
 
-/* Whether a flow is being moved. */
+/* State of a move. */
 enum ek_move_state {
 	EK_MOVE_NONE = 0,
 	EK_MOVE_WANTED = 1, /* requested by user space: the flow is held back until it may move */
 	EK_MOVE_DONE = 2,   /* a segment took the wanted queue */
 };
 
-/* A flow that should change its queue. It is held back by reducing the windows that its peer advertises,
- * until nothing is queued below its socket: then the kernel lets it move. Nothing needs restoring: the
- * next unchanged acknowledgement opens the window again. */
+/* A flow that should change its queue. The windows that its peer advertises are reduced until nothing is
+ * queued below its socket. Then the kernel lets the flow move. Nothing needs to be restored: the next
+ * unchanged acknowledgement opens the window again. */
 struct ek_move {
 	ek_u64 cookie;
-	ek_u64 socket;         /* its address */
+	ek_u64 socket;         /* address of its socket */
 	ek_u64 deadline_ns;    /* CLOCK_MONOTONIC; end of the hold */
-	ek_u64 first_ns;       /* when its first window was reduced; 0: not yet */
-	ek_u64 done_ns;        /* when it moved */
-	struct ek_tuple reply; /* its addresses and ports in received packets */
+	ek_u64 first_ns;       /* time at which its first window was reduced; 0: none yet */
+	ek_u64 done_ns;        /* time of the move */
+	struct ek_tuple reply; /* addresses and ports of packets in the other direction */
 	ek_u32 queue;          /* target queue */
-	ek_u32 state;          /* enum ek_move_state; written last by user space */
-	ek_u32 windows;        /* reduced ones */
+	ek_u32 state;          /* enum ek_move_state; user space writes it last */
+	ek_u32 windows;        /* number of reduced windows */
 	ek_u32 unused;
 };
 
-/* Limit of flows in one reading of the service. */
+/* Maximum number of flows in one reading of the service. */
 #define EK_MAX_SERVICES 4096
 
-/* Service of a flow. */
+/* Service that a flow has received. */
 struct ek_service {
 	ek_u64 cookie;
-	ek_u64 socket; /* its address; 0: it has none in this network namespace */
+	ek_u64 socket; /* address of its socket; 0: none in this network namespace */
 	ek_u64 acknowledged_bytes;
 	ek_u32 slot;
 	ek_u32 queue; /* recorded by the kernel, or charged */
@@ -152,95 +152,93 @@ enum ek_service_flag {
 	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: its segments are not signed */
 };
 
-/* The state of one device. */
+/* State of one device. */
 struct ek_device {
-	ek_u64 ageing_limit_ns;                /* as the last walk computed it */
+	ek_u64 ageing_limit_ns;                /* computed by the last walk */
 	ek_u64 walks;                          /* of both timers */
 	ek_u64 walk_ns;                        /* time in both timers, which no program's run time includes */
-	ek_u32 charged_head EK_OWN_CACHE_LINE; /* entries ever put on the list of charged flows */
-	ek_u32 charged_tail;                   /* entries ever taken off it */
-	ek_u32 look_lock;                      /* a walk over the sockets is running */
-	ek_u32 looked_us;                      /* when a pick last walked */
-	ek_u32 flow_count;                     /* slots in use */
-	ek_u32 evict_hand;                     /* blocks in which a full table looked for a short flow */
+	ek_u32 charged_head EK_OWN_CACHE_LINE; /* entries added to the list of charged flows so far */
+	ek_u32 charged_tail;                   /* entries removed from it so far */
+	ek_u32 look_lock;                      /* held during a scan of the sockets */
+	ek_u32 looked_us;                      /* time of the last scan before a pick */
+	ek_u32 flow_count;                     /* number of slots in use */
+	ek_u32 evict_hand;                     /* counter that selects the next block to evict from */
 	ek_u32 rule_count EK_OWN_CACHE_LINE;
-	ek_u32 rule_generation; /* changes with the rules, and every flow's weight is looked up anew */
+	ek_u32 rule_generation; /* changes with the rules: flows then look up their weight again */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
-	ek_u32 busy[EK_MAX_QUEUES];     /* as the last count found them: weights of flows with something
-					   outstanding */
+	ek_u32 busy[EK_MAX_QUEUES];     /* weights of flows with data outstanding, from the last count */
 	ek_u64 backlog[EK_MAX_QUEUES];  /* scratch of the ageing walk: bytes outstanding per queue */
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
 	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */
 	struct ek_rule rule[EK_MAX_RULES] EK_OWN_CACHE_LINE;
 	struct ek_move flow_move EK_OWN_CACHE_LINE;
-	ek_u32 services; /* entries that the last reading has filled */
+	ek_u32 services; /* number of entries that the last reading has filled */
 };
 
-/* One flow's slot: the fields that every segment uses, half a cache line. */
+/* The slot of a flow: the fields that every segment uses, half a cache line. */
 struct ek_flow {
-	ek_u64 cookie;     /* of its socket, or derived from its addresses if it has none; 0: free */
+	ek_u64 cookie;     /* of its socket, else derived from its addresses; 0: the slot is free */
 	ek_u64 word;       /* see queue_choice.h */
-	ek_u32 may_follow; /* TCP, and its weight is current: the common case */
-	ek_u32 class_base; /* as in the settings */
-	ek_u64 socket;     /* its address; 0: it has none in this network namespace */
+	ek_u32 may_follow; /* TCP, and its weight is current: follow() may handle it */
+	ek_u32 class_base; /* copy of the setting */
+	ek_u64 socket;     /* address of its socket; 0: none in this network namespace */
 };
 
-/* The rest of the slot: fields of the ageing walk and user space. */
+/* Further fields of a slot, for the ageing walk and user space. */
 struct ek_flow_detail {
 	struct ek_tuple tuple;
 	ek_u32 weight;
-	ek_u32 rule_generation; /* of the rules behind its weight */
-	ek_u32 last_us;         /* when a flow without a socket sent last, modulo 2^32 */
+	ek_u32 rule_generation; /* generation of the rules from which its weight was taken */
+	ek_u32 last_us;         /* last segment of a flow without a socket, modulo 2^32 */
 	ek_u32 outstanding;     /* bytes below the socket when the last segment was sent, for ageing */
-	ek_u64 walked_word;     /* from the last walk */
-	ek_u64 quiet_since_ns;  /* when a walk first saw that word */
-	ek_u64 listed;          /* it is on the list of charged flows */
+	ek_u64 walked_word;     /* the word that the last walk read */
+	ek_u64 quiet_since_ns;  /* time at which a walk first read that word */
+	ek_u64 listed;          /* whether the flow is on the list of charged flows */
 };
 
-/* The meter's view of a flow at the receiver. */
+/* A flow at the receiver, as the meter counts it. */
 struct ek_metered_flow {
 	ek_u64 first_ns;
 	ek_u64 last_ns;
 	ek_u64 bytes;         /* on the wire: skb->len and the headers of the further segments */
 	ek_u64 packets;       /* on the wire: gso_segs */
 	ek_u64 payload_bytes; /* TCP or UDP payload */
-	ek_u64 out_of_order;  /* data packets that arrived after a later one */
+	ek_u64 out_of_order;  /* data packets that arrived after a packet with a higher sequence number */
 	ek_u32 index;         /* row in the bins */
 	ek_u32 next_sequence; /* highest TCP sequence number seen, plus 1 */
 	ek_u32 queue_mapping; /* last known transmit queue; 0xffff: none */
 	ek_u32 unused;
 };
 
-/* One bin of one flow. */
 struct ek_bin {
 	ek_u32 bytes;
 	ek_u32 packets;
 };
 
-/* The meter's settings and its own losses. */
+/* Settings of the meter, and its count of packets that it could not assign to a flow. */
 struct ek_meter {
-	ek_u64 start_ns; /* CLOCK_MONOTONIC; bins count from here; 0: not yet */
+	ek_u64 start_ns; /* CLOCK_MONOTONIC; start of the first bin; 0: not started */
 	ek_u64 bin_ns;
 	ek_u32 bins;  /* per flow */
 	ek_u32 flows; /* rows */
 	ek_u32 next_index;
 	ek_u32 unused;
-	ek_u64 overflow; /* packets of flows without a row */
+	ek_u64 overflow; /* packets of flows for which there was no row */
 };
 
-/* Transmit queues of batching, including the root qdisc. A power of two. */
+/* Number of transmit queues with batching, including the root qdisc. A power of two. */
 #define EK_BATCH_QUEUES 1024
-/* Segments that one of its queues can hold. */
+/* Maximum number of segments in a queue with batching. */
 #define EK_BATCH_MAX_PACKETS 65536
 
-/* Settings of transmit batching, before its programs are loaded. */
+/* Settings of transmit batching; set before its programs are loaded. */
 struct ek_batch_config {
 	ek_u64 hold_ns;       /* maximum hold time of a segment in an empty queue; 0: no hold */
-	ek_u32 batch_packets; /* with this many a queue is not held */
-	ek_u32 limit_packets; /* of each queue */
+	ek_u32 batch_packets; /* a queue with this number of segments is not held */
+	ek_u32 limit_packets; /* capacity of each queue */
 };
 
-/* Counted by transmit batching. */
+/* Counters of transmit batching. */
 struct ek_batch_counters {
 	ek_u64 held;    /* segments held in an empty queue */
 	ek_u64 batches; /* held segments that left with others */

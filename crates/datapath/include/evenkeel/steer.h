@@ -6,20 +6,21 @@
 
 #include "evenkeel/datapath.h"
 
-/* Flows with their own target: twice the largest filter table of a modelled NIC, 8192 (Intel 82599).
- * A power of two. */
+/* Number of flows with their own target: twice the largest filter table of a modelled NIC, 8192 (Intel
+ * 82599). A power of two. */
 #define EK_STEER_SLOTS 16384
-/* Classes of flows. A power of two. */
+/* Number of classes of flows. A power of two. */
 #define EK_STEER_CLASSES 64
-/* CPUs that a class's flows are hashed over. A power of two. */
+/* Number of CPUs over which the flows of a class are hashed. A power of two. */
 #define EK_STEER_CLASS_TARGETS 64
-/* Entries of the indirection table, as in the Intel 82599. A power of two. */
+/* Number of entries of the indirection table, as in the Intel 82599. A power of two. */
 #define EK_STEER_INDIRECTION 128
-/* Number of latest flows without a slot that are remembered. */
+/* Number of recent flows without a slot that are remembered. */
 #define EK_STEER_SEEN 16384
 /* Longest input of the Toeplitz hash, bytes: IPv6 addresses and ports. */
 #define EK_STEER_HASH_INPUT 36
-/* Segments that a CPU map's thread takes from its ring at once (CPUMAP_BATCH, kernel/bpf/cpumap.c). */
+/* Number of packets that the thread of a CPU map takes from its ring at once (CPUMAP_BATCH,
+ * kernel/bpf/cpumap.c). */
 #define EK_STEER_BATCH 8
 
 /* Targets other than a CPU. */
@@ -31,27 +32,27 @@ enum ek_steer_target {
 
 /* Set before the program is loaded, so that the verifier treats every value as constant. */
 struct ek_steer_config {
-	ek_u32 pass; /* decide, but leave every packet on its CPU */
+	ek_u32 pass; /* choose a target, but leave every packet on its CPU */
 	ek_u32 unused;
-	ek_u64 hold_ns;   /* limit of a moving flow's wait for its old ring */
+	ek_u64 hold_ns;   /* maximum time that a moving flow waits for its old ring */
 	ek_u64 settle_ns; /* silence after which no packet of a flow is in a batch */
 };
 
-/* A flow's own target; a cache line. */
+/* The target of a flow; one cache line. */
 struct ek_steer_slot {
 	ek_u32 wanted;     /* CPU or enum ek_steer_target; user space sets it */
 	ek_u32 current;    /* present target; the program sets it */
-	ek_u64 sequence;   /* sequence number of its last packet, among all sent to `current` */
-	ek_u64 packets;    /* since the slot was given to it */
+	ek_u64 sequence;   /* number of its last packet among all packets sent to `current` */
+	ek_u64 packets;    /* since the flow got the slot */
 	ek_u64 bytes;      /* frames without FCS, as the program sees them */
 	ek_u64 last_ns;    /* CLOCK_MONOTONIC */
-	ek_u64 waiting_ns; /* start of the wait to move; 0: none */
+	ek_u64 waiting_ns; /* start of the wait before a move; 0: the flow is not waiting */
 	ek_u32 moves;      /* changes of CPU */
-	ek_u32 forced;     /* after an expired wait */
+	ek_u32 forced;     /* changes of CPU because the wait exceeded hold_ns */
 	ek_u64 unused;
 };
 
-/* Flows by masked fields. An IPv4 address is in the first word. */
+/* A class of flows, defined by masked fields. An IPv4 address is in the first word. */
 struct ek_steer_class {
 	ek_u32 source[4]; /* network byte order, as all addresses and masks */
 	ek_u32 source_mask[4];
@@ -67,7 +68,7 @@ struct ek_steer_class {
 	ek_u16 target[EK_STEER_CLASS_TARGETS]; /* by hash modulo `target_count` */
 };
 
-/* The rules of flows without a slot. */
+/* Rules for the flows without a slot. */
 struct ek_steer_rules {
 	ek_u32 class_count;
 	ek_u32 unused;
@@ -75,31 +76,30 @@ struct ek_steer_rules {
 	struct ek_steer_class class_[EK_STEER_CLASSES]; /* the first that matches */
 };
 
-/* The rules twice: user space writes the inactive ones, then switches `active`, so that no packet sees
- * half of a change. */
+/* Two copies of the rules. User space writes the inactive copy and then switches `active`, so that no packet
+ * sees a partial change. */
 struct ek_steer {
 	ek_u32 active; /* 0 or 1 */
 	ek_u32 unused;
 	struct ek_steer_rules rules[2];
 };
 
-/* One CPU, as target and as receiver. */
+/* Counters of one CPU, as target and as receiver of packets. */
 struct ek_steer_cpu {
 	ek_u64 enqueued EK_OWN_CACHE_LINE; /* packets sent to its ring, by every receiver */
 	ek_u64 dequeued EK_OWN_CACHE_LINE; /* packets taken from it */
-	/* Sent but never taken, because the ring was full; computed by user space when nothing is in transit.
-	 */
+	/* packets sent to the ring but never taken from it, because the ring was full; computed by user
+	 * space when nothing is in transit */
 	ek_u64 lost;
 	ek_u64 received EK_OWN_CACHE_LINE; /* packets that arrived here */
-	ek_u64 bytes;                      /* of these */
-	ek_u64 other;                      /* neither TCP nor UDP, fragments, source-routed: they stay */
-	ek_u64 partial;                    /* their checksum was completed here */
-	ek_u64 without_slot;               /* by class or indirection */
-	ek_u64 refused;                    /* could not be sent to their target: they stay */
+	ek_u64 bytes;                      /* bytes of the packets that arrived here */
+	ek_u64 other;                      /* neither TCP nor UDP, fragments, source-routed: not steered */
+	ek_u64 partial;                    /* packets whose checksum was completed here */
+	ek_u64 without_slot;               /* packets steered by class or indirection table */
+	ek_u64 refused;                    /* could not be sent to their target; they stay on this CPU */
 	ek_u64 held;                       /* sent to the old CPU of a moving flow */
 };
 
-/* A flow without a slot. */
 struct ek_steer_seen {
 	ek_u64 packets;
 	ek_u64 bytes;

@@ -69,6 +69,15 @@ impl Description {
         self.with_unit(trimmed(self.show(value)))
     }
 
+    /// The same with as many decimals as it takes to display `value` as other than 0.
+    #[must_use]
+    pub fn resolving(&self, value: f64) -> Self {
+        const MOST_DECIMALS: usize = 12;
+        let with = |decimals| Self { decimals, ..self.clone() };
+        let is_zero = |with: &Self| trimmed(with.show(value)) == "0";
+        (self.decimals..=MOST_DECIMALS).map(with).find(|with| !is_zero(with)).unwrap_or_else(|| self.clone())
+    }
+
     /// Description of ratios of the metric.
     #[must_use]
     pub fn into_ratio(self) -> Self {

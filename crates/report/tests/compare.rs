@@ -160,6 +160,10 @@ fn the_answer_comes_first_in_words() {
     assert_eq!(answer(0.88), "dqa: NFM 1s lower by 12 % (11.7 to 12.3 %).");
     assert_eq!(answer(1.5), "dqa: NFM 1s higher by 50 % (49.5 to 50.5 %).");
     assert_eq!(answer(50.0), "dqa: NFM 1s 50 times as high (49.8 to 50.2).");
+    let tiny = |values: [f64; 5]| with("nfm.1s", &values.map(|value| value * 1e-6));
+    let tiny = differ(&tiny([0.0, 1.0, 0.0, 1.0, 0.0]), &tiny([90.0, 91.0, 90.0, 91.0, 92.0]));
+    let tiny = text(&tiny, false);
+    assert!(tiny.starts_with("dqa: NFM 1s higher by 0.0001 (0.0001 to 0.0001)"), "{tiny}");
     let counts = differ(
         &with("retransmits", &[0.0, 1.0, 0.0, 1.0, 0.0]),
         &with("retransmits", &[90.0, 91.0, 90.0, 91.0, 92.0]),

@@ -44,6 +44,7 @@ pub fn change_text(description: &Description, change: &Change) -> String {
             format!("{label} {way} by {}{}", percent(size), interval.unwrap_or_default())
         }
         Scale::Difference => {
+            let description = description.resolving(size);
             let show = |value: f64| trimmed(description.show(value));
             let interval = ends.map(|(low, high)| format!(" ({} to {})", show(low), show(high)));
             let way = if turned { "lower" } else { "higher" };
@@ -70,7 +71,7 @@ fn one(description: &Description, scale: Scale, value: f64, size: f64) -> String
     match scale {
         Scale::Ratio if size + 1.0 >= FACTOR => format!("×{}", short(value + 1.0)),
         Scale::Ratio => format!("{} %", signed(plain_percent(value))),
-        Scale::Difference => signed(trimmed(description.show(value))),
+        Scale::Difference => signed(trimmed(description.resolving(size).show(value))),
     }
 }
 

@@ -235,7 +235,10 @@ fn run_all<W: World, R: Send>(
             }
             reduce(job, raw, &part)
         });
-        done.fetch_add(1, Ordering::Relaxed);
+        // An interrupted repeat is not done.
+        if result.is_ok() {
+            done.fetch_add(1, Ordering::Relaxed);
+        }
         Some(result)
     };
     let mut early = BTreeMap::new();

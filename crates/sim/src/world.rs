@@ -236,7 +236,7 @@ impl SimWorld {
 fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
     if scenario.workload.shuffled_bytes().is_some() {
         return Err(format!(
-            "a shuffle among {} hosts is nothing for a test bed with two; run it without --nic soft",
+            "a test bed has two hosts, and this shuffle has {}; run it without --nic soft",
             scenario.hosts.count
         ));
     }

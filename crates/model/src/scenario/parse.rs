@@ -179,7 +179,7 @@ fn read_scenario(
             let hosts = root.require("hosts", "say how many hosts shuffle, for example count = 24");
             let hosts = hosts.and_then(|field| read_hosts(field.table()?, kind));
             let switch = root.require("switch", "a shuffle needs one, for example buffer = \"12MB\"");
-            let switch = switch.and_then(|field| read_switch(field.table()?));
+            let switch = switch.and_then(|field| read_switch(field.table()?, link.as_ref()));
             let measure = match root.take("measure") {
                 Some(field) => field.table().and_then(|table| read_shuffle_measure(Some(table))),
                 None => read_shuffle_measure(None),
@@ -206,10 +206,11 @@ fn read_scenario(
         measure.as_ref().zip(workload.as_ref()).map(|(measure, workload)| metric_keys(measure, workload));
     let paper =
         root.take("paper").and_then(|field| read_paper(field.table()?, names.as_ref(), metrics.as_ref()));
-    let has_probe = workload.as_ref().is_none_or(|workload| workload.latency.is_some());
+    let no_probe = workload.as_ref().is_some_and(|workload| workload.latency.is_none());
+    let no_probe = no_probe.then_some("add a [workload.latency] table");
     let expectations = root.take("expect");
     let expectations =
-        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), has_probe));
+        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), no_probe));
     root.finish_except(&[
         ("switch", SHUFFLE),
         ("hosts", "bulk, shuffle or fetch"),

@@ -115,13 +115,13 @@ pub(super) fn read_expectations(
     field: &Field<'_>,
     variants: Option<&BTreeSet<&str>>,
     metrics: Option<&BTreeSet<String>>,
-    has_probe: bool,
+    no_probe: Option<&str>,
 ) -> Option<Vec<Expectation>> {
     let mut expectations = Vec::new();
     let mut seen = BTreeSet::new();
     for element in field.list("tables, each [[expect]]")? {
         let Some(table) = element.table() else { continue };
-        let Some(expectation) = read_expectation(table, variants, metrics, has_probe) else { continue };
+        let Some(expectation) = read_expectation(table, variants, metrics, no_probe) else { continue };
         let statistic = expectation.statistic.to_string();
         let relative_to = expectation.relative_to.clone();
         if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic, relative_to)) {
@@ -136,11 +136,21 @@ pub(super) fn read_expectations(
     Some(expectations)
 }
 
+/// Refuses a probe's metric in a workload without one; `no_probe` is then the advice.
+pub(super) fn check_probe(key: &str, field: &Field<'_>, no_probe: Option<&str>) {
+    let is_latency = key.strip_prefix(metric::LATENCY).is_some_and(|part| part.starts_with('.'));
+    if let Some(advice) = no_probe
+        && (is_latency || [metric::TRANSACTIONS, metric::SLO_VIOLATIONS].contains(&key))
+    {
+        field.complain(BadValue, "no latency is measured", advice);
+    }
+}
+
 fn read_expectation(
     mut table: Table<'_>,
     variants: Option<&BTreeSet<&str>>,
     metrics: Option<&BTreeSet<String>>,
-    has_probe: bool,
+    no_probe: Option<&str>,
 ) -> Option<Expectation> {
     let variant = table.require("variant", "name the variant that it describes").and_then(|field| {
         let name = field.string("the name of a variant")?;
@@ -152,10 +162,7 @@ fn read_expectation(
     let metric = table.require("metric", "for example metric = \"nfm.1s\"").and_then(|field| {
         let key = field.string("the key of a metric, for example \"nfm.1s\"")?;
         check_metric(key, &field, metrics);
-        let is_latency = key.strip_prefix(metric::LATENCY).is_some_and(|part| part.starts_with('.'));
-        if is_latency && !has_probe {
-            field.complain(BadValue, "no latency is measured", "add a [workload.latency] table");
-        }
+        check_probe(key, &field, no_probe);
         Some(key.to_owned())
     });
     let relative_to = match table.take("relative-to") {

@@ -34,6 +34,8 @@ const TWO_HOSTS: u32 = 2;
 /// Hosts of a shuffle: at most 16 racks.
 const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=512;
 const SHUFFLE_BYTES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 30);
+/// Bytes of a packet on the wire beyond the MTU: preamble, header, checksum and gap (IEEE 802.3).
+const ON_THE_WIRE: u64 = 38;
 const SWITCH_BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(1)..=ByteSize::from_kib(16 << 20);
 /// Longest name of a congestion control: `TCP_CA_NAME_MAX` minus the final zero (include/net/tcp.h).
 const LONGEST_CONGESTION_CONTROL: usize = 15;
@@ -209,10 +211,18 @@ pub(super) fn default_hosts(link: &Link) -> Hosts {
     Hosts { count: TWO_HOSTS, sending_cores: link.queues }
 }
 
-/// Reads `[switch]`.
-pub(super) fn read_switch(mut table: Table<'_>) -> Option<Switch> {
+/// Reads `[switch]`, whose buffer holds at least one packet of the link's MTU.
+pub(super) fn read_switch(mut table: Table<'_>, link: Option<&Link>) -> Option<Switch> {
     let buffer = table.require("buffer", "for example buffer = \"12MB\"");
-    let buffer = buffer.and_then(|field| field.quantity(SWITCH_BUFFERS, "12MB"));
+    let buffer = buffer.and_then(|field| {
+        let buffer: ByteSize = field.quantity(SWITCH_BUFFERS, "12MB")?;
+        let packet = link.map_or(0, |link| link.mtu.bytes() + ON_THE_WIRE);
+        if buffer.bytes() < packet {
+            let problem = format!("a packet takes {packet} bytes, and the buffer has {}", buffer.bytes());
+            field.complain(BadValue, problem, "state a larger buffer, or a smaller link.mtu");
+        }
+        Some(buffer)
+    });
     table.finish();
     Some(Switch { buffer: buffer? })
 }

@@ -10,7 +10,7 @@ use super::cursor::{Complaints, Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
 use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
-use super::results::{metric_keys, read_expectations};
+use super::results::{check_probe, metric_keys, read_expectations};
 use super::sections::{
     Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
 };
@@ -110,11 +110,19 @@ pub(super) fn read_scenario(
         }
     };
     let sweeps = root.require("sweep", "add a [[sweep]] with qdiscs = [\"pfifo\"]");
+    let place = sweeps.clone();
     let sweeps = sweeps.and_then(|field| read_sweeps(&field, traffic.as_ref(), catalogue, setups.further));
     let axes = sweeps.as_deref().map(axes);
     let points = sweeps.as_deref().zip(traffic.as_ref()).map(|(sweeps, traffic)| points(sweeps, traffic));
     let names: Option<BTreeSet<&str>> =
         points.as_ref().map(|points| points.iter().map(|(variant, _)| variant.name.as_str()).collect());
+    let idle = points.iter().flatten().find(|(variant, _)| {
+        variant.tenants().is_some_and(|point| point.bulk_flows() + point.probe_count() == 0)
+    });
+    if let Some(((idle, _), place)) = idle.zip(place) {
+        let problem = format!("{} has no traffic", idle.name);
+        place.complain(BadValue, problem, "have a client or a probe in every point");
+    }
     let most_flows = points.iter().flatten().filter_map(|(variant, _)| variant.tenants());
     let most_flows = most_flows.map(TenantPoint::bulk_flows).max().unwrap_or(0);
     let workload = |tenants: Tenants, traffic: &Traffic| Workload {
@@ -130,14 +138,15 @@ pub(super) fn read_scenario(
     let metrics = tenants(Vec::new()).zip(measure.as_ref()).zip(traffic.as_ref());
     let metrics =
         metrics.map(|((tenants, (measure, _)), traffic)| metric_keys(measure, &workload(tenants, traffic)));
+    let no_probe = traffic.as_ref().is_some_and(|traffic| traffic.probes.is_none());
+    let no_probe = no_probe.then_some("add a [workload.probes] table");
     let plots = match root.take("plot") {
-        Some(field) => read_plots(&field, axes.as_deref(), metrics.as_ref()),
+        Some(field) => read_plots(&field, axes.as_deref(), metrics.as_ref(), no_probe),
         None => Some(Vec::new()),
     };
-    let has_probes = traffic.as_ref().is_none_or(|traffic| traffic.probes.is_some());
     let expectations = root.take("expect");
-    let expectations = expectations
-        .and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), has_probes));
+    let expectations =
+        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), no_probe));
     root.finish_except(&[
         ("switch", SHUFFLE),
         ("hosts", "bulk, shuffle or fetch"),
@@ -607,6 +616,7 @@ fn read_plots(
     field: &Field<'_>,
     axes: Option<&[Axis]>,
     metrics: Option<&BTreeSet<String>>,
+    no_probe: Option<&str>,
 ) -> Option<Vec<Plot>> {
     let elements = field.list("tables, each [[plot]]")?;
     if elements.len() > MOST_PLOTS {
@@ -635,11 +645,18 @@ fn read_plots(
             if let Some(known) = metrics.filter(|known| !known.contains(key)) {
                 field.unknown_name("metric", key, known.iter().map(String::as_str));
             }
+            check_probe(key, &field, no_probe);
             Some(key.to_owned())
         });
         let across = table.require("across", "for example across = \"clients\"");
         let across = across.and_then(|field| axis_name(&field, axes));
-        let panels = or_default(table.take("panels"), None, |field| axis_name(field, axes).map(Some));
+        let panels = or_default(table.take("panels"), None, |field| {
+            let name = axis_name(field, axes)?;
+            if across.as_deref() == Some(name.as_str()) {
+                field.complain(BadValue, "the axis of across", "name another axis, or leave it out");
+            }
+            Some(Some(name))
+        });
         let logarithmic = or_default(table.take("logarithmic"), false, |field| field.boolean());
         table.finish();
         plots.push(Plot {

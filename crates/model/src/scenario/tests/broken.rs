@@ -192,6 +192,7 @@ const SHUFFLE: &[Case] = &[
     ("[hosts]\ncount = 3\nsending-cores = 4\n", "", (1, 1), ": hosts: missing; say how many hosts shuffle"),
     ("[switch]\nbuffer = \"1MB\"\n", "", (1, 1), ": switch: missing; a shuffle needs one"),
     ("buffer = \"1MB\"", "buffer = 12", (15, 10), ": switch.buffer: a bare number; units are needed"),
+    ("buffer = \"1MB\"", "buffer = \"1537B\"", (15, 10), ": switch.buffer: a packet takes 1538 bytes, and the buffer has 1537; state a larger buffer, or"),
     ("buffer = \"1MB\"", "bufer = \"1MB\"", (15, 1), ": switch.bufer: unknown key; did you mean 'buffer'?"),
     ("bytes-per-flow = \"2MB\"\n", "", (17, 1), ": workload.bytes-per-flow: missing; for example bytes-per-flow = \"1GB\""),
     ("\"2MB\"", "\"0B\"", (19, 18), ": workload.bytes-per-flow: 0B is out of range"),

@@ -92,6 +92,8 @@ const TENANTS: &[Case] = &[
     ("duration = \"4s\"\n", "", (41, 1), ": measure.duration: missing; for example duration = \"4s\""),
     ("duration = \"1s\"", "duration = \"50ms\"", (44, 11), ": measure.windows: the window '100ms' does not fit into a repeat"),
     ("metric = \"latency_us.p99\"", "metric = \"latency_us.p98\"", (50, 10), ": plot[0].metric: unknown metric 'latency_us.p98'"),
+    ("clients = [0, 5]\nprobes = [1]", "clients = [0, 5]\nprobes = [0, 1]", (27, 1), ": sweep: pfifo clients=0 probes=0 length=1KiB has no traffic; have a client or a probe in every point"),
+    ("panels = \"length\"", "panels = \"clients\"", (52, 10), ": plot[0].panels: the axis of across; name another axis, or leave it out"),
     ("across = \"clients\"", "across = \"client\"", (51, 10), ": plot[0].across: unknown axis 'client'; did you mean 'clients'?"),
     ("variant = \"htb clients=5", "variant = \"htb clients=6", (55, 11), ": expect[0].variant: unknown variant 'htb clients=6 probes=1 length=4KiB'"),
     ("[measure]", "variants = [\"htb\"]\n[measure]", (41, 1), ": sweep[1].variants: unknown key"),
@@ -101,6 +103,21 @@ const TENANTS: &[Case] = &[
 #[test]
 fn every_broken_scenario_of_tenants_is_refused_at_its_place() {
     assert_refused(VALID, TENANTS.iter());
+}
+
+#[test]
+fn metrics_of_probes_need_probes() {
+    let text = VALID.replace("[workload.probes]\nmessage = \"64B\"\nslo = \"1ms\"\n", "");
+    let text = text.replace("probes = [1]\n", "").replace("probes = [1, 2]\n", "").replace(" probes=1", "");
+    let text = text.replace("[0, 5]", "[1, 5]");
+    for key in ["latency_us.p99", "slo_violation_share", "transactions_per_s"] {
+        for (own, place) in [("jain_bytes", "plot[0].metric"), ("lost_capacity", "expect[0].metric")] {
+            let text = text.replace("latency_us.p99", "jain_bytes");
+            let error = parse(&text.replace(own, key), "x.toml", variant_tables()).unwrap_err().to_string();
+            let told = format!("{place}: no latency is measured; add a [workload.probes] table");
+            assert!(error.contains(&told), "{error}");
+        }
+    }
 }
 
 fn names(variants: &[Variant]) -> Vec<&str> {

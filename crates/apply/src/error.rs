@@ -11,7 +11,7 @@ use evenkeel_netlink::ethtool::EthtoolError;
 
 use nix::unistd::geteuid;
 
-use crate::damaged::Damaged;
+use crate::damaged_journal::Damaged;
 use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;

@@ -28,12 +28,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::error::{ApplyError, JournalError};
-use crate::held::Watched;
 use crate::journal::Process;
+use crate::journal_directory::StateDirectory;
+use crate::journal_file::Watched;
 use crate::kernel::LiveKernel;
 use crate::privileges::keep_only;
 use crate::revert::{RevertOutcome, revert_watched};
-use crate::state::StateDirectory;
 
 /// Worker to guardian: everything is restored.
 const RELEASED: u8 = b'r';

@@ -9,17 +9,17 @@
 //!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune continues
 //! ```
 
-use crate::damaged::Damaged;
+use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, KnobError};
-use crate::held::{Held, Look};
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
+use crate::journal_directory::{StateDirectory, is_kept};
+use crate::journal_file::{Held, Look};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::run::{Run, Taken};
 use crate::sole_run::steer_alone;
-use crate::state::{StateDirectory, is_kept};
 use crate::storage::Storage;
 use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};

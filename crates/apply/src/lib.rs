@@ -30,13 +30,15 @@
 //! Changes that must outlive their process are made through [`Lasting`], with a separate journal.
 
 mod channel_queues;
-mod damaged;
+mod damaged_journal;
 mod disturbance;
 mod error;
+mod find_damaged;
 pub mod guardian;
-mod held;
 mod identity;
 mod journal;
+mod journal_directory;
+mod journal_file;
 mod journal_lines;
 mod kernel;
 mod lasting;
@@ -46,33 +48,31 @@ mod ours;
 mod persisted;
 pub mod privileges;
 mod qdisc;
-mod remains;
 mod revert;
 mod rollback;
 mod run;
 mod sole_run;
-mod state;
 mod storage;
 
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
 pub use evenkeel_model::shell::Line;
 
-pub use damaged::{Damaged, Obstacle};
+pub use damaged_journal::{Damaged, Obstacle};
 pub use disturbance::Disturbance;
 pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter};
-pub use held::Held;
+pub use find_damaged::{Remains, damaged, remains};
 pub use identity::InterfaceIdentity;
 pub use journal::{Entry, Header, Process};
+pub use journal_directory::StateDirectory;
+pub use journal_file::Held;
 pub use journal_lines::{Contents, Damage, JournalWriter, parse};
 pub use kernel::{Kernel, LiveKernel};
 pub use lasting::{Lasting, Made, kept};
 pub use namespace_handle::NamespaceHandle;
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};
-pub use remains::{Remains, damaged, remains};
 pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert, whole_leftover};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::Run;
 pub use sole_run::{exclude_sessions, is_managed, steer_alone};
-pub use state::StateDirectory;
 pub use storage::Storage;

@@ -3,17 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::damaged::Damaged;
+use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
-use crate::held::{Held, Standing, Watched, is_alive};
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, Process};
+use crate::journal_directory::{StateDirectory, is_kept};
+use crate::journal_file::{Held, Standing, Watched, is_alive};
 use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};
 use crate::rollback::{Report, roll_back};
 use crate::sole_run;
-use crate::state::{StateDirectory, is_kept};
 use crate::storage::Storage;
 
 /// A dead run's leftover, and the result of its roll-back.
@@ -122,7 +122,7 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
 }
 
 /// The same of a journal that can be read completely: a revert restores every setting. For the others, see
-/// [`crate::damaged`].
+/// [`crate::damaged_journal`].
 ///
 /// # Errors
 /// As [`leftover`].

@@ -11,15 +11,15 @@ use evenkeel_model::text::path_text;
 use crate::disturbance::Disturbance;
 use crate::error::{ApplyError, KnobError};
 use crate::guardian::Guardian;
-use crate::held::Held;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, fold};
+use crate::journal_directory::StateDirectory;
+use crate::journal_file::Held;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::rollback::{Report, roll_back};
 use crate::sole_run;
-use crate::state::StateDirectory;
 use crate::storage::Storage;
 
 /// An interface that no other run works on.

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use evenkeel_host::{NameHolder, SocketName};
 
 use crate::error::JournalError;
-use crate::held::is_held;
 use crate::identity::InterfaceIdentity;
-use crate::state::StateDirectory;
+use crate::journal_directory::StateDirectory;
+use crate::journal_file::is_held;
 
 /// How long to wait for a holder that is exiting.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -18,6 +18,7 @@
 
 mod balance;
 mod batching;
+mod control_loop;
 mod device;
 mod error;
 mod flows;
@@ -28,7 +29,6 @@ mod own_root;
 mod preflight;
 mod proof;
 mod queue_weights;
-mod segments;
 mod session;
 mod soft_nic;
 mod stack;
@@ -38,6 +38,7 @@ pub mod xps;
 
 pub use balance::BalanceMode;
 pub use batching::BatchingMode;
+pub use control_loop::SegmentMode;
 pub use device::Device;
 pub use error::FairError;
 pub use flows::{DeviceView, FlowView, QueueView};
@@ -47,7 +48,6 @@ pub use own_root::{StrayRoot, stray_roots};
 pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;
 pub use queue_weights::{Backend, QueueWeights};
-pub use segments::SegmentMode;
 pub use session::{BalanceStatus, BatchingStatus, Ended, ForeignChange, Session, Status, give_up_privileges};
 pub use weights_file::{Refreshed, WeightsError, WeightsFile};
 pub use xps::XpsMode;

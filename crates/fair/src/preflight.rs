@@ -10,11 +10,11 @@ use evenkeel_transmit::{MAX_QUEUES, Pool};
 
 use crate::balance::{self, BalanceMode};
 use crate::batching::{Batching, BatchingMode};
+use crate::control_loop::{SegmentMode, backlog_plan};
 use crate::device::Device;
 use crate::error::FairError;
 use crate::own_root::OwnRoot;
 use crate::queue_weights::{Backend, QueueWeights};
-use crate::segments::{SegmentMode, backlog_plan};
 use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
@@ -167,7 +167,7 @@ impl Preflight {
             }
             script.extend(backend.plan(device)?);
             script.extend(self.request.segments.plan(device)?);
-            // As in `segments::start`.
+            // As in `control_loop::start`.
             let weighted = *backend != Backend::None;
             if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
                 script.extend(backlog_plan(device)?);

@@ -15,6 +15,7 @@ use evenkeel_transmit::Policy;
 use serde::Serialize;
 
 use crate::batching::Leaves;
+use crate::control_loop::{self, Wanted};
 use crate::device::Device;
 use crate::error::FairError;
 use crate::flows::{QueueCounters, Sampler};
@@ -22,7 +23,6 @@ use crate::gate::JournalGate;
 use crate::preflight::{CAPABILITIES, Planned, Preflight};
 use crate::proof::{Proof, Verdict};
 use crate::queue_weights::Backend;
-use crate::segments::{self, Wanted};
 use crate::soft_nic;
 use crate::stack::Stack;
 use crate::watch::Watched;
@@ -351,7 +351,7 @@ impl Managed {
             alone: preflight.devices.len() == 1,
         };
         let balances = wanted.balance.is_some();
-        let pending = segments::prepare(wanted, &mut run, &gate, &device, &select)?;
+        let pending = control_loop::prepare(wanted, &mut run, &gate, &device, &select)?;
         Ok(Self {
             controller: None,
             pending,

@@ -21,17 +21,17 @@
 //! Filters are removed lazily: a filter stays, and the next flow that needs one reuses it. [`Search::compact`]
 //! removes unused filters.
 
-mod account;
 mod coarse;
 mod optimum;
 mod oracle;
 mod progress;
 #[cfg(test)]
 mod tests;
+mod unmet;
 
-pub use account::{Unmet, Verdict};
 pub use optimum::{Optimum, optimum};
 pub use progress::Progress;
+pub use unmet::{Unmet, Verdict};
 
 use std::sync::Arc;
 

@@ -9,9 +9,9 @@
 //! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative
 //! result, KN).
 
-mod fairness;
-mod latency;
-mod overhead;
+mod kf1_to_kf5_overhead;
+mod kf6_to_kf8_latency;
+mod kf9_to_kf12_fairness;
 
 use serde_json::{Map, Value, json};
 
@@ -73,19 +73,19 @@ pub struct Finding {
 #[must_use]
 pub fn findings(results: &Results) -> Vec<Finding> {
     vec![
-        overhead::kf1(results),
-        overhead::kf2(results),
-        overhead::kf3(results),
-        overhead::kf4(results),
-        overhead::kf5(results),
-        latency::kf6(results),
-        latency::kf7(results),
-        latency::kf8(results),
-        fairness::kf9(results),
-        fairness::kf10(results),
-        fairness::kf11(results),
-        fairness::kf12(results),
-        overhead::negative(results),
+        kf1_to_kf5_overhead::kf1(results),
+        kf1_to_kf5_overhead::kf2(results),
+        kf1_to_kf5_overhead::kf3(results),
+        kf1_to_kf5_overhead::kf4(results),
+        kf1_to_kf5_overhead::kf5(results),
+        kf6_to_kf8_latency::kf6(results),
+        kf6_to_kf8_latency::kf7(results),
+        kf6_to_kf8_latency::kf8(results),
+        kf9_to_kf12_fairness::kf9(results),
+        kf9_to_kf12_fairness::kf10(results),
+        kf9_to_kf12_fairness::kf11(results),
+        kf9_to_kf12_fairness::kf12(results),
+        kf1_to_kf5_overhead::negative(results),
     ]
 }
 

@@ -52,7 +52,7 @@ fn with_htb_at(ratios: &[f64]) -> Results {
 
 #[test]
 fn an_effect_is_confirmed_when_its_interval_is_beyond_the_bound() {
-    let found = overhead::kf1(&with_htb_at(&[1.10, 1.11, 1.09, 1.10, 1.10]));
+    let found = kf1_to_kf5_overhead::kf1(&with_htb_at(&[1.10, 1.11, 1.09, 1.10, 1.10]));
     assert_eq!((verdict(&found), found.n), (Verdict::Confirmed, 5));
     let ratio = &found.figures["cpu_per_gb_ratio"];
     let geometric = (1.10_f64.powi(3) * 1.11 * 1.09).powf(0.2);
@@ -65,7 +65,7 @@ fn an_effect_is_confirmed_when_its_interval_is_beyond_the_bound() {
 
 #[test]
 fn twice_and_half_are_one_in_the_mean() {
-    let found = overhead::kf1(&with_htb_at(&[2.0, 0.5, 2.0, 0.5]));
+    let found = kf1_to_kf5_overhead::kf1(&with_htb_at(&[2.0, 0.5, 2.0, 0.5]));
     let ratio = &found.figures["cpu_per_gb_ratio"];
     assert!((ratio["mean"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{ratio}");
     let ends = ratio["low"].as_f64().unwrap() * ratio["high"].as_f64().unwrap();
@@ -75,13 +75,13 @@ fn twice_and_half_are_one_in_the_mean() {
 #[test]
 fn noise_and_small_effects_confirm_nothing() {
     // The mean is 1.1, with noisy values.
-    let noisy = overhead::kf1(&with_htb_at(&[0.9, 1.3, 0.8, 1.4, 1.1]));
+    let noisy = kf1_to_kf5_overhead::kf1(&with_htb_at(&[0.9, 1.3, 0.8, 1.4, 1.1]));
     assert_eq!(verdict(&noisy), Verdict::NotConfirmed);
     assert!(noisy.reason.contains("stays open"), "{}", noisy.reason);
-    let small = overhead::kf1(&with_htb_at(&[1.01, 1.01, 1.011, 1.01, 1.01]));
+    let small = kf1_to_kf5_overhead::kf1(&with_htb_at(&[1.01, 1.01, 1.011, 1.01, 1.01]));
     assert_eq!(verdict(&small), Verdict::NotConfirmed);
     assert!(small.reason.contains("short of the bound"), "{}", small.reason);
-    let single = overhead::kf1(&with_htb_at(&[1.3]));
+    let single = kf1_to_kf5_overhead::kf1(&with_htb_at(&[1.3]));
     assert_eq!(verdict(&single), Verdict::NotConfirmed);
 }
 
@@ -92,7 +92,7 @@ fn what_was_not_measured_is_named() {
         point.repeats.clear();
         point.refused = Some("this kernel has no sch_htb".to_owned());
     }
-    let found = overhead::kf1(&without);
+    let found = kf1_to_kf5_overhead::kf1(&without);
     assert_eq!((verdict(&found), found.n), (Verdict::NotMeasurable, 0));
     assert_eq!(found.reason, "htb: this kernel has no sch_htb");
     assert!(findings(&results(Vec::new())).iter().all(|finding| finding.verdict == Verdict::NotMeasurable));
@@ -119,11 +119,11 @@ fn alike_means_that_every_interval_lies_within_the_margin() {
             bandwidth("htb", "1", "1KiB", htb),
         ])
     };
-    assert_eq!(verdict(&overhead::kf2(&with(&[1e9, 1.01e9, 0.99e9]))), Verdict::Confirmed);
-    let apart = overhead::kf2(&with(&[0.8e9, 0.81e9, 0.79e9]));
+    assert_eq!(verdict(&kf1_to_kf5_overhead::kf2(&with(&[1e9, 1.01e9, 0.99e9]))), Verdict::Confirmed);
+    let apart = kf1_to_kf5_overhead::kf2(&with(&[0.8e9, 0.81e9, 0.79e9]));
     assert_eq!(verdict(&apart), Verdict::NotConfirmed);
     assert!(apart.reason.contains("htb is apart from pfifo"), "{}", apart.reason);
-    let open = overhead::kf2(&with(&[0.9e9, 1.1e9, 1.0e9]));
+    let open = kf1_to_kf5_overhead::kf2(&with(&[0.9e9, 1.1e9, 1.0e9]));
     assert!(open.reason.contains("too wide"), "{}", open.reason);
 }
 
@@ -141,8 +141,8 @@ fn htb_loses_bandwidth_from_four_clients_on() {
         points.push(bandwidth("htb", "1", "64KiB", &[40e9; 4]));
         results(points)
     };
-    assert_eq!(verdict(&overhead::kf4(&with(0.85))), Verdict::Confirmed);
-    assert_eq!(verdict(&overhead::kf4(&with(0.97))), Verdict::NotConfirmed);
+    assert_eq!(verdict(&kf1_to_kf5_overhead::kf4(&with(0.85))), Verdict::Confirmed);
+    assert_eq!(verdict(&kf1_to_kf5_overhead::kf4(&with(0.97))), Verdict::NotConfirmed);
 }
 
 #[test]
@@ -154,12 +154,12 @@ fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
     // pfifo is steadier, but mq-fq_codel was not measured.
     let mut steady = vec![cores("pfifo", "1", &[1.5, 1.51, 1.5]), cores("pfifo", "16", &[1.6, 1.61, 1.6])];
     steady.extend(htb());
-    let found = overhead::kf5(&results(steady));
+    let found = kf1_to_kf5_overhead::kf5(&results(steady));
     assert_eq!(verdict(&found), Verdict::NotMeasurable);
     assert!(found.reason.contains("mq-fq_codel was not asked for"), "{}", found.reason);
     let mut unsteady = vec![cores("pfifo", "1", &[0.5, 0.51, 0.5]), cores("pfifo", "16", &[2.0, 2.01, 2.0])];
     unsteady.extend(htb());
-    assert_eq!(verdict(&overhead::kf5(&results(unsteady))), Verdict::NotConfirmed);
+    assert_eq!(verdict(&kf1_to_kf5_overhead::kf5(&results(unsteady))), Verdict::NotConfirmed);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn priority_is_judged_where_it_is_crowded() {
     let latency = |setup: &str, clients: &str, values: &[f64]| {
         point("tc-priority", setup, &[("clients", clients)], "latency_us.mean", values)
     };
-    let found = latency::kf8(&results(vec![
+    let found = kf6_to_kf8_latency::kf8(&results(vec![
         latency("htb-two-classes", "8", &[100.0; 3]),
         latency("htb-priority", "8", &[100.0; 3]),
         latency("htb-two-classes", "48", &[1000.0, 1100.0, 900.0]),
@@ -189,8 +189,8 @@ fn fairness_by_packets_is_held_against_that_with_equal_lengths() {
     let with = |packets: &[f64]| {
         results(vec![equal.clone(), fairness("tc-fairness-mixed", None, "jain_packets", packets)])
     };
-    assert_eq!(verdict(&fairness::kf11(&with(&[0.8, 0.79, 0.78]))), Verdict::Confirmed);
-    let not = fairness::kf11(&with(&[0.99, 0.98, 0.98]));
+    assert_eq!(verdict(&kf9_to_kf12_fairness::kf11(&with(&[0.8, 0.79, 0.78]))), Verdict::Confirmed);
+    let not = kf9_to_kf12_fairness::kf11(&with(&[0.99, 0.98, 0.98]));
     assert_eq!(verdict(&not), Verdict::NotConfirmed);
     assert!(not.reason.contains("full packets"), "{}", not.reason);
 
@@ -199,7 +199,7 @@ fn fairness_by_packets_is_held_against_that_with_equal_lengths() {
         for (values, value) in mixed.repeats.values_mut().zip(bytes.iter().cycle()) {
             values.insert("jain_bytes".to_owned(), *value);
         }
-        fairness::kf12(&results(vec![mixed]))
+        kf9_to_kf12_fairness::kf12(&results(vec![mixed]))
     };
     assert_eq!(verdict(&both(&[0.97, 0.96, 0.97], &[0.8, 0.79, 0.8])), Verdict::Confirmed);
     assert!(both(&[0.97, 0.96, 0.97], &[0.97, 0.96, 0.97]).reason.contains("as fair by packets"));
@@ -211,19 +211,19 @@ fn perfect_fairness_and_its_drop() {
     let equal = |setup: &str, length: &str, values: &[f64]| {
         point("tc-fairness", setup, &[("clients", "48"), ("length", length)], "jain_bytes", values)
     };
-    let found = fairness::kf9(&results(vec![
+    let found = kf9_to_kf12_fairness::kf9(&results(vec![
         equal("pfifo", "1KiB", &[0.999, 0.998, 0.999]),
         equal("htb", "4KiB", &[0.999, 0.999, 0.998]),
     ]));
     assert_eq!(verdict(&found), Verdict::Confirmed);
-    let found = fairness::kf9(&results(vec![equal("pfifo", "1KiB", &[0.9, 0.91, 0.9])]));
+    let found = kf9_to_kf12_fairness::kf9(&results(vec![equal("pfifo", "1KiB", &[0.9, 0.91, 0.9])]));
     assert!(
         found.verdict == Verdict::NotConfirmed && found.reason.contains("not with pfifo"),
         "{}",
         found.reason
     );
     let drop = |large: &[f64]| {
-        fairness::kf10(&results(vec![
+        kf9_to_kf12_fairness::kf10(&results(vec![
             equal("htb", "4KiB", &[0.99, 0.99, 0.98]),
             equal("htb", "64KiB", large),
         ]))
@@ -244,7 +244,7 @@ fn the_negative_result_comes_with_a_profile() {
                 values.insert("cores.busy".to_owned(), 2.0);
             }
         }
-        overhead::negative(&results(vec![few, crowd]))
+        kf1_to_kf5_overhead::negative(&results(vec![few, crowd]))
     };
     let found = with(&[15e9, 16e9, 15e9], (0.2, 0.5));
     assert_eq!(verdict(&found), Verdict::Confirmed);
@@ -258,7 +258,7 @@ fn the_negative_result_comes_with_a_profile() {
 
 #[test]
 fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
-    let found = latency::kf6(&results(vec![
+    let found = kf6_to_kf8_latency::kf6(&results(vec![
         point(
             "tc-latency",
             "pfifo",
@@ -278,7 +278,7 @@ fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
     let latency = |setup: &str, values: &[f64]| {
         point("tc-latency", setup, &[("probes", "1"), ("message", "1KiB")], "latency_us.mean", values)
     };
-    let alike = latency::kf7(&results(vec![
+    let alike = kf6_to_kf8_latency::kf7(&results(vec![
         latency("pfifo", &[30.0, 31.0, 30.0]),
         latency("htb", &[30.5, 31.0, 30.0]),
     ]));

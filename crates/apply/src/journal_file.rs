@@ -13,13 +13,13 @@ use evenkeel_model::change::Knob;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
-use crate::damaged::{DAMAGED, Damaged};
+use crate::damaged_journal::{DAMAGED, Damaged};
 use crate::error::{ApplyError, JournalError};
 use crate::journal::{Entry, Header, Process};
-use crate::journal_lines::{Contents, JournalWriter};
-use crate::state::{
+use crate::journal_directory::{
     Directory, EXTENSION, StateDirectory, is_kept, journal_name, kept_journal_name, working_journal_of,
 };
+use crate::journal_lines::{Contents, JournalWriter};
 use crate::storage::Storage;
 
 /// How long to wait for a holder that is exiting or a guardian that is rolling back.

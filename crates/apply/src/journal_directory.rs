@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
 
-use crate::damaged::{DAMAGED, Damaged, Obstacle};
+use crate::damaged_journal::{DAMAGED, Damaged, Obstacle};
 use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
 use crate::journal_lines::{Contents, Damage, parse};
@@ -416,8 +416,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use crate::error::{ApplyError, Cause};
-    use crate::held::{Held, Standing, Watched};
     use crate::journal::{Entry, Header};
+    use crate::journal_file::{Held, Standing, Watched};
     use crate::ours::Ours;
     use crate::storage::Storage;
     use evenkeel_model::change::{Knob, Value};

@@ -1,4 +1,4 @@
-//! Findings of sections 5.3 and 6.2: latency without load, and under load.
+//! Key findings KF6 to KF8, of sections 5.3 and 6.2: latency without load, and under load.
 
 use evenkeel_model::record::metric;
 

@@ -1,4 +1,4 @@
-//! Findings of section 6.3: fairness with equal and with mixed lengths of writes.
+//! Key findings KF9 to KF12, of section 6.3: fairness with equal and with mixed lengths of writes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Findings of section 5.2: bandwidth and processor time of qdiscs, and the negative result of section 7.1.
+//! Key findings KF1 to KF5, of section 5.2: bandwidth and processor time of qdiscs; and KN, the negative result of
+//! section 7.1.
 
 use std::collections::BTreeMap;
 

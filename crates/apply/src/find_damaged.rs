@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use evenkeel_host::Sysfs;
 
-use crate::damaged::{DAMAGED, Damaged, index_of, name_of};
+use crate::damaged_journal::{DAMAGED, Damaged, index_of, name_of};
 use crate::error::{ApplyError, JournalError, KnobError};
-use crate::held::is_held;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::journal::Header;
+use crate::journal_directory::{EXTENSION, StateDirectory};
+use crate::journal_file::is_held;
 use crate::sole_run::is_managed;
-use crate::state::{EXTENSION, StateDirectory};
 
 /// A damaged journal that was set aside, and its interface's state.
 #[derive(Debug)]

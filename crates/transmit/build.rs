@@ -1,4 +1,4 @@
-//! Compiles the shared C header for user space and reads its types into Rust.
+//! Compiles the shared C header for user space, and generates Rust types from it.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
- * The shared header's inline functions as symbols that Rust can call. */
+ * Exports the inline functions of the shared header as symbols, so that Rust can call them. */
 #include "evenkeel/queue_choice.h"
 
 struct ek_choice ek_shim_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment);
@@ -8,7 +8,8 @@ int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged);
 ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 ek_u32 ek_shim_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 
-/* With many queues, the search for the lightest dominates: compares eight at once if the CPU can. */
+/* With many queues, the search for the lightest one takes most of the time. With AVX2 it compares eight at
+ * once. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
 #define EK_WIDE __attribute__((target_clones("avx2", "default")))
@@ -28,7 +29,7 @@ int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return ek_release(flow, weight, seen, aged);
 }
 
-/* Both ways to the lightest queue, so that a test can hold one against the other. */
+/* Both searches for the lightest queue, so that a test can compare them. */
 ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	return ek_least_by_steps(weight, pool, preferred, least);

@@ -1,24 +1,28 @@
-//! A lower bound for segment sizes, from the processors' capacity.
+//! A lower bound of the segment size, from the processors' capacity.
 //!
 //! Halving the segment size doubles the work per segment: system calls, wake-ups, queue choices. If the
-//! processors can barely fill the line, smaller segments exhaust them. Then the scheduler decides which flow
-//! sends, not the queues. Measured with 48 flows on 8 queues at 5 Gbit/s and two processors: with 16 KiB
-//! segments the processors were always busy and long-term unfairness was 0.3 (0.03 to 0.85 in five runs); with
-//! 24 KiB, at 92 % busy, it was 0.010.
+//! processors can barely fill the line, smaller segments saturate them. Then the process scheduler determines
+//! the shares of flows, not the queues.
+//!
+//! Measured with 48 flows on 8 queues at 5 Gbit/s and two processors:
+//!
+//! | segments | busy processors | long-term unfairness |
+//! |---|---|---|
+//! | 16 KiB | 100 % | 0.3 (0.03 to 0.85 in five runs) |
+//! | 24 KiB | 92 % | 0.010 |
 
 use crate::segments::SIZES;
 
-/// Busy share above which the processors count as saturated, with a margin for the reading's error.
+/// Busy share above which the processors count as saturated; it allows for the error of a reading.
 const SATURATED: f64 = 0.97;
-/// How long they must be saturated before segments grow, ns.
+/// How long the processors must be saturated before segments grow, ns.
 const SATURATED_FOR_NS: u64 = 1_000_000_000;
-/// How long a smaller size must be affordable before it is tried, ns.
+/// How long the processors must have capacity for a smaller size before it is tried, ns.
 const RELAXED_FOR_NS: u64 = 5_000_000_000;
 
-/// Segment sizes, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The current size.
+    /// The size in use.
     pub in_force: u32,
     /// The size that fairness requires.
     pub wanted: u32,
@@ -26,14 +30,14 @@ pub struct Sizes {
     pub largest: u32,
 }
 
-/// Keeps the smallest affordable segment size.
+/// Determines the smallest segment size for which the processors have capacity.
 #[derive(Clone, Debug, Default)]
 pub struct Headroom {
-    /// Smallest affordable size, bytes; none: any.
+    /// Smallest allowed size, bytes; `None`: no limit.
     floor: Option<u32>,
-    /// Direction of the readings, and since when.
+    /// The change of size that the readings suggest, and since when.
     pending: Option<(Pointing, u64)>,
-    /// Until then readings concern segments of another size.
+    /// Until this time, readings still concern segments of the previous size.
     settles_ns: u64,
 }
 
@@ -44,14 +48,14 @@ enum Pointing {
 }
 
 impl Headroom {
-    /// Smallest affordable size, bytes; none: any.
+    /// Returns the smallest allowed size, bytes; `None`: no limit.
     #[must_use]
     pub fn floor(&self) -> Option<u32> {
         self.floor
     }
 
-    /// Takes the recent busy share of all processors, 0 to 1; returns whether the floor changes. Running flows
-    /// adopt a new size `follow_ns` after it was set; earlier readings are ignored.
+    /// Records the recent busy share of all processors, 0 to 1. Returns whether the floor changes. Running
+    /// flows adopt a new size `follow_ns` after it was set; earlier readings are ignored.
     pub fn sample(&mut self, now_ns: u64, busy: f64, sizes: Sizes, follow_ns: u64) -> bool {
         let Sizes { in_force, wanted, largest } = sizes;
         if now_ns < self.settles_ns {
@@ -63,7 +67,8 @@ impl Headroom {
         } else {
             self.floor.and_then(|floor| {
                 let below = steps().find(|step| *step < floor).unwrap_or(0).max(wanted);
-                // In the worst case all work is per segment. So the tried size cannot saturate them again.
+                // In the worst case all work is per segment. With this condition, the smaller size does not
+                // saturate the processors again.
                 let dearer = f64::from(floor) / f64::from(below.max(1));
                 (busy * dearer < SATURATED).then_some(Pointing::Smaller)
             })
@@ -106,9 +111,8 @@ mod tests {
     const FOLLOW_NS: u64 = 1_500_000_000;
     const STEP_NS: u64 = 500_000_000;
 
-    /// Simulates a host where the work per segment takes `per_segment` of the CPU time with 16 KiB segments,
-    /// and all other work takes `fixed`. Returns the final size, and the number of changes in the second
-    /// half.
+    /// Simulates a host. With 16 KiB segments, the work per segment takes `per_segment` of the CPU time; all
+    /// other work takes `fixed`. Returns the final size, and the number of changes in the second half.
     fn settle(fixed: f64, per_segment: f64, wanted: u32, steps: u64) -> (u32, usize) {
         let mut headroom = Headroom::default();
         let mut size = wanted;
@@ -151,7 +155,7 @@ mod tests {
         assert_eq!(play(&mut headroom, 0.60, 24_576, 8), Some(16_384));
         assert_eq!(play(&mut headroom, 0.60, 16_384, 16), Some(8192));
         assert_eq!(play(&mut headroom, 0.60, 8192, 8), None, "none is too small");
-        // A peak of less than a second has no effect.
+        // Less than a second of saturation has no effect.
         for _ in 0..20 {
             assert_eq!(play(&mut headroom, 0.99, 16_384, 1), None);
             assert_eq!(play(&mut headroom, 0.5, 16_384, 1), None);
@@ -159,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any mix of work the size converges, and is no larger than necessary.
+        /// Checks for any mix of work that the size converges and is no larger than necessary.
         #[test]
         fn it_settles(fixed in 0.0..1.2_f64, per_segment in 0.0..1.2_f64, wanted in 4096..LARGEST) {
             let (size, late) = settle(fixed, per_segment, wanted, 400);

@@ -1,9 +1,9 @@
-//! The transmit queue choice, written once for the kernel and for user space.
+//! The transmit queue choice, with one implementation for the kernel and for user space.
 //!
-//! A NIC with several transmit queues serves them in turn, so a flow that shares its queue gets a fraction of the share of a
-//! flow with its own queue. The kernel's choice, a hash per socket, makes flows collide even if there are more queues than
-//! flows. *Dynamic queue assignment* (Titan, USENIX ATC 2018, section 3.1) instead gives a flow with nothing outstanding the
-//! queue of least weight.
+//! A NIC with several transmit queues serves them round robin, so a flow that shares its queue gets a
+//! fraction of the share of a flow with its own queue. The kernel's choice, a hash per socket, makes flows
+//! collide even if there are more queues than flows. *Dynamic queue assignment* (Titan, USENIX ATC 2018,
+//! section 3.1) instead assigns the queue with the smallest weight to a flow with nothing outstanding.
 //!
 //! The algorithm is in `include/evenkeel/queue_choice.h`. The BPF programs include that header. This crate compiles it for
 //! user space and wraps it, so that the simulator and the property tests run the kernel's code. Weights are plain numbers
@@ -47,18 +47,18 @@ pub const MAX_QUEUES: usize = raw::EK_MAX_QUEUES as usize;
 /// Largest weight of a flow.
 pub const MAX_FLOW_WEIGHT: u32 = u16::MAX as u32;
 
-/// How a queue is picked for a flow that may change it.
+/// How a queue is selected for a flow that may change its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// The kernel's hash per socket.
     #[default]
     Hash,
-    /// Dynamic queue assignment: the queue of least weight.
+    /// Dynamic queue assignment: the queue with the smallest weight.
     Dqa,
 }
 
 impl Policy {
-    /// The policy's number in the C header.
+    /// Returns the policy's number in the C header.
     #[must_use]
     pub fn raw(self) -> raw::ek_policy {
         match self {
@@ -77,25 +77,23 @@ pub struct Pool {
     pub count: u32,
 }
 
-/// A segment that needs a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// Queues that the flow may use.
     pub pool: Pool,
-    /// How a queue is picked.
+    /// How a queue is selected.
     pub policy: Policy,
-    /// The flow's hash.
     pub hash: u32,
     /// The flow's weight, 1 to [`MAX_FLOW_WEIGHT`].
     pub weight: u32,
-    /// The flow had nothing outstanding before this segment.
+    /// Whether the flow had nothing outstanding before this segment.
     pub idle: bool,
-    /// Queue on which the kernel keeps a flow that is not idle; none if only this choice decides and the flow
-    /// keeps its queue.
+    /// Queue on which the kernel keeps a flow that is not idle. `None` if only this choice decides; the flow
+    /// then keeps its queue.
     pub held_on: Option<u32>,
-    /// Queue to take if the flow may move, for any policy; ignored if outside the pool.
+    /// Queue to use, for any policy, if the flow may change its queue; ignored if outside the pool.
     pub wanted: Option<u32>,
-    /// The segment has payload; a pure ACK is never charged.
+    /// Whether the segment has payload; a pure ACK is never charged.
     pub data: bool,
 }
 
@@ -114,31 +112,27 @@ impl Default for Segment {
     }
 }
 
-/// Result of the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Kept its queue, already charged.
+    /// The flow kept its queue, to which it was already charged.
     Kept,
-    /// Picked a queue and was charged to it.
+    /// A queue was selected, and the flow was charged to it.
     Picked,
-    /// Had been released, but the kernel keeps it on its queue: charged again.
+    /// The flow had been released, but the kernel keeps it on its queue: it was charged again.
     Recharged,
     /// The segment has no payload.
     Uncharged,
-    /// Lost every race for the flow's word, or the flow was forgotten: sent uncharged.
+    /// The flow lost every race for its word or was removed: the segment is sent uncharged.
     Contended,
 }
 
-/// The queue for one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Queue number.
     pub queue: u32,
     /// Effect on the flow's charge.
     pub outcome: Outcome,
 }
 
-/// A flow's state.
 #[derive(Debug, Default)]
 pub struct FlowWord(AtomicU64);
 
@@ -149,7 +143,7 @@ impl FlowWord {
         Self(AtomicU64::new(0))
     }
 
-    /// The current state; see [`QueueWeights::release`].
+    /// Returns the current state; see [`QueueWeights::release`].
     #[must_use]
     pub fn read(&self) -> SeenWord {
         SeenWord(self.0.load(Ordering::SeqCst))
@@ -167,13 +161,14 @@ impl From<u64> for SeenWord {
 }
 
 impl SeenWord {
-    /// The flow's queue, if it has one.
+    /// Returns the flow's queue, if it has one.
     #[must_use]
     pub fn queue(self) -> Option<u32> {
         (self.0 & raw::EK_WORD_ASSIGNED != 0).then_some((self.0 & 0xffff) as u32)
     }
 
-    /// Changes of the state, modulo 2^28: one per data segment in [`QueueWeights::choose`].
+    /// Returns the number of changes of the state, modulo 2^28: one per data segment in
+    /// [`QueueWeights::choose`].
     #[must_use]
     pub fn segments(self) -> u64 {
         self.0 >> raw::EK_WORD_SEQUENCE_SHIFT
@@ -197,28 +192,29 @@ impl Default for QueueWeights {
 }
 
 impl QueueWeights {
-    /// All queues empty.
+    /// Creates the weights of empty queues.
     #[must_use]
     pub fn new() -> Self {
         Self(Box::new([const { AtomicU32::new(0) }; MAX_QUEUES]))
     }
 
-    /// A queue's weight; 0 for a nonexistent queue.
+    /// Returns a queue's weight; 0 for a nonexistent queue.
     #[must_use]
     pub fn weight(&self, queue: u32) -> u32 {
         self.0.get(queue as usize).map_or(0, |weight| weight.load(Ordering::SeqCst))
     }
 
-    /// Sum over all queues.
+    /// Returns the sum over all queues.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|weight| u64::from(weight.load(Ordering::SeqCst))).sum()
     }
 
-    /// Picks the queue for a segment, and charges the flow's weight to it.
+    /// Selects the queue for a segment, and charges the flow's weight to it.
     ///
     /// # Panics
-    /// When the pool is empty or reaches past [`MAX_QUEUES`], or the weight is 0 or too large: these are errors of the caller.
+    /// Panics if the pool is empty or exceeds [`MAX_QUEUES`], or if the weight is 0 or too large: these are
+    /// errors of the caller.
     #[must_use]
     pub fn choose(&self, flow: &FlowWord, segment: &Segment) -> Choice {
         let Pool { first, count } = segment.pool;
@@ -249,8 +245,8 @@ impl QueueWeights {
         Choice { queue: choice.queue, outcome }
     }
 
-    /// Removes a flow's weight from its queue if the flow has sent nothing since `seen` was read; returns
-    /// whether it did. `aged`: released by age, not by a completion.
+    /// Removes a flow's weight from its queue if the flow has sent nothing since `seen` was read. Returns
+    /// whether it did. `aged` says that the flow is released by age, not by a completion.
     #[must_use]
     pub fn release(&self, flow: &FlowWord, seen: SeenWord, aged: bool) -> bool {
         let aged = if aged { raw::EK_WORD_AGED } else { 0 };

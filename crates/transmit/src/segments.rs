@@ -1,8 +1,8 @@
 //! Dynamic segment size (Titan, USENIX ATC 2018, section 3.3): small segments while queues are shared.
 //!
-//! A queue is served in whole segments, so flows that share a queue send a segment each in turn. With flows
-//! spread and queues weighted, this is the remaining short-term unfairness. Smaller segments are fairer but
-//! cost processor time, so they are used only while queues are shared.
+//! A queue is served in whole segments, so flows that share a queue send a segment each in turn. If flows are
+//! spread over the queues and queues have weights, this is the remaining short-term unfairness. Smaller
+//! segments are fairer but cost processor time, so they are used only while queues are shared.
 //!
 //! A change on a live device is expensive: running flows follow only after a new route lookup, for all sockets
 //! of the namespace at once. So [`SegmentSizer`] reacts slowly, and most slowly towards larger segments.
@@ -12,14 +12,14 @@ use crate::headroom::{Headroom, Sizes};
 /// The segment size while queues are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SegmentGoal {
-    /// This one, bytes.
+    /// This size, bytes.
     Fixed(u32),
-    /// The largest size that keeps the unfairness over a short window within a goal.
+    /// The largest size that limits the unfairness over a short window to a goal.
     Auto {
-        /// The line's bytes in a window.
+        /// The bytes that the line sends in a window.
         window_bytes: u64,
-        /// Limit of the normalised fairness metric: the largest difference between two flows in a window,
-        /// divided by a flow's fair share.
+        /// Largest acceptable normalised fairness metric: the largest difference between two flows in a
+        /// window, divided by a flow's fair share.
         goal: f64,
     },
 }
@@ -33,14 +33,14 @@ pub struct SegmentOptions {
     pub largest: u32,
     /// How long queues must be shared before segments shrink, ns.
     pub shrink_after_ns: u64,
-    /// How long larger segments must suffice before segments grow, ns.
+    /// How long larger segments must be sufficient before segments grow, ns.
     pub grow_after_ns: u64,
 }
 
 impl SegmentOptions {
-    /// Every size that a [`SegmentSizer`] with these settings can request, bytes, for a journal that must list
-    /// them in advance. Besides the goal's sizes this may be any of [`SIZES`]: the sizer increases through them
-    /// while the processors are saturated.
+    /// Returns every size that a [`SegmentSizer`] with these settings can request, bytes, so that a journal
+    /// can list them in advance. Besides the goal's sizes this may be any of [`SIZES`]: the sizer increases
+    /// through them while the processors are saturated.
     #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         let fixed = match self.goal {
@@ -59,7 +59,7 @@ impl SegmentOptions {
 /// because small segments are expensive.
 pub const SIZES: [u32; 6] = [49_152, 32_768, 24_576, 16_384, 12_288, 8192];
 
-/// The difference of two flows served in turn within a window, in segments: one at each end.
+/// Largest difference of two flows in a window if they send in turn, segments: one at each end of the window.
 const SEGMENTS_APART: f64 = 2.0;
 
 /// Decides a device's segment size from the number of flows per queue.
@@ -70,25 +70,24 @@ pub struct SegmentSizer {
     headroom: Headroom,
     /// The last size that fairness required, bytes.
     preferred: u32,
-    /// Another wanted size, and since when (ns).
+    /// A wanted size that differs from the present one, and since when (ns).
     pending: Option<(u32, u64)>,
 }
 
 impl SegmentSizer {
-    /// Begins with the largest size.
+    /// Creates a sizer that begins with the largest size.
     #[must_use]
     pub fn new(options: SegmentOptions) -> Self {
         let size = options.largest;
         Self { options, size, headroom: Headroom::default(), preferred: size, pending: None }
     }
 
-    /// The current size.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Takes the number of flows on each queue at `now_ns`; returns the new size if it changes now.
+    /// Records the number of flows on each queue at `now_ns`. Returns the new size if it changes now.
     pub fn sample(&mut self, now_ns: u64, flows: &[u32]) -> Option<u32> {
         self.preferred = self.preferred(flows);
         let wanted = self.preferred.max(self.headroom.floor().unwrap_or(0));
@@ -97,7 +96,7 @@ impl SegmentSizer {
             return None;
         }
         let since = match self.pending {
-            // The wait continues if the direction is the same, for any size.
+            // The wait continues if the direction of the change is the same.
             Some((before, since)) if (before < self.size) == (wanted < self.size) => since,
             _ => now_ns,
         };
@@ -112,14 +111,14 @@ impl SegmentSizer {
         Some(wanted)
     }
 
-    /// Takes the recent busy share of all processors, 0 to 1, while queues are shared; returns the new size if
-    /// it changes now. Flows adopt a new size `follow_ns` after it was set. See [`Headroom`].
+    /// Records the recent busy share of all processors, 0 to 1, while queues are shared. Returns the new size
+    /// if it changes now. Flows adopt a new size `follow_ns` after it was set. See [`Headroom`].
     pub fn sample_processors(&mut self, now_ns: u64, busy: f64, follow_ns: u64) -> Option<u32> {
         let sizes = Sizes { in_force: self.size, wanted: self.preferred, largest: self.options.largest };
         if !self.headroom.sample(now_ns, busy, sizes, follow_ns) {
             return None;
         }
-        // A smaller size follows from the next sample of the queues, after its wait.
+        // A smaller size takes effect with the next sample of the queues, after its wait.
         let floor = self.headroom.floor().filter(|floor| *floor > self.size)?;
         self.pending = None;
         self.size = floor;
@@ -147,21 +146,21 @@ impl SegmentSizer {
     }
 }
 
-/// How much of a flow's share of the line may wait below its socket. The kernel allows a millisecond at the
-/// pacing rate (`sk_pacing_shift`), which is up to twice the flow's rate.
+/// Time whose data a flow may have below its socket. The kernel allows a millisecond at the pacing rate
+/// (`sk_pacing_shift`), which is up to twice the flow's rate.
 const BACKLOG_US: u64 = 2000;
 
-/// The limit of a flow's data below its socket, bytes, so that flows on the same FIFO get equal shares; none
-/// while no queue is shared. `flows`: per queue; `rate_bps`: of the line, if known.
+/// Returns the limit of a flow's data below its socket, bytes, with which flows on the same FIFO get equal
+/// shares; `None` while no queue is shared. `flows` is per queue; `rate_bps` is the line's rate, if known.
 ///
 /// A flow's share of a FIFO is its share of the backlog. TCP small queues allow a flow two segments below its
 /// socket, or more at a high pacing rate. That rate follows the congestion window, which a sender without
-/// losses never reduces. So old windows would decide the shares: with 48 flows on 8 queues and small segments,
-/// unfairness over long windows was 1.3, and 0.04 with equal limits.
+/// losses never reduces. So old windows would determine the shares. With 48 flows on 8 queues and small
+/// segments, unfairness over long windows was 1.3, and 0.04 with equal limits.
 ///
-/// A socket may send while it is below the limit, so the limit is a quarter of a segment less than a whole
-/// number of segments: two, or as many as the flow's share of the line sends in two milliseconds. A fast line
-/// thus never waits for the limit.
+/// A socket may send while it is below the limit, so the limit is a whole number of segments minus a quarter
+/// of one. The number is two, or as many as the flow's share of the line sends in two milliseconds. A fast
+/// line thus never waits for the limit.
 #[must_use]
 pub fn equal_backlog(flows: &[u32], segment_bytes: u32, rate_bps: Option<u64>) -> Option<u64> {
     if flows.iter().all(|flows| *flows <= 1) {
@@ -184,7 +183,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     proptest! {
-        /// For any flows and processors, the journal lists the size in advance.
+        /// Checks for any flows and processors that the journal lists the size in advance.
         #[test]
         fn every_size_that_is_asked_for_is_known_beforehand(
             fixed in proptest::option::of(4096_u32..65_537),
@@ -223,7 +222,7 @@ mod tests {
         assert_eq!(sizer.sample(0, &[1, 1, 0]), None);
         assert_eq!(sizer.sample(SECOND, &[2, 1, 0]), None);
         assert_eq!(sizer.sample(SECOND + SECOND / 10, &[2, 1, 0]), Some(16_384));
-        // A pause of one flow is no reason to grow; the wait restarts.
+        // After a pause of one flow, the wait restarts.
         assert_eq!(sizer.sample(2 * SECOND, &[1, 1, 0]), None);
         assert_eq!(sizer.sample(6 * SECOND, &[2, 1, 0]), None);
         assert_eq!(sizer.sample(7 * SECOND, &[1, 1, 0]), None);
@@ -234,7 +233,8 @@ mod tests {
 
     #[test]
     fn the_largest_size_that_meets_the_goal() {
-        // 1 ms at 10 Gbit/s: 1.25 MB. 48 flows: 26 KB each; 2 x 16 KiB are 1.26 shares, 2 x 32 KiB 2.5.
+        // 1 ms at 10 Gbit/s is 1.25 MB. 48 flows get 26 KB each; 2 x 16 KiB are 1.26 shares, 2 x 32 KiB are
+        // 2.5.
         let auto = |goal| SegmentGoal::Auto { window_bytes: 1_250_000, goal };
         let settled = |goal, flows: &[u32]| {
             let mut sizer = sizer(auto(goal));
@@ -269,10 +269,10 @@ mod tests {
         const GBIT: u64 = 1_000_000_000;
         assert_eq!(equal_backlog(&[1, 1, 0], 16_384, Some(GBIT)), None);
         assert_eq!(equal_backlog(&[], 16_384, None), None);
-        // Two segments, a quarter short.
+        // Two segments, minus a quarter.
         assert_eq!(equal_backlog(&[6; 8], 16_384, Some(2 * GBIT)), Some(28_672));
         assert_eq!(equal_backlog(&[6; 8], 16_384, None), Some(28_672));
-        // Two milliseconds of 2 Gbit/s are 500 kB; for 12 flows 41.7 kB each: three segments.
+        // Two milliseconds at 2 Gbit/s are 500 kB, or 41.7 kB for each of 12 flows: three segments.
         assert_eq!(equal_backlog(&[2, 2, 2, 2, 1, 1, 1, 1], 16_384, Some(2 * GBIT)), Some(45_056));
         assert_eq!(equal_backlog(&[2, 2, 2, 2, 1, 1, 1, 1], 65_536, Some(2 * GBIT)), Some(114_688));
         // At 100 Gbit/s each flow may have 2 MB.

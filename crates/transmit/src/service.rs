@@ -1,45 +1,43 @@
-//! Service balancing: fair shares over a long time on a device without queue weights.
+//! Service balancing: fair long-term shares on a device without queue weights.
 //!
-//! With more flows than queues some flows share a queue while others have their own, and a device that serves
-//! its queues in turn gives the latter several times as much. Queue weights would fix this immediately. Without
-//! them, flows can alternate: a flow that got more than its share moves to a shared queue, and one that got
-//! less moves to a less crowded queue.
+//! With more flows than queues, some flows share a queue while others have their own. A device that serves
+//! its queues round robin gives the latter several times as much. Queue weights would fix this immediately.
+//! Without them, flows can alternate: a flow that got more than its share moves to a shared queue, and one
+//! that got less moves to a less crowded queue.
 //!
-//! [`ServiceBalancer`] keeps each flow's *lead*: its service beyond the average, divided by its weight, decayed
-//! with a time constant. A move takes a flow from a queue of *n* flows to a queue of at most *n* - 1. The moved
-//! flow loses nothing; the flows on its old queue gain, those on its new queue lose. So the best move leaves
-//! flows that lag and joins flows that lead. It needs only one flow to reach a point at which it may change its
-//! queue. The balancer moves the flow of the crowded queue whose move helps most.
+//! [`ServiceBalancer`] maintains each flow's *lead*: its service beyond the average, divided by its weight,
+//! decayed with a time constant. A move takes a flow from a queue of *n* flows to a queue of at most *n* - 1.
+//! The moved flow loses nothing; the flows on its old queue gain, and those on its new queue lose. So in the
+//! best move, flows that lag lose a neighbour, and flows that lead get one. Only the moved flow must reach a
+//! point at which it may change its queue. Of the flows of the crowded queue, the balancer moves the one with
+//! the largest benefit.
 //!
-//! If all queues have the same number of flows, nothing moves.
+//! If all queues have the same number of flows, no flow moves.
 
 use std::collections::HashMap;
 
-/// The current state of a flow.
+/// The state of a flow in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceSample {
     /// The cookie of the flow's socket.
     pub flow: u64,
-    /// The flow's queue.
     pub queue: u32,
-    /// Its weight, at least 1.
+    /// The flow's weight, at least 1.
     pub weight: u32,
     /// Bytes served since the flow began, if known.
     pub served_bytes: Option<u64>,
-    /// It has more data than it may send, so its queue determines its share.
+    /// Whether it has more data than it may send, so that its queue determines its share.
     pub backlogged: bool,
-    /// It can be moved to another queue.
+    /// Whether it can be moved to another queue.
     pub movable: bool,
 }
 
 /// A flow that should change its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// As in [`ServiceSample::flow`].
+    /// The flow, as in [`ServiceSample::flow`].
     pub flow: u64,
-    /// Its current queue.
     pub from: u32,
-    /// Its next queue.
     pub to: u32,
 }
 
@@ -48,18 +46,18 @@ pub struct Move {
 pub struct ServiceOptions {
     /// Time constant of the decay of leads, ns.
     pub time_constant_ns: u64,
-    /// Least difference between the mean leads of the flows to join and the flows to leave, bytes per unit of
-    /// weight: a few of the largest segments, because a flow is served in whole segments.
+    /// Smallest difference between the mean leads of the flows to join and of those to leave, bytes per unit
+    /// of weight. It is a few of the largest segments, because a flow is served in whole segments.
     pub least_gap_bytes: u64,
-    /// Least time between the starts of two moves, ns.
+    /// Smallest time between the starts of two moves, ns.
     pub least_interval_ns: u64,
-    /// How long a flow is left alone after a move failed, ns.
+    /// Time after a failed move in which a flow is not moved, ns.
     pub patience_ns: u64,
 }
 
 impl Default for ServiceOptions {
-    /// A time constant of ten seconds, two of the largest segments (64 KiB), a move in 20 ms at most, half a
-    /// second after a failed move.
+    /// Returns a time constant of ten seconds, a gap of two largest segments (64 KiB), at most one move per
+    /// 20 ms, and half a second after a failed move.
     fn default() -> Self {
         Self {
             time_constant_ns: 10_000_000_000,
@@ -70,10 +68,10 @@ impl Default for ServiceOptions {
     }
 }
 
-/// A flow counts as backlogged for this long after a sample found it so: a sample may fall between two
-/// writes.
+/// A flow counts as backlogged for this long after a sample found it backlogged, because a sample may be
+/// between two writes.
 const BACKLOGGED_FOR_NS: u64 = 100_000_000;
-/// A flow is removed after this time without a sample, and starts anew if it returns.
+/// A flow is removed after this time without a sample, and has no lead if it returns.
 const FORGOTTEN_AFTER_NS: u64 = 1_000_000_000;
 
 /// State of a flow.
@@ -101,24 +99,25 @@ impl Account {
 #[derive(Clone, Copy, Debug, Default)]
 struct Crowd {
     flows: u32,
-    /// Sum of their leads.
+    /// Sum of the flows' leads.
     leads: f64,
 }
 
-/// The benefit of a move; the greater one wins.
+/// The benefit of a move; the larger one is better.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Worth {
-    /// Flows that crowd while one of them could have an empty queue: always worth a move. Else 0.
+    /// Number of flows on the crowded queue if the other queue is empty, which is always worth a move;
+    /// otherwise 0.
     beside_empty: u32,
-    /// Bytes per unit of weight: the difference of the mean leads, if the queues differ by one flow.
+    /// Difference of the mean leads, if the queues differ by one flow; bytes per unit of weight.
     gap: f64,
 }
 
 impl Worth {
-    /// The benefit of moving a flow with this lead.
+    /// Returns the benefit of moving a flow with this lead.
     ///
-    /// The sum of all squared leads changes at twice the rate of the sum of leads times changes of service. The
-    /// best move makes it fall fastest. On a queue of n flows each gets one n-th.
+    /// The sum of all squared leads changes at twice the rate of the sum of leads times changes of service.
+    /// The best move reduces it fastest. On a queue of n flows each gets one n-th.
     fn of(lead: f64, from: &Crowd, to: &Crowd) -> Self {
         if to.flows == 0 {
             return Self { beside_empty: from.flows, gap: -lead };
@@ -131,7 +130,7 @@ impl Worth {
     }
 }
 
-/// Decides which flow should move, from each flow's service.
+/// Decides from each flow's service which flow should move.
 #[derive(Clone, Debug)]
 pub struct ServiceBalancer {
     options: ServiceOptions,
@@ -148,7 +147,7 @@ impl ServiceBalancer {
         Self { options, queues, accounts: HashMap::new(), sampled_ns: None, moved_ns: None }
     }
 
-    /// Takes the flows at `now_ns`, of a monotonic clock.
+    /// Records the flows at `now_ns` of a monotonic clock.
     pub fn sample(&mut self, now_ns: u64, flows: &[ServiceSample]) {
         let elapsed = self.sampled_ns.replace(now_ns).map_or(0, |before| now_ns.saturating_sub(before));
         let kept = (-(elapsed as f64) / self.options.time_constant_ns.max(1) as f64).exp();
@@ -186,14 +185,14 @@ impl ServiceBalancer {
             }
             account.lead = account.lead * kept + gain - average;
             if !account.is_backlogged(now_ns) {
-                // A flow that does not use its share accumulates no claim.
+                // A flow that does not use its share gets no claim to more.
                 account.lead = account.lead.max(0.0);
             }
         }
         self.accounts.retain(|_, account| now_ns.saturating_sub(account.seen_ns) < FORGOTTEN_AFTER_NS);
     }
 
-    /// The move to begin at `now_ns`, the time of the last sample, if one helps.
+    /// Returns the move to begin at `now_ns`, the time of the last sample, if a move has a benefit.
     pub fn next_move(&mut self, now_ns: u64) -> Option<Move> {
         let early = |at: u64| now_ns.saturating_sub(at) < self.options.least_interval_ns;
         if self.moved_ns.is_some_and(early) {
@@ -204,20 +203,20 @@ impl ServiceBalancer {
         Some(chosen)
     }
 
-    /// The flow could not be moved: leave it alone for a while.
+    /// Records that the flow could not be moved; it is not moved again for `patience_ns`.
     pub fn refused(&mut self, now_ns: u64, flow: u64) {
         if let Some(account) = self.accounts.get_mut(&flow) {
             account.left_alone_until_ns = now_ns.saturating_add(self.options.patience_ns);
         }
     }
 
-    /// A flow's service beyond the average, bytes per unit of weight; none for an unknown flow.
+    /// Returns a flow's service beyond the average, bytes per unit of weight; `None` for an unknown flow.
     #[must_use]
     pub fn lead(&self, flow: u64) -> Option<f64> {
         self.accounts.get(&flow).map(|account| account.lead)
     }
 
-    /// The flows in an order that does not depend on the hash map.
+    /// Returns the backlogged flows in an order that does not depend on the hash map.
     fn contenders(&self, now_ns: u64) -> Vec<Account> {
         let mut contenders: Vec<Account> = self
             .accounts

@@ -1,23 +1,24 @@
 //! Dynamic queue weights (Titan, USENIX ATC 2018, section 3.2): smoothed weights of the queues.
 //!
-//! A scheduler that serves queues in turn is fair to queues. To be fair to flows, it must serve a queue in proportion to the
-//! sum of its flow weights. The queue choice keeps that sum per queue. [`WeightFilter`] smooths it, and [`quanta`] turns it
-//! into the credits of a deficit round robin scheduler.
+//! A scheduler that serves queues round robin is fair to queues. To be fair to flows, it must serve a queue
+//! in proportion to the sum of its flow weights. The queue choice maintains that sum. [`WeightFilter`]
+//! smooths it, and [`quanta`] converts it to the credits of a deficit round robin scheduler.
 //!
 //! Two simple approaches fail on a real kernel:
 //!
-//! - **Unsmoothed sums.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows at once takes
-//!   credit from the remaining flows, and pays for each change. So sums are averaged over time, and the settled weight
-//!   changes only after the average has clearly left it.
-//! - **Large credits.** A queue uses a credit of several packets only while it holds that many, and TCP small queues keep
-//!   about two segments of each flow below the socket. So the lightest queue with flows gets one largest packet, and the
-//!   others multiples of that. With twice the credits for all, the weights have less effect.
+//! - **Unsmoothed sums.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows
+//!   immediately takes credit from the remaining flows, and each change costs time. So sums are averaged over
+//!   time, and the settled weight changes only after the average clearly differs.
+//! - **Large credits.** A queue uses a credit of several packets only while it holds that many, and TCP small
+//!   queues keep about two segments of each flow below the socket. So the lightest queue with flows gets a
+//!   credit of one largest packet, and the others get multiples of that. With twice the credits for all, the
+//!   weights have less effect.
 
 /// Averages queue weights over time.
 ///
 /// Each queue's average follows its weight exponentially. The settled weight, a whole number, follows the
-/// average once they differ by more than three quarters. So neither a flow's pause nor a single late sample has
-/// an effect.
+/// average once they differ by more than three quarters. So a short pause of a flow or a single late sample
+/// has no effect.
 #[derive(Clone, Debug)]
 pub struct WeightFilter {
     time_constant_ns: u64,
@@ -30,14 +31,15 @@ pub struct WeightFilter {
 const LEAVING: f64 = 0.75;
 
 impl WeightFilter {
-    /// All queues empty. `time_constant_ns`: time constant of the average; 0: no smoothing.
+    /// Creates a filter for empty queues. `time_constant_ns` is the time constant of the average; 0: no
+    /// smoothing.
     #[must_use]
     pub fn new(queues: usize, time_constant_ns: u64) -> Self {
         Self { time_constant_ns, averages: vec![0.0; queues], settled: vec![0; queues], sampled_ns: None }
     }
 
-    /// Takes the sums of flow weights at `now_ns` of a monotonic clock; missing queues count as empty. Returns
-    /// whether a settled weight changed. The first sample is not smoothed.
+    /// Records the sums of flow weights at `now_ns` of a monotonic clock; missing queues count as empty.
+    /// Returns whether a settled weight changed. The first sample is not smoothed.
     pub fn sample(&mut self, now_ns: u64, weights: &[u32]) -> bool {
         let elapsed = self.sampled_ns.replace(now_ns).map(|before| now_ns.saturating_sub(before));
         let share = match elapsed {
@@ -59,7 +61,7 @@ impl WeightFilter {
         changed
     }
 
-    /// The settled weight of each queue; 0 without flows.
+    /// Returns the settled weight of each queue; 0 without flows.
     #[must_use]
     pub fn settled(&self) -> &[u32] {
         &self.settled
@@ -75,10 +77,11 @@ pub struct Credits {
     pub most: u32,
 }
 
-/// The credit of each queue for its settled weight: [`Credits::base`] for the lightest queue with flows and for
-/// queues without, proportionally more for the others, at most [`Credits::most`].
+/// Returns the credit of each queue for its settled weight: [`Credits::base`] for the lightest queue with
+/// flows and for queues without, proportionally more for the others, at most [`Credits::most`].
 ///
-/// A queue whose credit is cut at the maximum gets less than its flows' share; the second value reports this.
+/// The second value says whether a credit was limited to the maximum; that queue's flows get less than their
+/// share.
 #[must_use]
 pub fn quanta(weights: &[u32], credits: Credits) -> (Vec<u32>, bool) {
     let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
@@ -114,12 +117,12 @@ mod tests {
     fn a_pause_changes_nothing_and_a_departure_does() {
         let mut filter = WeightFilter::new(1, 50 * MS);
         filter.sample(0, &[2]);
-        // Idle in one of five samples: the average stays above 1.25.
+        // The flow is idle in one of five samples: the average stays above 1.25.
         for tick in 1..1000 {
             let weight = if tick % 5 == 0 { 1 } else { 2 };
             assert!(!filter.sample(tick * 10 * MS, &[weight]), "at tick {tick}");
         }
-        // Gone: 1 + exp(-t/50 ms) < 1.25 after 50 ms * ln 4 = 70 ms at the latest.
+        // The flow ends: 1 + exp(-t/50 ms) < 1.25 after at most 50 ms * ln 4 = 70 ms.
         let gone = 10_000 * MS;
         filter.sample(gone, &[1]);
         for tick in 1..=7 {

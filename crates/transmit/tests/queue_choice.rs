@@ -1,4 +1,4 @@
-//! Properties of the queue choice, tested on the C code that the kernel runs.
+//! Properties of the queue choice, tested with the C code that the kernel runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Barrier;
@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use evenkeel_transmit::{FlowWord, MAX_QUEUES, Outcome, Policy, Pool, QueueWeights, Segment, raw};
 use proptest::prelude::*;
 
-/// A flow from the host's view: its outstanding segments, and its state in the choice.
+/// A flow as the host sees it: its outstanding segments, and its state in the choice.
 #[derive(Default)]
 struct Flow {
     word: FlowWord,
@@ -24,9 +24,9 @@ enum Step {
     Acknowledge(usize),
     /// A segment of the flow leaves.
     Complete(usize),
-    /// A qdisc drops a segment: there is no completion.
+    /// A qdisc drops a segment, so there is no completion.
     Drop(usize),
-    /// The flow is released by age, rightly or wrongly.
+    /// The flow is released by age, even if it has segments outstanding.
     Age(usize),
 }
 
@@ -41,7 +41,7 @@ fn steps(flows: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// The expected weights: each charged flow on its queue.
+/// Returns the expected weights: the sum of the flows charged to each queue.
 fn expected_weights(flows: &[Flow]) -> Vec<u32> {
     let mut weights = vec![0; MAX_QUEUES];
     for flow in flows {
@@ -62,8 +62,9 @@ fn check_weights(queues: &QueueWeights, flows: &[Flow]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Weights always equal the sum of active flows. The chosen queue is never heavier than another allowed
-    /// one. A flow with data outstanding keeps its queue. At the end all weights are 0.
+    /// Checks that weights always equal the sums of active flows, that the chosen queue is never heavier than
+    /// another allowed one, and that a flow with data outstanding keeps its queue. At the end all weights are
+    /// 0.
     #[test]
     fn a_host_keeps_its_weights(
         steps in steps(20),
@@ -137,15 +138,15 @@ proptest! {
             }
             check_weights(&queues, &flows);
         }
-        // All flows become silent; ageing releases flows with dropped segments.
+        // All flows become idle; ageing releases flows with dropped segments.
         for flow in &flows {
             let _ = queues.release(&flow.word, flow.word.read(), true);
         }
         prop_assert_eq!(queues.total(), 0);
     }
 
-    /// The kernel's loop and the vectorized search find the same queue: the first of the lightest, in circular
-    /// order from the preferred one.
+    /// Checks that the kernel's loop and the vectorized search find the same queue: the first of the
+    /// lightest, in circular order from the preferred one.
     #[test]
     fn both_ways_find_the_lightest_queue(
         weights in prop_oneof![
@@ -174,7 +175,7 @@ proptest! {
         prop_assert_eq!(least, [weights[expected as usize]; 2]);
     }
 
-    /// Equal flows that all become active differ by at most one between queues.
+    /// Checks that the numbers of equal, active flows differ by at most one between queues.
     #[test]
     fn equal_flows_spread_evenly(count in 1..=256_u32, flows in 1..600_usize, seed in any::<u32>()) {
         let queues = QueueWeights::new();
@@ -190,7 +191,7 @@ proptest! {
         prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{:?}", loads);
     }
 
-    /// Hashing uses the kernel's reciprocal_scale, and charges the chosen queue.
+    /// Checks that hashing uses the kernel's reciprocal_scale, and charges the chosen queue.
     #[test]
     fn hash_is_the_kernels(hash in any::<u32>(), first in 0..128_u32, count in 1..=128_u32) {
         let queues = QueueWeights::new();
@@ -249,7 +250,7 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
     let wanted = (own + 3) % 8;
-    // The flow takes the wanted queue although it has another flow and others are empty.
+    // The flow takes the wanted queue although that has another flow and others are empty.
     assert_eq!(queues.choose(&other, &Segment { hash: wanted << 29, ..segment }).queue, wanted);
     let asking = Segment { wanted: Some(wanted), ..segment };
     let choice = queues.choose(&flow, &Segment { idle: false, ..asking });
@@ -264,7 +265,7 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     );
 }
 
-/// Cores that pick, send and complete concurrently neither lose nor create weight.
+/// Checks that cores that choose, send and complete concurrently neither lose nor create weight.
 #[test]
 fn threads_conserve_weight() {
     const THREADS: usize = 4;

@@ -1,11 +1,11 @@
-//! Service balancing in a toy model: equal queues, which their flows share equally.
+//! Service balancing in a simple model: equal queues, each shared equally by its flows.
 #![allow(clippy::unwrap_used)]
 
 use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceSample};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
-/// A queue at 250 Mbit/s, bytes in a millisecond.
+/// Bytes per millisecond of a queue at 250 Mbit/s.
 const QUEUE_BYTES: u64 = 31_250;
 const OPTIONS: ServiceOptions = ServiceOptions {
     time_constant_ns: 10_000 * MS,
@@ -73,8 +73,8 @@ impl Toy {
         self.flows.iter().filter_map(|flow| flow.served_bytes).collect()
     }
 
-    /// The normalised fairness metric of the service since `before`: the largest difference divided by the
-    /// mean.
+    /// Returns the normalised fairness metric of the service since `before`: the largest difference divided
+    /// by the mean.
     fn unfairness_since(&self, before: &[u64]) -> f64 {
         let gains: Vec<u64> = self.served().iter().zip(before).map(|(now, before)| now - before).collect();
         let mean = gains.iter().sum::<u64>() as f64 / gains.len() as f64;
@@ -105,7 +105,7 @@ fn the_flow_that_leads_on_a_shared_queue_joins_the_one_that_leads_alone() {
     let mut toy = Toy::new(3, &[0, 0, 1, 2]);
     let mut balancer = ServiceBalancer::new(3, OPTIONS);
     balancer.sample(0, &toy.flows);
-    // Flow 100 leads its neighbour, 103 the other lone flow.
+    // Flow 100 leads its neighbour, and 103 leads the other flow with its own queue.
     for (flow, bytes) in toy.flows.iter_mut().zip([2_000_000, 1_000_000, 3_000_000, 4_000_000]) {
         flow.served_bytes = Some(bytes);
     }
@@ -171,7 +171,7 @@ fn a_flow_that_does_not_take_its_share_is_owed_nothing() {
     let mut balancer = ServiceBalancer::new(2, OPTIONS);
     toy.balance(&mut balancer, 1000);
     assert_eq!(balancer.lead(102), Some(0.0));
-    // The two others have a queue each: for them that queue was empty.
+    // Each of the others has a queue: for them, flow 102's queue was empty.
     assert_ne!(toy.flows[0].queue, toy.flows[1].queue);
 }
 
@@ -189,7 +189,7 @@ fn a_flow_that_cannot_be_moved_takes_part_without_moving() {
 
 #[test]
 fn weights_are_what_service_is_divided_by() {
-    // A flow of weight 2 alone on a queue gets its share next to two of weight 1.
+    // A flow of weight 2 alone on a queue gets its share, next to two flows of weight 1 on the other.
     let mut toy = Toy::new(2, &[0, 0, 1]);
     toy.flows[2].weight = 2;
     let mut balancer = ServiceBalancer::new(2, OPTIONS);
@@ -199,7 +199,7 @@ fn weights_are_what_service_is_divided_by() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// For any flows, queues and initial placement, shares become equal in the long run.
+    /// Checks for any flows, queues and initial placement that shares become equal in the long run.
     #[test]
     fn long_run_shares_even_out(
         queues in 1..=10_u32,
@@ -217,7 +217,7 @@ proptest! {
         prop_assert_eq!(occupied, places.len().min(queues as usize), "an empty queue beside a shared one");
     }
 
-    /// If every queue has equally many flows, nothing moves, for any past service.
+    /// Checks that no flow moves if every queue has equally many flows, for any past service.
     #[test]
     fn even_queues_are_left_alone(
         queues in 1..=8_u32,
@@ -235,7 +235,7 @@ proptest! {
         prop_assert_eq!(balancer.next_move(100 * MS), None);
     }
 
-    /// The leads of backlogged flows add up to zero.
+    /// Checks that the leads of backlogged flows add up to zero.
     #[test]
     fn leads_add_up_to_nothing(places in proptest::collection::vec(0..5_u32, 1..20)) {
         let mut toy = Toy::new(5, &places);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) OR Apache-2.0 OR MIT
  *
- * The transmit queue choice, written once: the BPF program and user space include this header, so the
- * simulator runs the kernel's code.
+ * The transmit queue choice. The BPF program and user space include this header, so the simulator runs
+ * the kernel's code.
  *
- * A flow's whole state is one 64-bit word (queue, weight, flags, sequence) that changes by
- * compare-and-swap only. A queue's state is the sum of the weights of the flows that have
- * something outstanding on it. No lock is taken; each change of a flow's word that charges or
- * releases a queue has exactly one winner, so the sums cannot drift:
+ * A flow's whole state is one 64-bit word (queue, weight, flags, sequence), which changes only by
+ * compare-and-swap. A queue's state is the sum of the weights of the flows that have data
+ * outstanding on it. There are no locks. If several cores change a flow's word at the same time,
+ * only one of them charges or releases the queue, so the sums stay exact:
  *
  *     weight[q] == sum of the weights of the flows charged to q
  *
- * Dynamic queue assignment follows Titan (USENIX ATC 2018, section 3.1): the queue of least
- * weight, chosen only when the flow has nothing outstanding; the weight leaves the queue when the
- * flow's last segment has left. Three choices differ from the original on purpose:
- *   - a tie goes to the flow's previous queue (nothing moves without need), else to the queue its
- *     hash names (load spreads), not to the lowest number;
- *   - two cores cannot pick the same empty queue: the claim is a compare-and-swap on the queue's
- *     weight, where the original serialises every pick by a lock;
- *   - flows have weights, where the original counts every flow as 1.
+ * Dynamic queue assignment follows Titan (USENIX ATC 2018, section 3.1). It selects the queue with
+ * the smallest weight, but only when the flow has nothing outstanding. The flow's weight is removed
+ * from the queue when the flow's last segment has left. Three deliberate differences from Titan:
+ *   - In a tie, the flow keeps its previous queue, so that flows do not move needlessly. Without a
+ *     previous queue it gets the queue of its hash, which spreads the load. Titan takes the lowest
+ *     number.
+ *   - Two cores cannot pick the same empty queue: the claim is a compare-and-swap on the queue's
+ *     weight. Titan serialises all picks by a lock.
+ *   - Flows have weights. Titan counts every flow as 1.
  */
 #ifndef EVENKEEL_QUEUE_CHOICE_H
 #define EVENKEEL_QUEUE_CHOICE_H
@@ -36,17 +37,17 @@ typedef uint16_t ek_u16;
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
 
-/* Limit of transmit queues. A power of two: the verifier understands a mask as a bound. */
+/* Largest number of transmit queues. A power of two, because the verifier accepts a mask as a bound. */
 #define EK_MAX_QUEUES 256
-/* "No queue", where a queue number is expected. */
+/* No queue, in a field for a queue number. */
 #define EK_NO_QUEUE 0xffffffffu
-/* Tries to win a compare-and-swap before giving up on exactness for one segment. */
+/* Attempts at a compare-and-swap, after which one segment is sent uncharged. */
 #define EK_TRIES 4
 
-/* How a queue is picked for a flow that may change it. */
+/* How a queue is picked for a flow that may change its queue. */
 enum ek_policy {
 	EK_POLICY_HASH = 0, /* the kernel's: a hash per socket (skb_tx_hash) */
-	EK_POLICY_DQA = 1,  /* dynamic queue assignment: the least weight */
+	EK_POLICY_DQA = 1,  /* dynamic queue assignment: the smallest weight */
 };
 
 /* The flow's word: bits 0-15 queue, 16-31 weight, 32-35 flags, 36-63 sequence. */
@@ -55,12 +56,12 @@ enum ek_policy {
 #define EK_WORD_ASSIGNED (1ULL << 32)  /* the queue field is valid */
 #define EK_WORD_CHARGED (1ULL << 33)   /* the weight is part of the queue's sum */
 #define EK_WORD_AGED (1ULL << 34)      /* the last release was by age, not by completion */
-#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word belongs to no flow */
-#define EK_WORD_SEQUENCE (1ULL << 36)  /* one more segment; wraps harmlessly */
+#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word belongs to no flow any more */
+#define EK_WORD_SEQUENCE (1ULL << 36)  /* one more segment; may wrap */
 #define EK_WORD_SEQUENCE_SHIFT 36
 #define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
 
-/* The queues a flow may use: `count` queues from `first` (an XPS pool, or all of them). */
+/* The queues that a flow may use: `count` queues from `first` (an XPS pool, or all of them). */
 struct ek_pool {
 	ek_u32 first;
 	ek_u32 count;
@@ -74,22 +75,22 @@ struct ek_segment {
 	ek_u32 weight; /* the flow's weight, 1 to 65535 */
 	/* The flow had nothing outstanding before this segment, so it may change queue. */
 	ek_u32 idle;
-	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE if only this
-	 * code decides (then the flow keeps its queue). */
+	/* Queue on which the kernel holds the flow unless `idle`. EK_NO_QUEUE if only this code
+	 * decides; the flow then keeps its queue. */
 	ek_u32 held_on;
 	/* Queue to take if the flow may move, for any policy, or EK_NO_QUEUE. */
 	ek_u32 wanted;
-	/* Carries payload. A pure ACK follows its flow and is never charged. */
+	/* The segment has payload. A pure ACK uses its flow's queue and is never charged. */
 	ek_u32 data;
 };
 
 /* Result of the choice, for statistics. */
 enum ek_outcome {
-	EK_KEPT = 0,      /* stayed, already charged */
+	EK_KEPT = 0,      /* kept its queue, to which it was already charged */
 	EK_PICKED = 1,    /* picked a queue and was charged */
 	EK_RECHARGED = 2, /* released before, but still held on its queue: charged again */
-	EK_UNCHARGED = 3, /* carries no data */
-	EK_CONTENDED = 4, /* lost every compare-and-swap, or forgotten meanwhile: sent uncharged */
+	EK_UNCHARGED = 3, /* the segment has no payload */
+	EK_CONTENDED = 4, /* every compare-and-swap failed, or the flow was forgotten: sent uncharged */
 };
 
 struct ek_choice {
@@ -103,7 +104,7 @@ EK_INLINE ek_u64 ek_word(ek_u64 sequence, ek_u32 queue, ek_u32 weight, ek_u64 fl
 	       (queue & 0xffff);
 }
 
-/* The kernel's mapping of a hash to a queue (reciprocal_scale, as in skb_tx_hash). */
+/* Maps a hash to a queue as the kernel does (reciprocal_scale in skb_tx_hash). */
 EK_INLINE ek_u32 ek_hash_queue(ek_u32 hash, struct ek_pool pool)
 {
 	return pool.first + (ek_u32)(((ek_u64)hash * pool.count) >> 32);
@@ -114,16 +115,16 @@ EK_INLINE int ek_in_pool(ek_u32 queue, struct ek_pool pool)
 	return queue - pool.first < pool.count;
 }
 
-/* A walk over the queues of a pool. */
+/* State of a search through the queues of a pool. */
 struct ek_scan {
 	const ek_u32 *weight;
 	struct ek_pool pool;
-	ek_u32 offset; /* of the last queue */
+	ek_u32 offset; /* of the last examined queue */
 	ek_u32 best;
 	ek_u32 best_weight;
 };
 
-/* Examines the next queue of the pool; 1 ends the walk. */
+/* Examines the next queue of the pool. Returns 1 to end the search. */
 static __attribute__((unused)) long ek_scan_step(ek_u32 index, void *context)
 {
 	struct ek_scan *scan = context;
@@ -143,8 +144,8 @@ static __attribute__((unused)) long ek_scan_step(ek_u32 index, void *context)
 	return 0;
 }
 
-/* The queue of least weight, queue by queue. In the kernel the walk is bpf_loop: an ordinary loop of 256
- * rounds would be verified round by round, and again for each of the tries around it. */
+/* Calls `step` until it returns 1, at most `count` times. In the kernel this is bpf_loop: the verifier would
+ * check an ordinary loop of 256 rounds round by round, and again for each attempt of ek_claim. */
 #ifdef __bpf__
 #define ek_loop(count, step, context) bpf_loop(count, step, context, 0)
 #else
@@ -158,6 +159,7 @@ EK_INLINE void ek_loop(ek_u32 count, long (*step)(ek_u32, void *), void *context
 }
 #endif
 
+/* Finds the queue with the smallest weight, queue by queue. */
 EK_INLINE ek_u32 ek_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	struct ek_scan scan = {
@@ -174,9 +176,9 @@ EK_INLINE ek_u32 ek_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek
 	return scan.best & (EK_MAX_QUEUES - 1);
 }
 
-/* The same without a verifier, written for vector instructions: first the least weight, then the first
- * queue with it. If another core changes a weight in between, the queue may no longer have the weight
- * `least`; the compare-and-swap then fails and costs a try. */
+/* For user space, ek_least_at_once finds the same queue by vector instructions: first the smallest weight,
+ * then the first queue with this weight. If another core changes a weight in between, the queue may no longer
+ * have the weight `least`; the compare-and-swap then fails and is repeated. */
 #ifndef __bpf__
 EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 {
@@ -187,7 +189,7 @@ EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 	return least;
 }
 
-/* The first queue of this weight before `end`, or `end`; compares blocks, for vector instructions. */
+/* Returns the first queue of this weight before `end`, or `end`. Compares blocks, for vector instructions. */
 #define EK_BLOCK 16
 EK_INLINE ek_u32 ek_first_of_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end, ek_u32 wanted)
 {
@@ -227,8 +229,9 @@ EK_INLINE ek_u32 ek_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_
 }
 #endif
 
-/* The queue of least weight in the pool. Among equals the first at or after `preferred` (which must be
- * in the pool) wins, in circular order: ties spread like the preferences. */
+/* Returns the queue with the smallest weight in the pool. Among equal ones, this is the first one from
+ * `preferred` on, in circular order, so that ties are spread like the preferred queues. `preferred` must be
+ * in the pool. */
 EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 #ifdef __bpf__
@@ -243,7 +246,7 @@ EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
 	__sync_fetch_and_sub(&weight[EK_WORD_QUEUE(word) & (EK_MAX_QUEUES - 1)], EK_WORD_WEIGHT(word));
 }
 
-/* Returns the queue that a flow takes if no other is lighter: its previous one, else the hash's. */
+/* Returns the queue that a flow gets if no other is lighter: its previous one, otherwise that of its hash. */
 EK_INLINE ek_u32 ek_preferred_queue(ek_u64 word, const struct ek_segment *segment)
 {
 	ek_u32 queue = EK_WORD_QUEUE(word);
@@ -269,7 +272,7 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 							least + segment->weight) == least)
 				return queue;
 		}
-		/* Other cores keep changing this queue, which was the lightest just now. */
+		/* Other cores keep changing this queue, which was the lightest in the last search. */
 	} else {
 		queue = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
 	}
@@ -279,9 +282,9 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 
 /* Removes the charge from a flow's queue if the word is still `seen`; returns 1 if it did.
  *
- * The caller reads the word BEFORE it checks that the flow has nothing outstanding, and passes the
- * word: a segment sent in between changes the sequence, and the release fails as it should. `aged` is
- * EK_WORD_AGED for a release by age, else 0. */
+ * The caller must read the word BEFORE it checks that the flow has nothing outstanding, and pass it as
+ * `seen`. A segment sent in between changes the sequence, so that the release fails as it must. `aged` is
+ * EK_WORD_AGED for a release by age, otherwise 0. */
 EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 {
 	if (!(seen & EK_WORD_CHARGED))
@@ -292,8 +295,8 @@ EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return 1;
 }
 
-/* Changes a charged flow's weight and its queue's sum. The sum is never below what is
- * charged, so a release in between cannot take it below zero. */
+/* Changes a charged flow's weight and its queue's sum. The sum is never smaller than the charged
+ * weights, so a concurrent release cannot make it negative. */
 EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
 {
 	ek_u32 tries;
@@ -324,14 +327,14 @@ EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 	       __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
 }
 
-/* Returns whether the flow is in the common case of a backlogged flow: charged, with data outstanding, and
- * held on its queue (`held_on` as in struct ek_segment). The segment then follows on EK_WORD_QUEUE(seen). */
+/* Returns whether this is the common case of a backlogged flow: charged, with data outstanding, and held on
+ * its queue (`held_on` as in struct ek_segment). The segment then uses EK_WORD_QUEUE(seen). */
 EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 {
 	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));
 }
 
-/* The queue for a segment; charges the flow's weight to it. */
+/* Picks the queue for a segment, and charges the flow's weight to it. */
 EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment)
 {
 	struct ek_choice choice = {.queue = 0, .outcome = EK_CONTENDED};
@@ -361,7 +364,7 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			}
 			continue;
 		}
-		/* Release an old charge first, so that the flow does not see its own weight. */
+		/* Release an old charge first, so that the flow's own weight does not affect the choice. */
 		if (seen & EK_WORD_CHARGED) {
 			if (!ek_release(flow, weight, seen, 0))
 				continue;
@@ -379,7 +382,7 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			choice.outcome = free_to_move ? EK_PICKED : EK_RECHARGED;
 			break;
 		}
-		/* Another core sent for the same flow (a shared UDP socket): take the claim back. */
+		/* Another core sent for the same flow (a shared UDP socket): undo the claim. */
 		ek_discharge(weight, next);
 	}
 	choice.queue &= EK_MAX_QUEUES - 1;

@@ -9,11 +9,11 @@ use crate::error::ControlError;
 pub struct Applied {
     /// Number of queues whose setting changed.
     pub queues: u32,
-    /// A weight exceeded the device's maximum and was cut to it.
+    /// Whether a weight exceeded the device's maximum and was reduced to it.
     pub cut: bool,
 }
 
-/// Target of queue weights.
+/// Sets queue weights.
 pub trait WeightBackend: Send {
     fn name(&self) -> String;
 
@@ -28,11 +28,11 @@ pub trait WeightBackend: Send {
     /// Restores the original setting.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 
-/// Target of segment sizes.
+/// Sets segment sizes.
 pub trait SegmentBackend: Send {
     fn name(&self) -> String;
 
@@ -45,21 +45,21 @@ pub trait SegmentBackend: Send {
     /// Makes running flows adopt the size; it may affect every flow of the network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn refresh(&mut self) -> Result<(), ControlError>;
 
     /// Restores the original size, also for running flows.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 
-/// Target of the limit on each flow's data below its socket.
+/// Limits each flow's data below its socket.
 pub trait BacklogBackend: Send {
     fn name(&self) -> String;
 
-    /// Sets the limit, bytes, but never above the original one; none restores that.
+    /// Sets the limit, bytes, but never above the original one; `None` restores the original limit.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
@@ -80,22 +80,22 @@ pub enum MoveProgress {
 
 /// Reports the service that flows received, and moves flows to other queues.
 pub trait MoveBackend: Send {
-    /// Description for people: `held back by the window`.
+    /// Returns a description for users, such as `held back by the window`.
     fn name(&self) -> String;
 
-    /// The flows with data outstanding; none if they cannot be read at the moment.
+    /// Returns the flows with data outstanding; `None` if they cannot be read at the moment.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn flows(&mut self) -> Result<Option<Vec<ServiceSample>>, ControlError>;
 
-    /// Begins to move a flow from the last [`Self::flows`]; returns whether the move has begun.
+    /// Begins to move a flow of the last [`Self::flows`]. Returns whether the move has begun.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn begin(&mut self, wanted: &Move) -> Result<bool, ControlError>;
 
-    /// Progress of the last move.
+    /// Returns the progress of the last move.
     fn progress(&mut self) -> MoveProgress;
 
     /// Releases the flow, whether it has moved or not.

@@ -1,4 +1,4 @@
-//! Limits each flow's data below its socket, with TCP small queues.
+//! Limits each flow's data below its socket by TCP small queues.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -10,7 +10,7 @@ use crate::gate::{Gate, Setting};
 
 const OUTPUT_LIMIT: &str = "/proc/sys/net/ipv4/tcp_limit_output_bytes";
 
-/// `net.ipv4.tcp_limit_output_bytes`, for every flow of a network namespace. See
+/// The sysctl `net.ipv4.tcp_limit_output_bytes`, which applies to every flow of a network namespace. See
 /// [`evenkeel_transmit::segments::equal_backlog`].
 pub struct OutputLimit {
     file: File,
@@ -23,7 +23,7 @@ impl OutputLimit {
     /// Opens the sysctl of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the file cannot be opened or read.
+    /// Returns an error if the file cannot be opened or read.
     pub fn open(gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
         let file = File::options().read(true).write(true).open(OUTPUT_LIMIT).map_err(system)?;

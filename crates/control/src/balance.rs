@@ -1,4 +1,4 @@
-//! Service balancing: flows that must share queues alternate.
+//! Service balancing: flows that must share queues alternate between queues.
 
 use evenkeel_datapath::{FlowMover, FlowService, MoveState};
 use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceSample};
@@ -12,13 +12,13 @@ pub struct BalanceControl {
     pub options: ServiceOptions,
 }
 
-/// Least time between reads, per flow. Reading takes up to 1 µs per flow, so it costs at most a few per cent of
-/// a processor.
+/// Smallest time between reads, per flow. Reading takes up to 1 µs per flow, so it costs at most a few per
+/// cent of a processor.
 const READ_INTERVAL_PER_FLOW_NS: u64 = 20_000;
-/// Wait after flows could not be read, or were too many.
+/// Wait after flows could not be read or were too many.
 const READ_AGAIN_NS: u64 = 500_000_000;
 
-/// Result of a tick.
+/// Moves in a tick, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceCounts {
     pub(crate) wanted: u64,
@@ -48,7 +48,7 @@ impl Balance {
         }
     }
 
-    /// Reads the flows, checks the move under way, and begins the next one when due.
+    /// Reads the flows, checks the current move, and begins the next one when it is due.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<BalanceCounts, ControlError> {
         let mut counts = BalanceCounts::default();
         // The program sees the move before the kernel records the queue, so check it at the next read.
@@ -105,10 +105,10 @@ impl Balance {
     }
 }
 
-/// Limit for holding back a flow; many times the time in which a queue drains.
+/// Longest time for which a flow is held back: many times the time in which a queue drains.
 const LONGEST_HOLD_NS: u64 = 100_000_000;
 
-/// Moves a flow: holds it back until the kernel lets it change its queue.
+/// Moves a flow by holding it back until the kernel lets it change its queue.
 #[derive(Debug)]
 pub struct HeldMoves {
     mover: FlowMover,
@@ -237,7 +237,7 @@ mod tests {
         serve(&device, [6000, 5000, 10_000]);
         assert_eq!(balance.tick(10 * MS).unwrap().wanted, 1);
         assert_eq!(device.lock().unwrap().begun, [Move { flow: 1, from: 0, to: 1 }]);
-        // Still held: no second move begins, though it would help.
+        // The flow is still held back, so no second move begins, although it would have a benefit.
         serve(&device, [6000, 5000, 10_000]);
         assert_eq!(balance.tick(30 * MS).unwrap(), BalanceCounts::default());
         device.lock().unwrap().progress = Some(MoveProgress::Done { held_ns: 7 });

@@ -12,12 +12,12 @@ use crate::backend::{BacklogBackend, SegmentBackend, WeightBackend};
 use crate::balance::{Balance, BalanceControl, BalanceCounts};
 use crate::error::ControlError;
 
-/// Back end and pace of queue weights.
+/// Back end and timing of queue weights.
 pub struct WeightControl {
     pub backend: Box<dyn WeightBackend>,
     /// Time constant of the average over arriving and leaving flows.
     pub smoothing: Duration,
-    /// Least time between two updates of the device.
+    /// Smallest time between two updates of the device.
     pub least_interval: Duration,
 }
 
@@ -29,7 +29,7 @@ pub struct SegmentControl {
 
 pub struct BacklogControl {
     pub backend: Box<dyn BacklogBackend>,
-    /// None if unknown.
+    /// `None` if unknown.
     pub rate_bps: Option<u64>,
 }
 
@@ -48,22 +48,22 @@ pub struct ControlOptions {
 /// Counters of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Updates of queue weights; each changes one or more queues.
+    /// Number of updates of queue weights; each changes one or more queues.
     pub weight_updates: u64,
     pub weights_set: u64,
-    /// Updates with a weight cut to the back end's maximum.
+    /// Number of updates in which a weight was reduced to the back end's maximum.
     pub weights_cut: u64,
     pub segment_changes: u64,
     pub route_refreshes: u64,
     /// Moves begun.
     pub moves_wanted: u64,
-    /// Moves after which the flow sent on the wanted queue.
+    /// Number of moves after which the flow used the wanted queue.
     pub moves_done: u64,
-    /// Moves that expired before the kernel allowed a change of queue.
+    /// Number of moves that expired before the kernel allowed a change of queue.
     pub moves_expired: u64,
-    /// Finished moves after which the kernel kept the flow on its old queue.
+    /// Number of finished moves after which the kernel kept the flow on its old queue.
     pub moves_overruled: u64,
-    /// Sum over all moves.
+    /// Sum of the times for which moved flows were held back, ns.
     pub held_ns: u64,
 }
 
@@ -97,18 +97,19 @@ impl Shared {
     }
 }
 
-/// A running loop. Stopping or dropping it restores what its back ends changed.
+/// A running loop. Stopping or dropping it restores the settings that its back ends changed.
 pub struct Controller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<(), ControlError>>>,
 }
 
-/// Running flows adopt a smaller size about a second after the refresh: a socket checks its route at its next
-/// send, and segments already built go out unchanged. Until then weights must suit the larger size.
+/// Delay until running flows adopt a smaller size after the refresh, with a margin. A socket checks its route
+/// at its next send, and segments that are already built stay unchanged. Until then weights must suit the
+/// larger size.
 const FLOWS_FOLLOW_AFTER_NS: u64 = 1_500_000_000;
-/// Interval for counting flows: the count reads every flow.
+/// Interval for counting flows, which reads every flow.
 const COUNT_INTERVAL_NS: u64 = 50_000_000;
-/// Interval for reading processor times: the kernel counts in ticks of 10 ms, and the file is long on a large
+/// Interval for reading processor times. The kernel counts in ticks of 10 ms, and the file is long on a large
 /// host.
 const PROCESSOR_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -116,7 +117,7 @@ impl Controller {
     /// Starts the loop on its own thread.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// Returns an error if the thread cannot be started.
     pub fn start(options: ControlOptions) -> Result<Self, ControlError> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -144,8 +145,8 @@ impl Controller {
         }
     }
 
-    /// Returns the error that ended the loop, if any: another program changes its settings, or the device is
-    /// gone.
+    /// Returns the error that ended the loop, if any: another program changed a setting, or the device no
+    /// longer exists.
     #[must_use]
     pub fn failure(&self) -> Option<ControlError> {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -154,7 +155,7 @@ impl Controller {
     /// Stops the loop and restores every setting.
     ///
     /// # Errors
-    /// When a setting could not be restored.
+    /// Returns an error if a setting could not be restored.
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.end()
     }
@@ -186,7 +187,6 @@ fn run(options: ControlOptions, shared: &Shared) -> Result<(), ControlError> {
     keeper.restore()
 }
 
-/// State of the loop.
 struct Keeper {
     view: QueueView,
     weights: Option<Weights>,
@@ -196,7 +196,7 @@ struct Keeper {
     counted_ns: u64,
     /// Segment size for which the weights are computed.
     weighed_size: u32,
-    /// The next size, and the time when flows will have adopted it.
+    /// The next size, and when flows will have adopted it.
     next_size: Option<(u32, u64)>,
 }
 
@@ -210,12 +210,12 @@ struct Weights {
 struct Segments {
     control: SegmentControl,
     sizer: SegmentSizer,
-    /// Earlier processor times; none while no queue is shared.
+    /// Previous processor times; `None` while no queue is shared.
     processors: Option<(CpuTimes, Instant)>,
 }
 
 impl Segments {
-    /// The new size, if it changes now.
+    /// Returns the new size, if it changes now.
     fn size(&mut self, now_ns: u64, flows: &[u32]) -> Result<Option<u32>, ControlError> {
         let size = self.sizer.sample(now_ns, flows);
         if flows.iter().all(|flows| *flows <= 1) {
@@ -229,7 +229,7 @@ impl Segments {
         Ok(larger.or(size))
     }
 
-    /// Busy share of all processors since the last call; none if that was too recent.
+    /// Returns the busy share of all processors since the last call; `None` if that was too recent.
     fn busy(&mut self) -> Result<Option<f64>, ControlError> {
         let asked = Instant::now();
         let Some((before, then)) = &self.processors else {
@@ -306,8 +306,8 @@ impl Keeper {
         }
     }
 
-    /// Weights change before larger segments and after smaller ones: a queue whose quantum is below its packet
-    /// size builds up debt.
+    /// Changes the segment size. Weights change before larger segments and after smaller ones, because a
+    /// queue whose quantum is smaller than its segments builds up debt.
     fn resize(&mut self, now_ns: u64, size: u32, shared: &Shared) -> Result<(), ControlError> {
         if size > self.weighed_size {
             self.next_size = None;
@@ -334,7 +334,7 @@ impl Keeper {
         }
     }
 
-    /// Restores everything; returns the first error.
+    /// Restores all settings. Returns the first error.
     fn restore(&mut self) -> Result<(), ControlError> {
         if let Some(balance) = &mut self.balance {
             balance.end();
@@ -347,7 +347,7 @@ impl Keeper {
 }
 
 impl Backlog {
-    /// Follows the number of flows, with hysteresis.
+    /// Sets the limit for the present number of flows, with hysteresis.
     fn follow(&mut self, wanted: Option<u64>) -> Result<(), ControlError> {
         let near = match (self.limit, wanted) {
             (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,

@@ -22,7 +22,7 @@ pub enum ControlError {
     /// Another program has changed the setting; its value is kept.
     #[error("another program set {what} to {found}")]
     SetByOthers { what: String, found: String },
-    /// The gate refused the value: the journal could not restore it.
+    /// The gate refused the value because the journal could not restore it.
     #[error("refused to set {setting}: the journal does not have this value, so nothing could put it back")]
     Refused { setting: Setting },
     /// The value read back differs: another program changed it, or the device took another value.

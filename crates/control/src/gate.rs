@@ -1,4 +1,4 @@
-//! Every write of the loop passes a gate.
+//! The gate that every write of the loop passes.
 //!
 //! On a live interface a setting may be written only if the journal can restore it. The gate refuses a value
 //! that the journal lacks.
@@ -19,10 +19,10 @@ pub enum Setting {
     /// The shaper weight of a transmit queue.
     QueueWeight {
         queue: u32,
-        /// None: the queue has no weight.
+        /// `None`: the queue has no weight.
         weight: Option<u32>,
     },
-    /// The highest rate of a transmit queue.
+    /// The maximum rate of a transmit queue.
     HighestRate {
         queue: u32,
         /// Mbit/s; 0: no limit.
@@ -56,10 +56,10 @@ impl fmt::Display for Setting {
 }
 
 pub trait Gate: Send + Sync {
-    /// Calls `write`, which writes this setting and reads it back, unless the gate refuses.
+    /// Calls `write`, which writes this setting and reads it back, unless the gate refuses the setting.
     ///
     /// # Errors
-    /// [`ControlError::Refused`] when the journal could not restore the value; those of `write`.
+    /// Returns [`ControlError::Refused`] if the journal could not restore the value, or an error of `write`.
     fn pass(
         &self,
         setting: Setting,
@@ -67,7 +67,7 @@ pub trait Gate: Send + Sync {
     ) -> Result<(), ControlError>;
 }
 
-/// An always open gate for the test bed, whose settings vanish with its network namespace.
+/// A gate that admits all settings, for the test bed: its settings disappear with its network namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenGate;
 

@@ -1,4 +1,4 @@
-//! Segment sizes as the device's `gso_max_size`.
+//! Sets segment sizes as the device's `gso_max_size`.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -11,18 +11,18 @@ use crate::backend::SegmentBackend;
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// Flushes the routes, so that running flows look theirs up again and adopt the device's segment size
-/// (`sk_setup_caps`). It affects the whole network namespace.
+/// Flushes the routes, so that running flows look up their route again and adopt the device's segment size
+/// (`sk_setup_caps`). This affects the whole network namespace.
 #[derive(Debug)]
 pub struct RouteRefresh {
     file: File,
 }
 
 impl RouteRefresh {
-    /// For the network namespace of the calling thread.
+    /// Opens the kernel's file in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the kernel's file cannot be opened for writing.
+    /// Returns an error if the kernel's file cannot be opened for writing.
     pub fn open() -> Result<Self, ControlError> {
         const PATH: &str = "/proc/sys/net/ipv4/route/flush";
         let file = File::options()
@@ -56,7 +56,7 @@ impl DeviceSegments {
     /// network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     pub fn new(
         mut netlink: Netlink,
         interface: u32,
@@ -67,13 +67,14 @@ impl DeviceSegments {
         Ok(Self { netlink, interface, original, current: original, routes, gate })
     }
 
-    /// The sizes before the first change.
+    /// Returns the sizes before the first change.
     #[must_use]
     pub fn original(&self) -> GsoSizes {
         self.original
     }
 
-    /// Setting a `gso_max_size` of at most 64 KiB changes `gso_ipv4_max_size` too, so set and check both.
+    /// Sets and checks both sizes: setting a `gso_max_size` of at most 64 KiB changes `gso_ipv4_max_size`,
+    /// too.
     fn put(&mut self, sizes: GsoSizes) -> Result<(), ControlError> {
         let Self { netlink, interface, current, gate, .. } = self;
         gate.pass(Setting::SegmentSizes(sizes), &mut || {
@@ -99,8 +100,8 @@ impl DeviceSegments {
     }
 }
 
-/// Returns the sizes for a largest segment of `bytes`: the original ones if their IPv4 limit is no larger,
-/// else both reduced to `bytes`.
+/// Returns the sizes for a largest segment of `bytes`: the original ones if their IPv4 limit is not larger,
+/// otherwise both reduced to `bytes`.
 #[must_use]
 pub fn sizes_of(bytes: u32, original: GsoSizes) -> GsoSizes {
     if bytes >= original.ipv4 {

@@ -14,18 +14,18 @@ use crate::gate::{Gate, Setting};
 pub struct HtbQueue {
     /// The parent class.
     pub parent: Handle,
-    /// The class's own handle.
     pub handle: Handle,
     pub class: HtbClass,
 }
 
-/// The queues of one interface.
+/// A back end for the queues of one interface.
 ///
 /// A queue's weight is its *quantum*: its bytes per turn, as in a NIC's deficit round robin. A queue can use
 /// a quantum of several segments only if it holds that many, and TCP small queues leave it two per flow. This
-/// suffices while weights count flows, but a single flow of weight 4 would not get its share. With
-/// *guaranteed rates* each queue also owns its share of the line, and catches up later on a turn for which it
-/// had too little data.
+/// is sufficient while all flows have equal weights, but a single flow of weight 4 would not get its share.
+///
+/// With *guaranteed rates* each queue also has a guaranteed share of the line. After a turn with too little
+/// data it catches up later.
 pub struct HtbWeights {
     netlink: Netlink,
     interface: u32,
@@ -40,7 +40,7 @@ const LARGEST_QUANTUM: u32 = 1 << 30;
 
 /// Headers of each packet of a segment: Ethernet, IPv6, TCP with timestamps.
 const HEADER_BYTES: u32 = 14 + 40 + 32;
-/// Least payload of a packet at an MTU of 1500; with smaller MTUs a quantum is slightly too small.
+/// Smallest payload of a full packet at an MTU of 1500; with smaller MTUs a quantum is slightly too small.
 const PACKET_PAYLOAD_BYTES: u32 = 1428;
 
 impl HtbWeights {
@@ -58,8 +58,8 @@ impl HtbWeights {
         Self { guaranteed_rates: true, ..self }
     }
 
-    /// Returns the largest packet with headers, as qdiscs count it, which is the least quantum. A class with
-    /// a smaller quantum builds up debt and sends one packet per turn for any weight.
+    /// Returns the size of the largest segment with all headers, as qdiscs count it. This is the smallest
+    /// quantum: with a smaller one, a class builds up debt and sends one segment per turn for any weight.
     fn largest_packet(segment_bytes: u32) -> u32 {
         segment_bytes + segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES) * HEADER_BYTES
     }
@@ -114,8 +114,8 @@ impl HtbWeights {
     }
 }
 
-/// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share: with a tiny rate, its
-/// first packet would create seconds of debt.
+/// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share, because with a very
+/// low rate its first packet would create seconds of debt.
 fn share(line_bps: u64, weights: &[u32], queue: usize) -> u64 {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     match weights.get(queue) {

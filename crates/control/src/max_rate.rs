@@ -1,4 +1,4 @@
-//! Queue weights as rate limits, for devices that can only cap a queue.
+//! Queue weights as rate limits, for devices that can only limit the rate of a queue.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// Each queue may send its share of the line and no more.
+/// A back end that limits each queue to its share of the line.
 ///
 /// Other queues cannot use the unused share of a queue, so the line is fully used only if every queue with
-/// flows uses its share. A queue without flows, or alone on the line, has no cap.
+/// flows uses its share. A queue without flows, or the only one with flows, has no limit.
 pub struct MaxRateWeights {
     caps: TxMaxrate,
     /// Line rate, Mbit/s.
     line: u32,
-    /// Original caps by queue, Mbit/s.
+    /// Original limits by queue, Mbit/s.
     original: Vec<u32>,
-    /// Current caps by queue, Mbit/s.
+    /// Current limits by queue, Mbit/s.
     current: Vec<u32>,
     gate: Arc<dyn Gate>,
 }
@@ -27,7 +27,7 @@ impl MaxRateWeights {
     /// Creates a back end for the first `queues` queues on a line of `line` Mbit/s, without changing them.
     ///
     /// # Errors
-    /// When a cap cannot be read.
+    /// Returns an error if a limit cannot be read.
     pub fn new(
         caps: TxMaxrate,
         queues: u32,
@@ -38,7 +38,7 @@ impl MaxRateWeights {
         Ok(Self { caps, line: line_megabits, current: original.clone(), original, gate })
     }
 
-    /// Writes the differences, unless another program has changed a cap.
+    /// Writes the changed limits, unless another program has changed a limit.
     fn put(&mut self, wanted: &[u32]) -> Result<u32, ControlError> {
         let mut written = 0;
         for (queue, (current, wanted)) in (0..).zip(self.current.iter_mut().zip(wanted)) {
@@ -62,13 +62,13 @@ impl MaxRateWeights {
     }
 }
 
-/// The cap of each queue, Mbit/s; 0: none.
+/// Returns the limit of each queue, Mbit/s; 0: none.
 fn caps(line: u32, weights: &[u32]) -> Vec<u32> {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     let cap = |weight: u32| match u64::from(weight) {
         0 => 0,
         weight if weight == total => 0,
-        // Round up: 0 would mean no cap.
+        // Round up: 0 would mean no limit.
         weight => (u64::from(line) * weight).div_ceil(total) as u32,
     };
     weights.iter().map(|weight| cap(*weight)).collect()

@@ -12,13 +12,13 @@ use crate::gate::{Gate, Setting};
 
 /// The shapers of one device's transmit queues.
 pub trait QueueShapers: Send {
-    /// The shapers by queue, for queues that have one.
+    /// Returns the shapers by queue, for queues that have one.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError>;
 
-    /// Sets a queue's weight and reads it back; keeps the rest of its shaper.
+    /// Sets a queue's weight and reads it back; the other parameters of its shaper stay.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
@@ -27,7 +27,7 @@ pub trait QueueShapers: Send {
     /// Restores a queue's shaper, or removes it if there was none.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the request.
     fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError>;
 }
 
@@ -57,26 +57,26 @@ impl QueueShapers for DeviceShapers {
     }
 }
 
-/// Each queue's weight is the sum of its flows' weights.
+/// A back end that sets each queue's weight to the sum of its flows' weights.
 ///
-/// A queue without flows gets the lightest weight in use, so that its first segments are neither delayed nor
-/// favoured until the next update.
+/// A queue without flows gets the smallest weight in use, so that its first segments are neither delayed nor
+/// preferred until the next update.
 pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
     device: D,
     most: u32,
     /// Original shapers, by queue.
     original: Vec<Option<Shaper>>,
-    /// Current weights, by queue; none: no weight.
+    /// Current weights, by queue; `None`: no weight.
     current: Vec<Option<u32>>,
     gate: Arc<dyn Gate>,
 }
 
 impl<D: QueueShapers> ShaperWeights<D> {
-    /// Creates a back end for the first `queues` queues without changing them. Weights above `most` are
-    /// reduced to it: the kernel does not report a device's maximum.
+    /// Creates a back end for the first `queues` queues without changing them. Larger weights are reduced to
+    /// `most`, because the kernel does not report a device's maximum.
     ///
     /// # Errors
-    /// When the kernel cannot list the shapers.
+    /// Returns an error if the kernel cannot list the shapers.
     pub fn new(mut device: D, queues: u32, most: u32, gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let mut found = device.all()?;
         let original: Vec<_> = (0..queues).map(|queue| found.remove(&queue)).collect();
@@ -84,13 +84,13 @@ impl<D: QueueShapers> ShaperWeights<D> {
         Ok(Self { device, most: most.max(1), original, current, gate })
     }
 
-    /// The weights to set, and whether one was cut.
+    /// Returns the weights to set, and whether one was reduced to the maximum.
     fn wanted(&self, weights: &[u32]) -> (Vec<u32>, bool) {
         let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
         quanta(weights, Credits { base: lightest, most: self.most })
     }
 
-    /// Refuses to overwrite a weight that another program has set.
+    /// Returns an error if another program has set a weight, which is then kept.
     fn check_undisturbed(&mut self) -> Result<(), ControlError> {
         let found = self.device.all()?;
         for (queue, expected) in (0..).zip(&self.current) {
@@ -128,7 +128,7 @@ impl<D: QueueShapers> WeightBackend for ShaperWeights<D> {
         for (queue, weight) in &changes {
             let setting = Setting::QueueWeight { queue: *queue as u32, weight: Some(*weight) };
             gate.pass(setting, &mut || {
-                // Record it first, so that it is restored even if the kernel keeps another value.
+                // Record the weight first, so that it is restored even if the kernel keeps another value.
                 current[*queue] = Some(*weight);
                 device.set_weight(*queue as u32, *weight)
             })?;
@@ -162,7 +162,7 @@ mod tests {
     #[derive(Default)]
     struct State {
         shapers: BTreeMap<u32, Shaper>,
-        /// Queues and weights, in the order of the writes.
+        /// Queues and weights, in the order of writes.
         written: Vec<(u32, u32)>,
     }
 

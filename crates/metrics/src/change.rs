@@ -1,31 +1,33 @@
-//! Compares many figures before and after, so that all statements hold together.
+//! Compares many figures before and after a change, with intervals that hold together.
 //!
-//! A figure whose values are all positive and comparable changes by a *ratio*: the ratio of the
-//! geometric means, with Welch's interval on the logarithms. Any other figure changes by a *difference* of means,
-//! with Welch's interval (*Biometrika* 34, 1947): a value near 0 would decide a geometric mean by itself.
+//! A figure whose values are all positive and of similar size changes by a *ratio*: the ratio of the
+//! geometric means, with Welch's interval on the logarithms. Any other figure changes by a *difference* of
+//! means, with Welch's interval (*Biometrika* 34, 1947), because a single value near 0 would dominate a
+//! geometric mean.
 //!
 //! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change". Intervals
-//! that must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures: then
+//! that must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures. Then
 //! about 2 of 100 reports have a wrong interval, and at most 5 in any series of 100 reports.
 //!
-//! **Few repeats.** Five repeats estimate a spread badly, which makes such intervals wide. If the ratios of a
-//! report have similar spreads, each spread is estimated from all of them (Smyth, *Statistical Applications in
-//! Genetics and Molecular Biology* 3, 2004, section 6). The more alike the spreads are, the more degrees of
-//! freedom each gets. If they have nothing in common, this is Welch's interval.
+//! **Few repeats.** Five repeats give an imprecise estimate of the spread, which makes such intervals wide.
+//! If the ratios of a report have similar spreads, each spread is estimated from all of them (Smyth,
+//! *Statistical Applications in Genetics and Molecular Biology* 3, 2004, section 6). The more similar the
+//! spreads are, the more degrees of freedom each gets. If they are not similar at all, this is Welch's
+//! interval.
 
 use statrs::function::gamma::digamma;
 
 use crate::confidence::{Interval, LEAST_REPEATS, OUTSIDE, Sample};
 use crate::student;
 
-/// The probability that one of all intervals misses the true value. Less than 5 %, so that of a hundred
-/// comparisons of the same thing at most five show a difference, chance included.
+/// The probability that at least one interval misses the true value. It is below 5 %, so that of a hundred
+/// comparisons of equal runs at most five show a difference, chance included.
 const OUTSIDE_TOGETHER: f64 = 0.02;
-/// Limit of the degrees of freedom that other figures add to one.
+/// Upper limit of the degrees of freedom that other figures add to one.
 const MOST_BORROWED: f64 = 50.0;
-/// A ratio needs a smallest value that is at least this share of the largest.
+/// For a ratio, the smallest value must be at least this share of the largest.
 const LEAST_SHARE: f64 = 0.001;
-/// Spreads needed to estimate how alike they are.
+/// Number of spreads needed to estimate their similarity.
 const LEAST_SPREADS: usize = 8;
 
 /// The confidence of the intervals.
@@ -40,7 +42,7 @@ pub enum Confidence {
 /// How a change is expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// As a share of the first: second / first − 1.
+    /// Relative to the first: second / first − 1.
     Ratio,
     /// In the figure's unit: second − first.
     Difference,
@@ -49,22 +51,22 @@ pub enum Scale {
 /// A figure before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Ratio if all values are positive and comparable: the smallest is at least a thousandth of the largest.
+    /// `Ratio` if all values are positive and the smallest is at least a thousandth of the largest.
     pub scale: Scale,
-    /// Mean of the first set; for a ratio the geometric mean.
+    /// Mean of the first set; the geometric mean for a ratio.
     pub first: f64,
-    /// Mean of the second set; for a ratio the geometric mean.
+    /// Mean of the second set; the geometric mean for a ratio.
     pub second: f64,
     /// The change; 0: none.
     pub change: f64,
-    /// Its confidence interval; none if a set has fewer than [`LEAST_REPEATS`] values.
+    /// Confidence interval of `change`; `None` if a set has fewer than [`LEAST_REPEATS`] values.
     pub interval: Option<Interval>,
-    /// Values of each set.
+    /// Number of values of each set.
     pub n: (usize, usize),
 }
 
 impl Change {
-    /// Whether a change was shown: the interval excludes 0.
+    /// Returns whether a change was shown: the interval excludes 0.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         self.interval.is_some_and(|interval| !interval.contains(0.0))
@@ -110,8 +112,8 @@ impl Pair {
         self.first.n.min(self.second.n) >= LEAST_REPEATS
     }
 
-    /// Returns whether an interval could exclude 0: identical values in all repeats of both sets are no
-    /// change.
+    /// Returns whether an interval could exclude 0: it cannot if all repeats of both sets have the same
+    /// value.
     fn can_differ(&self) -> bool {
         let is_constant = |sample: &Sample| sample.variance == Some(0.0);
         let same = self.first.mean == self.second.mean;
@@ -154,7 +156,7 @@ impl Pair {
         if error == 0.0 {
             return Interval::around(difference, 0.0);
         }
-        // Welch-Satterthwaite, with shares of the sum: squares of tiny or huge errors would overflow.
+        // Welch-Satterthwaite, with shares of the sum, because squares of tiny or huge errors would overflow.
         let (share1, share2) = (error1 / error, error2 / error);
         let freedom = 1.0 / (share1 * share1 / freedom1 + share2 * share2 / freedom2);
         Interval::around(difference, student::two_sided(freedom, outside) * error.sqrt())
@@ -179,7 +181,7 @@ impl Spreads {
             .flat_map(|pair| [&pair.first, &pair.second]);
         let (mut logarithms, mut expected) = (Vec::new(), 0.0);
         for sample in samples {
-            // A constant figure is no evidence for the spread of others.
+            // A constant figure tells nothing about the spread of others.
             let Some(variance) = sample.variance.filter(|variance| *variance > 0.0) else { continue };
             let half = (sample.n as f64 - 1.0) / 2.0;
             logarithms.push(variance.ln() - digamma(half) + half.ln());
@@ -198,10 +200,10 @@ impl Spreads {
         Self { freedom: half * 2.0, variance: (mean + digamma(half) - half.ln()).exp() }
     }
 
-    /// Variance of a sample and its degrees of freedom.
+    /// Returns the variance of a sample and its degrees of freedom.
     fn spread(&self, scale: Scale, sample: &Sample) -> Option<(f64, f64)> {
         let (variance, freedom) = (sample.variance?, sample.n as f64 - 1.0);
-        // A constant figure is exact, however much others vary.
+        // A constant figure is exact, for any spread of the others.
         if scale == Scale::Difference || self.freedom == 0.0 || variance == 0.0 {
             return Some((variance, freedom));
         }
@@ -210,8 +212,8 @@ impl Spreads {
     }
 }
 
-/// Second derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12), for x >
-/// 0.
+/// Returns the second derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.4.6 and
+/// 6.4.12), for x > 0.
 fn trigamma(x: f64) -> f64 {
     let (mut x, mut sum) = (x, 0.0);
     while x < 10.0 {
@@ -222,7 +224,7 @@ fn trigamma(x: f64) -> f64 {
     sum + 1.0 / x + square / 2.0 + square / x * (1.0 / 6.0 - square * (1.0 / 30.0 - square / 42.0))
 }
 
-/// Inverse of the decreasing [`trigamma`].
+/// Returns the inverse of the decreasing [`trigamma`].
 fn inverse_trigamma(value: f64) -> f64 {
     let (mut low, mut high) = (1e-6_f64, 1e6_f64);
     for _ in 0..100 {
@@ -294,7 +296,7 @@ mod tests {
         assert_eq!(changes(&nothing, Confidence::Together), [None, None]);
     }
 
-    /// Squares above the largest number made the degrees of freedom NaN.
+    /// Squares above the largest number once made the degrees of freedom NaN.
     #[test]
     fn huge_values_have_no_interval_and_do_no_harm() {
         for (first, second) in [
@@ -338,7 +340,7 @@ mod tests {
         };
         assert_eq!(freedom(&[0.02; 6]), MOST_BORROWED);
         assert!(freedom(&[1e-4, 1e-3, 0.01, 0.1, 0.5, 1.0]) < 1.0);
-        // Three figures are too few to estimate how alike spreads are.
+        // Three figures are too few to estimate the similarity of spreads.
         assert_eq!(freedom(&[0.02; 3]), 0.0);
     }
 

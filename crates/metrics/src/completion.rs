@@ -6,21 +6,18 @@
 /// between the earliest and the last completing flow (figure 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletionTimes {
-    /// Arithmetic mean.
     pub mean_s: f64,
-    /// Median.
     pub p50_s: f64,
     /// 80th percentile, the start of the tail in the paper.
     pub p80_s: f64,
-    /// 99th percentile.
     pub p99_s: f64,
-    /// Last minus earliest.
+    /// The latest minus the earliest.
     pub spread_s: f64,
 }
 
 impl CompletionTimes {
-    /// Computes it from each flow's completion time in seconds. `None` if there is none, or one is negative
-    /// or not finite: a distribution excludes incomplete flows.
+    /// Computes the figures from each flow's completion time in seconds. `None` if there is no time, or one
+    /// is negative or not finite: a distribution excludes incomplete flows.
     ///
     /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of the
     /// values.
@@ -45,7 +42,7 @@ impl CompletionTimes {
         })
     }
 
-    /// The figures with their names in records.
+    /// Returns the figures with their names in records.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         [

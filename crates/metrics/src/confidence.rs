@@ -1,11 +1,11 @@
 //! 95 % confidence intervals of means, ratios and shares over repeats.
 //!
-//! Each has a single definition, and there is no interval from fewer than [`LEAST_REPEATS`] repeats or pairs:
-//! with two, the interval of a ratio near 1 reaches below 0 or far above any machine.
+//! Each interval has a single definition, and needs at least [`LEAST_REPEATS`] repeats or pairs. With two,
+//! the interval of a ratio near 1 would include negative and implausibly large values.
 
 use crate::student;
 
-/// Least number of repeats or pairs for an interval.
+/// Smallest number of repeats or pairs for an interval.
 pub const LEAST_REPEATS: usize = 5;
 
 /// The probability that a 95 % interval misses the true value.
@@ -14,14 +14,12 @@ pub(crate) const OUTSIDE: f64 = 0.05;
 /// A 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 
 impl Interval {
-    /// None if an end is not finite.
+    /// Creates an interval; `None` if an end is not finite.
     pub(crate) fn around(centre: f64, half_width: f64) -> Option<Self> {
         Self { low: centre - half_width, high: centre + half_width }.finite()
     }
@@ -30,14 +28,14 @@ impl Interval {
         (self.low.is_finite() && self.high.is_finite()).then_some(self)
     }
 
-    /// Returns whether it includes `value`; both ends belong to it.
+    /// Returns whether it includes `value`; both ends are part of the interval.
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Returns whether the whole interval is between two bounds. With bounds around "no change" this tests
-    /// equivalence (two one-sided tests, Schuirmann 1987).
+    /// Returns whether the whole interval is between two bounds. With bounds around "no change", this is a
+    /// test of equivalence (two one-sided tests, Schuirmann 1987).
     #[must_use]
     pub fn lies_within(&self, low: f64, high: f64) -> bool {
         low <= self.low && self.high <= high
@@ -53,15 +51,16 @@ impl Interval {
 /// A mean over repeats, or a mean ratio over pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanInterval {
-    /// The mean; for ratios the geometric mean.
+    /// The mean; the geometric mean for ratios.
     pub mean: f64,
-    /// Its 95 % confidence interval; none for fewer than [`LEAST_REPEATS`].
+    /// 95 % confidence interval of the mean; `None` for fewer than [`LEAST_REPEATS`].
     pub interval: Option<Interval>,
     /// Number of values or pairs; at least 1.
     pub n: usize,
 }
 
-/// Mean of `values` with Student's t interval. Ignores values that are not finite; `None` if none is left.
+/// Returns the mean of `values` with Student's t interval. Ignores values that are not finite; `None` if no
+/// value is left.
 #[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<MeanInterval> {
     let sample = Sample::of(values)?;
@@ -72,8 +71,8 @@ pub fn mean_interval(values: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: sample.mean, interval, n: sample.n })
 }
 
-/// Mean of ratios given by their natural logarithms: the geometric mean, with Student's t interval on the
-/// logarithms. So 2 and 1/2 average to 1, and no interval reaches 0.
+/// Returns the mean of ratios given by their natural logarithms: the geometric mean, with Student's t
+/// interval on the logarithms. So 2 and 1/2 average to 1, and no interval reaches 0.
 #[must_use]
 pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     let MeanInterval { mean, interval, n } = mean_interval(logarithms)?;
@@ -82,12 +81,12 @@ pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: mean.exp(), interval, n })
 }
 
-/// The ratio of `variant` to `baseline`, repeat by repeat: element i of one is paired with element i of the
-/// other, as in interleaved runs. Slow drift (temperature, neighbours) cancels. Mean and interval are those of
-/// [`mean_ratio`].
+/// Returns the ratio of `variant` to `baseline`, repeat by repeat: element i of one is paired with element i
+/// of the other, as in interleaved runs. Slow drift (temperature, other load) cancels. Mean and interval are
+/// those of [`mean_ratio`].
 ///
-/// Pairs count up to the end of the shorter slice. A pair with a value that is not finite or not positive is
-/// ignored. `None` if no pair is left.
+/// Elements beyond the end of the shorter slice are ignored, and so are pairs with a value that is not finite
+/// or not positive. `None` if no pair is left.
 #[must_use]
 pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     let logarithms: Vec<f64> = baseline
@@ -100,7 +99,7 @@ pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     mean_ratio(&logarithms)
 }
 
-/// The share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson.
+/// Returns the share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson.
 #[must_use]
 pub fn share_interval(hits: usize, n: usize) -> Option<MeanInterval> {
     let (low, high) = student::share_bounds(hits, n, OUTSIDE)?;
@@ -112,7 +111,7 @@ pub fn share_interval(hits: usize, n: usize) -> Option<MeanInterval> {
 pub(crate) struct Sample {
     pub n: usize,
     pub mean: f64,
-    /// None for a single value.
+    /// `None` for a single value.
     pub variance: Option<f64>,
 }
 
@@ -167,7 +166,7 @@ mod tests {
 
     #[test]
     fn no_interval_from_fewer_than_five() {
-        // CPU of two repeats of a demonstration: arithmetically 1.051 (−1.131 to 3.233).
+        // CPU of two repeats of a demonstration: the arithmetic mean is 1.051 (−1.131 to 3.233).
         let found = paired_ratio(&[31.9, 39.8], &[39.0, 35.0]).unwrap();
         assert_eq!((found.interval, found.n), (None, 2));
         close(found.mean, (39.0_f64 / 31.9 * 35.0 / 39.8).sqrt(), 1e-12);

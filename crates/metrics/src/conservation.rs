@@ -1,15 +1,15 @@
-//! Whether the link idles while packets wait.
+//! Work conservation: whether the link is idle while packets wait.
 
 use std::ops::Range;
 
 use crate::ranges::merged;
 
-/// How much of the time a link idled while a flow was backlogged.
+/// The share of time in which a link was idle while a flow was backlogged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkConservation {
     /// Idle share of the backlogged time, 0 to 1; 0: work-conserving.
     pub idle_share: f64,
-    /// Bins in which a flow was backlogged throughout; at least 1.
+    /// Number of bins in which a flow was backlogged throughout; at least 1.
     pub backlogged_bins: usize,
 }
 
@@ -17,9 +17,9 @@ pub struct WorkConservation {
 /// the bins throughout which at least one flow was backlogged (ranges in any order, such as the
 /// [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows concatenated).
 ///
-/// A link is busy for the time that its bytes need at line rate; the rest of a backlogged stretch of bins is
-/// idle. This is computed over whole stretches, not per bin: a packet on the border of two bins makes one look
-/// overfull and the other idle. `None` if no bin is backlogged, or the line rate or the bin is 0.
+/// A link is busy for the time that its bytes need at line rate; the rest of consecutive backlogged bins is
+/// idle time. This is computed over consecutive bins, not per bin: a packet on the border of two bins makes
+/// one look overfull and the other idle. `None` if no bin is backlogged, or the line rate or the bin is 0.
 #[must_use]
 pub fn work_conservation(
     link_bytes: &[u64],
@@ -50,19 +50,21 @@ pub struct LineUse {
     pub idle_share: f64,
     /// Unused share of the capacity while packets waited.
     pub lost_share: f64,
-    /// Windows in which packets waited throughout; at least 1.
+    /// Number of windows in which packets waited throughout; at least 1.
     pub backlogged: usize,
-    /// All windows.
+    /// Number of all windows.
     pub windows: usize,
 }
 
 /// Computes the use of a line while packets waited for it, from the bytes sent in each bin and the minimum
 /// backlog of the bin.
 ///
-/// Bins are grouped in windows of `bins_per_window`, so that a window holds several of the largest segments: a
-/// slow line sends one in many bins, none of which is idle. An incomplete window at the end is ignored. A
-/// window is backlogged if bytes waited in each of its bins. The loss is computed over whole stretches of such
-/// windows: a segment on the border of two makes one look overfull and the other idle.
+/// Bins are grouped into windows of `bins_per_window`, so that a window holds several of the largest
+/// segments: on a slow line a segment takes several bins, none of which is idle. An incomplete window at the
+/// end is ignored. A window is backlogged if bytes waited in each of its bins.
+///
+/// The loss is computed over consecutive backlogged windows: a segment on the border of two makes one look
+/// overfull and the other idle.
 ///
 /// Returns `None` if no packet ever waited, or the capacity or the window is 0.
 #[must_use]
@@ -150,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_class_that_may_not_borrow_leaves_the_line_idle_while_it_waits() {
-        // Half of the time the others are silent; then 400 of 1000 bytes are sent.
+        // Half of the time the other classes are idle; then 400 of 1000 bytes are sent.
         let sent: Vec<u64> = [1000, 1000, 400, 400].repeat(5);
         let found = line_use(&sent, &[7; 20], 1000.0, 1).map(|found| (found.idle_share, found.lost_share));
         assert!(found.is_some_and(|(idle, lost)| idle == 0.5 && (lost - 0.3).abs() < 1e-12), "{found:?}");

@@ -1,10 +1,10 @@
-//! How evenly competing flows are served.
+//! Fairness metrics of competing flows.
 
 use std::ops::Range;
 
 use crate::ranges::{covers, merged};
 
-/// One flow's bytes, bin by bin.
+/// The bytes of one flow, by bin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSeries {
     /// The flow's weight, positive; its fair share is proportional to it.
@@ -22,7 +22,7 @@ pub struct Nfm {
     pub mean: f64,
     /// Maximum over the windows.
     pub max: f64,
-    /// Windows in which at least two flows competed; at least 1.
+    /// Number of windows in which at least two flows competed; at least 1.
     pub windows: usize,
 }
 
@@ -31,12 +31,7 @@ pub struct Nfm {
 pub enum NfmError {
     /// The bin is empty, or the window is not a whole number of bins.
     #[error("a window of {window_ns} ns is not a whole number of bins of {bin_ns} ns")]
-    Window {
-        /// Length of the window.
-        window_ns: u64,
-        /// Length of a bin.
-        bin_ns: u64,
-    },
+    Window { window_ns: u64, bin_ns: u64 },
     /// The line rate is zero, so there is no fair share.
     #[error("the line rate is 0 bit/s")]
     LineRate,
@@ -45,27 +40,28 @@ pub enum NfmError {
     Weight {
         /// Index of the flow.
         flow: usize,
-        /// Its weight.
         weight: f64,
     },
 }
 
-/// The normalised fairness metric NFM(τ) for τ = `window_ns`.
+/// Returns the normalised fairness metric NFM(τ) for τ = `window_ns`.
 ///
-/// The series are cut into consecutive windows from bin 0; an incomplete window at the end is ignored. A
+/// The series are divided into consecutive windows from bin 0; an incomplete window at the end is ignored. A
 /// window counts only the flows that were backlogged throughout it, because an idle flow needs no share. The
-/// window's value is the largest difference between any two of them in bytes sent per weight, divided by the
-/// fair share per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows is skipped.
+/// window's value is the largest difference between any two of these flows in bytes sent per weight, divided
+/// by the fair share per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows is
+/// skipped.
 ///
-/// Bins after the end of a shorter series have no bytes. The caller leaves out the warm-up. `Ok(None)` if no
+/// After the end of a shorter series, its bins count as empty. The caller excludes the warm-up. `Ok(None)` if
+/// no window is left.
 /// window is left.
 ///
 /// Source: Titan (USENIX ATC 2018), section 6, metric 4, where all flows are always backlogged and the weights
 /// are 1.
 ///
 /// # Errors
-/// If `window_ns` is not a positive multiple of `bin_ns`, the line rate is 0, or a weight is not a positive
-/// finite number.
+/// Returns an error if `window_ns` is not a positive multiple of `bin_ns`, the line rate is 0, or a weight is
+/// not a positive finite number.
 pub fn nfm(
     flows: &[FlowSeries],
     bin_ns: u64,
@@ -84,7 +80,7 @@ pub fn nfm(
         return Err(NfmError::Weight { flow, weight: series.weight });
     }
 
-    // A window with more bins than memory can hold is longer than every series.
+    // A window with more bins than fit into memory is longer than every series.
     let Ok(bins_per_window) = usize::try_from(window_ns / bin_ns) else { return Ok(None) };
     let window_capacity = line_rate_bps as f64 / 8.0 * (window_ns as f64 / 1e9);
     let backlogged: Vec<Vec<Range<usize>>> = flows.iter().map(|flow| merged(&flow.backlogged)).collect();
@@ -104,7 +100,7 @@ pub fn nfm(
     Ok((windows > 0).then(|| Nfm { mean: sum / windows as f64, max, windows }))
 }
 
-/// The metric in one window, over the competing flows.
+/// Returns the metric in one window, over the competing flows.
 fn window_nfm<'a>(
     competing: impl Iterator<Item = &'a FlowSeries>,
     window: &Range<usize>,
@@ -124,9 +120,9 @@ fn window_nfm<'a>(
 }
 
 /// Returns the window in which `rate_bps` passes as many bytes as `nominal_rate_bps` in `window_ns`: 1 ms at
-/// 10 Gbit/s is 2 ms at 5 Gbit/s. Rounded to the nearest nanosecond.
+/// 10 Gbit/s is 2 ms at 5 Gbit/s. The result is rounded to the nearest nanosecond.
 ///
-/// `u64::MAX` if the result does not fit, which includes a rate of 0.
+/// Returns `u64::MAX` if the result does not fit, which includes a rate of 0.
 #[must_use]
 pub fn stretched_window_ns(window_ns: u64, nominal_rate_bps: u64, rate_bps: u64) -> u64 {
     let bits = u128::from(window_ns) * u128::from(nominal_rate_bps);
@@ -137,7 +133,7 @@ pub fn stretched_window_ns(window_ns: u64, nominal_rate_bps: u64, rate_bps: u64)
         .unwrap_or(u64::MAX)
 }
 
-/// Jain's fairness index `(Σx)² / (n · Σx²)`: 1 if all values are equal, 1/n if one of n has everything.
+/// Returns Jain's fairness index `(Σx)² / (n · Σx²)`: 1 if all values are equal, 1/n if all but one are 0.
 ///
 /// The values are each flow's bytes or packets, divided by its weight if weights differ. `None` if there is
 /// no value, all are 0, or one is negative or not finite.
@@ -150,7 +146,7 @@ pub fn jain(values: &[f64]) -> Option<f64> {
     if largest == 0.0 {
         return None;
     }
-    // The index does not depend on scale; scaled to at most 1, no square can overflow.
+    // The index does not depend on scale; with values of at most 1, no square overflows.
     let (sum, squares) = values
         .iter()
         .map(|value| value / largest)
@@ -190,7 +186,7 @@ mod tests {
 
     #[test]
     fn one_flow_with_twice_as_much() {
-        // Shares 250, 250, 500 of 1000; fair is 333.3; (500 - 250) / 333.3 = 0.75.
+        // The shares are 250, 250 and 500 of 1000, and the fair share is 333.3: (500 - 250) / 333.3 = 0.75.
         let flows = [always(1.0, &[250; 3]), always(1.0, &[250; 3]), always(1.0, &[500; 3])];
         let found = nfm(&flows, MILLISECOND, MILLISECOND, RATE).unwrap().unwrap();
         close(found.mean, 0.75);
@@ -200,7 +196,7 @@ mod tests {
 
     #[test]
     fn dynamic_assignment_of_12_flows_to_8_queues_is_three_quarters() {
-        // Each queue sends 1/8 of the line: four queues with one flow, four with two.
+        // Each queue sends 1/8 of the line's bytes: four queues with one flow, four with two.
         let single = always(1.0, &[9600 / 8; 5]);
         let shared = always(1.0, &[9600 / 16; 5]);
         let flows: Vec<FlowSeries> =
@@ -212,7 +208,7 @@ mod tests {
     #[test]
     fn the_mean_and_the_largest_are_over_windows() {
         let flows = [always(1.0, &[500, 500, 1000, 0]), always(1.0, &[500, 500, 0, 1000])];
-        // Per bin: 0, 0, 2, 2.
+        // The values per bin are 0, 0, 2, 2.
         let short = nfm(&flows, MILLISECOND, MILLISECOND, RATE).unwrap().unwrap();
         assert_eq!(short, Nfm { mean: 1.0, max: 2.0, windows: 4 });
         // Unfair over short windows, fair over long ones.
@@ -243,7 +239,7 @@ mod tests {
         let late = flow(1.0, &[0, 0, 0, 100, 400, 400], &[3..6]);
         let found = nfm(&[early, also, late], MILLISECOND, 2 * MILLISECOND, RATE).unwrap().unwrap();
         assert_eq!(found.windows, 3);
-        // Only the third window has all three: (1000 - 800) / (2000 / 3).
+        // Only the third window has all three flows: (1000 - 800) / (2000 / 3).
         close(found.max, 0.3);
         close(found.mean, 0.1);
     }

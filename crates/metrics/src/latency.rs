@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-/// The largest latency of the histogram: one hour. Longer ones count as this.
+/// The largest latency of the histogram: one hour. Longer ones are reduced to it.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Precision of the percentiles.
+/// Precision of the percentiles, significant digits.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Mean and percentiles of latency, µs.
@@ -16,20 +16,15 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 pub struct LatencySummary {
     /// Arithmetic mean of the samples, exact.
     pub mean_us: f64,
-    /// Median.
     pub p50_us: f64,
-    /// 90th percentile.
     pub p90_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
-    /// Number of samples.
     pub samples: u64,
 }
 
 impl LatencySummary {
-    /// Returns a summary of samples in nanoseconds. `None` if there is none.
+    /// Returns a summary of samples in nanoseconds; `None` without samples.
     ///
     /// A percentile is the smallest sample that is at least as large as this share of the samples, to three
     /// significant digits.
@@ -38,7 +33,7 @@ impl LatencySummary {
         Self::from_counts(samples.into_iter().map(|sample| (sample, 1)))
     }
 
-    /// The same from counted samples: nanoseconds and frequency.
+    /// Returns a summary of counted samples: nanoseconds and frequency.
     #[must_use]
     pub fn from_counts(samples: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
         // Bounds and digits are within the histogram's documented limits, so `ok` hides no error.
@@ -64,7 +59,7 @@ impl LatencySummary {
         })
     }
 
-    /// The figures with their names in records.
+    /// Returns the figures with their names in records.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         [

@@ -1,5 +1,5 @@
-//! Definitions of the figures: fairness, latency, completion times, work conservation and the statistics of repeats, as pure
-//! functions of numbers.
+//! Definitions of the figures: fairness, latency, completion times, work conservation and the statistics of
+//! repeats. All are pure functions of numbers.
 //!
 //! | figure | function | definition from |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! | share of repeats | [`share_interval`] | Clopper and Pearson, *Biometrika* 26, 1934 |
 //! | change between two runs | [`changes`] | Welch, *Biometrika* 34, 1947, on logarithms; Bonferroni |
 //!
-//! No interval comes from fewer than [`LEAST_REPEATS`] repeats.
+//! Every interval needs at least [`LEAST_REPEATS`] repeats.
 //!
 //! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. A figure that its input does
 //! not determine (no window with two competing flows, no sample) is `None`, never 0. Invalid input is a typed error.

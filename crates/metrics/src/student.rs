@@ -1,16 +1,16 @@
 //! Quantiles for intervals: Student's t, and the exact bounds of a share.
 //!
-//! Both come from a bisection of the regularised incomplete beta function, which is monotonic.
+//! Both are found by bisection of the regularised incomplete beta function, which is monotonic.
 
 use statrs::function::beta::checked_beta_reg;
 
-/// Limit of degrees of freedom: beyond it, the distribution is practically normal.
+/// Limit of the degrees of freedom: beyond it, the distribution is practically normal.
 const MOST_FREEDOM: f64 = 1e6;
-/// Bisection steps: enough for every bit of a number.
+/// Number of bisection steps, enough for every bit of a number.
 const HALVINGS: usize = 200;
 
-/// The value that |t| exceeds with probability `outside`. Invalid arguments give infinity: an interval without
-/// information.
+/// Returns the value that |t| exceeds with probability `outside`. Invalid arguments give infinity, and so an
+/// interval without information.
 pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     if !(freedom > 0.0 && outside > 0.0 && outside < 1.0) {
         return f64::INFINITY;
@@ -24,7 +24,8 @@ pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     }
 }
 
-/// The 95 % interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26, 1934).
+/// Returns the interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26, 1934),
+/// which misses the true share with at most the probability `outside`.
 pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, f64)> {
     if n == 0 || hits > n {
         return None;
@@ -36,7 +37,7 @@ pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, 
     Some((low, high))
 }
 
-/// Returns the argument at which a function that rises from 0 to 1 over that range has the value `target`.
+/// Returns the argument, from 0 to 1, at which a function that rises from 0 to 1 has the value `target`.
 fn bisect(of: impl Fn(f64) -> Option<f64>, target: f64) -> Option<f64> {
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     for _ in 0..HALVINGS {
@@ -53,7 +54,7 @@ fn bisect(of: impl Fn(f64) -> Option<f64>, target: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
+    /// Compares with the NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
     #[test]
     fn quantiles_are_those_of_the_table() {
         for (freedom, outside, expected) in [
@@ -80,7 +81,8 @@ mod tests {
         }
     }
 
-    /// Ten of ten: the lower bound is the tenth root of 0.025; five of ten: 0.187 to 0.813 in every table.
+    /// Checks known bounds. For ten of ten, the lower bound is the tenth root of 0.025; for five of ten, all
+    /// tables have 0.187 to 0.813.
     #[test]
     fn exact_bounds_of_a_share() {
         let close = |found: (f64, f64), expected: (f64, f64)| {

@@ -1,22 +1,20 @@
-//! Summarises the repeats of a figure.
+//! Summary of the repeats of a figure.
 
 /// A figure over the repeats of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Arithmetic mean.
     pub mean: f64,
-    /// The mean of the two middle values if their number is even.
+    /// Median; the mean of the two middle values if their number is even.
     pub median: f64,
-    /// The smallest.
     pub min: f64,
-    /// The largest.
     pub max: f64,
-    /// Number of values; at least 1.
+    /// Number of values, at least 1.
     pub n: usize,
 }
 
 impl Summary {
-    /// Summary of `values`. Ignores values that are not finite, also in `n`; `None` if no value is left.
+    /// Summarises `values`. Ignores values that are not finite, also in `n`; `None` if no value is left.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();

@@ -1,12 +1,12 @@
-//! Expected values of the fairness metric if queues are served equally and each flow gets an equal part of its
-//! queue: it then depends only on the occupancy of the queues, and its expectation under hashing can be
+//! Expected values of the fairness metric if queues get equal service and the flows of a queue share it
+//! equally. It then depends only on the occupancy of the queues, and its expectation under hashing can be
 //! computed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_metrics::{FlowSeries, nfm};
 
-/// NFM of one long window with `occupancy[q]` flows on queue q. The busy queues share the line.
+/// Returns the NFM of one long window with `occupancy[q]` flows on queue q. The busy queues share the line.
 fn nfm_of(occupancy: &[usize]) -> f64 {
     const LINE_BYTES: u64 = 1_000_000_000_000;
     let busy = occupancy.iter().filter(|flows| **flows > 0).count() as u64;
@@ -47,8 +47,8 @@ fn partitions(
     }
 }
 
-/// Expectation of the NFM if each of `flows` is hashed to one of `queues` independently: the sum over all
-/// occupancies, weighted with their multinomial probability.
+/// Returns the expectation of the NFM if each of `flows` is hashed to one of `queues` independently: the sum
+/// over all occupancies, weighted by their multinomial probability.
 fn expected_under_hashing(flows: usize, queues: usize) -> f64 {
     let (mut expectation, mut certainty) = (0.0, 0.0);
     partitions(flows, queues, flows, &mut Vec::new(), &mut |parts| {
@@ -67,13 +67,13 @@ fn expected_under_hashing(flows: usize, queues: usize) -> f64 {
 
 #[test]
 fn hashing_two_flows_on_two_queues_is_always_fair() {
-    // Either a queue each, or both on one: equal halves in both cases.
+    // Either each flow has a queue, or both share one: equal halves in both cases.
     assert!(expected_under_hashing(2, 2).abs() < 1e-9);
 }
 
 #[test]
 fn hashing_three_flows_on_two_queues() {
-    // Three quarters of the placements are 2 + 1: shares 1/4, 1/4, 1/2, so 3 · 1/4; else fair.
+    // Three quarters of the placements are 2 + 1: shares 1/4, 1/4, 1/2, so 3 · 1/4; the others are fair.
     assert!((expected_under_hashing(3, 2) - 0.75 * 0.75).abs() < 1e-9);
 }
 

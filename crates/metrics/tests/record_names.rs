@@ -1,4 +1,4 @@
-//! The figures have the names of the records.
+//! Checks that the figures have the names of the records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

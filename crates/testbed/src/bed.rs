@@ -1,4 +1,4 @@
-//! A running test bed: two namespaces, the veth pair, the NIC, the programs.
+//! A running test bed: two namespaces, the veth pair, the NIC and the BPF programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,38 +21,35 @@ use crate::namespace::Namespace;
 use crate::nic::{LeafQdisc, Nic, NicOptions};
 use crate::wire::{self, Wire};
 
-/// Components of a test bed.
 #[derive(Clone, Debug)]
 pub struct BedOptions {
     pub topology: Topology,
     pub rate: BitRate,
     pub queues: u32,
-    /// The qdisc of each queue.
     pub leaf: LeafQdisc,
     pub policy: Policy,
-    /// XPS pools; may be empty.
+    /// XPS pools; empty: every CPU may use every queue.
     pub pools: Vec<Pool>,
     /// Layer-3 MTU, bytes.
     pub mtu: u32,
-    /// Largest GSO packet; none: the device's default.
+    /// Size of the largest GSO packet, bytes; `None`: the device's default.
     pub gso_max_size: Option<u32>,
-    /// TSO and GSO on the sending device; if off, TCP sends single segments.
+    /// Whether the sending device uses TSO and GSO. If not, TCP sends single segments.
     pub segmentation_offload: bool,
-    /// Dynamic queue weights; soft NIC only.
+    /// Dynamic queue weights; only for the soft NIC.
     pub queue_weights: bool,
-    /// Service balancing: flows alternate on shared queues; `mq` with dynamic queue assignment only.
+    /// Service balancing: flows that share queues alternate between them. Only for `mq` with dynamic queue
+    /// assignment.
     pub service_balancing: bool,
-    /// Rules for flow weights; empty: all have weight 1.
+    /// Rules for flow weights. If empty, all flows have weight 1.
     pub flow_weights: Vec<Rule>,
-    /// Dynamic segment size while queues are shared, bytes.
+    /// Segment size while flows share queues (dynamic segment size), bytes.
     pub segment_size: Option<u32>,
     /// Sysctls of the sending namespace.
     pub sender_sysctls: Vec<(String, String)>,
-    /// Flows that the queue choice tracks.
+    /// Maximum number of flows that the queue choice tracks.
     pub max_flows: u32,
-    /// The receiver's meter, if any.
     pub meter: Option<MeterOptions>,
-    /// How completion is detected.
     pub completion: Completion,
 }
 
@@ -89,10 +86,10 @@ impl BedOptions {
     }
 }
 
-/// A running test bed. Dropping it removes everything.
+/// A running test bed. Dropping it removes all its objects.
 pub struct Bed {
-    /// Controls queue weights and segment sizes, if the options ask for it. The first field, so that it is
-    /// dropped before the devices.
+    /// Controls queue weights and segment sizes, if the options require it. It is the first field, so that it
+    /// is dropped before the devices.
     pub controller: Option<Controller>,
     pub select: QueueSelect,
     pub meter: Option<Meter>,
@@ -103,10 +100,10 @@ pub struct Bed {
     sender_index: u32,
 }
 
-/// Backs up other completions, and so never shorter than a scheduling delay.
+/// Ageing limit if ageing is only the fallback for another completion. It must exceed a scheduling delay.
 const AGEING_FLOOR_WITH_COMPLETION_NS: u64 = 200_000_000;
-/// After this silence, a flow without a socket has no packet in its queue: many times the time in which the
-/// FIFOs here drain.
+/// Silence after which a flow without a socket has no packet in its queue: many times the time in which the
+/// FIFOs of the test bed drain.
 const FLOW_GAP_US: u32 = 50_000;
 const AGEING_FLOOR_ALONE_NS: u64 = 20_000_000;
 
@@ -114,7 +111,7 @@ impl Bed {
     /// Builds the test bed.
     ///
     /// # Errors
-    /// When the kernel refuses a part; the finished parts are removed.
+    /// Returns an error if the kernel refuses a part. The parts that are already built are removed.
     pub fn build(options: &BedOptions) -> Result<Self, TestbedError> {
         let Wire { sender, receiver, mut sender_netlink, mut receiver_netlink, sender_index, receiver_index } =
             Wire::lay(options.transmit_queues(), options.mtu, &options.sender_sysctls)?;
@@ -122,8 +119,8 @@ impl Bed {
             sender_netlink.set_gso_max_size(sender_index, bytes)?;
         }
         if !options.segmentation_offload {
-            // Turning off the device's TSO and GSO is not enough: since Linux 4.17 TCP builds GSO packets
-            // anyway, which would be split after the queues.
+            // Disabling the device's TSO and GSO does not suffice. Since Linux 4.17 TCP builds GSO packets in
+            // any case, and they would be segmented after the queues.
             sender_netlink.set_gso_max_segments(sender_index, 1)?;
         }
         let nic_options = NicOptions {
@@ -166,23 +163,23 @@ impl Bed {
         Ok(Self { controller, select, meter, nic, sender, receiver, sender_netlink, sender_index })
     }
 
-    /// Counters of each hardware queue.
+    /// Returns the counters of each hardware queue.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn queue_statistics(&mut self) -> Result<Vec<Statistics>, TestbedError> {
         self.nic.queue_statistics(&mut self.sender_netlink)
     }
 
-    /// Returns whether the device's own transmit queues are the hardware queues.
+    /// Returns whether the hardware queues are the device's own transmit queues.
     pub(crate) fn nic_is_mq(&self) -> bool {
         self.nic.topology() == Topology::Mq
     }
 
-    /// Sets the limit of every hardware queue at run time, in packets.
+    /// Sets the limit of every hardware queue, in packets. The limits can be changed while flows run.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_queue_limits(&mut self, limit_packets: u32) -> Result<(), TestbedError> {
         let queues = self.select.weights().len() as u32;
         (0..queues)
@@ -190,17 +187,17 @@ impl Bed {
     }
 }
 
-/// Interval of reading the queues.
+/// Interval at which the queues are read.
 const CONTROL_INTERVAL: Duration = Duration::from_millis(10);
-/// Time constant of the average over queue weights: a few rounds of all flows at 1 Gbit/s and above.
+/// Time constant of the moving average of queue weights: a few rounds of all flows at 1 Gbit/s and above.
 const WEIGHT_SMOOTHING: Duration = Duration::from_millis(50);
-/// Least time between two updates of the queue weights.
+/// Minimum time between two updates of the queue weights.
 const WEIGHT_INTERVAL: Duration = Duration::from_millis(1);
-/// How long queues must be shared before segments shrink.
+/// Time for which flows must share queues before segments shrink.
 const SHRINK_AFTER_NS: u64 = 100_000_000;
-/// How long queues must be unshared before segments grow again.
+/// Time for which no flows may share a queue before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
-/// Starts the controller, if the options ask for it.
+/// Starts the controller, if the options require it.
 fn control(
     options: &BedOptions,
     sender: &Namespace,
@@ -264,9 +261,10 @@ fn control(
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // The link is deleted, so no setting needs restoring; but first stop the thread that uses it.
+        // The link is deleted, so no setting needs to be restored. But stop the thread that uses the link
+        // first.
         drop(self.controller.take());
-        // Now, without waiting for the kernel's clean-up of the namespaces.
+        // Delete the link now, because the kernel may clean up the namespaces later.
         let _ = self.sender_netlink.delete_link(self.sender_index);
     }
 }

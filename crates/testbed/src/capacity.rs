@@ -1,4 +1,4 @@
-//! Measures the processors' capacity, and chooses a line rate that keeps the NIC the bottleneck.
+//! Measures the CPUs' capacity, and chooses a line rate at which the NIC is the bottleneck.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::error::TestbedError;
 use crate::kernel::{KernelFeatures, bed_options};
 use crate::repeat;
 
-/// Line rates for `auto`: far enough apart that a busy moment does not change the choice, so that runs of a
+/// Line rates for `auto`. They are far apart, so that a short load does not change the choice, and runs on one
 /// machine are comparable.
 pub(crate) const LADDER_BPS: [u64; 5] =
     [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
-/// Headroom of `auto`: the processors' capacity divided by the line rate. A shaped line costs more per byte
-/// than an unshaped one, where work comes in batches, and a shared machine can slow down severalfold for
-/// seconds.
+/// Headroom for `auto`: the CPUs' capacity divided by the line rate. Per byte, a shaped line costs more than an
+/// unshaped one, on which packets are processed in batches. A shared machine can also become several times
+/// slower for seconds.
 pub(crate) const AUTO_HEADROOM: f64 = 6.0;
-/// Headroom for a rate that the user requests.
+/// Minimum headroom for a rate that the user requests.
 const LEAST_HEADROOM: f64 = 1.3;
-/// Effectively no shaper.
+/// So high that it has no effect.
 const UNSHAPED: BitRate = BitRate::from_bits_per_second(400_000_000_000);
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(500);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(1500);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
 
-/// Throughput of the scenario's flows through an unshaped test bed, payload bit/s.
+/// Returns the throughput of the scenario's flows through an unshaped test bed, payload bit/s.
 pub(crate) fn measure(
     scenario: &Scenario,
     variant: &Variant,
@@ -53,7 +53,7 @@ pub(crate) fn measure(
     Ok(bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64())
 }
 
-/// The line rate for this capacity: the highest of `ladder` that leaves `headroom`.
+/// Returns the line rate for a capacity: the highest rate of `ladder` that leaves `headroom`.
 pub(crate) fn settle(
     ladder: &[u64],
     headroom: f64,

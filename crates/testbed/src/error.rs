@@ -1,4 +1,4 @@
-//! Errors of the test bed, and their kinds for the exit code.
+//! Errors of the test bed, and their classes for the exit code.
 
 use std::io;
 
@@ -7,37 +7,34 @@ use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
 
-/// Why a run in the test bed ended early. By then everything is removed.
+/// The reason why a run in the test bed ended early. All its objects have been removed by then.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
-    /// This machine lacks something; the message names it and the remedy.
+    /// This machine lacks a program, privilege or feature. The error names it and the remedy.
     #[error("{missing}\n  {remedy}")]
     Unable { missing: String, remedy: String },
-    /// This machine cannot do a setting of the scenario.
+    /// This machine does not support a setting of the scenario.
     #[error("{key}: {problem}; {remedy}")]
     Setting {
-        /// Such as `workload.flows`.
+        /// Key in the scenario, such as `workload.flows`.
         key: &'static str,
         problem: String,
         remedy: String,
     },
-    /// The kernel refused a link, an address or a qdisc.
     #[error("test bed: {0}")]
     Netlink(#[from] NetlinkError),
-    /// The BPF programs could not be used.
     #[error("test bed: {0}")]
     Datapath(#[from] DatapathError),
-    /// Queue weights or segment sizes could not be maintained.
     #[error("test bed: {0}")]
     Control(#[from] ControlError),
-    /// The kernel refused a tree of qdiscs or an offload; the text has the step and the kernel's error.
+    /// The kernel refused a tree of qdiscs or an offload. The text names the step and has the kernel's error.
     #[error("test bed: {0}")]
     Qdisc(String),
     #[error("test bed: {0}")]
     Host(#[from] HostError),
     #[error("test bed: cannot {action}: {source}")]
     System { action: String, source: io::Error },
-    /// A traffic tool failed or reported invalid figures.
+    /// A traffic tool failed, or its output is invalid.
     #[error("test bed: {0}")]
     Traffic(String),
     #[error("interrupted; everything is put back")]
@@ -61,7 +58,7 @@ impl TestbedError {
         }
     }
 
-    /// The key of the scenario that this machine cannot do, if that is the reason.
+    /// Returns the key of the scenario's setting that this machine does not support, if this is the reason.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         if let Self::Setting { key, .. } = self { Some(key) } else { None }

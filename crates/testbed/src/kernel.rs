@@ -1,4 +1,4 @@
-//! Whether this kernel can run a variant, and how each knob is set here.
+//! Checks whether this kernel can run a variant, and translates its knobs to options of the test bed.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::nic::LeafQdisc;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelFeatures {
     pub(crate) sfq: bool,
-    /// TCP sizes segments by the minimum RTT (`tcp_tso_rtt_log`, since Linux 5.18).
+    /// Whether TCP sizes segments by the minimum RTT (`tcp_tso_rtt_log`, since Linux 5.18).
     pub(crate) tso_by_rtt: bool,
 }
 
@@ -38,7 +38,8 @@ impl KernelFeatures {
 }
 
 impl KernelFeatures {
-    /// Sysctls that keep flows from using measurements of an earlier connection or of a busy moment.
+    /// Returns the sysctls with which flows do not use measurements of earlier connections or of moments of
+    /// high load.
     pub(crate) fn steady_tcp(self) -> Vec<(String, String)> {
         let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
         if self.tso_by_rtt {
@@ -48,7 +49,7 @@ impl KernelFeatures {
     }
 }
 
-/// The test bed's settings for a variant, or the reason why it cannot run.
+/// Returns the test bed's settings for a variant, or the reason why this kernel cannot run it.
 pub(crate) fn assess(
     variant: &Variant,
     topology: Topology,
@@ -137,7 +138,7 @@ pub(crate) fn assess(
     Ok(assessment)
 }
 
-/// The pools of an `xps:` variant: two halves of the queues.
+/// Returns the pools of an `xps:` variant: the two halves of the queues.
 fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
     let queues = variant.knobs().queues.unwrap_or(queues);
     if variant.knobs().xps_pool.is_none() || queues < XPS_POOLS {
@@ -154,12 +155,13 @@ fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
 
 const SMALL_QUEUES_OFF_BYTES: u32 = 1 << 30;
 const PACING_RATIO_LARGEST: u32 = 1000;
-/// Since Linux 5.18, TCP also halves its segments for every 2^9 µs of minimum RTT. Here an RTT reflects no
-/// distance: a handshake is slow only if the processor was busy. Its flow would permanently send small segments
-/// and get less than its share. With units of 2^20 µs, all flows count as near.
+/// Value of `tcp_tso_rtt_log`. Since Linux 5.18, TCP also halves its segments for every 2^9 µs of minimum RTT.
+/// In the test bed an RTT reflects no distance: a handshake is slow only if the CPU was busy. Its flow would
+/// permanently send small segments and get less than its share. With units of 2^20 µs, no flow's segments are
+/// halved.
 const TSO_RTT_LOG: &str = "20";
 
-/// A variant's knobs as options; the caller sets rate, topology and meter.
+/// Translates a variant's knobs to options. The caller sets rate, topology and meter.
 pub(crate) fn bed_options(
     variant: &Variant,
     features: KernelFeatures,

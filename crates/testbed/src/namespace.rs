@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::TestbedError;
 
-/// A network namespace that exists as long as this value and the processes started in it.
+/// A network namespace that exists as long as this value or a process in it.
 #[derive(Debug)]
 pub struct Namespace {
     descriptor: File,
@@ -21,9 +21,9 @@ impl Namespace {
     /// Creates a namespace with its loopback interface up.
     ///
     /// # Errors
-    /// When the kernel refuses, for example without `CAP_SYS_ADMIN`.
+    /// Returns an error if the kernel refuses, for example without `CAP_SYS_ADMIN`.
     pub fn new() -> Result<Self, TestbedError> {
-        // unshare moves the calling thread, so use a temporary thread.
+        // unshare(2) moves the calling thread, so use a temporary thread.
         let namespace = on_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(|error| TestbedError::system("make a network namespace")(error.into()))?;
@@ -35,11 +35,10 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `work` inside the namespace on a temporary thread, so that the caller's thread keeps its
-    /// namespace.
+    /// Runs `work` inside the namespace on a temporary thread, because setns(2) would move the caller's thread.
     ///
     /// # Errors
-    /// When the namespace cannot be entered, or `work` fails.
+    /// Returns an error if the namespace cannot be entered, or `work` fails.
     pub fn run<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, TestbedError> + Send,
@@ -54,7 +53,7 @@ impl Namespace {
     /// Opens a netlink socket in this namespace.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Returns an error if the socket cannot be opened.
     pub fn netlink(&self) -> Result<Netlink, TestbedError> {
         self.run(|| Ok(Netlink::open()?))
     }
@@ -62,7 +61,7 @@ impl Namespace {
     /// Sets a sysctl of the namespace, such as `net/ipv4/tcp_limit_output_bytes`.
     ///
     /// # Errors
-    /// When the kernel does not have it or refuses the value.
+    /// Returns an error if the kernel has no such sysctl or refuses the value.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), TestbedError> {
         self.run(|| {
             let path = format!("/proc/sys/{name}");
@@ -70,10 +69,10 @@ impl Namespace {
         })
     }
 
-    /// Writes files of the namespace's sysfs; paths are relative to `/sys`.
+    /// Writes files of the namespace's sysfs. Paths are relative to `/sys`.
     ///
     /// # Errors
-    /// When the kernel refuses the mount or a value.
+    /// Returns an error if the kernel refuses the mount or a value.
     pub fn write_sysfs(&self, files: &[(String, String)]) -> Result<(), TestbedError> {
         self.in_sysfs(|| {
             for (path, value) in files {
@@ -85,10 +84,10 @@ impl Namespace {
         })
     }
 
-    /// Reads files of the namespace's sysfs, without trailing white space; paths are relative to `/sys`.
+    /// Reads files of the namespace's sysfs, without trailing white space. Paths are relative to `/sys`.
     ///
     /// # Errors
-    /// When the kernel refuses the mount, or a file cannot be read.
+    /// Returns an error if the kernel refuses the mount, or a file cannot be read.
     pub fn read_sysfs(&self, files: &[String]) -> Result<Vec<String>, TestbedError> {
         let read = |path: &String| {
             let path = format!("/sys/{path}");
@@ -100,7 +99,7 @@ impl Namespace {
     }
 
     /// Runs `work` with the namespace's `/sys`. A sysfs shows the devices of the namespace in which it was
-    /// mounted, so this mounts one in a mount namespace that ends with the thread.
+    /// mounted. So this function mounts one in a mount namespace that ends with the thread.
     fn in_sysfs<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, TestbedError> + Send,
@@ -123,7 +122,7 @@ impl Namespace {
     /// Reads a file below `/proc/thread-self/net`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if the file cannot be read.
     pub fn read_proc_net(&self, name: &str) -> Result<String, TestbedError> {
         self.run(|| {
             let path = format!("/proc/thread-self/net/{name}");
@@ -131,27 +130,27 @@ impl Namespace {
         })
     }
 
-    /// Established TCP connections from the namespace to a port.
+    /// Returns the number of established TCP connections from the namespace to a port.
     ///
     /// # Errors
-    /// When the kernel's list cannot be read.
+    /// Returns an error if the kernel's list of sockets cannot be read.
     pub fn connections_to(&self, address: IpAddr, port: u16) -> Result<usize, TestbedError> {
         let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
         Ok(established_to(&self.read_proc_net(file)?, port))
     }
 
-    /// Ports of the namespace's IPv4 TCP listeners.
+    /// Returns the ports of the namespace's IPv4 TCP listeners.
     ///
     /// # Errors
-    /// When the kernel's list cannot be read.
+    /// Returns an error if the kernel's list of sockets cannot be read.
     pub(crate) fn listening_ports(&self) -> Result<HashSet<u16>, TestbedError> {
         Ok(ports(&self.read_proc_net("tcp")?, LISTEN, LOCAL_END).collect())
     }
 
-    /// Number of the namespace's established IPv4 TCP connections by remote port.
+    /// Returns the number of the namespace's established IPv4 TCP connections for each remote port.
     ///
     /// # Errors
-    /// When the kernel's list cannot be read.
+    /// Returns an error if the kernel's list of sockets cannot be read.
     pub(crate) fn connections_by_port(&self) -> Result<HashMap<u16, usize>, TestbedError> {
         let mut found = HashMap::new();
         for port in ports(&self.read_proc_net("tcp")?, ESTABLISHED, FAR_END) {
@@ -160,23 +159,23 @@ impl Namespace {
         Ok(found)
     }
 
-    /// Whether a TCP socket of the namespace listens at an address and port.
+    /// Returns whether a TCP socket of the namespace listens at an address and port.
     ///
     /// # Errors
-    /// When the kernel's list cannot be read.
+    /// Returns an error if the kernel's list of sockets cannot be read.
     pub fn listens(&self, address: IpAddr, port: u16) -> Result<bool, TestbedError> {
         let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
         Ok(lists_listener(&self.read_proc_net(file)?, port))
     }
 }
 
-/// States and columns of a table like `/proc/net/tcp` (proc_pid_net(5)).
+/// States of sockets and column numbers in a table like `/proc/net/tcp` (proc_pid_net(5)).
 const ESTABLISHED: &str = "01";
 const LISTEN: &str = "0A";
 const LOCAL_END: usize = 1;
 const FAR_END: usize = 2;
 
-/// Ports of one end of the sockets in a state.
+/// Returns the local or remote ports of the sockets in a state.
 fn ports<'t>(table: &'t str, state: &'static str, end: usize) -> impl Iterator<Item = u16> + 't {
     table.lines().skip(1).filter_map(move |line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
@@ -187,12 +186,12 @@ fn ports<'t>(table: &'t str, state: &'static str, end: usize) -> impl Iterator<I
     })
 }
 
-/// Connections with this remote port in a table like `/proc/net/tcp`.
+/// Returns the number of connections with this remote port in a table like `/proc/net/tcp`.
 fn established_to(table: &str, port: u16) -> usize {
     ports(table, ESTABLISHED, FAR_END).filter(|found| *found == port).count()
 }
 
-/// Whether a table like `/proc/net/tcp` has a listener at a port.
+/// Returns whether a table like `/proc/net/tcp` has a listener at a port.
 fn lists_listener(table: &str, port: u16) -> bool {
     ports(table, LISTEN, LOCAL_END).any(|found| found == port)
 }

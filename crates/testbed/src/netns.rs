@@ -1,4 +1,4 @@
-//! The world `netns`: this machine's kernel.
+//! The world `netns`: runs scenarios on this machine's kernel.
 
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ pub struct NetnsWorld {
 const TOOLS: [&str; 2] = ["iperf3", "sockperf"];
 
 impl NetnsWorld {
-    /// Checks that this machine can run a test bed. `topology` overrides the scenario's.
+    /// Checks that this machine can run a test bed. `topology` overrides that of the scenario.
     ///
     /// # Errors
-    /// [`TestbedError::Unable`] names the missing part and the remedy.
+    /// Returns an error if a program, privilege or feature is missing.
     pub fn new(topology: Option<Topology>) -> Result<Self, TestbedError> {
         let host = Host::live();
         let wanted = [Capability::SysAdmin, Capability::NetAdmin, Capability::Bpf, Capability::Perfmon];
@@ -77,12 +77,12 @@ impl NetnsWorld {
     }
 }
 
-/// A scenario's tenants, and a variant's point.
+/// Returns a scenario's tenants, and the point of a variant.
 fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a Tenants, &'a TenantPoint)> {
     Some((scenario.workload.tenants()?, variant.tenants()?))
 }
 
-/// Why a scenario cannot run on a single kernel, if so.
+/// Returns why a scenario cannot run on a single kernel, if so.
 fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     match &scenario.workload.kind {
         WorkloadKind::Shuffle { .. } => Some(format!(
@@ -103,7 +103,7 @@ fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     }
 }
 
-/// Refuses more bulk flows than the processes of iperf3 take, one on each sending core.
+/// Returns an error if a sending core has more bulk flows than one iperf3 process supports.
 fn beyond_iperf3(scenario: &Scenario, processors: usize) -> Option<TestbedError> {
     let (flows, cores) = (scenario.workload.flows, scenario.hosts.sending_cores);
     let processors = u32::try_from(processors).unwrap_or(u32::MAX);
@@ -130,7 +130,8 @@ impl World for NetnsWorld {
         "netns"
     }
 
-    /// The release without the builder's suffix (`6.18.44-amd64`); the facts have all of it.
+    /// Returns the release without the distribution's suffix (`-amd64` in `6.18.44-amd64`). The facts have the
+    /// whole string.
     fn kernel(&self) -> String {
         let release = self.host.kernel_release().unwrap_or_else(|_| "unknown".to_owned());
         release.split(['-', '+']).next().unwrap_or_default().to_owned()
@@ -196,7 +197,7 @@ impl World for NetnsWorld {
         let Some(variant) = scenario.variants.first() else {
             return Ok(wanted.unwrap_or(scenario.link.rate));
         };
-        // The cheapest configuration shows the processors' limit: one plain variant.
+        // Measure the CPUs' limit with the cheapest configuration: a variant without settings.
         let mut plain = variant.clone();
         plain.sets = Sets::Transmit(Knobs { tso: true, ..variant.knobs().clone() });
         observer.progress(0.0, "checking what the processors can carry");
@@ -250,7 +251,7 @@ mod tests {
             scenario.workload.flows = flows;
             beyond_iperf3(&scenario, 2).map(|error| error.to_string())
         };
-        // Eight sending cores, half of them with twice as many.
+        // With eight sending cores, half of them have twice as many flows as the others.
         assert_eq!(refusal(768), None);
         assert_eq!(
             refusal(1000).unwrap(),

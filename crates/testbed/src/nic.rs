@@ -1,9 +1,9 @@
 //! The NIC of the test bed: HTB classes as hardware queues, or the device's own transmit queues.
 //!
-//! *Soft NIC*: the classes of [`soft_nic`]. The queue choice names the class in `skb->priority`.
-//!
-//! *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate. This uses
-//! `skb->queue_mapping` as with a real NIC. It is not work-conserving: an idle queue's share is lost.
+//! - *Soft NIC*: the classes of [`soft_nic`]. The queue choice names the class in `skb->priority`.
+//! - *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate. The queue
+//!   choice sets `skb->queue_mapping`, as with a real NIC. This NIC is not work-conserving: other queues cannot
+//!   use an idle queue's share.
 
 use evenkeel_control::HtbQueue;
 use evenkeel_model::scenario::Topology;
@@ -16,7 +16,7 @@ use crate::error::TestbedError;
 
 const ROOT: u16 = 1;
 const LINE: Handle = Handle::new(ROOT, 1);
-/// Minor number of the first hardware queue's class.
+/// Minor number of the class of the first hardware queue.
 const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first leaf qdisc.
 const FIRST_LEAF: u16 = 0x100;
@@ -24,9 +24,9 @@ const FIRST_LEAF: u16 = 0x100;
 /// The qdisc of a hardware queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafQdisc {
-    /// First in, first out; limit in packets.
+    /// A FIFO with a limit in packets.
     Pfifo(u32),
-    /// Stochastic fair queueing, if the kernel has it.
+    /// Stochastic fairness queueing, if the kernel supports it.
     Sfq,
 }
 
@@ -39,17 +39,14 @@ impl LeafQdisc {
     }
 }
 
-/// How to build the NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct NicOptions {
     pub topology: Topology,
     pub rate: BitRate,
     pub queues: u32,
-    /// The qdisc of each queue.
     pub leaf: LeafQdisc,
 }
 
-/// A NIC on an interface.
 #[derive(Clone, Debug)]
 pub struct Nic {
     options: NicOptions,
@@ -57,10 +54,10 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Builds the NIC on an interface; deleting the interface removes it.
+    /// Builds the NIC on an interface. It is removed when the interface is deleted.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn build(netlink: &mut Netlink, index: u32, options: &NicOptions) -> Result<Self, TestbedError> {
         let nic = Self { options: *options, index };
         match options.topology {
@@ -72,7 +69,7 @@ impl Nic {
 
     fn build_soft(&self, netlink: &mut Netlink) -> Result<(), TestbedError> {
         let NicOptions { rate, queues, leaf, .. } = self.options;
-        // Packets without a class use queue 0; with the queue choice attached there are none.
+        // Packets without a class use queue 0. If the queue choice is attached, every packet has a class.
         let root = Qdisc::Htb { default_class: FIRST_QUEUE };
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &root)?;
         netlink.replace_htb_class(
@@ -98,7 +95,7 @@ impl Nic {
             let shaper = Qdisc::Tbf {
                 rate_bps: share.bits_per_second(),
                 burst_bytes: soft_nic::burst_bytes(share),
-                // In bytes, as many full segments; TCP small queues keep the backlog far lower.
+                // Limit in bytes for full segments. TCP small queues keep the backlog far lower.
                 limit_bytes: soft_nic::LEAF_LIMIT_PACKETS * soft_nic::LARGEST_GSO_PACKET_BYTES,
             };
             let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
@@ -111,7 +108,7 @@ impl Nic {
         Handle::new(ROOT, FIRST_QUEUE + queue as u16)
     }
 
-    /// The HTB classes of the hardware queues, as built; none in the topology `mq`.
+    /// Returns the HTB classes of the hardware queues with their initial settings; empty for the topology `mq`.
     #[must_use]
     pub fn htb_queues(&self) -> Vec<HtbQueue> {
         let NicOptions { topology, rate, queues, .. } = self.options;
@@ -130,16 +127,16 @@ impl Nic {
         self.options.topology
     }
 
-    /// Class id of queue 0, for `skb->priority`.
+    /// Returns the class id of queue 0, for `skb->priority`.
     #[must_use]
     pub fn first_class_id(&self) -> u32 {
         self.class(0).class_id()
     }
 
-    /// Counters of each hardware queue, by queue number.
+    /// Returns the counters of each hardware queue, by queue number.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn queue_statistics(&self, netlink: &mut Netlink) -> Result<Vec<Statistics>, TestbedError> {
         let (list, place): (_, fn(&Self, u32) -> Handle) = match self.options.topology {
             Topology::SoftNic => (netlink.class_statistics(self.index)?, Self::class),
@@ -155,10 +152,10 @@ impl Nic {
             .collect())
     }
 
-    /// Sets a hardware queue's limit in packets at run time (soft NIC).
+    /// Sets the limit of a hardware queue in packets (soft NIC). The limit can be changed while flows run.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_queue_limit(
         &self,
         netlink: &mut Netlink,

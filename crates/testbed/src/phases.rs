@@ -1,5 +1,3 @@
-//! Progress of a repeat.
-
 use std::time::{Duration, Instant};
 
 use evenkeel_model::world::Observer;
@@ -7,7 +5,7 @@ use evenkeel_model::world::Observer;
 use crate::error::TestbedError;
 use crate::process::pause;
 
-/// Progress as a fraction of a repeat's total time.
+/// Reports the progress of a repeat as a fraction of its total time.
 pub(crate) struct Phases<'a> {
     observer: &'a dyn Observer,
     total: Duration,
@@ -15,7 +13,7 @@ pub(crate) struct Phases<'a> {
 }
 
 impl<'a> Phases<'a> {
-    /// Creates the phases of a repeat that takes about `total`.
+    /// Creates the progress of a repeat that takes about `total`.
     pub(crate) fn new(total: Duration, observer: &'a dyn Observer) -> Self {
         Self { observer, total, begun: Instant::now() }
     }
@@ -26,7 +24,7 @@ impl<'a> Phases<'a> {
         self.observer.progress(fraction.clamp(at_least, 1.0), activity);
     }
 
-    /// Waits, and reports the progress meanwhile.
+    /// Waits, and reports the progress during the wait.
     pub(crate) fn sleep(&self, activity: &str, time: Duration) -> Result<(), TestbedError> {
         const STEP: Duration = Duration::from_millis(200);
         let deadline = Instant::now() + time;

@@ -1,4 +1,4 @@
-//! Traffic tools as child processes that cannot outlive this process.
+//! Traffic tools as child processes that end with this process.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -25,22 +25,22 @@ const POLL: Duration = Duration::from_millis(20);
 pub struct ProcessOptions<'a> {
     pub program: &'a str,
     pub arguments: Vec<OsString>,
-    /// Network namespace to run in.
+    /// Network namespace in which the program runs.
     pub namespace: &'a Namespace,
-    /// Processor to run on; none: any.
+    /// CPU on which the program runs; `None`: any CPU.
     pub cpu: Option<usize>,
-    /// An unnamed file that the program may open by [`inherited_path`].
+    /// An unnamed file that the program opens by [`inherited_path`].
     pub inherit: Option<&'a File>,
 }
 
-/// The path by which a program opens an inherited file.
+/// Returns the path by which a program opens an inherited file.
 #[must_use]
 pub fn inherited_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// A child process in a network namespace. Dropping it kills it, and the kernel kills it when the thread that
-/// started it dies.
+/// A child process in a network namespace. Dropping it kills the process. The kernel also kills it when the
+/// thread that started it ends.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -51,10 +51,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program. The calling thread must outlive it.
+    /// Starts a program. The calling thread must live longer than the program.
     ///
     /// # Errors
-    /// When the program is not installed or cannot be started.
+    /// Returns an error if the program is not installed or cannot be started.
     pub fn start(options: ProcessOptions<'_>) -> Result<Self, TestbedError> {
         let name = options.program.to_owned();
         let file = find_tool(options.program).ok_or_else(|| TestbedError::Unable {
@@ -69,7 +69,8 @@ impl Process {
         let mut command = Command::new(file);
         command.args(&options.arguments).stdin(Stdio::null());
         command.stdout(duplicate(&output)?).stderr(duplicate(&errors)?);
-        // A separate process group: the terminal's Ctrl-C reaches only this process, which then ends the child.
+        // Use a separate process group: Ctrl-C in the terminal then reaches only this process, which ends the
+        // child.
         command.process_group(0);
 
         let namespace = options.namespace.as_fd().as_raw_fd();
@@ -84,7 +85,7 @@ impl Process {
             command.pre_exec(move || {
                 check(libc::setns(namespace, libc::CLONE_NEWNET))?;
                 check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-                // The parent may have died before the previous call.
+                // The parent may have ended before the prctl call above.
                 if libc::getppid() != parent {
                     return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
                 }
@@ -113,10 +114,10 @@ impl Process {
         Ok(self.status.is_some())
     }
 
-    /// Waits for its exit, at most `limit`.
+    /// Waits for the exit of the process, for at most `limit`.
     ///
     /// # Errors
-    /// When the limit passes, or the user interrupts.
+    /// Returns an error if the limit passes, or the user interrupts.
     pub fn wait(&mut self, limit: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
         let deadline = Instant::now() + limit;
         while !self.has_ended()? {
@@ -134,10 +135,10 @@ impl Process {
         Ok(())
     }
 
-    /// Its output so far.
+    /// Returns the standard output so far.
     ///
     /// # Errors
-    /// When the text cannot be read, or is not UTF-8.
+    /// Returns an error if the text cannot be read, or is not UTF-8.
     pub fn output_text(&mut self) -> Result<String, TestbedError> {
         let mut text = String::new();
         self.output
@@ -147,25 +148,25 @@ impl Process {
         Ok(text)
     }
 
-    /// Its standard error so far; empty if unreadable.
+    /// Returns the standard error so far; empty if it cannot be read.
     pub fn error_text(&mut self) -> String {
         let mut bytes = Vec::new();
         let _ = self.errors.rewind().and_then(|()| self.errors.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// Stops it (SIGSTOP) until [`Process::go_on`].
+    /// Stops the process (SIGSTOP) until [`Process::go_on`].
     ///
     /// # Errors
-    /// When it has exited already.
+    /// Returns an error if the process has already exited.
     pub fn hold(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Continues it.
+    /// Continues the process (SIGCONT).
     ///
     /// # Errors
-    /// When it has exited already.
+    /// Returns an error if the process has already exited.
     pub fn go_on(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGCONT)
     }
@@ -173,12 +174,12 @@ impl Process {
     /// Sends SIGTERM.
     ///
     /// # Errors
-    /// When it has exited already.
+    /// Returns an error if the process has already exited.
     pub fn terminate(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// The id belongs to this child until it is waited for.
+    /// Sends a signal. The process id belongs to this child until the child is waited for.
     fn signal(&self, signal: Signal) -> Result<(), TestbedError> {
         if self.status.is_some() {
             return Err(TestbedError::Traffic(format!("{} has ended", self.name)));
@@ -196,14 +197,14 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.status.is_none() {
-            // Ignore errors: it has exited already.
+            // Ignore errors: the process may have exited already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// Sleeps until the time has passed or the user interrupts.
+/// Sleeps until the time has passed. Returns an error if the user interrupts.
 pub(crate) fn pause(time: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
     let deadline = Instant::now() + time;
     loop {
@@ -222,7 +223,7 @@ fn check(result: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Pins the calling thread to a processor.
+/// Pins the calling thread to a CPU.
 pub(crate) fn stay_on(processor: usize) -> std::io::Result<()> {
     let set = single_cpu(processor);
     // SAFETY: a set of the given size; 0 is the calling thread.
@@ -239,20 +240,20 @@ fn single_cpu(cpu: usize) -> libc::cpu_set_t {
     set
 }
 
-/// Raises the calling thread's priority while this lives: a hundred busy processes must not delay the thread
-/// that starts them and reads their counters. Threads started meanwhile inherit it, processes do not. Does
-/// nothing without the privilege.
+/// Raises the calling thread's priority while this value lives, so that a hundred busy processes do not delay
+/// the thread that starts them and reads their counters. Threads that it starts inherit the priority; processes
+/// do not. Without the privilege it does nothing.
 pub(crate) struct Prompt {
     before: libc::c_int,
 }
 
 thread_local! {
-    /// The thread's nice value without [`Prompt`].
+    /// The thread's nice value before [`Prompt`] raised the priority.
     static ORDINARY: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// Returns the calling thread's nice value without [`Prompt`], if one is active: traffic runs at ordinary
-/// priority.
+/// Returns the nice value that the calling thread had before [`Prompt`], if one is active. Traffic runs with
+/// this value.
 pub(crate) fn ordinary_nice() -> Option<libc::c_int> {
     ORDINARY.get()
 }

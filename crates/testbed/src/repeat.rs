@@ -1,4 +1,4 @@
-//! One repeat: build the bed, start the traffic, warm up, measure, probe the latency, tear down.
+//! One repeat: build the test bed, start the traffic, warm up, measure, probe the latency, remove the test bed.
 
 use std::io::{Read, Seek};
 use std::net::IpAddr;
@@ -21,30 +21,30 @@ use crate::process::{Process, ProcessOptions, inherited_path, pause};
 use crate::traffic::{iperf3, sockperf};
 use crate::wire::RECEIVER_ADDRESS;
 
-/// Port of the first iperf3 server; each sending core has its own server.
+/// Port of the first iperf3 server. Each sending core has its own server.
 const FIRST_BULK_PORT: u16 = 5201;
 const LATENCY_PORT: u16 = 11_111;
-/// Limit for servers to listen and for flows to start.
+/// Time limit for servers to listen and for flows to start.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// iperf3 runs this much longer, so that it never stops during the measurement.
+/// Time that iperf3 runs longer than needed, so that it does not stop during the measurement.
 const SLACK: Duration = Duration::from_secs(2);
-/// Time that sockperf 3.7 needs before its first exchange and after its last.
+/// Time that sockperf 3.7 needs before its first exchange and after its last one.
 const PROBE_START: Duration = Duration::from_millis(2500);
-/// Other flows than bulk flows: iperf3's control connections, the probe, answers.
+/// Rows of the meter for other flows than bulk flows: iperf3's control connections, the probe, and replies.
 const SPARE_METER_ROWS: u32 = 256;
-/// If the meter differs from iperf3's count by more, the repeat is invalid.
+/// Maximum difference between the counts of the meter and iperf3. Beyond it, the repeat is invalid.
 const LARGEST_METER_ERROR: f64 = 0.02;
-/// Above this share of busy processors, they may have been the bottleneck.
+/// If more than this share of the CPUs is busy, the CPUs may have been the bottleneck.
 pub(crate) const MOST_BUSY: f64 = 0.85;
 
-/// A repeat's bulk flows, as iperf3 processes.
+/// The bulk flows of a repeat, as iperf3 processes.
 struct Bulk {
     clients: Vec<Process>,
     servers: Vec<Process>,
     flows: usize,
 }
 
-/// Counters at the beginning and the end of the measurement.
+/// Counters at the beginning or the end of the measurement.
 struct Snapshot {
     taken: Instant,
     cpu: CpuTimes,
@@ -56,7 +56,7 @@ struct Snapshot {
     retransmits: u64,
 }
 
-/// Runs a repeat on a bed with these options, and sets the meter.
+/// Runs a repeat on a test bed with these options, to which it adds the meter.
 pub(crate) fn run(
     job: &Job<'_>,
     bed: BedOptions,
@@ -92,7 +92,7 @@ pub(crate) fn run(
     meter_of(&bed)?.start(monotonic_ns());
     phases.sleep("measuring", job.duration.into())?;
     let after = Snapshot::take(&mut bed)?;
-    // Read the queues now: when flows end, others may move to their queues.
+    // Read the queues now: when flows end, other flows may move to their queues.
     let placed = bed.select.flows();
     let weights_in_use = bed.select.weights().iter().sum::<u32>();
     let control = match &bed.controller {
@@ -102,7 +102,7 @@ pub(crate) fn run(
         },
         None => Counts::default(),
     };
-    // An ended flow has no backlog: every flow must still exist.
+    // A flow that has ended has no backlog, so every flow must still run.
     if bulk.any_client_ended()? || started.elapsed() > total + Duration::from_secs(1) {
         return Err(TestbedError::Traffic(
             bulk.failure().unwrap_or_else(|| "iperf3 stopped before the measurement was over".to_owned()),
@@ -213,12 +213,12 @@ impl Snapshot {
     }
 }
 
-/// `RetransSegs` of a table like `/proc/net/snmp`.
+/// Returns `RetransSegs` of a table like `/proc/net/snmp`.
 pub(crate) fn retransmitted_segments(table: &str) -> u64 {
     tcp_counter(table, "RetransSegs")
 }
 
-/// A TCP counter in a table like `/proc/net/snmp`: a line of names, then a line of values.
+/// Returns a TCP counter of a table like `/proc/net/snmp`, which has a line of names and a line of values.
 pub(crate) fn tcp_counter(table: &str, counter: &str) -> u64 {
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (Some(names), Some(values)) = (tcp.next(), tcp.next()) else { return 0 };
@@ -281,9 +281,9 @@ impl Bulk {
         Ok(bulk)
     }
 
-    /// Stops the newest client once its streams are connected, so that all clients begin to send at once. A
-    /// flow that connects while others load its queue would measure their queueing delay as its minimum RTT,
-    /// and TCP would permanently size its segments small (tcp_tso_autosize).
+    /// Stops the newest client once its streams are connected, so that all clients start to send at the same
+    /// time. A flow that connects while others load its queue would measure their queueing delay as its minimum
+    /// RTT. TCP would then permanently reduce its segment size (tcp_tso_autosize).
     fn hold_when_connected(
         &mut self,
         bed: &Bed,
@@ -310,8 +310,8 @@ impl Bulk {
         self.clients.last().map_or(Ok(()), Process::hold)
     }
 
-    /// Waits until every bulk flow has delivered data. A control connection carries a few kilobytes, a bulk
-    /// flow much more within its first round trips.
+    /// Waits until every bulk flow has delivered data. The number of bytes distinguishes them from control connections,
+    /// which carry a few kilobytes.
     fn wait_for_flows(&mut self, bed: &Bed, observer: &dyn Observer) -> Result<(), TestbedError> {
         const BULK_BYTES: u64 = 100_000;
         let deadline = Instant::now() + START_LIMIT;
@@ -351,7 +351,7 @@ impl Bulk {
         Ok(any)
     }
 
-    /// The error of a client that ended early.
+    /// Returns the error of a client that ended early.
     fn failure(&mut self) -> Option<String> {
         self.clients.iter_mut().find_map(|client| {
             let text = client.output_text().ok()?;
@@ -362,7 +362,7 @@ impl Bulk {
         })
     }
 
-    /// Waits for clients and servers; returns the servers' reports, which have the bytes received.
+    /// Waits for clients and servers. Returns the servers' reports, which have the received bytes.
     fn finish(&mut self, observer: &dyn Observer) -> Result<Vec<FlowReport>, TestbedError> {
         let limit = START_LIMIT + Duration::from_secs(self.flows as u64 / 10);
         let mut reports = Vec::new();
@@ -388,11 +388,11 @@ impl Bulk {
     }
 }
 
-/// iperf3's report of a flow over its whole life.
+/// iperf3's report of a flow from its start to its end.
 struct FlowReport {
     source_port: u16,
     destination_port: u16,
-    /// Bytes that the receiver read; more may have been in flight at the end.
+    /// Bytes that the receiver read. More may have been in flight at the end.
     received_bytes: u64,
     /// Bytes that the sender wrote to its socket, if reported.
     sent_bytes: Option<u64>,
@@ -463,9 +463,9 @@ fn measure_latency(
     Ok(parsed.samples.iter().map(sockperf::Sample::half_round_trip_us).collect())
 }
 
-/// Waits until every flow is released; returns the weight that is left at the limit.
+/// Waits until every flow is released. Returns the weight that is still charged when the time limit passes.
 fn wait_until_weightless(bed: &Bed, observer: &dyn Observer) -> Result<u64, TestbedError> {
-    // Without access to sockets, ageing releases flows, at least every 100 ms.
+    // If sockets are not read, ageing releases flows, at least every 100 ms.
     let patience = Duration::from_nanos(2 * bed.select.ageing_limit_ns()) + Duration::from_millis(500);
     let deadline = Instant::now() + patience.min(Duration::from_secs(10));
     loop {
@@ -478,7 +478,7 @@ fn wait_until_weightless(bed: &Bed, observer: &dyn Observer) -> Result<u64, Test
     }
 }
 
-/// Combines the meter's counts, the flows' queues at the end of the measurement, and iperf3's reports.
+/// Merges the meter's counts, the flows' queues at the end of the measurement, and iperf3's reports.
 fn collect_flows(
     repeat: &mut RawRepeat,
     bed: &Bed,
@@ -513,7 +513,7 @@ fn collect_flows(
         let against = |bytes: u64| last.payload_bytes as f64 / bytes.max(1) as f64 - 1.0;
         let error = against(report.received_bytes).abs();
         worst = worst.max(error);
-        // More may have arrived than was read, but not more than was written.
+        // The number of arrived bytes is between those that were read and those that were written.
         let unexplained =
             report.sent_bytes.map_or(error, |sent| against(sent).max(-against(report.received_bytes)));
         if unexplained > LARGEST_METER_ERROR && unexplained > worst_unexplained {
@@ -542,8 +542,8 @@ fn collect_flows(
     Ok(())
 }
 
-/// Returns the bins in which a bulk flow is backlogged: all of the measurement if it existed before, else
-/// from the bin after its first byte.
+/// Returns the bins in which a bulk flow is backlogged: all bins if the flow started before the measurement,
+/// else those after the bin of its first byte.
 fn backlogged(bytes: &[u64], from_the_start: bool) -> Option<std::ops::Range<usize>> {
     let first =
         if from_the_start { Some(0) } else { bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1) };

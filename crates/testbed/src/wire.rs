@@ -10,18 +10,18 @@ use crate::error::TestbedError;
 use crate::kernel;
 use crate::namespace::Namespace;
 
-/// From the IPv4 range for benchmarks (RFC 2544).
+/// Addresses from the IPv4 range for benchmarks (RFC 2544).
 pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// From the IPv6 range for benchmarks (RFC 5180).
+/// Addresses from the IPv6 range for benchmarks (RFC 5180).
 pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
 pub(crate) const SENDER_INTERFACE: &str = "evk0";
 pub(crate) const RECEIVER_INTERFACE: &str = "evk1";
 
-/// Two hosts and the link between them. The interfaces have addresses but are down, so that settings can be
-/// made before they come up.
+/// Two hosts and the link between them. The interfaces have addresses, but are still down, so that the caller
+/// can change settings first.
 pub(crate) struct Wire {
     pub(crate) sender: Namespace,
     pub(crate) receiver: Namespace,
@@ -68,10 +68,11 @@ impl Wire {
     }
 }
 
-/// Enables receive packet steering on the receiving device: one processor receives each flow, as with RSS on a
-/// real NIC. Otherwise veth delivers on the sending processor, and a flow whose sender migrates is reordered.
+/// Enables receive packet steering on the receiving device, so that one CPU receives each flow, as with RSS on
+/// a real NIC. Otherwise a veth delivers packets on the sending CPU, and a flow is reordered when its sender
+/// migrates.
 pub(crate) fn steer_receives_by_flow(receiver: &Namespace, queues: u32) -> Result<(), TestbedError> {
-    // A mask of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
+    // The mask consists of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
     let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);
     let words: Vec<String> = (0..cpus.div_ceil(32))
         .rev()

@@ -1,4 +1,4 @@
-//! Completion: how it is detected, and when a pick detects it.
+//! Tests of completion: how it is detected, and that a pick detects it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -19,23 +19,23 @@ fn bed(completion: Completion, queues: u32) -> Bed {
     Bed::build(&BedOptions { completion, queues, meter: None, ..options }).unwrap()
 }
 
-/// One flow occupies a queue. Short ones start and end on the other, and each finds it empty, although no
-/// timer ran since the previous one. A pick that did not read the sockets would see one flow on each queue
-/// and follow the hash.
+/// Checks that a pick reads the sockets. One flow occupies a queue. Short flows start and end on the other
+/// queue, and each finds it empty, although no timer ran since the previous flow ended. Without reading the
+/// sockets, a pick would see one flow on each queue and use the hash.
 #[test]
 fn a_pick_looks_at_the_sockets_first() {
     const SHORT_FLOWS: usize = 40;
     let bed = bed(Completion::Sockets, 2);
     let bulk = Bulk::start(&bed, BulkOptions { flows: 1, ..BulkOptions::default() });
-    // After slow start it is never idle, and so never moves.
+    // After slow start the bulk flow always has data outstanding, so it does not move.
     bulk.wait_for_each(20_000_000);
     let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
     let destination = listener.local_addr().unwrap();
     let of_bulk = || tracked(&bed, &bulk.ends()[0]).unwrap();
     let (mut rounds, mut beside_it) = (0, 0);
     while rounds < SHORT_FLOWS {
-        // The kernel frees read data slightly later (skb_attempt_defer_free); the timer's own walk is much
-        // slower.
+        // The kernel frees read data a little later (skb_attempt_defer_free). The timer's own scan comes much
+        // later.
         std::thread::sleep(Duration::from_millis(5));
         let held = of_bulk();
         let mut sending = connect(&bed.sender, destination);
@@ -44,7 +44,7 @@ fn a_pick_looks_at_the_sockets_first() {
         receiving.read_exact(&mut [0; 4_000]).unwrap();
         let ends = Ends { source: sending.local_addr().unwrap(), destination };
         let chosen = tracked(&bed, &ends).unwrap().queue;
-        // On a busy machine even a bulk flow may become idle and move.
+        // On a busy machine even a bulk flow can have nothing outstanding and move.
         if of_bulk().segments == held.segments {
             rounds += 1;
             beside_it += usize::from(chosen != held.queue);
@@ -55,7 +55,7 @@ fn a_pick_looks_at_the_sockets_first() {
     assert_weightless(&bed);
 }
 
-/// Flows with nothing outstanding, and closed sockets.
+/// Checks that a scan releases flows with nothing outstanding, and closed sockets.
 #[test]
 fn a_look_makes_the_weights_true() {
     let bed = bed(Completion::Sockets, 8);
@@ -70,7 +70,7 @@ fn a_look_makes_the_weights_true() {
             (sending, receiving)
         })
         .collect();
-    // Another walk (a timer, a pick) finishes in microseconds.
+    // Try again if another scan (of a timer or a pick) is running: it takes microseconds.
     for _ in 0..3 {
         bed.select.look().unwrap();
         std::thread::sleep(Duration::from_millis(1));
@@ -87,7 +87,7 @@ fn every_way_of_completion_conserves_weights() {
     for completion in [Completion::Sockets, Completion::Exact, Completion::Peer, Completion::Ageing] {
         let bed = bed(completion, 8);
         match bed.select.refused() {
-            // Without fentry in the kernel, the next best completion is in use.
+            // On a kernel without fentry, the next best completion is used.
             Some(reason) => {
                 assert_eq!(completion, Completion::Exact, "{reason}");
                 assert_eq!(bed.select.completion(), Completion::Sockets, "{reason}");

@@ -1,4 +1,5 @@
-//! Queue weights are conserved: for any sequence of flows and segments, every queue's weight returns to zero.
+//! Tests that queue weights are conserved: after any sequence of flows and segments, every queue's weight
+//! returns to zero.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -26,7 +27,7 @@ fn short_flows_leave_no_weight(topology: Topology) {
     assert!(counters.picks >= CONNECTIONS as u64, "every connection has picked a queue: {counters:?}");
     assert_eq!((counters.contended, counters.untracked), (0, 0), "{counters:?}");
     assert!(counters.completed > 0, "{counters:?}");
-    // Flows that were silent for long are forgotten; the last ones are still tracked.
+    // Flows that were silent for long have lost their slot, but the last ones are still tracked.
     let flows = bed.select.flows();
     assert!(
         !flows.is_empty() && flows.iter().all(|flow| flow.queue.is_some() && flow.segments > 0),
@@ -64,7 +65,7 @@ fn drops_in_the_queues_leave_no_weight() {
         bed.set_queue_limits(limit).unwrap();
         let bulk = Bulk::start(&bed, BulkOptions { flows: 12, ..BulkOptions::default() });
         wait_for("the queues drop", PATIENCE, || (drops(&mut bed) > 100).then_some(()));
-        // With a larger limit TCP recovers its drops; otherwise some flows would starve for minutes.
+        // With a larger limit TCP recovers from drops. Otherwise some flows would starve for minutes.
         bed.set_queue_limits(1_000).unwrap();
         bulk.wait_for_each(100_000);
         for flow in bulk.finish() {
@@ -75,7 +76,7 @@ fn drops_in_the_queues_leave_no_weight() {
     }
 }
 
-/// A slow link, so that much is queued when the sender dies.
+/// Returns the options of a slow link, so that many bytes are queued when the sender dies.
 fn slow(topology: Topology) -> BedOptions {
     BedOptions {
         rate: BitRate::from_bits_per_second(40_000_000),
@@ -115,15 +116,15 @@ fn processes_that_are_killed_leave_no_weight() {
     }
     wait_for("something is queued", PATIENCE, || (weight_sum(&bed) > 0).then_some(()));
     drop(senders);
-    // The dead sender's queued data still arrives.
+    // The data that the killed sender queued still arrives.
     for receiver in &mut receivers {
         receiver.read_to_end(&mut Vec::new()).unwrap();
     }
     assert_weightless(&bed);
 }
 
-/// Without completions a flow is released after a silence longer than its queue takes to drain. With deep
-/// queues at a low rate, a fixed limit would release flows while they are queued.
+/// Checks that without completions a flow is released after a silence longer than its queue takes to drain, and
+/// not earlier. With deep queues at a low rate, a fixed limit would release flows with queued segments.
 #[test]
 fn ageing_alone_releases_late_and_never_early() {
     for (topology, flows) in [(Topology::SoftNic, 16), (Topology::Mq, 12)] {
@@ -134,7 +135,7 @@ fn ageing_alone_releases_late_and_never_early() {
         };
         let bed = Bed::build(&options).unwrap();
         let bulk = Bulk::start(&bed, BulkOptions { flows, ..BulkOptions::default() });
-        // Several times the limit, which has grown with the queues.
+        // Run for several times the ageing limit, which has grown with the queues.
         let begun = Instant::now();
         wait_for("the limit has grown, and the flows have run for three times as long", PATIENCE, || {
             let limit = Duration::from_nanos(bed.select.ageing_limit_ns());

@@ -1,6 +1,6 @@
-//! More flows than slots: short ones replace each other, and the table ends empty.
+//! Tests with more flows than slots: short flows replace each other, and the table is empty at the end.
 //!
-//! `EVENKEEL_SOAK_FLOWS` sets another number.
+//! `EVENKEEL_SOAK_FLOWS` sets the number of flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,10 +15,10 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions, pin};
 use support::{assert_weightless, options, wait_for};
 
-/// A slot is freed after ten seconds of silence, by a walk once a second.
+/// Time limit for freeing a slot: it takes ten seconds of silence, and a walk that runs once a second.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// A data segment from one of many sockets: Ethernet, IPv4, TCP, payload.
+/// Returns a data segment of flow number `flow`: Ethernet, IPv4, TCP, payload.
 fn frame(flow: u64) -> Vec<u8> {
     let mut frame = vec![0; 14 + 20 + 20 + 1000];
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -32,8 +32,8 @@ fn frame(flow: u64) -> Vec<u8> {
     frame
 }
 
-/// Flows that send throughout a flood of single-segment flows keep their slots; the flood's flows replace each
-/// other.
+/// Checks that flows which send throughout a flood of single-segment flows keep their slots. The flows of the
+/// flood replace each other.
 #[test]
 fn flows_of_one_segment_do_not_displace_long_ones() {
     const FLOOD: u64 = 400_000;
@@ -60,7 +60,7 @@ fn flows_of_one_segment_do_not_displace_long_ones() {
     assert_weightless(&bed);
 }
 
-/// Each CPU counts for itself; user space reads the sums.
+/// Checks that user space reads the sums of the counters of all CPUs.
 #[test]
 fn counters_are_sums_over_all_processors() {
     const EACH: u64 = 100;
@@ -103,7 +103,7 @@ fn more_flows_than_the_table_has_room_for() {
     );
     assert!(most <= 131_072);
     assert!(most > 100_000 || count < 110_000, "only {most} flows at a time");
-    // Single-segment flows replace each other once they have nothing outstanding.
+    // Single-segment flows replace each other as soon as they have nothing outstanding.
     assert!(counters.untracked < count / 10, "{counters:?}");
     assert_weightless(&bed);
     wait_for("every flow is forgotten", FORGOTTEN_WITHIN, || (bed.select.flow_count() == 0).then_some(()));

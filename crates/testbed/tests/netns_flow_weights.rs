@@ -1,4 +1,4 @@
-//! Flow weights on the real kernel: shares follow the rules, even while flows run.
+//! Tests of flow weights on the real kernel: shares follow the rules, even if these change while flows run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -20,7 +20,7 @@ fn rule(port: u16, weight: u32) -> Rule {
     Rule { weight, source_port: Some(port..=port), protocol: Some(6), ..Rule::default() }
 }
 
-/// Each flow's share over a while.
+/// Returns each flow's share of the bytes over three seconds.
 fn shares(bed: &Bed, bulk: &Bulk) -> Vec<f64> {
     let bytes = || -> Vec<u64> {
         bulk.ends().iter().map(|ends| support::metered(bed, ends).unwrap().bytes).collect()
@@ -32,8 +32,8 @@ fn shares(bed: &Bed, bulk: &Bulk) -> Vec<f64> {
     sent.iter().map(|sent| *sent as f64 / all as f64).collect()
 }
 
-/// Measures until the shares follow the weights: while other programs use the processors, a flow cannot keep
-/// its queue filled. A wrong implementation fails every time.
+/// Asserts that the shares follow the weights in one of several measurements. While other programs use the
+/// CPUs, a flow cannot keep its queue filled. A wrong implementation fails every time.
 fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
     let total: u32 = weights.iter().sum();
     let follows = |found: &[f64]| {
@@ -53,12 +53,12 @@ fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
     panic!("shares {measured:?} for the weights {weights:?}");
 }
 
-/// Eight flows on eight queues, with weights 1, 2 and 4; then other weights while they run.
+/// Checks eight flows on eight queues, with weights 1, 2 and 4, which then change while the flows run.
 #[test]
 fn shares_follow_weights_that_change() {
     let bed = Bed::build(&BedOptions {
         queue_weights: true,
-        // A first rule without matches, so that the NIC is set up for weights.
+        // Start with a rule that matches nothing, so that the NIC is built with support for weights.
         flow_weights: vec![rule(1, 1)],
         ..options(Topology::SoftNic, Policy::Dqa)
     })
@@ -75,7 +75,7 @@ fn shares_follow_weights_that_change() {
                 bulk.ends().iter().map(|ends| tracked(&bed, ends).map_or(0, |flow| flow.charged_weight));
             charged.eq(weights).then_some(())
         });
-        // Wait until the average settles and segments queued under the old weights have left.
+        // Wait until the moving average settles, and segments queued under the old weights have left.
         std::thread::sleep(Duration::from_secs(1));
         assert_shares(&bed, &bulk, &weights);
     }

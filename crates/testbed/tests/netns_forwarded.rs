@@ -1,5 +1,5 @@
-//! Flows whose sockets are in another network namespace, such as a container's: forwarding drops the socket,
-//! and the queue choice identifies them by their addresses.
+//! Tests with flows whose sockets are in another network namespace, such as a container's. Forwarding drops the
+//! socket, and the queue choice identifies the flows by their addresses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -24,7 +24,7 @@ fn ip(at: &Namespace, arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A namespace behind the sending host, which forwards for it.
+/// Creates a namespace behind the sending host, which forwards its packets.
 fn container(bed: &Bed) -> Namespace {
     let inner = Namespace::new().unwrap();
     let mut netlink = inner.netlink().unwrap();
@@ -44,7 +44,7 @@ fn container(bed: &Bed) -> Namespace {
     ip(&inner, "route add default via 198.18.1.1");
     ip(&bed.receiver, &format!("route add 198.18.1.0/24 via {SENDER_ADDRESS}"));
     bed.sender.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
-    // One processor forwards each flow; veth alone reorders a flow that sends from two.
+    // Process each flow on one CPU: a veth alone reorders a flow that sends from two CPUs.
     let processors = std::thread::available_parallelism().unwrap().get().min(32);
     let mask = format!("{:x}", (1_u64 << processors) - 1);
     bed.sender.write_sysfs(&[("class/net/outer0/queues/rx-0/rps_cpus".to_owned(), mask)]).unwrap();
@@ -60,7 +60,7 @@ fn send_until(mut stream: &TcpStream, stop: &AtomicBool) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// Six flows of a container use six queues, keep their order, and leave no weight.
+/// Checks that six flows of a container use six queues, keep their order, and leave no weight.
 #[test]
 fn a_containers_flows_get_queues_of_their_own() {
     let bed = Bed::build(&options(Topology::SoftNic, Policy::Dqa)).unwrap();
@@ -92,7 +92,7 @@ fn a_containers_flows_get_queues_of_their_own() {
                 samples.retain(|sample| sample.payload_bytes > 5_000_000);
                 (samples.len() == 6).then_some(samples)
             });
-            // A change of queue with data queued would show here; retransmissions are naturally late.
+            // A change of queue with data queued would show here. Retransmissions always count as out of order.
             let late = bulk.iter().map(|sample| sample.out_of_order).sum::<u64>();
             assert!(late <= retransmitted_at(&inner), "{late} packets out of order");
             wait_for("six flows are still on six queues", PATIENCE, || {

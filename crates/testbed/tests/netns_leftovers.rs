@@ -1,4 +1,5 @@
-//! A test bed removes everything: when dropped, when a test panics, when building fails halfway.
+//! Tests that a test bed removes all its objects: when it is dropped, when a test panics, and when building
+//! fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -21,7 +22,7 @@ fn namespace_of(namespace: &Namespace) -> u64 {
     namespace.run(|| Ok(own_namespace())).unwrap()
 }
 
-/// Runs `work` on a bed, and checks that it leaves nothing behind.
+/// Runs `work` on a test bed, and asserts that no kernel object remains.
 fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
     let (before, descriptors, links, own) = (mine(), open_descriptors(), interfaces(), own_namespace());
     let mut made = Holdings::default();
@@ -32,7 +33,7 @@ fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
         let namespaces = [namespace_of(&bed.sender), namespace_of(&bed.receiver)];
         assert!(!namespaces.contains(&own) && namespaces[0] != namespaces[1]);
         assert!(namespaces.iter().all(|inode| made.namespaces.contains(inode)), "{namespaces:?}, {made:?}");
-        // The check must be able to detect objects.
+        // Make sure that the check detects the objects while they exist.
         assert_eq!(made.still_there(), made);
         assert!(made.programs.len() >= 3 && made.maps.len() >= 3 && made.links.len() == 2, "{made:?}");
         work(&mut bed);
@@ -94,7 +95,7 @@ fn a_process_dies_with_its_bed() {
 #[test]
 fn a_bed_that_cannot_be_built() {
     let (before, descriptors) = (mine(), open_descriptors());
-    // Each fails at a later stage: sysctl, NIC, programs.
+    // Each set of options fails at a later stage: sysctl, NIC, programs.
     let base = options(Topology::SoftNic, Policy::Dqa);
     let broken = [
         BedOptions {

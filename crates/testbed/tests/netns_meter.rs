@@ -13,10 +13,10 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions};
 use support::{assert_weightless, metered, options, retransmitted};
 
-/// Ethernet and TCP with timestamps; a SYN has eight more bytes of options.
+/// Length of Ethernet and TCP headers with timestamps. A SYN has eight more bytes of options.
 const HEADERS_BESIDES_IP: u64 = 14 + 32;
 const SYN_EXTRA: u64 = 8;
-/// Capacity of a GSO packet: the error that one retransmission can cause.
+/// Capacity of a GSO packet: the difference that one retransmission can cause.
 const LARGEST_SEGMENT: u64 = 65_536;
 
 #[test]
@@ -32,7 +32,7 @@ fn bytes_packets_and_bins_are_exact() {
         meter.start(monotonic_ns());
         let bulk = Bulk::start(
             &bed,
-            // On one processor packets are not reordered.
+            // Packets are not reordered if a flow is sent from one CPU.
             BulkOptions {
                 flows: FLOWS,
                 destination,
@@ -72,7 +72,7 @@ fn bytes_packets_and_bins_are_exact() {
         }
         assert_eq!(bed.meter.as_ref().unwrap().overflow(), 0);
 
-        // The sender's NIC carried the same bytes, plus ARP.
+        // The sender's NIC sent the same bytes, and ARP.
         let carried: u64 = bed.queue_statistics().unwrap().iter().map(|queue| queue.bytes).sum();
         assert!(
             (total..total + 10_000).contains(&carried),
@@ -96,7 +96,7 @@ fn bins_begin_with_the_start() {
     let after = metered(&bed, &ends).unwrap();
     let binned: u64 = meter.bins(&after).0.iter().sum();
     assert!(binned > 0 && binned <= after.bytes - before.bytes, "{binned} of {}", after.bytes - before.bytes);
-    // The few bytes between the reading and the start are not in the bins.
+    // The bins do not include the few bytes between the first reading and the start of the bins.
     assert!(after.bytes - before.bytes - binned < 2_000_000, "{binned} of {}", after.bytes - before.bytes);
 }
 
@@ -111,6 +111,6 @@ fn flows_without_a_row_are_counted_as_overflow_and_pass() {
     }
     let meter = bed.meter.as_ref().unwrap();
     assert_eq!(meter.flows().unwrap().len(), 2);
-    // Three flows, each at least 5 segments of at most 64 KiB.
+    // Three flows, each with at least five segments of at most 64 KiB.
     assert!(meter.overflow() >= 15, "{}", meter.overflow());
 }

@@ -1,6 +1,6 @@
-//! The headers that the BPF programs parse: VLAN tags, IPv4 options, IPv6 extension headers, fragments, truncated
-//! frames. Every program gets the same frames: the queue choice, the meter and receive steering by
-//! `BPF_PROG_TEST_RUN`, the drop counter through an interface.
+//! Tests of the headers that the BPF programs parse: VLAN tags, IPv4 options, IPv6 extension headers, fragments
+//! and truncated frames. Every program gets the same frames: the queue choice, the meter and receive steering
+//! by `BPF_PROG_TEST_RUN`, the drop counter through an interface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -30,7 +30,7 @@ const SERVICE_VLAN: u16 = 0x88a8;
 const PAYLOAD: usize = 21;
 const XDP_REDIRECT: u32 = 4;
 
-/// A frame, and what the programs read of it.
+/// A frame, and what the programs should read from it.
 struct Case {
     name: String,
     frame: Vec<u8>,
@@ -40,24 +40,24 @@ struct Case {
     steered: bool,
 }
 
-/// Kind, and bytes after that of the next header.
+/// Kind of an extension header, and its bytes after the field of the next header.
 type Extension<'a> = (u8, &'a [u8]);
 
-/// Headers of a case.
+/// Headers of a case. Unset fields are absent in the frame.
 #[derive(Clone, Default)]
 struct Headers<'a> {
     tags: &'a [u16],
     ipv6: bool,
     udp: bool,
-    /// IPv4: flags and offset.
+    /// Flags and fragment offset of IPv4.
     fragment: u16,
-    /// IPv4, bytes.
+    /// Length of IPv4 options, bytes.
     options: usize,
-    /// IPv6.
+    /// Extension headers of IPv6.
     extensions: &'a [Extension<'a>],
 }
 
-/// Adds up a checksum's words (RFC 1071).
+/// Returns the one's complement sum of 16-bit words, as for a checksum (RFC 1071).
 fn sum(bytes: &[u8]) -> u32 {
     let total: u32 = bytes
         .chunks(2)
@@ -67,7 +67,7 @@ fn sum(bytes: &[u8]) -> u32 {
     (folded & 0xffff) + (folded >> 16)
 }
 
-/// The pseudo header's bytes.
+/// Returns the bytes of the pseudo header.
 fn pseudo(tuple: &Tuple, length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for address in [tuple.source, tuple.destination] {
@@ -81,7 +81,7 @@ fn pseudo(tuple: &Tuple, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The checksum is left to the device: it is that of the pseudo header.
+/// Returns a TCP or UDP header. Its checksum is only the sum of the pseudo header, as if left to the device.
 fn transport(tuple: &Tuple) -> Vec<u8> {
     let mut bytes = [tuple.source_port.to_be_bytes(), tuple.destination_port.to_be_bytes()].concat();
     let check = if tuple.protocol == TCP { 16 } else { 6 };
@@ -98,7 +98,7 @@ fn transport(tuple: &Tuple) -> Vec<u8> {
 }
 
 impl Headers<'_> {
-    /// The frame of flow `number`, and the offset of its TCP or UDP header.
+    /// Returns the frame of flow `number`, its five-tuple, and the offset of its TCP or UDP header.
     fn frame(&self, number: u8) -> (Vec<u8>, Tuple, usize) {
         let network = |host: u16| -> IpAddr {
             if self.ipv6 {
@@ -150,7 +150,7 @@ impl Headers<'_> {
     }
 }
 
-/// Extension headers without their first byte.
+/// Extension headers without their first byte (the field of the next header).
 const OPTIONS: &[u8] = &[0, 1, 4, 0, 0, 0, 0];
 const LONG_OPTIONS: &[u8] = &[2, 1, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const ROUTED: &[u8] = &[0, 253, 0, 0, 0, 0, 0];
@@ -216,7 +216,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs a loaded program on a frame; returns its result and the frame afterwards.
+/// Runs a loaded program on a frame. Returns the program's result and the frame afterwards.
 fn test_run(program: u32, frame: &[u8]) -> (u32, Vec<u8>) {
     // SAFETY: takes an id and returns a new descriptor, or a negative error.
     let descriptor = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) };
@@ -271,7 +271,8 @@ fn the_meter_reads_flow_and_payload() {
     assert_eq!(flows.len(), cases.iter().filter(|case| case.transport.is_some()).count());
 }
 
-/// Steering also completes the checksum, and sends a flow to one CPU whatever precedes its ports.
+/// Checks that steering also completes the checksum, and sends all packets of a flow to one CPU, for any
+/// headers before the ports.
 #[test]
 fn steering_reads_the_flow_and_completes_its_checksum() {
     let mut steering =
@@ -321,7 +322,7 @@ fn steering_hashes_a_flow_alike_with_any_headers() {
             steered += usize::from(verdicts[0] == XDP_REDIRECT);
         }
     }
-    // Half of 140, give or take five standard deviations.
+    // Half of 140 frames, with a tolerance of five standard deviations.
     assert!((40..=100).contains(&steered), "{steered}");
 }
 
@@ -343,7 +344,7 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     if bound == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The host drops every frame: none is for its address.
+/// Checks the drop counter with a host that drops every frame, because none is for its address.
 #[test]
 fn the_drop_counter_reads_the_flow() {
     let (host, client) = (Namespace::new().unwrap(), Namespace::new().unwrap());
@@ -363,12 +364,12 @@ fn the_drop_counter_reads_the_flow() {
     let index = netlink.link_index("client0").unwrap();
     netlink.set_up(index).unwrap();
     let socket = client.run(|| Ok(packet_socket(index).unwrap())).unwrap();
-    // In all namespaces: on a veth pair a frame still has its sender's socket.
+    // Count in all namespaces: on a veth pair, a frame still has its sender's socket.
     let drops = DropReasons::attach(0).unwrap();
 
-    // The kernel removes the outer tag first, so here three tags are two.
+    // The kernel removes the outer tag first. So the program would see only two of three tags here.
     let cases = cases().into_iter().filter(|case| !case.name.contains("three tags"));
-    // A tracepoint program may miss a packet.
+    // A tracepoint program may miss a packet, so send it again until it is counted.
     let deadline = Instant::now() + PATIENCE;
     let counted = |case: &Case| {
         let counts = drops.counts().unwrap();

@@ -1,4 +1,4 @@
-//! The queue choice on the real kernel, in both topologies.
+//! Tests of the queue choice on the real kernel, in both topologies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,8 +18,8 @@ use support::{
 
 const EACH: u64 = 4_000_000;
 
-/// Six flows on eight queues under dynamic queue assignment: each has its own queue, the NIC's counters agree,
-/// and no weight is left.
+/// Checks six flows on eight queues with dynamic queue assignment: each flow has its own queue, the NIC's
+/// counters agree, and no weight remains.
 fn six_flows_sit_on_six_queues(topology: Topology) {
     let mut bed = Bed::build(&options(topology, Policy::Dqa)).unwrap();
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
@@ -39,10 +39,10 @@ fn six_flows_sit_on_six_queues(topology: Topology) {
     assert_eq!(bed.queue_statistics().unwrap().iter().map(|queue| queue.drops).sum::<u64>(), 0);
 }
 
-/// Compares each queue's counter with its flow, over a time in which no flow moved (during slow start a flow is
-/// idle between bursts, and may move).
+/// Compares each queue's counter with the bytes of its flow, over a time in which no flow moved. During slow
+/// start a flow is idle between bursts, and may move.
 fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
-    // A few segments pass between reading the counter and the meter.
+    // Allows for segments that are sent between reading the counter and reading the meter.
     const SKEW: u64 = 4 * 65_536;
     for round in 2..10 {
         let moves = bed.select.counters().moves;
@@ -63,7 +63,7 @@ fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
                 .sum();
             let difference = carried.abs_diff(sent);
             assert!(difference <= SKEW, "queue {queue} carried {carried} bytes, its flow {sent}");
-            // ARP and neighbour discovery belong to no flow.
+            // ARP and neighbour discovery packets belong to no flow.
             assert!(sent > 0 || carried < 10_000, "queue {queue} carried {carried} bytes without a flow");
         }
         assert!(
@@ -75,7 +75,7 @@ fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
     panic!("flows went on moving");
 }
 
-/// Bytes on the wire of tracked flows, from the meter.
+/// Returns the bytes on the wire of tracked flows, from the meter.
 fn bulk_bytes(bed: &Bed, states: &[evenkeel_datapath::FlowState]) -> Vec<u64> {
     let samples = bed.meter.as_ref().unwrap().flows().unwrap();
     states
@@ -94,13 +94,14 @@ fn mq_gives_six_flows_six_queues() {
     six_flows_sit_on_six_queues(Topology::Mq);
 }
 
-/// On a veth pair the transmit queue of a packet shows as the receive queue at the other end.
+/// Checks that the recorded queue is the one that carries the flow. On a veth pair, the transmit queue of a
+/// packet is visible at the other end as its receive queue.
 fn the_recorded_queue_is_the_true_one(policy: Policy, flows: usize) -> Vec<u32> {
     let bed = Bed::build(&options(Topology::Mq, policy)).unwrap();
     let bulk = Bulk::start(&bed, BulkOptions { flows, ..BulkOptions::default() });
     bulk.wait_for_each(EACH / 4);
     let recorded = queues(&charged_states(&bed, &bulk));
-    // Once all flows are backlogged, a queue's segments show where they went.
+    // Once all flows are backlogged, the queue of a flow's segments shows which queue it uses.
     let before = bulk.received();
     wait_for("every flow has carried more", PATIENCE, || {
         bulk.received().iter().zip(&before).all(|(now, before)| *now >= before + EACH / 8).then_some(())
@@ -126,7 +127,7 @@ fn mq_sends_on_the_queue_that_was_chosen() {
 
 #[test]
 fn mq_hashing_is_the_kernels_own_and_is_recorded_as_such() {
-    // Twelve flows on eight queues: some must share.
+    // With twelve flows on eight queues, some flows must share a queue.
     let queues = the_recorded_queue_is_the_true_one(Policy::Hash, 12);
     assert!(!all_distinct(&queues), "{queues:?}");
 }
@@ -146,7 +147,7 @@ fn ipv6_flows_get_queues_of_their_own() {
     }
 }
 
-/// Processors that this process may use.
+/// Returns the CPUs that this process may use.
 fn processors() -> Vec<usize> {
     // SAFETY: all zeroes is the empty set, and the call fills at most its size.
     unsafe {
@@ -156,7 +157,7 @@ fn processors() -> Vec<usize> {
     }
 }
 
-/// Two pools, and the first processor of each.
+/// Returns two pools, and the first CPU of each.
 fn pools() -> ([Pool; 2], [usize; 2]) {
     let processors = processors();
     let first =
@@ -168,7 +169,7 @@ fn is_in(pool: Pool, queue: u32) -> bool {
     (pool.first..pool.first + pool.count).contains(&queue)
 }
 
-/// Bytes of the queues inside and outside a pool.
+/// Returns the bytes of the queues inside and outside of a pool.
 fn carried(bed: &mut Bed, pool: Pool) -> (u64, u64) {
     let statistics = bed.queue_statistics().unwrap();
     let sum = |inside| {
@@ -178,8 +179,8 @@ fn carried(bed: &mut Bed, pool: Pool) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
-/// A message that is sent within the writing system call, and so on the thread's processor. Later packets leave
-/// on the processor that handles the ACK or the timer.
+/// A message that is sent within the write system call, and so on the thread's CPU. Later packets are sent on
+/// the CPU that handles the ACK or the timer.
 const MESSAGE: [u8; 1_200] = [0x5a; 1_200];
 
 #[test]
@@ -212,7 +213,7 @@ fn tcp_from_a_processor_uses_the_queues_of_its_pool_only() {
             assert!(queues.iter().all(|queue| is_in(pool, *queue)), "processor {cpu}, {pool:?}: {queues:?}");
             assert!(queues.iter().any(|queue| *queue != queues[0]), "the whole pool is used: {queues:?}");
             assert_weightless(&bed);
-            // Only packets without data may have used other queues.
+            // Only packets without data may have used queues outside of the pool.
             let (inside, outside) = carried(&mut bed, pool);
             assert!(inside >= (CONNECTIONS * MESSAGE.len()) as u64, "{inside} bytes inside");
             assert!(outside < (CONNECTIONS * MESSAGE.len() / 2) as u64, "{outside} bytes outside");
@@ -231,7 +232,8 @@ fn datagrams_from_a_processor_use_the_queues_of_its_pool_only() {
             let sink = bed.receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
             let destination = sink.local_addr().unwrap();
             sink.set_read_timeout(Some(PATIENCE)).unwrap();
-            // A datagram that waits for address resolution would be sent when the answer arrives.
+            // Resolve the address first: a datagram that waits for address resolution would be sent when the
+            // answer arrives.
             let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
             let _resolved = connect(&bed.sender, listener.local_addr().unwrap());
             bed.sender
@@ -263,7 +265,7 @@ fn two_hundred_and_fifty_six_queues() {
     bulk.wait_for_each(500_000);
     let chosen = queues(&charged_states(&bed, &bulk));
     assert!(all_distinct(&chosen), "{chosen:?}");
-    // The hash breaks ties, so 24 flows do not crowd the first queues.
+    // The hash breaks ties, so 24 flows do not use only the first queues.
     assert!(chosen.iter().any(|queue| *queue >= 64), "{chosen:?}");
     bulk.finish();
     assert_weightless(&bed);
@@ -300,8 +302,8 @@ fn flows_that_do_not_fit_the_table_are_hashed_and_counted() {
     assert!(used > 1, "hashed flows spread over the queues");
 }
 
-/// After a flush of the route cache the kernel forgets its flows' queues and accepts any choice for their next
-/// segment. Flows with data outstanding must keep their queue.
+/// Checks that flows with data outstanding keep their queue after the route cache is flushed. The kernel then
+/// forgets the flows' queues, and accepts any queue for their next segment.
 #[test]
 fn a_route_flush_reorders_nothing() {
     let bed = Bed::build(&options(Topology::Mq, Policy::Dqa)).unwrap();
@@ -313,7 +315,7 @@ fn a_route_flush_reorders_nothing() {
     }
     bulk.wait_for_each(4_000_000);
     let late: u64 = bulk.ends().iter().map(|ends| metered(&bed, ends).unwrap().out_of_order).sum();
-    // Retransmissions are naturally late.
+    // Retransmissions always count as out of order.
     assert!(late <= support::retransmitted(&bed), "{late} packets out of order");
     bulk.finish();
     assert_weightless(&bed);

@@ -1,4 +1,5 @@
-//! Service balancing on the real kernel: flows alternate on shared queues, and keep their order.
+//! Tests of service balancing on the real kernel: flows alternate on shared queues, and keep their packets in
+//! order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -35,7 +36,7 @@ fn out_of_order(bed: &Bed, bulk: &Bulk) -> u64 {
     bulk.ends().iter().map(|ends| metered(bed, ends).unwrap().out_of_order).sum()
 }
 
-/// Largest difference between two flows' bytes in three seconds, divided by the mean.
+/// Returns the largest difference between the bytes of two flows in three seconds, divided by the mean.
 fn unfairness(bed: &Bed, bulk: &Bulk) -> f64 {
     let bytes = || -> Vec<u64> { bulk.ends().iter().map(|ends| metered(bed, ends).unwrap().bytes).collect() };
     let before = bytes();
@@ -45,14 +46,14 @@ fn unfairness(bed: &Bed, bulk: &Bulk) -> f64 {
     (sent.iter().max().unwrap() - sent.iter().min().unwrap()) as f64 / mean
 }
 
-/// Six flows on four queues. A flow alone on its queue gets twice as much as one that shares: a difference of
-/// 75 % of the mean.
+/// Checks that six flows on four queues get equal shares. Without balancing, a flow alone on its queue gets
+/// twice as much as a flow that shares its queue: a difference of 75 % of the mean.
 #[test]
 fn six_flows_on_four_queues_get_the_same() {
     let bed = bed(4, true);
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);
-    // Other programs may take a flow's processor time; a real unfairness shows in every measurement.
+    // Other programs may take CPU time from a flow. Real unfairness shows in every measurement.
     let found: Vec<f64> =
         (0..4).map(|_| unfairness(&bed, &bulk)).take_while(|unfair| *unfair > 0.15).collect();
     let counts = bed.controller.as_ref().unwrap().counts();
@@ -60,7 +61,7 @@ fn six_flows_on_four_queues_get_the_same() {
     assert!(counts.moves_done >= 20, "{counts:?}");
     assert!(counts.moves_done * 10 >= counts.moves_wanted * 9, "{counts:?}");
     assert_eq!(counts.moves_overruled, 0, "{counts:?}");
-    // On a busy machine TCP may retransmit late segments, which then arrive after later ones.
+    // On a busy machine TCP may retransmit segments that were only late. These arrive after later ones.
     let (late, again) = (out_of_order(&bed, &bulk), retransmitted(&bed));
     assert!(late <= again, "{late} packets out of order, {again} segments sent again");
     assert!(bed.controller.as_ref().unwrap().failure().is_none());
@@ -68,7 +69,7 @@ fn six_flows_on_four_queues_get_the_same() {
     assert_weightless(&bed);
 }
 
-/// Without it the shares stay unequal, so the test above shows the effect of service balancing.
+/// Checks that shares stay unequal without service balancing, so that the test above shows its effect.
 #[test]
 fn without_it_flows_stay_where_they_are() {
     let bed = bed(4, false);
@@ -79,7 +80,7 @@ fn without_it_flows_stay_where_they_are() {
     bulk.finish();
 }
 
-/// A bed on which the test moves flows itself.
+/// Builds a test bed on which only the test moves flows.
 fn bed_to_move_on() -> (Bed, FlowMover) {
     let mut bed = bed(2, true);
     drop(bed.controller.take());
@@ -96,7 +97,7 @@ fn backlogged(mover: &FlowMover) -> FlowService {
     })
 }
 
-/// Makes an interface compute its checksums, as every link but a veth does: `ethtool -K NAME tx off`
+/// Makes an interface compute its checksums, as every link except a veth does: `ethtool -K NAME tx off`
 /// (`ETHTOOL_STXCSUM` of include/uapi/linux/ethtool.h).
 fn compute_checksums(host: &Namespace, interface: &str) {
     #[repr(C)]
@@ -120,10 +121,10 @@ fn compute_checksums(host: &Namespace, interface: &str) {
     host.run(set).unwrap();
 }
 
-/// A backlogged flow changes between two queues, in order, over either IP version.
+/// Checks that a backlogged flow changes between two queues without reordering, over either IP version.
 fn a_backlogged_flow_changes_its_queue(destination: IpAddr) {
     let (bed, mover) = bed_to_move_on();
-    // Otherwise the checksum of an ACK with a rewritten window would not be verified.
+    // With checksum offload, the checksum of an ACK with a changed window would not be verified.
     compute_checksums(&bed.receiver, "evk1");
     let bulk = Bulk::start(&bed, BulkOptions { destination, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);
@@ -161,8 +162,8 @@ fn a_backlogged_flow_changes_its_queue_over_ipv6() {
     a_backlogged_flow_changes_its_queue(RECEIVER_ADDRESS_V6.into());
 }
 
-/// A flow with an impossible target is held back repeatedly, but never stuck; its mover may be dropped at any
-/// time.
+/// Checks that a flow with an impossible target queue is held back repeatedly, but always continues. Its mover
+/// may be dropped at any time.
 #[test]
 fn a_flow_is_never_stuck() {
     const NO_SUCH_QUEUE: u32 = 200;
@@ -177,7 +178,7 @@ fn a_flow_is_never_stuck() {
     wait_for("the time is over", PATIENCE, || (mover.state() == MoveState::Expired).then_some(()));
     mover.begin(&flow, NO_SUCH_QUEUE, 60 * SECOND_NS);
     std::thread::sleep(Duration::from_millis(30));
-    // During a move.
+    // Drop the mover during a move.
     drop(mover);
     let before = bulk.received()[0];
     bulk.wait_for_each(before + 4_000_000);

@@ -1,7 +1,7 @@
-//! Very many connections, sequential and concurrent: the weights return to zero, the flow table empties, and
-//! the process's memory does not grow.
+//! Tests with many sequential and concurrent connections: the weights return to zero, the flow table empties,
+//! and the memory of the process does not grow.
 //!
-//! `EVENKEEL_SOAK_CONNECTIONS` sets another number.
+//! `EVENKEEL_SOAK_CONNECTIONS` sets the number of connections.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -17,24 +17,24 @@ use evenkeel_transmit::Policy;
 
 use support::{PATIENCE, assert_weightless, options, wait_for};
 
-/// Addresses of the receiving host; each allows 28,000 connections before ports are reused.
+/// Number of addresses of the receiving host. Each allows 28,000 connections before ports are reused.
 const ADDRESSES: u8 = 16;
-/// Client threads.
+/// Number of client threads.
 const CLIENTS: usize = 8;
-/// A slot is freed after ten seconds of silence, by a walk once a second.
+/// Time limit for freeing a slot: it takes ten seconds of silence, and a walk that runs once a second.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
 
 fn number(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).map_or(usual, |text| text.parse().expect("a whole number"))
 }
 
-/// Resident memory of this process, bytes.
+/// Returns the resident memory of this process, bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Accepts connections until `stop` is set; reads each to its end and closes it.
+/// Accepts connections until `stop` is set. Reads each to its end and closes it.
 fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
     let mut buffer = vec![0; 4096];
     while !stop.load(Ordering::Relaxed) {
@@ -45,7 +45,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
     }
 }
 
-/// Opens connections with a segment of data each, as fast as possible; returns the number of failures.
+/// Opens connections with one segment of data each, as fast as possible. Returns the number of failures.
 fn connect_many(count: u64, addresses: &[SocketAddr]) -> u64 {
     let mut failed = 0;
     for index in 0..count {
@@ -54,7 +54,7 @@ fn connect_many(count: u64, addresses: &[SocketAddr]) -> u64 {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.write_all(&[0x5a; 1000])?;
             stream.shutdown(Shutdown::Write)?;
-            // The server closes once it has read everything.
+            // The server closes the connection after it has read everything.
             stream.read(&mut [0; 1])
         });
         failed += u64::from(!matches!(sent, Ok(0)));
@@ -84,7 +84,7 @@ fn many_connections_leave_nothing_behind() {
         for listener in &listeners {
             scope.spawn(|| serve(listener, &stop, &served));
         }
-        // In five parts, to compare the memory between them.
+        // Run five parts, to compare the memory between them.
         let failed = (0..5)
             .map(|_| {
                 let clients: Vec<_> = (0..CLIENTS)
@@ -102,7 +102,7 @@ fn many_connections_leave_nothing_behind() {
             })
             .sum();
         stop.store(true, Ordering::Relaxed);
-        // Wakes the accepting threads.
+        // Wake the threads that wait in accept.
         for target in &targets {
             let _ = bed.sender.run(|| Ok(TcpStream::connect_timeout(target, PATIENCE).map(drop).is_ok()));
         }

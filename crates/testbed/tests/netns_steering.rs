@@ -1,4 +1,5 @@
-//! Receive steering with real TCP and UDP while flows change their CPUs: no loss, and order as documented.
+//! Tests of receive steering with real TCP and UDP while flows change their CPUs: no loss, and order as
+//! documented.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -16,10 +17,10 @@ use evenkeel_netlink::VethOptions;
 use evenkeel_testbed::{Namespace, TestbedError};
 
 const NAME: &str = "steered";
-/// Addresses of the steered host and its client, over both IP versions.
+/// Addresses of the steered host and its client, with both IP versions.
 const ADDRESSES: [[&str; 2]; 2] = [["10.9.0.1", "fd00:9::1"], ["10.9.0.2", "fd00:9::2"]];
 
-/// Two hosts, one of them steered.
+/// Two hosts, of which `host` is steered.
 struct Place {
     host: Namespace,
     client: Namespace,
@@ -85,8 +86,8 @@ fn tuple(protocol: u8, source: SocketAddr, destination: SocketAddr) -> Tuple {
     }
 }
 
-/// Sends numbered datagrams at a rate that the receiver can handle, while `meanwhile` runs repeatedly; returns
-/// the count and the received numbers in order.
+/// Sends numbered datagrams at a rate that the receiver can handle. Calls `meanwhile` repeatedly. Returns the
+/// number of sent datagrams, and the received numbers in order.
 fn numbered(
     place: &Place,
     version: usize,
@@ -100,7 +101,8 @@ fn numbered(
     let receiver = bind(&place.host, ADDRESSES[0][version]);
     let sender = bind(&place.client, ADDRESSES[1][version]);
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    // A datagram received as a frame is charged a whole page: fifty of them fill the default buffer.
+    // A datagram that is received as a frame is charged a whole page. Fifty of them would fill the default
+    // buffer.
     nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20)).unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     let flow = tuple(17, sender.local_addr().unwrap(), receiver.local_addr().unwrap());
@@ -116,7 +118,7 @@ fn numbered(
             numbers
         });
         scope.spawn(|| {
-            // On one processor: a sender that migrates changes its queue and reorders its packets.
+            // Send from one CPU: a sender that migrates changes its queue and reorders its packets.
             let mut cpus = nix::sched::CpuSet::new();
             cpus.set(0).unwrap();
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
@@ -151,7 +153,7 @@ fn overtaken(numbers: &[u64]) -> usize {
 fn a_flow_that_moves_all_the_time_loses_nothing_and_stays_in_order() {
     for version in [0, 1] {
         let place = Place::new();
-        // Long enough that no move is forced.
+        // Wait long enough that no move is forced.
         let mut steering = place.steering(SteeringOptions { hold: Duration::from_secs(1), ..options() });
         steering.set_rules(&[], &[SteerTarget::Cpu(0); INDIRECTION_LENGTH]).unwrap();
         let mut flow = None;
@@ -168,13 +170,14 @@ fn a_flow_that_moves_all_the_time_loses_nothing_and_stays_in_order() {
         let counters = steering.counters();
         assert!(counters[0].dequeued > 100 && counters[1].dequeued > 100, "{counters:?}");
         assert_eq!(sum(&steering, |cpu| cpu.enqueued), sum(&steering, |cpu| cpu.dequeued));
-        // The sender left the checksums to the device, which does not compute them.
+        // The sender left the checksums to the device, which does not compute them, so the program completed
+        // them.
         assert!(sum(&steering, |cpu| cpu.partial) >= sent, "{counters:?}");
     }
 }
 
-/// Writes on several connections to an echo server while `meanwhile` changes the steering; every byte must
-/// return.
+/// Writes on several connections to an echo server while `meanwhile` changes the steering. Asserts that every
+/// byte returns.
 fn echoed(place: &Place, connections: usize, bytes: usize, mut meanwhile: impl FnMut(&[Tuple], u64)) {
     let address: IpAddr = ADDRESSES[0][0].parse().unwrap();
     let listener = place.host.run(|| must(|| TcpListener::bind((address, 0)))).unwrap();
@@ -317,14 +320,14 @@ fn the_first_class_that_matches_wins_and_a_flows_own_target_before_it() {
     let seen = steering.take_seen().unwrap();
     assert_eq!(seen.iter().find(|seen| seen.tuple == flow).map(|seen| seen.packets), Some(40), "{seen:?}");
     assert!(steering.take_seen().unwrap().iter().all(|seen| seen.tuple != flow));
-    // A CPU without a ring is refused before any packet is redirected to it.
+    // A CPU without a ring is refused before a packet can be redirected to it.
     let error = steering.set_flow(&flow, SteerTarget::Cpu(63)).unwrap_err().to_string();
     assert!(error.contains("CPU 63 has no ring"), "{error}");
 }
 
 #[test]
 fn the_hash_is_that_of_rss() {
-    // Even hashes to CPU 0, odd ones to CPU 1: the published example is odd, 0x51ccc178 is even.
+    // The published example 0xc626b0ea is steered to CPU 1, and 0x51ccc178 to CPU 0.
     let place = Place::new();
     let mut steering = place.steering(options());
     let mut indirection = [SteerTarget::Stay; INDIRECTION_LENGTH];

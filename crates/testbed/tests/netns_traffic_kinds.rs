@@ -1,4 +1,4 @@
-//! Other traffic than bulk TCP: ACKs, UDP.
+//! Tests with traffic other than bulk TCP data: ACKs and UDP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -32,7 +32,7 @@ fn acknowledgements_are_never_charged() {
         let counters = bed.select.counters();
         assert_eq!((counters.picks, counters.recharged, counters.completed), (0, 0, 0), "{counters:?}");
         assert!(bed.select.flows().is_empty(), "what sends no data is not tracked");
-        // They left through the managed device.
+        // The packets were sent through the managed device.
         let packets: u64 = bed.queue_statistics().unwrap().iter().map(|queue| queue.packets).sum();
         assert!(packets > 100, "{packets} packets");
     }
@@ -42,7 +42,7 @@ fn udp(at: &Namespace, address: IpAddr) -> UdpSocket {
     at.run(|| Ok(UdpSocket::bind((address, 0)).unwrap())).unwrap()
 }
 
-/// Sends datagrams and reads every one at the other end.
+/// Sends datagrams, and reads every one of them at the other end.
 fn exchange(from: &UdpSocket, to: &UdpSocket, mut send: impl FnMut(&[u8])) {
     const DATAGRAMS: u32 = 200;
     to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -52,7 +52,7 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, mut send: impl FnMut(&[u8])) {
         let mut payload = [0; 1_000];
         payload[..4].copy_from_slice(&number.to_ne_bytes());
         send(&payload);
-        // One at a time, so that the receive buffer never overflows.
+        // Send one at a time, so that the receive buffer never overflows.
         let (length, sender) = to.recv_from(&mut buffer).unwrap();
         assert_eq!((length, sender, &buffer[..4]), (payload.len(), source, &payload[..4]));
     }
@@ -110,7 +110,7 @@ fn udp_under_load_gives_its_queue_back() {
                 scope.spawn(move || {
                     socket.connect(target).unwrap();
                     for _ in 0..3_000 {
-                        // The sink does not read; only the path counts.
+                        // Ignore errors: the receiver does not read, and only the path is tested.
                         let _ = socket.send(&[0; 1_400]);
                     }
                 });

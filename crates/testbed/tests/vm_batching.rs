@@ -1,4 +1,4 @@
-//! Transmit batching: Evenkeel's qdisc, which this kernel can register.
+//! Tests of transmit batching with Evenkeel's qdisc, which the kernel of the virtual machine supports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -25,7 +25,7 @@ fn registered(batching: &TransmitBatching) -> Qdisc {
     Qdisc::Registered(batching.name().to_owned())
 }
 
-/// The sender's sockets, each a flow, and the receiver's socket.
+/// Returns the sender's sockets, each of which is a flow, the receiver's socket, and its address.
 fn datagram_sockets(nics: &Nics, senders: usize) -> (Vec<UdpSocket>, UdpSocket, SocketAddr) {
     let receiving = nics.receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
     receiving.set_nonblocking(true).unwrap();
@@ -48,14 +48,15 @@ fn received(socket: &UdpSocket) -> usize {
     }
 }
 
-/// Backlog of the root qdisc.
+/// Returns the number of packets in the root qdisc.
 fn waiting(nics: &mut Nics) -> u64 {
     let qdiscs = nics.netlink.qdisc_statistics(nics.index).unwrap();
     qdiscs.iter().find(|(place, _)| *place == Handle::ROOT).unwrap().1.queue_length
 }
 
-/// The first flow's segment waits for the others, and all leave together: when the batch is full before the
-/// time, and when the time has passed before the batch is full.
+/// Checks that the first flow's segment waits for those of the other flows, and all are sent together. This
+/// happens when the batch is full before the hold time has passed, or when the hold time passes before the
+/// batch is full.
 #[test]
 fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     const BATCH: usize = 4;
@@ -89,7 +90,8 @@ fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     assert_eq!(timed.counters().batches, 0);
 }
 
-/// Below mq every transmit queue has its own instance; TCP flows lose no segment, and there are no leftovers.
+/// Checks that below mq every transmit queue has its own instance, TCP flows lose no segment, and nothing
+/// remains.
 #[test]
 fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     let mut nics = Nics::take("virtio_net");
@@ -104,13 +106,13 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     assert!(transferred.iter().all(|flow| flow.sent == 2_000_000 && flow.received == flow.sent));
     let counters = batching.counters();
     assert!(counters.held > 0 && counters.batches > 0 && counters.dropped == 0, "{counters:?}");
-    // The last FINs are held, too.
+    // The last FINs are held, too, so wait for them.
     wait_for("nothing waits any more", PATIENCE, || {
         let left = nics.queue_statistics();
         left.iter().all(|queue| queue.queue_length == 0 && queue.backlog_bytes == 0).then_some(())
     });
 
-    // First remove it from the device; then the name is free when its owner drops it.
+    // Remove the qdisc from the device first. The name is free once the owner drops it.
     nics.unshaped();
     drop(batching);
     let gone = Qdisc::Registered("evk_mq".to_owned());
@@ -124,7 +126,7 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     drop(again);
 }
 
-/// Segments that are held when the qdisc is deleted are freed.
+/// Checks that segments held when the qdisc is deleted are freed.
 #[test]
 fn what_is_held_is_freed_with_the_qdisc() {
     let mut nics = Nics::take("virtio_net");
@@ -136,13 +138,14 @@ fn what_is_held_is_freed_with_the_qdisc() {
     }
     assert_eq!(waiting(&mut nics), sending.len() as u64);
     nics.unshaped();
-    // The path works again, without the held segments.
+    // The path works again. The held segments do not arrive.
     sending[0].send_to(b"after", to).unwrap();
     wait_for("a later datagram arrives", PATIENCE, || (received(&receiving) == 1).then_some(()));
     assert_eq!(received(&receiving), 0);
 }
 
-/// A device's instance works until it is replaced, even after its registering process has died.
+/// Checks that a device's instance works until it is replaced, even after the process that registered it has
+/// died.
 #[test]
 fn a_device_keeps_it_when_its_owner_goes() {
     let mut nics = Nics::take("virtio_net");

@@ -1,4 +1,4 @@
-//! The queue choice on drivers of real multi-queue devices, before fair queueing.
+//! Tests of the queue choice on drivers of real multi-queue devices, with fair queueing below it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,7 +18,7 @@ use support::{PATIENCE, all_distinct, is_between, wait_for};
 /// Rate of each of four transmit queues, well within the capacity of an emulated machine.
 const RATE_PER_QUEUE_BPS: u64 = 30_000_000;
 
-/// Sends datagrams from unconnected sockets on one processor; the kernel picks a queue for each.
+/// Sends datagrams from unconnected sockets on one CPU. The kernel picks a queue for each datagram.
 fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize) {
     from.run(|| {
         pin(Some(cpu));
@@ -34,7 +34,7 @@ fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize
     .unwrap();
 }
 
-/// Returns the packets per queue, once their sum has reached `wanted`.
+/// Returns the packets per queue, as soon as their sum has reached `wanted`.
 fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     wait_for("everything is sent", PATIENCE, || {
         let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
@@ -42,7 +42,7 @@ fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     })
 }
 
-/// The chosen queue of each bulk flow, once all are charged.
+/// Returns the chosen queue of each bulk flow, as soon as all are charged.
 fn chosen(select: &QueueSelect, bulk: &Bulk) -> Vec<u32> {
     wait_for("every bulk flow is charged", PATIENCE, || {
         let flows = select.flows();
@@ -66,8 +66,8 @@ fn assert_weightless(select: &QueueSelect) {
     assert!(counters.completed > 0 && counters.aged == 0, "{counters:?}");
 }
 
-/// virtio-net gives every processor its own queue, and the kernel uses that map first, so there is no choice.
-/// Without the map the kernel follows the choice.
+/// Checks the effect of XPS maps. virtio-net assigns each CPU its own queue. The kernel uses that map first, so
+/// the queue choice has no effect. Without the map, the kernel follows the queue choice.
 #[test]
 fn the_drivers_xps_maps_win_until_they_are_cleared() {
     const SOCKETS: usize = 16;
@@ -94,8 +94,8 @@ fn the_drivers_xps_maps_win_until_they_are_cleared() {
     assert!(packets[1] < ALL / 2, "the map is gone: {packets:?}");
 }
 
-/// Four flows get a queue each, with any leaf qdisc; the device's queues carry the chosen flows, and each flow
-/// has its queue's bytes.
+/// Checks that four flows get one queue each, with any child qdisc. The device's queues carry the chosen flows,
+/// and each flow has the bytes of its queue.
 fn choices_reach_the_queues(driver: &str) {
     let mut nics = Nics::take(driver);
     nics.clear_xps();
@@ -117,7 +117,7 @@ fn choices_reach_the_queues(driver: &str) {
         for (queue, received) in queues.iter().zip(&carried) {
             let queue = *queue as usize;
             let on_queue = (sent[queue].bytes - sent_before[queue].bytes) as f64;
-            // Headers are 5 % of a packet; data in flight is the rest.
+            // Headers are 5 % of a packet. The remaining difference is data in flight.
             let ratio = on_queue / received;
             assert!((0.9..1.25).contains(&ratio), "{leaf}: queue {queue} carried {ratio:.2} of its flow");
         }
@@ -129,7 +129,7 @@ fn choices_reach_the_queues(driver: &str) {
         assert_weightless(&select);
     }
 
-    // Byte queue limits: the driver reports completions, so the kernel has computed a limit.
+    // The driver reports completions for byte queue limits, so the kernel has computed a limit.
     let limits: Vec<u64> =
         nics.of_each_queue("byte_queue_limits/limit").iter().map(|limit| limit.parse().unwrap()).collect();
     assert!(limits.iter().all(|limit| *limit > 0), "{limits:?}");
@@ -169,7 +169,8 @@ fn send_with_priority(from: &Namespace, priority: u32) {
     .unwrap();
 }
 
-/// Traffic classes are ranges of queues, chosen by a segment's priority.
+/// Checks that mqprio, whose traffic classes are ranges of queues, assigns segments to a class by their
+/// priority.
 #[test]
 fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
     let mut nics = Nics::take("igb");
@@ -187,7 +188,7 @@ fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
     assert!(after[3] < packets[3] + DATAGRAMS / 5, "{after:?}");
 }
 
-/// Every receive queue has an interrupt with the driver's name, on the processor of its affinity.
+/// Checks that every receive queue has an interrupt with the driver's name, on the CPU of its affinity.
 fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
     let nics = Nics::take(driver);
     let read = || {
@@ -203,7 +204,7 @@ fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
     assert!(found.iter().all(|found| found.processors.len() == 1), "{found:?}");
     let file = format!("/proc/irq/{}/smp_affinity_list", found[1].number);
     let before = std::fs::read_to_string(&file).unwrap();
-    // An interrupt moves when it fires next: this many flows reach every queue.
+    // An interrupt moves when it fires the next time. With this number of flows, every queue gets packets.
     let _bulk =
         Bulk::between(&nics.sender, &nics.receiver, BulkOptions { flows: 32, ..BulkOptions::default() });
     for processor in [3, 0] {

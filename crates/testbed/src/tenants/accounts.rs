@@ -1,4 +1,4 @@
-//! Processor time in the measured time: of the traffic, of each processor, and of other programs.
+//! CPU time during the measurement: of the traffic, of each CPU, and of other programs.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::error::TestbedError;
 /// A source of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Actor {
-    /// By process id.
+    /// A process, by its id.
     Process(u32),
-    /// By thread id, of this process.
+    /// A thread of this process, by its id.
     Thread(u32),
 }
 
-/// An actor's processor time, and when it was read.
+/// CPU time of an actor, and the time of the reading.
 #[derive(Clone, Copy, Debug)]
 struct Had {
     read: Instant,
@@ -26,7 +26,8 @@ struct Had {
 }
 
 impl Had {
-    /// The sum is in nanoseconds; user and system time in ticks only divide it.
+    /// Reads the CPU time. The sum is in nanoseconds. User and system time are only in ticks and serve to
+    /// divide the sum.
     fn read(host: &Host, actor: Actor) -> Option<Self> {
         let (time, clock) = match actor {
             Actor::Process(id) => (host.process_time(id)?, cpu_clock(id, false)),
@@ -41,7 +42,7 @@ impl Had {
     }
 }
 
-/// The clock of a process's or thread's processor time (`make_process_cpuclock`, `make_thread_cpuclock`,
+/// Returns the clock of the CPU time of a process or thread (`make_process_cpuclock`, `make_thread_cpuclock`,
 /// include/linux/posix-timers_types.h).
 fn cpu_clock(id: u32, is_thread: bool) -> libc::clockid_t {
     const MEASURED: libc::clockid_t = 2;
@@ -57,7 +58,7 @@ fn nanoseconds_of(clock: libc::clockid_t) -> Option<u64> {
     (result == 0).then(|| seconds * 1_000_000_000 + nanoseconds)
 }
 
-/// A reading of all processor times.
+/// A reading of all CPU times.
 pub(super) struct Reading {
     actors: Vec<Option<Had>>,
     processors: CpuTimes,
@@ -67,8 +68,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads the times. The processors' totals are read last at the beginning of the measurement, and first at
-    /// its end, to exclude the reading itself.
+    /// Reads the times. At the beginning of the measurement it reads the CPUs' totals last, and at the end
+    /// first, so that they do not include the reading itself.
     pub(super) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
         let host = Host::live();
         let processors = || -> Result<_, TestbedError> { Ok((host.cpu_times()?, Instant::now())) };
@@ -91,8 +92,8 @@ impl Reading {
         Ok(Self { actors, processors, processors_read, others_ticks, others_read })
     }
 
-    /// Each actor's time since an earlier reading, scaled to the measured time; none if the actor was missing
-    /// in one of them.
+    /// Returns the CPU time of each actor since an earlier reading, scaled to the measured time; `None` if the
+    /// actor is missing in one of the readings.
     pub(super) fn processes_since(
         &self,
         earlier: &Self,
@@ -108,7 +109,7 @@ impl Reading {
                     * (measured.as_secs_f64() / elapsed.max(f64::MIN_POSITIVE));
                 let user = now.user_ticks.saturating_sub(then.user_ticks) as f64;
                 let system = now.system_ticks.saturating_sub(then.system_ticks) as f64;
-                // Too short to divide: a sender spends its time mostly in the kernel.
+                // Too short to be divided: count it as system time, because a sender is mostly in the kernel.
                 let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
                 Some(RawProcess {
                     name: name.clone(),
@@ -119,7 +120,7 @@ impl Reading {
             .collect()
     }
 
-    /// How each processor spent the time since an earlier reading.
+    /// Returns how each CPU spent the time since an earlier reading.
     pub(super) fn processors_since(&self, earlier: &Self) -> Vec<RawProcessor> {
         let elapsed = self.processors_read.duration_since(earlier.processors_read);
         let shares = self.processors.shares_since(&earlier.processors, elapsed);
@@ -134,13 +135,13 @@ impl Reading {
             .collect()
     }
 
-    /// Sum of the processors' busy shares.
+    /// Returns the sum of the busy shares of all CPUs.
     pub(super) fn busy_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.processors_read.duration_since(earlier.processors_read);
         self.processors.busy_since(&earlier.processors, elapsed)
     }
 
-    /// Other programs' use of the processors since an earlier reading, with stolen time; 1.0 is one processor.
+    /// Returns the CPU use of other programs since an earlier reading, including stolen time; 1.0 is one CPU.
     pub(super) fn disturbance_since(&self, earlier: &Self) -> f64 {
         let elapsed = self.others_read.duration_since(earlier.others_read).as_secs_f64();
         let ticks = self.others_ticks.saturating_sub(earlier.others_ticks) as f64;
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// Keeps a processor busy.
+    /// Starts a process that keeps a CPU busy.
     fn busy_child() -> Child {
         Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()
     }
@@ -182,7 +183,7 @@ mod tests {
         let found = after.processes_since(&before, &names, Duration::from_secs(1));
         let total = |process: &RawProcess| process.user_s + process.system_s;
         assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("worker", "idler"));
-        // Scaled to a second; other tests use the processors, too.
+        // The times are scaled to one second. Other tests use the CPUs, too.
         assert!((0.1..=1.1).contains(&total(&found[0])), "{found:?}");
         assert!(total(&found[1]) < 0.1, "{found:?}");
         let shares = after.processors_since(&before);

@@ -1,4 +1,4 @@
-//! The bed of tenants: two hosts, a link, one tree of qdiscs.
+//! The test bed of tenants: two hosts, a link, and a tree of qdiscs.
 
 use evenkeel_datapath::{Meter, MeterOptions};
 use evenkeel_model::change::{Channels, Handle};
@@ -13,7 +13,7 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::wire::{self, RECEIVER_INTERFACE, SENDER_INTERFACE, Wire};
 
-/// The largest segment of TCP, with headers.
+/// Size of the largest TCP segment, with headers.
 const LARGEST_SEGMENT_BYTES: u32 = 61_440;
 
 #[derive(Clone, Debug)]
@@ -21,13 +21,13 @@ pub(super) struct TenantBedOptions {
     pub(super) queues: u32,
     /// Layer-3 MTU, bytes.
     pub(super) mtu: u32,
-    /// Of both devices.
+    /// Offloads of both devices.
     pub(super) offloads: Offloads,
     pub(super) sender_sysctls: Vec<(String, String)>,
     pub(super) meter: MeterOptions,
 }
 
-/// A running bed. Dropping it removes everything.
+/// A running test bed. Dropping it removes all its objects.
 pub(super) struct TenantBed {
     pub(super) meter: Meter,
     pub(super) sender: Namespace,
@@ -37,10 +37,10 @@ pub(super) struct TenantBed {
 }
 
 impl TenantBed {
-    /// Builds the bed without a tree: flows connect faster, and equally for all qdiscs.
+    /// Builds the test bed without a tree of qdiscs. So flows connect faster, and equally fast for all qdiscs.
     pub(super) fn build(options: &TenantBedOptions) -> Result<Self, TestbedError> {
-        // `mq` requires a device that was created with several queues, even if only one is in use
-        // (`netif_is_multiqueue`).
+        // `mq` requires a device that was created with several queues (`netif_is_multiqueue`), even if only one
+        // is in use.
         let made = options.queues.max(2);
         let mut wire = Wire::lay(made, options.mtu, &options.sender_sysctls)?;
         if options.queues < made {
@@ -56,7 +56,7 @@ impl TenantBed {
         Ok(Self { meter, sender, receiver, netlink, index: sender_index })
     }
 
-    /// Installs the tree, and the rules before the filters of the studied qdisc.
+    /// Installs the tree. The rules are installed before the filters of the qdisc under test.
     pub(super) fn install(
         &mut self,
         tree: &QdiscTree,
@@ -70,7 +70,7 @@ impl TenantBed {
         Ok(())
     }
 
-    /// Deletes the tree with its backlog, so that the backlog does not delay the end.
+    /// Deletes the tree with its backlog, which would otherwise delay the end of the flows.
     pub(super) fn clear(&mut self) -> Result<(), TestbedError> {
         match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
             Err(error) if error.refusal_code() == Some(libc::ENOENT) => Ok(()),
@@ -78,12 +78,12 @@ impl TenantBed {
         }
     }
 
-    /// Counters of every qdisc.
+    /// Returns the counters of every qdisc.
     pub(super) fn qdiscs(&mut self) -> Result<Vec<QdiscCounters>, TestbedError> {
         Ok(qdisc_counters(&mut self.netlink, self.index)?)
     }
 
-    /// A netlink socket for the sender's device, and the device's index.
+    /// Returns a netlink socket in the sender's namespace, and the index of the sender's device.
     pub(super) fn asker(&self) -> Result<(Netlink, u32), TestbedError> {
         Ok((self.sender.netlink()?, self.index))
     }
@@ -91,12 +91,12 @@ impl TenantBed {
 
 impl Drop for TenantBed {
     fn drop(&mut self) {
-        // Now, without waiting for the kernel's clean-up of the namespaces.
+        // Delete the link now, because the kernel may clean up the namespaces later.
         let _ = self.netlink.delete_link(self.index);
     }
 }
 
-/// Limits the sender's transmit queues in use.
+/// Sets the number of the sender's transmit queues in use.
 fn set_transmit_queues(wire: &Wire, queues: u32) -> Result<(), TestbedError> {
     let device = Device { index: wire.sender_index, name: SENDER_INTERFACE };
     wire.sender.run(|| {
@@ -119,12 +119,12 @@ fn refused(error: EthtoolError) -> TestbedError {
 /// | off | off | TCP sends packets, and they arrive as packets |
 fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError> {
     let Offloads { segmentation, aggregation } = offloads;
-    // QFQ drops GSO packets of more than 64 KiB (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c), counted with the headers
-    // of all their packets. Every point uses the same largest segment, for comparison.
+    // QFQ drops GSO packets of more than 64 KiB (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c), including the headers of
+    // all their segments. Use the same maximum for every qdisc, so that the results are comparable.
     wire.sender_netlink.set_gso_max_size(wire.sender_index, LARGEST_SEGMENT_BYTES)?;
     if !segmentation {
-        // Turning off the device's TSO and GSO is not enough: since Linux 4.17 TCP builds GSO packets anyway,
-        // which would be split after the queues.
+        // Disabling the device's TSO and GSO does not suffice. Since Linux 4.17 TCP builds GSO packets in any
+        // case, and they would be segmented after the queues.
         wire.sender_netlink.set_gso_max_segments(wire.sender_index, 1)?;
     }
     let switch = |host: &Namespace, index: u32, name: &str, features: &[&str], on: bool| {
@@ -136,15 +136,15 @@ fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError>
         })
     };
     if !(segmentation && aggregation) {
-        // A veth passes packets to GRO only if the other end has TSO off (`veth_skb_is_eligible_for_gro`).
+        // A veth passes packets to GRO only if TSO is off on its peer (`veth_skb_is_eligible_for_gro`).
         switch(&wire.sender, wire.sender_index, SENDER_INTERFACE, &TSO, false)?;
     }
-    // Segments that arrive whole need no merging.
+    // GSO segments arrive unsplit, so they need no GRO.
     let merges = aggregation && !segmentation;
     switch(&wire.receiver, wire.receiver_index, RECEIVER_INTERFACE, &["rx-gro"], merges)
 }
 
-/// `NETIF_F_ALL_TSO`.
+/// The features in `NETIF_F_ALL_TSO`.
 const TSO: [&str; 4] = [
     "tx-tcp-segmentation",
     "tx-tcp-ecn-segmentation",

@@ -1,4 +1,4 @@
-//! Samples the backlog of the line during the measurement.
+//! Samples the backlog of the shaped line during the measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ const INTERVAL_NS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) at_ns: u64,
-    /// Queued bytes.
+    /// Backlog, bytes.
     pub(super) bytes: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples from a moment on the backlog of a qdisc; at the root, of all qdiscs.
+    /// Starts to sample the backlog of a qdisc at `from_ns`. At the root, it is the backlog of all qdiscs.
     pub(super) fn start(
         mut netlink: Netlink,
         index: u32,
@@ -50,7 +50,7 @@ impl Sampler {
                     }
                     let bytes = netlink.qdisc_backlog(index, place)?;
                     samples.push(Sample { at_ns: monotonic_ns(), bytes });
-                    // Skip missed samples.
+                    // Skip the samples that are already late.
                     due += INTERVAL_NS * (1 + (now - due) / INTERVAL_NS);
                 }
                 Ok(samples)
@@ -59,7 +59,7 @@ impl Sampler {
         Ok(Self { stop, handle: Some(handle) })
     }
 
-    /// Ends the thread; returns the samples in order.
+    /// Ends the thread. Returns the samples in order of time.
     pub(super) fn finish(mut self) -> Result<Vec<Sample>, TestbedError> {
         self.stop.store(true, Ordering::Relaxed);
         match self.handle.take().map(JoinHandle::join) {
@@ -80,7 +80,7 @@ impl Drop for Sampler {
     }
 }
 
-/// Raises the thread's priority and timer precision: a sample takes microseconds, and a late one is useless.
+/// Raises the thread's priority and timer precision. A sample takes microseconds, and a late one is useless.
 fn be_prompt() {
     // SAFETY: takes numbers, and a structure that the kernel reads. Without the privilege the thread keeps its
     // ordinary priority.
@@ -91,8 +91,8 @@ fn be_prompt() {
     }
 }
 
-/// Returns the minimum backlog per bin from a start time on, and the number of bins with a sample. A bin
-/// without one gets the smaller value of its neighbours: an idle bin counts against the qdisc only if packets
+/// Returns the minimum backlog per bin from `start_ns` on, and the number of bins with a sample. A bin without
+/// a sample gets the smaller value of its neighbours. So an idle bin counts against the qdisc only if packets
 /// waited before and after it.
 pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins: usize) -> (Vec<u64>, usize) {
     let mut least: Vec<Option<u64>> = vec![None; bins];
@@ -102,7 +102,7 @@ pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins:
         *slot = Some(slot.map_or(sample.bytes, |known| known.min(sample.bytes)));
     }
     let sampled = least.iter().flatten().count();
-    // The last value before or in each bin, and the next value after it.
+    // Carry the last sample forward (or backward) into bins without a sample.
     let carried = |bins: &mut dyn Iterator<Item = &Option<u64>>| -> Vec<u64> {
         bins.scan(0, |last, seen| {
             *last = seen.unwrap_or(*last);
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_bin_without_a_sample_has_the_smaller_of_its_neighbours() {
         assert_eq!(least(&[(100, 7), (131, 5), (145, 8)], 5), (vec![7, 5, 5, 5, 8], 3));
-        // No packets were queued before, or after.
+        // There was no backlog before or after.
         assert_eq!(least(&[(111, 7)], 3), (vec![0, 7, 0], 1));
         assert_eq!(least(&[], 2), (vec![0, 0], 0));
     }

@@ -1,4 +1,4 @@
-//! Computes results from the readings before and after the measured time.
+//! Computes the results from the readings before and after the measured time.
 
 use std::ops::Range;
 
@@ -15,25 +15,27 @@ use crate::error::TestbedError;
 use crate::traffic::on_off::Schedule;
 use crate::traffic::request_response::Exchange;
 
-/// If the meter differs from the sender's and receiver's counts by more, the repeat is invalid.
+/// Maximum difference between the counts of the meter and those of sender and receiver. Beyond it, the repeat
+/// is invalid.
 const LARGEST_METER_ERROR: f64 = 0.02;
 
-/// The meter's readings: before and after the measured time, and at the end of all flows.
+/// Readings of the meter: before and after the measured time, and at the end of the flows.
 pub(super) struct Metered {
     pub(super) before: Vec<FlowSample>,
     pub(super) after: Vec<FlowSample>,
-    /// Before the senders were asked to stop.
+    /// Before the senders were told to stop.
     pub(super) before_end: Vec<FlowSample>,
     /// After all senders had ended.
     pub(super) at_end: Vec<FlowSample>,
 }
 
-/// Source and destination port.
+/// Returns source and destination port.
 fn ports(sample: &FlowSample) -> (u16, u16) {
     (sample.tuple.source_port, sample.tuple.destination_port)
 }
 
-/// Returns the flow to a port: the later one of iperf3's two connections; the first is for control.
+/// Returns the data flow to a port: the later one of iperf3's two connections. The first is the control
+/// connection.
 pub(super) fn flow_to(samples: &[FlowSample], port: u16) -> Option<&FlowSample> {
     let to_port = samples.iter().filter(|sample| sample.tuple.destination_port == port);
     to_port.max_by_key(|sample| sample.first_ns)
@@ -43,9 +45,9 @@ fn find(samples: &[FlowSample], wanted: (u16, u16)) -> Option<&FlowSample> {
     samples.iter().find(|sample| ports(sample) == wanted)
 }
 
-/// The bulk flows, in the order of their tenants.
+/// Adds the results of the bulk flows, in the order of their tenants.
 ///
-/// `retransmitted` is each flow's count before and after the measured time, by its source port.
+/// `retransmitted` has the retransmits of each flow before and after the measured time, by source port.
 pub(super) fn flows(
     raw: &mut RawRepeat,
     job: &Job<'_>,
@@ -85,7 +87,7 @@ pub(super) fn flows(
                 || std::iter::once(0..bins).collect(),
                 |times| Schedule::sending_bins(times, job.bin.as_u64(), bins),
             )),
-            // The readings enclose the bins: scale their difference to the bins' bytes.
+            // The two readings enclose the bins, so scale their difference to the bytes in the bins.
             payload_bytes: share_of(
                 since(|flow| flow.payload_bytes),
                 bytes.iter().sum(),
@@ -122,13 +124,13 @@ pub(super) fn flows(
     Ok(())
 }
 
-/// The receiver may leave this much unread: iperf3's server reads until its control connection reports the end.
-/// Two of the largest segments.
+/// Bytes that the receiver may leave unread: two of the largest segments. iperf3's server stops reading when
+/// its control connection reports the end.
 const LEFT_UNREAD_BYTES: u64 = 2 * 61_440;
 
-/// Returns the contradiction between the meter and a flow's two ends, as a share. The receiver stopped
-/// reading between the meter's two readings, so its count is between them, apart from unread bytes. Received
-/// bytes cannot exceed sent bytes.
+/// Returns the contradiction between the meter and the two ends of a flow, as a share. The receiver stopped
+/// reading between the two readings of the meter, so its count is between them, except for unread bytes. The
+/// received bytes cannot exceed the sent bytes.
 fn unexplained(metered: Range<u64>, report: &FlowReport) -> f64 {
     let beyond = |more: u64, less: u64| more.saturating_sub(less) as f64 / more.max(1) as f64;
     let unread = beyond(metered.start.saturating_sub(LEFT_UNREAD_BYTES), report.received_bytes);
@@ -144,13 +146,13 @@ fn backlogged(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Half of each round trip of the requests sent in the measured time, µs.
+/// Returns half of the round-trip time of each request that was sent in the measured time, µs.
 pub(super) fn latencies_us(exchanges: &[Vec<Exchange>], measured: Range<u64>) -> Vec<f64> {
     let in_time = exchanges.iter().flatten().filter(|exchange| measured.contains(&exchange.sent_ns));
     in_time.map(|exchange| exchange.took_ns as f64 / 2_000.0).collect()
 }
 
-/// Each qdisc's counters in the measured time, without those of the test bed's line.
+/// Returns each qdisc's counters in the measured time, without the qdiscs of the test bed's line.
 pub(super) fn qdiscs(before: &[QdiscCounters], after: &[QdiscCounters]) -> Vec<RawQdisc> {
     after
         .iter()
@@ -172,7 +174,7 @@ pub(super) fn qdiscs(before: &[QdiscCounters], after: &[QdiscCounters]) -> Vec<R
         .collect()
 }
 
-/// The line: bytes sent in each bin by all flows, and the backlog.
+/// Adds the results of the line: the bytes that all flows sent in each bin, and the backlog.
 pub(super) fn line(
     raw: &mut RawRepeat,
     job: &Job<'_>,

@@ -1,8 +1,8 @@
-//! Tenants on the real kernel: clients that share a sender's link, behind one tree of qdiscs.
+//! Tenants on the real kernel: clients that share a sender's link behind a tree of qdiscs.
 //!
-//! The bed has two namespaces, a veth pair and the tree on the sender's end, but no queue choice. A bulk tenant
-//! is an iperf3 client and server, or, with on and off times, a writing thread. Request-response probes run
-//! during the measurement, because latency under load is the question.
+//! The test bed has two namespaces, a veth pair, and the tree on the sender's device, but no queue choice. A
+//! bulk tenant is an iperf3 client and server, or a writing thread if it has on and off times. Request-response
+//! probes run during the measurement, to measure latency under load.
 
 mod accounts;
 mod bed;

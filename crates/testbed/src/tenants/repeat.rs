@@ -1,4 +1,5 @@
-//! One repeat: build the bed, connect the tenants, install the tree, warm up, measure, tear down.
+//! One repeat: build the test bed, connect the tenants, install the tree, warm up, measure, remove the test
+//! bed.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -25,27 +26,30 @@ use crate::repeat::{MOST_BUSY, retransmitted_segments, tcp_counter};
 /// The qdiscs of the sender's interface.
 #[derive(Clone, Debug)]
 pub(crate) struct InFront {
-    /// The tree, below the line if there is one.
+    /// The tree of qdiscs; below the line, if there is one.
     pub(crate) tree: QdiscTree,
-    /// Rules before the filters of a qdisc.
+    /// Rules that are installed before the filters of a qdisc.
     pub(crate) rules: Option<(Handle, FilterRules)>,
-    /// The line is the bottleneck.
+    /// Whether a shaped line is the bottleneck.
     pub(crate) line: bool,
 }
 
-/// Spare rows: a bulk tenant has a control connection besides its flow, a probe has one connection.
+/// Rows of the meter for other flows: the control connection of each bulk tenant, and the connection of each
+/// probe.
 const SPARE_METER_ROWS: u32 = 64;
-/// The measurement begins this long after the decision, so that all threads know it.
+/// Delay before the measurement begins, so that all threads know its start time in advance.
 const LEAD: Duration = Duration::from_millis(1);
-/// Requests still open at the end of the measured time are answered within this, or count as unanswered.
+/// Time for answers after the end of the measured time. A request without an answer by then counts as
+/// unanswered.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Counters at the beginning and the end of the measurement.
+/// Counters at the beginning or the end of the measurement.
 struct Snapshot {
     accounts: Reading,
     qdiscs: Vec<QdiscCounters>,
     retransmits: u64,
-    /// Buffers in which TCP at the receiver got its segments; one buffer holds several merged segments.
+    /// Number of buffers in which the receiver's TCP got its segments. One buffer can hold several merged
+    /// segments.
     received_buffers: u64,
     retransmits_by_port: HashMap<u16, u64>,
 }
@@ -170,7 +174,7 @@ fn options(job: &Job<'_>, point: &TenantPoint, features: KernelFeatures) -> Tena
     }
 }
 
-/// Waits until every bulk flow has carried more than its initial cookie.
+/// Waits until every bulk flow has carried more than the cookie that iperf3 sends first.
 fn wait_for_flows(
     bed: &TenantBed,
     sources: &mut Sources,
@@ -208,7 +212,7 @@ fn wait_for_flows(
     }
 }
 
-/// Waits, up to a limit, until arrivals stop and all data is read; returns the meter's reading.
+/// Waits, up to a time limit, until no more data arrives and all data is read. Returns the meter's reading.
 fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSample>, TestbedError> {
     const PATIENCE: Duration = Duration::from_millis(200);
     const QUIET: Duration = Duration::from_millis(5);
@@ -226,7 +230,7 @@ fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSam
     }
 }
 
-/// Bytes of bulk flows that arrived but are unread.
+/// Returns the bytes of bulk flows that arrived but were not read.
 fn unread(bed: &TenantBed) -> Result<u64, TestbedError> {
     let sockets = bed
         .receiver

@@ -1,4 +1,4 @@
-//! The tenants: bulk senders and request-response probes.
+//! Starts and stops the tenants: bulk senders and request-response probes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,11 +22,11 @@ use crate::traffic::request_response::{Exchange, Probe};
 use crate::traffic::worker;
 use crate::wire::RECEIVER_ADDRESS;
 
-/// Limit for servers to listen, flows to connect, and clients to end.
+/// Time limit for servers to listen, flows to connect, and clients to end.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 /// Polling interval of waits.
 const LOOK: Duration = Duration::from_millis(2);
-/// Time limit of iperf3, which the session normally ends; it applies if the session dies first.
+/// Time limit of iperf3. It takes effect only if this process ends before it ends iperf3.
 const LONGEST_RUN_S: u32 = 3600;
 
 enum Sender {
@@ -34,12 +34,12 @@ enum Sender {
     OnOff { source: Source, schedule: Schedule },
 }
 
-/// A bulk sender's report of its flow over its whole life.
+/// A bulk sender's report of its flow, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowReport {
     /// Bytes written to the socket.
     pub(super) sent_bytes: u64,
-    /// Bytes read at the other end; more may have been in flight.
+    /// Bytes read at the other end. More may have been in flight.
     pub(super) received_bytes: u64,
 }
 
@@ -57,10 +57,10 @@ fn port(first: u16, number: usize) -> u16 {
     first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-/// Assigns the ends of flows to processors.
+/// Assigns clients and servers of flows to CPUs.
 struct Places<'p> {
     point: &'p TenantPoint,
-    /// The processors that this process may use.
+    /// CPUs that this process may use.
     processors: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ impl<'p> Places<'p> {
         Ok(Self { point, processors })
     }
 
-    /// Returns the processors of a flow's client and server; bulk flows come first.
+    /// Returns the CPUs of a flow's client and server. Bulk flows have the lowest numbers.
     fn of(&self, flow: usize) -> (Option<usize>, Option<usize>) {
         let flow = u32::try_from(flow).unwrap_or(u32::MAX);
         let count = u32::try_from(self.processors.len()).unwrap_or(u32::MAX);
@@ -137,7 +137,7 @@ impl Sources {
         self.each_client(Process::go_on)
     }
 
-    /// Starts the on and off times at a moment of `CLOCK_MONOTONIC`.
+    /// Starts the on and off times at a time of `CLOCK_MONOTONIC`.
     pub(super) fn begin(&self, at_ns: u64) {
         for sender in &self.bulk {
             if let Sender::OnOff { schedule, .. } = sender {
@@ -179,7 +179,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Ends the probes; returns their exchanges.
+    /// Ends the probes. Returns their exchanges.
     pub(super) fn finish_probes(&mut self) -> Result<Vec<Vec<Exchange>>, TestbedError> {
         self.probes.iter().for_each(|probe| {
             probe.client.stop();
@@ -191,7 +191,7 @@ impl Sources {
             .map_err(TestbedError::system("exchange requests and responses"))
     }
 
-    /// Stops the bulk senders that are processes; data in flight arrives and is read meanwhile.
+    /// Stops the bulk senders that are processes, so that data in flight arrives and is read.
     pub(super) fn hold(&self) -> Result<(), TestbedError> {
         self.each_client(Process::hold)
     }
@@ -203,7 +203,7 @@ impl Sources {
         })
     }
 
-    /// Ends the bulk senders, also stopped ones; returns their reports in order. An iperf3 that received
+    /// Ends the bulk senders, including stopped ones. Returns their reports in order. An iperf3 that received
     /// SIGTERM while it wrote its report may have none.
     pub(super) fn finish(mut self, observer: &dyn Observer) -> Result<Vec<Option<FlowReport>>, TestbedError> {
         self.each_client(Process::terminate)?;
@@ -262,11 +262,11 @@ fn ended_early(client: &mut Process) -> TestbedError {
     })
 }
 
-/// A flow's source port. The kernel assigns a flow to a processor by a hash of its addresses and ports. All
-/// points use the same ports in the same repeat, so qdiscs are compared with the same placement. Each repeat
-/// uses others, so no single placement decides.
+/// Returns the source port of a flow. The kernel assigns a flow to a CPU by a hash of its addresses and ports.
+/// In one repeat, all points use the same ports, so that qdiscs are compared with the same placement. Each
+/// repeat uses other ports, so that the results do not depend on one placement.
 fn source_port(repeat: u32, number: usize) -> u16 {
-    /// Below the ephemeral ports, and above the listening ports.
+    /// First port: below the ephemeral ports and above the listening ports.
     const FIRST: u32 = 12_000;
     const MOST_FLOWS: u32 = 128;
     const KINDS: u32 = 150;
@@ -274,8 +274,8 @@ fn source_port(repeat: u32, number: usize) -> u16 {
     (FIRST + repeat % KINDS * MOST_FLOWS + number) as u16
 }
 
-/// Starts a server and a client for each bulk tenant that always sends, by its number. Each is stopped once
-/// connected, so that it does not slow down the others and all begin together.
+/// Starts a server and a client for each bulk tenant that always sends. Each client is stopped once it is
+/// connected, so that it does not slow down the others, and all start to send together.
 fn start_iperf(
     bed: &TenantBed,
     places: &Places<'_>,
@@ -343,7 +343,7 @@ fn start_iperf(
         .collect())
 }
 
-/// Stops clients once they are connected.
+/// Stops clients as soon as they are connected.
 struct Holder {
     looked: Instant,
 }
@@ -353,13 +353,14 @@ impl Holder {
         Self { looked: Instant::now() }
     }
 
-    /// Stops newly connected clients; returns whether all are stopped. Polls at most every [`LOOK`].
+    /// Stops newly connected clients. Returns whether all are stopped. Reads the list of connections at most
+    /// every [`LOOK`].
     fn hold_connected(
         &mut self,
         bed: &TenantBed,
         clients: &mut [(u16, Process, bool)],
     ) -> Result<bool, TestbedError> {
-        /// The control connection and the stream.
+        /// The control connection and the data stream.
         const CONNECTIONS: usize = 2;
         if clients.iter().all(|(_, _, held)| *held) {
             return Ok(true);

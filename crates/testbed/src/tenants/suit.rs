@@ -1,4 +1,4 @@
-//! Checks whether this kernel can run a point, and finds the rate at which a line is the bottleneck.
+//! Checks whether this kernel can run a point, and finds a rate at which the shaped line is the bottleneck.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::kernel::KernelFeatures;
 use crate::namespace::Namespace;
 use crate::traffic::iperf3;
 
-/// Missing features of this kernel, each probed once.
+/// Results of probing this kernel for features, each probed once.
 #[derive(Debug, Default)]
 pub(crate) struct Suitability {
     qdiscs: RefCell<BTreeMap<String, bool>>,
@@ -27,7 +27,7 @@ pub(crate) struct Suitability {
 }
 
 impl Suitability {
-    /// The test bed's settings for a point, or the reason why it cannot run.
+    /// Returns the test bed's settings for a point, or the reason why this kernel cannot run it.
     pub(crate) fn assess(
         &self,
         scenario: &Scenario,
@@ -63,7 +63,7 @@ impl Suitability {
         Ok(Assessment { settings: point.settings(scenario, &in_front.tree), notes: Vec::new() })
     }
 
-    /// Whether the kernel lacks a qdisc kind.
+    /// Returns whether the kernel lacks a kind of qdisc.
     fn lacks(&self, kind: &str) -> Result<bool, TestbedError> {
         if let Some(known) = self.qdiscs.borrow().get(kind) {
             return Ok(*known);
@@ -84,7 +84,7 @@ impl Suitability {
     }
 }
 
-/// Runs `work` on a spare interface.
+/// Runs `work` on the loopback interface of a temporary namespace.
 fn on_scratch<T>(work: impl FnOnce(&mut Netlink, u32) -> Result<T, TestbedError>) -> Result<T, TestbedError> {
     let namespace = Namespace::new()?;
     let mut netlink = namespace.netlink()?;
@@ -92,7 +92,7 @@ fn on_scratch<T>(work: impl FnOnce(&mut Netlink, u32) -> Result<T, TestbedError>
     work(&mut netlink, loopback)
 }
 
-/// The classifier of a tree's filter.
+/// Returns the classifier of a filter in a tree.
 fn classifier_of(step: &Step) -> Option<Classifier> {
     match step {
         Step::Filter { filter: Filter::Port { classifier, .. }, .. } => Some(*classifier),
@@ -109,7 +109,7 @@ fn name_of(classifier: Classifier) -> &'static str {
     }
 }
 
-/// The qdiscs and rules of a point.
+/// Returns the qdiscs and rules of a point.
 pub(crate) fn in_front(
     point: &TenantPoint,
     scenario: &Scenario,
@@ -125,7 +125,7 @@ pub(crate) fn in_front(
     })
 }
 
-/// Rates of a line for `auto`, down to the capacity of an emulated machine.
+/// Rates of a line for `auto`. The lowest suits the capacity of an emulated machine.
 const LINES_BPS: [u64; 10] = [
     100_000_000_000,
     40_000_000_000,
@@ -138,17 +138,17 @@ const LINES_BPS: [u64; 10] = [
     200_000_000,
     100_000_000,
 ];
-/// Headroom of `auto`: the processors' capacity divided by the line rate.
+/// Headroom for `auto`: the CPUs' capacity divided by the line rate.
 const LINE_HEADROOM: f64 = 2.0;
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(200);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(800);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
-/// This many flows suffice to measure the capacity; more take longer to start.
+/// Number of flows with which the capacity is measured. More flows take longer to start.
 const TRIAL_FLOWS: u32 = 8;
 
-/// Returns the rate of a scenario. Without a line it is the nominal rate, which shares refer to. With a line
-/// it leaves the processors headroom. A trial measures their capacity: the point with the shortest writes,
-/// behind a line at the requested rate, with one FIFO.
+/// Returns the rate of a scenario. Without a line, it is the nominal rate, to which shares refer. With a line,
+/// it leaves the CPUs headroom. A trial measures their capacity: the point with the shortest writes, behind a
+/// line at the requested rate with one FIFO.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,
@@ -186,13 +186,13 @@ pub(crate) fn settle(
     Ok(rate)
 }
 
-/// The processors' capacity for a trial's flows: the throughput divided by the busy share.
+/// Returns the CPUs' capacity for a trial's flows: the throughput divided by the busy share.
 fn capacity_of(raw: &RawRepeat) -> f64 {
     let bytes: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
     let carried_bps = bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64();
     let processors = raw.tenants.as_ref().map_or(0, |tenants| tenants.processors.len()) as f64;
     let disturbance = raw.tenants.as_ref().and_then(|tenants| tenants.disturbance).unwrap_or(0.0);
-    // Other programs may not use their share again in the next second.
+    // Subtract the share of other programs, which may not use it in the next second.
     let busy = raw.busy_cores.map_or(processors, |busy| (busy - disturbance).max(0.05 * processors));
     carried_bps * (processors / busy.max(f64::MIN_POSITIVE)).max(1.0)
 }
@@ -202,7 +202,7 @@ fn mean_length(point: &TenantPoint) -> u64 {
     sum / u64::from(point.bulk_flows()).max(1)
 }
 
-/// The point with few flows that always send, and no other clients.
+/// Returns the point with few flows that always send, and without other clients.
 fn trial_of(point: &TenantPoint) -> TenantPoint {
     let flows = point.bulk_flows().max(1);
     let few = |tenants: &BulkTenants| BulkTenants {

@@ -1,11 +1,12 @@
 //! iperf3: arguments, and the JSON output of client and server (`--json`).
 //!
 //! Written for iperf3 3.12 and its `iperf_api.c`. Notes for callers:
-//! - A process takes at most [`MAX_STREAMS`] streams.
-//! - With `--json` a failed client exits with code 0; only the `error` member of its output shows the failure.
-//! - A stream's bytes are TCP payload. The client counts writes to its socket, and the last of them may still be queued at
-//!   the end. So [`Stream::received`] is the figure for throughput.
-//! - Time starts when the streams are connected, not when the process starts.
+//! - A process supports at most [`MAX_STREAMS`] streams.
+//! - With `--json`, a client that fails exits with code 0. Only the member `error` of its output shows the
+//!   failure.
+//! - A stream's bytes are TCP payload. The client counts writes to its socket, and the last of them may still
+//!   be queued at the end. So use [`Stream::received`] for throughput.
+//! - Times count from the connection of the streams, not from the start of the process.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +17,13 @@ use serde::{Deserialize, Deserializer};
 
 use super::{ArgumentError, in_range};
 
-/// Maximum of streams of one iperf3 process (`MAX_STREAMS` in `iperf.h`).
+/// Maximum number of streams of an iperf3 process (`MAX_STREAMS` in `iperf.h`).
 pub const MAX_STREAMS: u32 = 128;
 
-/// Maximum TCP write of iperf3, bytes (`MAX_BLOCKSIZE` in `iperf.h`).
+/// Largest write to a TCP socket by iperf3, bytes (`MAX_BLOCKSIZE` in `iperf.h`).
 pub const MAX_LENGTH: u32 = 1 << 20;
 
-/// Maximum duration of iperf3, seconds (`MAX_TIME` in `iperf.h`): a day.
+/// Maximum duration of iperf3, seconds (`MAX_TIME` in `iperf.h`): one day.
 pub const MAX_SECONDS: u32 = 86_400;
 
 const TOOL: &str = "iperf3";
@@ -32,24 +33,24 @@ const TOOL: &str = "iperf3";
 pub struct ClientOptions {
     pub server: IpAddr,
     pub port: u16,
-    /// 1 to [`MAX_STREAMS`].
+    /// Number of streams, 1 to [`MAX_STREAMS`].
     pub streams: u32,
-    /// Whole seconds (iperf3 accepts no others), 1 to [`MAX_SECONDS`].
+    /// Duration in whole seconds (iperf3 accepts no fractions), 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// Bytes of each write to the socket, 1 to [`MAX_LENGTH`]; none: iperf3's default (128 KiB).
+    /// Bytes of each write to the socket, 1 to [`MAX_LENGTH`]; `None`: iperf3's default (128 KiB).
     pub length: Option<u32>,
-    /// TCP congestion control, such as `cubic`; must be available in the client's namespace.
+    /// TCP congestion control, such as `cubic`. It must be available in the client's namespace.
     pub congestion_control: String,
-    /// Source port of the first stream; each further stream uses the next port. None: the kernel chooses.
+    /// Source port of the first stream; each further stream uses the next port. `None`: the kernel chooses.
     pub first_source_port: Option<u16>,
-    /// Limit for connecting the control connection.
+    /// Time limit for connecting the control connection.
     pub connect_timeout: Duration,
 }
 
-/// Arguments of an iperf3 client, without the program's name.
+/// Returns the arguments of an iperf3 client, without the program's name.
 ///
 /// # Errors
-/// An option outside iperf3's limits.
+/// Returns an error if an option is outside of iperf3's limits.
 pub fn client_args(options: &ClientOptions) -> Result<Vec<String>, ArgumentError> {
     in_range(TOOL, "--parallel", options.streams, 1..=MAX_STREAMS)?;
     in_range(TOOL, "--time", options.seconds, 1..=MAX_SECONDS)?;
@@ -77,7 +78,7 @@ pub fn client_args(options: &ClientOptions) -> Result<Vec<String>, ArgumentError
     Ok(args)
 }
 
-/// Arguments of an iperf3 server that serves one client and exits, without the program's name.
+/// Returns the arguments of an iperf3 server that serves one client and exits, without the program's name.
 #[must_use]
 pub fn server_args(bind: IpAddr, port: u16) -> Vec<String> {
     vec![
@@ -91,8 +92,8 @@ pub fn server_args(bind: IpAddr, port: u16) -> Vec<String> {
     ]
 }
 
-/// The kernel's names are short and plain (`TCP_CA_NAME_MAX` is 16 with its NUL); anything else could be parsed
-/// as another option.
+/// Returns an error if the name cannot be that of a congestion control in the kernel: short and without special
+/// characters (`TCP_CA_NAME_MAX` is 16, including the NUL). iperf3 could parse other text as an option.
 fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let usable = !name.is_empty() && name.len() < 16 && !name.starts_with('-') && name.bytes().all(plain);
@@ -103,70 +104,61 @@ fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     Err(ArgumentError { tool: TOOL, option: "--congestion", detail })
 }
 
-/// The report of a completed iperf3 client or server.
+/// The report of an iperf3 client or server that completed its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Such as `iperf 3.12`.
+    /// Name and version, such as `iperf 3.12`.
     pub version: String,
     /// In the order of connection.
     pub streams: Vec<Stream>,
 }
 
-/// One TCP stream: one flow from client to server.
+/// One TCP stream, from client to server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Bytes written to the sending socket; absent in a server's report.
+    /// Bytes written to the sending socket; `None` in a server's report.
     pub sent: Option<Transfer>,
-    /// Bytes read from the receiving socket; a client gets them from its server.
+    /// Bytes read from the receiving socket. A client gets this number from its server.
     pub received: Transfer,
-    /// Retransmitted segments; absent in a server's report.
+    /// Retransmitted segments; `None` in a server's report.
     pub retransmits: Option<u64>,
-    /// The reporting side's counts, in order of time.
+    /// Counts of the reporting side, in order of time.
     pub intervals: Vec<Interval>,
 }
 
-/// An amount of payload and its duration.
+/// An amount of TCP payload, and the time in which it was transferred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
-    /// TCP payload.
     pub bytes: u64,
-    /// Since the streams were connected.
+    /// Time since the streams were connected.
     pub seconds: f64,
 }
 
-/// A part of a stream's run, by default a second.
+/// A part of a stream's run, one second by default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Since the streams were connected.
+    /// Time since the streams were connected.
     pub start_s: f64,
-    /// Since the streams were connected.
+    /// Time since the streams were connected.
     pub end_s: f64,
     /// TCP payload that the reporting side wrote or read.
     pub bytes: u64,
 }
 
-/// An output without a report. `origin` is the caller's name for the output.
+/// The error for output without a report. `origin` is the caller's name for the output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// No output: the tool was killed, or it refused its arguments on standard error.
+    /// No output: iperf3 was killed, or it refused its arguments and reported this on standard error.
     #[error("{origin}: iperf3 printed nothing")]
     Empty { origin: String },
     /// Invalid or truncated JSON, or a value of the wrong type.
     #[error("{origin}:{line}:{column}: not iperf3's JSON: {detail}")]
-    Json {
-        origin: String,
-        /// From 1.
-        line: usize,
-        /// From 1.
-        column: usize,
-        detail: String,
-    },
-    /// iperf3 reports a failure.
+    Json { origin: String, line: usize, column: usize, detail: String },
     #[error("{origin}: iperf3 failed: {message}")]
     Failed { origin: String, message: String },
-    /// Valid JSON, but a member is missing or contradicts another.
+    /// Valid JSON in which a member is missing or contradicts another one.
     #[error("{origin}: `{field}`: {detail}")]
     Field {
         origin: String,
@@ -181,20 +173,20 @@ pub enum ParseError {
 /// `origin` names the output in errors: a file, or "iperf3 client 2".
 ///
 /// # Errors
-/// [`ParseError`] when iperf3 reports a failure, or the text is damaged or incomplete.
+/// Returns an error if iperf3 reports a failure, or the text is damaged or incomplete.
 pub fn parse(origin: &str, text: &str) -> Result<Report, ParseError> {
     report(origin, text, |_| false)
 }
 
-/// iperf3's error texts, of client and server, when its client receives SIGTERM.
+/// iperf3's error messages, of client and server, after its client received SIGTERM.
 const TOLD_TO_END: [&str; 2] = ["interrupt - the client has terminated", "the client has terminated"];
 
-/// Parses the output of a client that SIGTERM ended early, or of its server. Both report their counts so far.
-/// The client does not have its server's count, and prints 0. The server's time is that of its last complete
-/// interval, although its bytes are all that it received.
+/// Parses the output of a client that SIGTERM ended early, or of its server. Both report their counts so far:
+/// - The client does not know its server's count and prints 0.
+/// - The server prints all bytes that it received, but the end of its last complete interval as its time.
 ///
 /// # Errors
-/// As [`parse`].
+/// Returns an error if [`parse`] would, except for the messages about SIGTERM.
 pub fn parse_ended(origin: &str, text: &str) -> Result<Report, ParseError> {
     report(origin, text, |message| TOLD_TO_END.contains(&message))
 }
@@ -207,7 +199,7 @@ fn report(origin: &str, text: &str, is_no_failure: impl Fn(&str) -> bool) -> Res
     if !document.errors.is_empty()
         && let Some(intervals) = &mut document.intervals
     {
-        // A SIGTERM at the beginning of an interval leaves one without streams.
+        // A SIGTERM at the beginning of an interval leaves an interval without streams.
         intervals.pop_if(|last| last.streams.is_empty());
     }
     if let Some(message) = document.errors.first().filter(|message| !is_no_failure(message)).cloned() {
@@ -222,7 +214,7 @@ fn report(origin: &str, text: &str, is_no_failure: impl Fn(&str) -> bool) -> Res
 
 fn json_error(origin: &str, error: &serde_json::Error) -> ParseError {
     let text = error.to_string();
-    // serde_json's text repeats the position, which the error has already.
+    // serde_json's text repeats the position. Remove it, because the error has it already.
     let detail = text.rsplit_once(" at line ").map_or(text.as_str(), |(detail, _)| detail);
     ParseError::Json {
         origin: origin.to_owned(),
@@ -232,7 +224,7 @@ fn json_error(origin: &str, error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// Path of a member, and the fault.
+/// Path of a member, and what is wrong with it.
 type FieldError = (String, String);
 
 fn field_error<T>(field: impl Into<String>, detail: impl Into<String>) -> Result<T, FieldError> {
@@ -243,10 +235,10 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
     value.map_or_else(|| field_error(field, "is missing"), Ok)
 }
 
-/// The members in use. All are optional: an output with an `error` may lack any of them.
+/// The members that are used. All are optional, because output with an `error` may lack any of them.
 #[derive(Default)]
 struct Document {
-    /// A server whose client received SIGTERM may report a second error.
+    /// Several, because a server whose client received SIGTERM may report a second error.
     errors: Vec<String>,
     start: Option<Start>,
     intervals: Option<Vec<IntervalPart>>,
@@ -343,7 +335,7 @@ struct Side {
     end: f64,
     bytes: u64,
     retransmits: Option<u64>,
-    /// Whether the *reporting process* is the sender, in the entries of both sides.
+    /// Whether the *reporting process* is the sender. The entries of both sides have the same value.
     sender: bool,
 }
 
@@ -388,7 +380,7 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
             return field_error(format!("{field}.socket"), detail);
         }
     }
-    // A server does not have its client's count, and prints 0.
+    // A server does not know its client's count and prints 0.
     let known = sender.sender;
     Ok(Stream {
         local: SocketAddr::new(connected.local_host.to_canonical(), connected.local_port),
@@ -401,7 +393,7 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
 }
 
 fn transfer(side: &Side, field: &str) -> Result<Transfer, FieldError> {
-    // `seconds` is the sender's time even in the receiver's entry, so compute the duration from start and end.
+    // `seconds` is the sender's time even in the receiver's entry. So compute the duration from start and end.
     let seconds = side.end - side.start;
     if seconds <= 0.0 {
         return field_error(format!("{field}.end"), format!("{} is not after {}", side.end, side.start));
@@ -494,7 +486,7 @@ mod tests {
         assert_eq!(refused_option(|options| options.first_source_port = Some(0)), "--cport");
         assert_eq!(refused_option(|options| options.length = Some(0)), "--length");
         assert_eq!(refused_option(|options| options.length = Some((1 << 20) + 1)), "--length");
-        // 65535 is the last port; a second stream would need the next one.
+        // 65535 is the last port. A second stream would need the next one.
         assert_eq!(
             refused_option(|options| options.first_source_port = Some(65_535)),
             "--cport of the last stream"
@@ -516,7 +508,7 @@ mod tests {
         assert_eq!(second.local, "127.0.0.1:25001".parse().unwrap());
         assert_eq!(second.remote, "127.0.0.1:15211".parse().unwrap());
         assert_eq!(second.sent, Some(Transfer { bytes: 3_301_703_680, seconds: 2.00003 }));
-        // The receiver's time, although its `seconds` repeats the sender's.
+        // This is the receiver's time, although its `seconds` repeats the sender's.
         assert_eq!(second.received, Transfer { bytes: 3_297_640_448, seconds: 2.003561 });
         assert_eq!(second.retransmits, Some(19));
         assert_eq!(
@@ -544,7 +536,7 @@ mod tests {
         assert_eq!(first.intervals.iter().map(|interval| interval.bytes).sum::<u64>(), 3_382_968_320);
     }
 
-    /// A client that got SIGTERM after 1.3 s of 60, and its server.
+    /// Checks the reports of a client that got SIGTERM after 1.3 s of 60, and of its server.
     #[test]
     fn a_client_that_was_told_to_end_and_its_server_report_what_they_counted() {
         let client = parse_ended("client", CLIENT_ENDED).unwrap();
@@ -561,13 +553,13 @@ mod tests {
         let mut document: serde_json::Value = serde_json::from_str(CLIENT_ENDED).unwrap();
         document["intervals"].as_array_mut().unwrap().push(serde_json::json!({ "streams": [] }));
         assert_eq!(parse_ended("client", &document.to_string()), parse_ended("client", CLIENT_ENDED));
-        // The server's second error is ignored.
+        // A second error of the server is ignored.
         let twice = SERVER_OF_ENDED.replace(
             "the client has terminated\"",
             "the client has terminated\",\n\t\"error\":\t\"getsockopt - Bad file descriptor\"",
         );
         assert_eq!(parse_ended("server", &twice), parse_ended("server", SERVER_OF_ENDED));
-        // Any other failure is still a failure.
+        // Any other error is still a failure.
         assert!(matches!(parse_ended("it", SERVER_GONE), Err(ParseError::Failed { .. })));
         assert_eq!(parse_ended("it", CLIENT), parse("it", CLIENT));
     }
@@ -576,7 +568,7 @@ mod tests {
     fn ipv6_and_mapped_addresses() {
         let report = parse("client", CLIENT_IPV6).unwrap();
         assert_eq!(report.streams[0].remote, "[::1]:15212".parse().unwrap());
-        // A server without a bind address listens on IPv6 and reports mapped IPv4 addresses.
+        // A server without a bind address listens on IPv6 and reports IPv4-mapped addresses.
         let mapped = SERVER.replace("\"127.0.0.1\"", "\"::ffff:127.0.0.1\"");
         let report = parse("server", &mapped).unwrap();
         assert_eq!(report.streams[0].remote, "127.0.0.1:25000".parse().unwrap());
@@ -625,13 +617,13 @@ mod tests {
         for index in (0..CLIENT.len()).step_by(5) {
             for byte in ["0", "-", "\"", "}", "x", "é"] {
                 let damaged = format!("{}{byte}{}", &CLIENT[..index], &CLIENT[index + 1..]);
-                // Some damage is harmless (a digit of an unused member): the test only detects panics.
+                // Some damage is harmless (a digit of an unused member), so the test only detects panics.
                 let _ = parse("it", &damaged);
             }
         }
     }
 
-    /// [`parse`]'s error for the client's output after one replacement.
+    /// Returns the error of [`parse`] for the client's output after one replacement.
     fn complaint(text: &str, from: &str, to: &str) -> String {
         assert!(text.contains(from), "the recorded output has no {from}");
         parse("it", &text.replacen(from, to, 1)).unwrap_err().to_string()

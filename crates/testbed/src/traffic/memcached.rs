@@ -1,10 +1,12 @@
-//! An open-loop load on memcached: requests are sent when they are due, whether or not earlier ones were
-//! answered. A latency counts from the time when the request was *due*. So a stall of the server or the network
-//! shows in every request that was due meanwhile; a closed loop would not send these ("coordinated omission").
+//! An open-loop load on memcached: requests are sent when they are due, even if earlier ones are unanswered. A
+//! latency counts from the time at which the request was *due*. So a stall of the server or the network
+//! increases the latency of every request that was due during the stall. A closed loop would not send these
+//! requests ("coordinated omission").
 //!
-//! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`): `get` of one key or `set` of one
-//! value on several connections, with many requests in flight on each. Requests are due at the times of a
-//! Poisson process from a seed. One thread does everything and sleeps in between, to use little processor time.
+//! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`). A request is a `get` of one key or
+//! a `set` of one value, on one of several connections with many requests in flight. Requests are due at the
+//! times of a Poisson process, generated from a seed. A single thread sends and receives. It sleeps in between,
+//! to use little CPU time.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -22,36 +24,38 @@ use crate::namespace::Namespace;
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     pub server: SocketAddr,
-    /// Each connection is a flow.
+    /// Number of connections; each is a flow.
     pub connections: usize,
-    /// Requests per second of all connections; none: a closed loop with one request in flight per connection.
+    /// Requests per second over all connections; `None`: a closed loop with one request in flight per
+    /// connection.
     pub rate: Option<f64>,
-    /// How long requests are sent.
+    /// Time during which requests are sent.
     pub time: Duration,
     /// Length of a value, bytes.
     pub value: usize,
-    /// Per cent of requests that set a value.
+    /// Share of requests that set a value, per cent.
     pub sets_percent: u32,
-    /// Number of keys; all are set before the load begins.
+    /// Number of keys. All are set before the load begins.
     pub keys: u32,
-    /// Seed of times and keys.
+    /// Seed for the times and keys of requests.
     pub seed: u64,
-    /// Processor of the load's thread.
+    /// CPU of the load's thread.
     pub cpu: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct LoadResult {
-    /// From due to answered, of each answered request.
+    /// Time from due to answered, for each answered request.
     pub latencies_ns: Vec<u64>,
-    /// Requests that were due.
+    /// Number of requests that were due.
     pub due: usize,
     /// Time until the last answer.
     pub elapsed: Duration,
 }
 
 impl LoadResult {
-    /// A quantile of the latency, ns; none without requests. Unanswered requests count as slowest.
+    /// Returns a quantile of the latency, ns; `None` without requests. Unanswered requests count as the slowest
+    /// ones.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let mut sorted = self.latencies_ns.clone();
@@ -66,12 +70,12 @@ impl LoadResult {
     }
 }
 
-/// How long to wait for answers after the last request was due.
+/// Time to wait for answers after the last request was due.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Limit for a single answer before the load.
+/// Time limit for a single answer before the load begins.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// xorshift64* (Vigna 2016), which suffices for the times of a load.
+/// A pseudo-random number generator: xorshift64* (Vigna 2016).
 struct Random(u64);
 
 impl Random {
@@ -82,7 +86,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// In (0, 1).
+    /// Returns a number in (0, 1).
     fn fraction(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
@@ -90,7 +94,7 @@ impl Random {
 
 struct Pending {
     due: Instant,
-    /// Bytes of its answer.
+    /// Length of the answer, bytes.
     answer: usize,
 }
 
@@ -98,7 +102,7 @@ struct Connection {
     stream: TcpStream,
     pending: VecDeque<Pending>,
     unsent: VecDeque<u8>,
-    /// Received bytes of the first pending answer.
+    /// Number of bytes received of the first pending answer.
     received: usize,
 }
 
@@ -110,10 +114,10 @@ struct Load<'o> {
     result: LoadResult,
 }
 
-/// Runs a load on a server from inside a namespace, on its own thread.
+/// Runs a load on a server from inside a namespace, on a separate thread.
 ///
 /// # Errors
-/// When the server cannot be reached, or an answer is invalid.
+/// Returns an error if the server cannot be reached, or an answer is invalid.
 pub fn load(namespace: &Namespace, options: &LoadOptions) -> Result<LoadResult, TestbedError> {
     namespace.run(|| {
         if let Some(cpu) = options.cpu {
@@ -176,7 +180,7 @@ impl Load<'_> {
         request
     }
 
-    /// Sets every key, so that the length of each later answer is known.
+    /// Sets every key, so that the length of every later answer is known.
     fn fill(&mut self) -> io::Result<()> {
         for key in 0..self.options.keys.max(1) {
             let request = self.set_request(key);
@@ -191,7 +195,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// A request, and the length of its answer.
+    /// Returns a request, and the length of its answer.
     fn request(&mut self) -> (Vec<u8>, usize) {
         let key = (self.random.next() % u64::from(self.options.keys.max(1))) as u32;
         if self.random.next() % 100 < u64::from(self.options.sets_percent) {
@@ -279,7 +283,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Reads all available answers; calls `answered` with the connection of each.
+    /// Reads all available answers. Calls `answered` with the connection of each.
     fn receive(&mut self, mut answered: impl FnMut(&mut Self, usize) -> io::Result<()>) -> io::Result<()> {
         for on in 0..self.connections.len() {
             self.connections[on].flush()?;
@@ -305,7 +309,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads available bytes; returns the number of complete answers.
+    /// Reads the available bytes. Returns the number of complete answers.
     fn read(&mut self, latencies_ns: &mut Vec<u64>) -> io::Result<usize> {
         let mut buffer = [0; 65_536];
         let mut answers = 0;
@@ -359,7 +363,7 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
     }
 
-    /// A server that stalls in the middle: each request that was due meanwhile is slow.
+    /// Checks that a stall of the server increases the latency of each request that was due during the stall.
     #[test]
     fn a_stall_shows_in_every_request_that_was_due_meanwhile() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -401,8 +405,8 @@ mod tests {
         };
         let result = run(&options).unwrap();
         assert_eq!(result.latencies_ns.len(), result.due);
-        // About a hundred requests were due in the stall; the first waited for all of it, the last did not
-        // wait.
+        // About a hundred requests were due during the stall. The first one waited for the whole stall, the
+        // last one hardly at all.
         let slow = result.latencies_ns.iter().filter(|latency| **latency > 20_000_000).count();
         assert!((40..=200).contains(&slow), "{slow} of {}", result.due);
         serving.join().unwrap();

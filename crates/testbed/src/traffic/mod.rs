@@ -1,14 +1,14 @@
 //! Traffic: command lines and outputs of traffic tools, and Evenkeel's own sources.
 //!
-//! [`iperf3`] sends the bulk TCP flows, [`sockperf`] measures request-response latency while they run. These
-//! two modules are pure: options to arguments, text to typed figures. Other modules start, place and end the
-//! processes.
+//! [`iperf3`] sends the bulk TCP flows, and [`sockperf`] measures request-response latency during these flows.
+//! Both modules are pure: they convert options to arguments, and text to typed figures. Other modules start,
+//! place and end the processes.
 //!
-//! [`memcached`] creates the load on a memcached server itself, because no packaged tool is an open loop.
+//! [`memcached`] creates the load on a memcached server itself, because no packaged tool has an open loop.
 //!
-//! A tool's output is not trusted: a signal or a full disk can truncate it, and iperf3 reports a failed run
-//! with exit code 0. A parser either returns complete figures or names the fault; it never fills a gap with
-//! zero.
+//! The output of a tool is not trusted: a signal or a full disk can truncate it, and iperf3 reports a failed
+//! run with exit code 0. A parser returns complete figures, or an error that names the fault. It never replaces
+//! a missing figure by zero.
 
 pub mod iperf3;
 pub mod memcached;
@@ -17,19 +17,19 @@ pub(crate) mod request_response;
 pub mod sockperf;
 pub(crate) mod worker;
 
-/// An option that a traffic tool would refuse or misinterpret.
+/// The error for an option that a traffic tool would refuse or misinterpret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{tool} {option}: {detail}")]
 pub struct ArgumentError {
-    /// Such as `iperf3`.
+    /// Name of the tool, such as `iperf3`.
     pub tool: &'static str,
     /// The tool's name for the option, such as `--parallel`.
     pub option: &'static str,
-    /// The given value, and the allowed ones.
+    /// The given value, and the allowed values.
     pub detail: String,
 }
 
-/// Checks a numeric option against the tool's compiled-in limits.
+/// Checks a numeric option against the tool's limits. Returns an error if it is outside of them.
 fn in_range(
     tool: &'static str,
     option: &'static str,

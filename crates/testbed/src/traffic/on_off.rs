@@ -1,8 +1,8 @@
-//! On-off sources on one TCP connection; iperf3 has none.
+//! On-off sources, each on one TCP connection. iperf3 does not support on and off times.
 //!
-//! A source is a writing thread, and a reading one at the other end. In its on time it always has data.
-//! `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` keep the data below its socket small, so that it falls silent on time
-//! and does not first drain a buffer of megabytes.
+//! A source is a writing thread, and a reading thread at the other end. During its on time it always has data.
+//! `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data below its socket, so that it stops sending at the end of
+//! its on time and does not first drain megabytes from its buffer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,36 +16,36 @@ use evenkeel_model::scenario::OnOff;
 
 use super::worker::{Ends, Worker, set_congestion_control, set_option};
 
-/// With this many unsent bytes the socket accepts no more.
+/// Number of unsent bytes at which the socket accepts no more data.
 const LOW_WATER_BYTES: u32 = 32 << 10;
-/// Send buffer of the socket, with its data in the qdisc. The kernel doubles it for its own headers: about two
-/// of the largest segments, as with TCP small queues.
+/// Size of the socket's send buffer, which includes data in the qdisc. The kernel doubles it for its own
+/// headers. So it holds about two of the largest segments, as with TCP small queues.
 const BUFFER_BYTES: i32 = 64 << 10;
 /// Size of a read, bytes: iperf3's default.
 const READ_BYTES: usize = 128 << 10;
-/// Longest wait before checking for the end.
+/// Longest wait before the source checks whether it should end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// On and off times of sources from a moment on, which can be reset.
+/// On and off times of several sources. The start time can be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     times: OnOff,
-    /// `CLOCK_MONOTONIC`, ns.
+    /// Start of the first on time, `CLOCK_MONOTONIC`, ns.
     begin_ns: Arc<AtomicU64>,
 }
 
 impl Schedule {
-    /// A schedule that begins now.
+    /// Creates a schedule that begins now.
     pub(crate) fn new(times: OnOff) -> Self {
         Self { times, begin_ns: Arc::new(AtomicU64::new(monotonic_ns())) }
     }
 
-    /// Begins an on time at a moment.
+    /// Begins an on time at a given time.
     pub(crate) fn begin(&self, at_ns: u64) {
         self.begin_ns.store(at_ns, Ordering::Relaxed);
     }
 
-    /// Whether a moment is in an on time, and how long that state lasts.
+    /// Returns whether a time is in an on time, and how long the on or off time continues.
     fn phase(&self, now_ns: u64) -> (bool, Duration) {
         let (on, off) = (self.times.on.as_u64(), self.times.off.as_u64());
         let period = i128::from(on.saturating_add(off).max(1));
@@ -55,7 +55,8 @@ impl Schedule {
         (sends, Duration::from_nanos(left))
     }
 
-    /// Returns the bins that are completely in on times, for a measurement that begins with one.
+    /// Returns the ranges of bins that are completely in on times, for a measurement that begins with an on
+    /// time.
     pub(crate) fn sending_bins(times: OnOff, bin_ns: u64, bins: usize) -> Vec<std::ops::Range<usize>> {
         let (on, off, bin) = (times.on.as_u64(), times.off.as_u64(), bin_ns.max(1));
         let period = on.saturating_add(off).max(1);
@@ -78,8 +79,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Starts a source on a connection, silent until `released`. Client and server are pinned to their
-    /// processors, if any.
+    /// Starts a source on a connection. It sends nothing until `released`. Client and server are pinned to
+    /// their CPUs, if given.
     pub(crate) fn start(
         (client, server): Ends,
         length: usize,
@@ -103,7 +104,7 @@ impl Source {
         })
     }
 
-    /// Ends it; returns bytes written and read.
+    /// Ends the source. Returns the bytes written and read.
     pub(crate) fn finish(self) -> io::Result<(u64, u64)> {
         let written = self.client.finish()?;
         Ok((written, self.server.finish()?))

@@ -1,8 +1,9 @@
-//! Request-response probes: one request at a time over TCP, answered by as many bytes, with the time of each.
+//! Request-response probes over TCP: one request at a time, answered by a message of the same length. The time
+//! of each exchange is recorded.
 //!
-//! Like sockperf's ping-pong and netperf's `TCP_RR`. But sockperf 3.7 needs 2.5 s before its first sample (2 s
-//! of it a sleep), longer than a point of a sweep is measured. A probe is two threads, client and server, each
-//! with its own socket.
+//! They measure as sockperf's ping-pong and netperf's `TCP_RR` do. But sockperf 3.7 needs 2.5 s before its
+//! first sample, which is longer than the measurement of a point in a sweep. A probe consists of two threads,
+//! client and server, each with its own socket.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -17,9 +18,9 @@ const LOW_DELAY: i32 = 0x10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// When the request was written to the socket, `CLOCK_MONOTONIC` ns.
+    /// Time at which the request was written to the socket, `CLOCK_MONOTONIC` ns.
     pub(crate) sent_ns: u64,
-    /// Until the whole answer had arrived, ns; if there was none, until the probe ended.
+    /// Time until the whole answer had arrived, or until the probe ended without an answer, ns.
     pub(crate) took_ns: u64,
 }
 
@@ -30,8 +31,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Starts a probe on a connection; each request follows the previous answer immediately. Client and server
-    /// are pinned to their processors, if any.
+    /// Starts a probe on a connection. Each request follows the previous answer immediately. Client and server
+    /// are pinned to their CPUs, if given.
     pub(crate) fn start(
         (client, server): Ends,
         message_bytes: usize,
@@ -51,10 +52,10 @@ impl Probe {
         })
     }
 
-    /// Ends it; returns its exchanges in order.
+    /// Ends the probe. Returns its exchanges in order.
     pub(crate) fn finish(self) -> io::Result<Vec<Exchange>> {
         let exchanges = self.client.finish();
-        // The client's end is shut down now, which ends the server.
+        // The client has shut down its end, so the server ends.
         self.server.finish()?;
         exchanges
     }
@@ -79,7 +80,7 @@ fn answer(stream: &mut TcpStream, stop: &AtomicBool, message_bytes: usize) -> io
     loop {
         match stream.read_exact(&mut message).and_then(|()| stream.write_all(&message)) {
             Ok(()) => {}
-            // The client has ended.
+            // The client has ended and closed the connection.
             Err(error)
                 if stop.load(Ordering::Relaxed)
                     || matches!(
@@ -122,7 +123,7 @@ mod tests {
         }
     }
 
-    /// An unanswered request counts with the time that it has waited.
+    /// Checks that an unanswered request is recorded, with the time that it has waited.
     #[test]
     fn a_request_without_an_answer_is_not_forgotten() {
         let (client, server) = ends();

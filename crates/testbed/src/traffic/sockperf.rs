@@ -1,11 +1,11 @@
 //! sockperf: arguments, and the log of all exchanges of its ping-pong client (`--full-log`).
 //!
 //! Written for sockperf 3.7 and its `client.cpp`. Notes for callers:
-//! - The client needs about two seconds before its first exchange. The log omits the exchanges of the first 400 ms and of
-//!   the last 50 ms, so a run of `t` seconds gives samples of `t - 0.45` seconds.
+//! - The client needs about two seconds before its first exchange. The log omits the exchanges of the first 400
+//!   ms and of the last 50 ms. So a run of `t` seconds gives samples of `t - 0.45` seconds.
 //! - It supports only IPv4.
-//! - It defines latency as **half of the round trip**, in microseconds; with `--full-rtt` it logs whole round trips. The log
-//!   says which. A [`Sample`] always has the whole round trip.
+//! - It defines latency as **half of the round-trip time**, in microseconds; with `--full-rtt` it logs whole
+//!   round-trip times. The log names the definition. A [`Sample`] always has the whole round-trip time.
 //! - Times count from the start of the client process.
 
 use std::ffi::OsString;
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 use super::{ArgumentError, in_range};
 
-/// Minimum message, bytes: sockperf's own header.
+/// Minimum length of a message, bytes: sockperf's own header.
 pub const MIN_MESSAGE: u32 = 14;
 
-/// Maximum message, bytes.
+/// Maximum length of a message, bytes.
 pub const MAX_MESSAGE: u32 = 65_507;
 
 /// Maximum duration, seconds.
@@ -30,19 +30,19 @@ const TOOL: &str = "sockperf";
 pub struct ClientOptions {
     pub server: Ipv4Addr,
     pub port: u16,
-    /// 1 to [`MAX_SECONDS`].
+    /// Duration, 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// Payload of a request and of its answer, [`MIN_MESSAGE`] to [`MAX_MESSAGE`].
+    /// Length of a request and of its answer, [`MIN_MESSAGE`] to [`MAX_MESSAGE`] bytes.
     pub message_bytes: u32,
-    /// Exchanges per second; none: without pauses.
+    /// Exchanges per second; `None`: each request follows the previous answer immediately.
     pub rate: Option<u32>,
     pub full_log: PathBuf,
 }
 
-/// Arguments of a sockperf ping-pong client over TCP, without the program's name.
+/// Returns the arguments of a sockperf ping-pong client over TCP, without the program's name.
 ///
 /// # Errors
-/// An option outside sockperf's limits.
+/// Returns an error if an option is outside of sockperf's limits.
 pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentError> {
     in_range(TOOL, "--time", options.seconds, 1..=MAX_SECONDS)?;
     in_range(TOOL, "--msg-size", options.message_bytes, MIN_MESSAGE..=MAX_MESSAGE)?;
@@ -64,7 +64,7 @@ pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentErr
     Ok(args)
 }
 
-/// Returns the arguments of a sockperf server over TCP, without the program's name. It serves until it is
+/// Returns the arguments of a sockperf server over TCP, without the program's name. The server runs until it is
 /// killed.
 #[must_use]
 pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
@@ -78,78 +78,73 @@ pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
     ]
 }
 
-/// The exchanges of a ping-pong client, without its warm-up and cool-down.
+/// The exchanges of a ping-pong client, without those of its warm-up and cool-down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// In order; never empty.
+    /// In order of time; never empty.
     pub samples: Vec<Sample>,
-    /// Unanswered requests by sockperf's count.
+    /// Number of unanswered requests, as sockperf counted them.
     pub dropped: u64,
 }
 
 /// A request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When the request was sent, since the start of the client process.
+    /// Time at which the request was sent, since the start of the client process.
     pub sent_ns: u64,
-    /// From sending the request to receiving the answer.
+    /// Time from sending the request to receiving the answer.
     pub round_trip_ns: u64,
 }
 
 impl Sample {
-    /// sockperf's latency: half of the round trip, µs.
+    /// Returns the latency as sockperf defines it: half of the round-trip time, µs.
     #[must_use]
     pub fn half_round_trip_us(&self) -> f64 {
         self.round_trip_ns as f64 / 2_000.0
     }
 }
 
-/// A log without samples. `origin` is the caller's name for the log.
+/// The error for a log without samples. `origin` is the caller's name for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The file is empty: the client could not connect, or was killed before its end.
+    /// The log is empty: the client could not connect, or was killed before its end.
     #[error("{origin}: sockperf wrote nothing")]
     Empty { origin: String },
     /// sockperf reports that there are no samples.
     #[error("{origin}:{line}: sockperf has no samples: {message}")]
     NoSamples {
         origin: String,
-        /// From 1.
         line: usize,
-        /// sockperf's text.
+        /// Text of sockperf.
         message: String,
     },
-    /// A line has an unexpected form.
     #[error("{origin}:{line}: {field}: {detail}")]
     Line {
         origin: String,
-        /// From 1.
         line: usize,
         /// Column of the table, or part of the log.
         field: &'static str,
         detail: String,
     },
-    /// The log ends within the table.
     #[error("{origin}:{line}: the log is cut short after {samples} samples")]
     CutShort {
         origin: String,
-        /// From 1.
         line: usize,
-        /// Samples before the end.
+        /// Number of samples before the end.
         samples: usize,
     },
-    /// The number of samples differs from the log's header.
+    /// The number of samples differs from the number in the log's header.
     #[error("{origin}: {found} samples of {announced} that the log announces")]
     Count {
         origin: String,
-        /// In the header.
+        /// Number in the header.
         announced: u64,
-        /// In the table.
+        /// Number in the table.
         found: usize,
     },
 }
 
-/// sockperf's texts for a run without samples.
+/// Messages of sockperf about a run without samples.
 const NO_SAMPLES: [&str; 3] =
     ["No messages were received", "No valid observations found", "Test end before test start"];
 
@@ -160,7 +155,7 @@ const RULE: &str = "------------------------------";
 /// `origin` names the log in errors, usually its path.
 ///
 /// # Errors
-/// Returns [`ParseError`] if the log has no samples, or is damaged or incomplete.
+/// Returns an error if the log has no samples, or is damaged or incomplete.
 pub fn parse(origin: &str, text: &str) -> Result<Log, ParseError> {
     if text.trim().is_empty() {
         return Err(ParseError::Empty { origin: origin.to_owned() });
@@ -202,15 +197,16 @@ fn line_error(origin: &str, line: usize, field: &'static str, detail: impl Into<
     ParseError::Line { origin: origin.to_owned(), line, field, detail: detail.into() }
 }
 
-/// The header above the table. Its wording differs between versions, so only the parts in use are parsed.
+/// The header above the table. Its wording differs between versions, so only the parts that are used are
+/// parsed.
 struct Head {
-    /// 1 if the table has whole round trips, 2 if it has halves.
+    /// 1 if the table has whole round-trip times, 2 if it has halves.
     trips_per_value: f64,
-    /// Announced samples.
+    /// Number of samples, if the header has it.
     received: Option<u64>,
-    /// Unanswered requests.
+    /// Number of unanswered requests.
     dropped: u64,
-    /// Lines before the table.
+    /// Number of lines before the table.
     lines: usize,
 }
 
@@ -245,7 +241,7 @@ impl Head {
     }
 }
 
-/// The number after `label`, if the line has the label.
+/// Returns the number after `label`, if the line has the label.
 fn announced(
     origin: &str,
     line: &str,
@@ -260,7 +256,7 @@ fn announced(
     }
 }
 
-/// The table while it is parsed.
+/// The table and the samples parsed so far.
 struct Table<'a> {
     origin: &'a str,
     trips_per_value: f64,
@@ -286,7 +282,7 @@ impl Table<'_> {
         if self.samples.last().is_some_and(|last| sent_ns < last.sent_ns) {
             return Err(error("txTime", format!("{sent} is before that of the line above")));
         }
-        // The last column repeats the difference of the other two: a lost digit in any of them is detected.
+        // The last column repeats the difference of the other two. So a lost digit in any column is detected.
         let expected_us = round_trip_ns as f64 / (1_000.0 * self.trips_per_value);
         match value.parse::<f64>() {
             Ok(value_us) if (value_us - expected_us).abs() < 0.002 && has_decimals(value, 3) => {}
@@ -307,7 +303,7 @@ fn nanoseconds(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanoseconds.parse().ok()?)
 }
 
-/// Whether the text is digits, a point, and `count` digits.
+/// Returns whether the text is digits, a point, and `count` digits.
 fn has_decimals(text: &str, count: usize) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.split_once('.').is_some_and(|(whole, part)| digits(whole) && digits(part) && part.len() == count)
@@ -377,7 +373,7 @@ mod tests {
         assert_eq!(log.samples.len(), 54);
         assert_eq!(log.samples[0], Sample { sent_ns: 2_401_873_975, round_trip_ns: 35_510 });
         assert!((log.samples[0].half_round_trip_us() - 17.755).abs() < 1e-9);
-        // The same file's header: avg-latency=111.017.
+        // The header of this file has avg-latency=111.017.
         assert!((mean_us(&log) - 111.017).abs() < 0.001, "{}", mean_us(&log));
         assert_eq!(log.dropped, 0);
     }
@@ -387,7 +383,7 @@ mod tests {
         let log = parse("full", FULL).unwrap();
         assert_eq!(log.samples.len(), 27);
         assert_eq!(log.samples[0].round_trip_ns, 34_577);
-        // The same file's header: avg-rtt=230.119.
+        // The header of this file has avg-rtt=230.119.
         assert!((2.0 * mean_us(&log) - 230.119).abs() < 0.001, "{}", mean_us(&log));
     }
 

@@ -1,4 +1,4 @@
-//! Threads that create traffic on connections between two namespaces.
+//! Threads that send or receive on connections between two namespaces.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::process::{ordinary_nice, stay_on};
 
-/// Limit for connecting.
+/// Time limit for connecting.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A thread with one connection. Dropping it ends the thread.
@@ -26,8 +26,8 @@ pub(crate) struct Worker<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts `work` on a connection, pinned to `processor` if given. It must return when the flag is set; the
-    /// connection is shut down by then, so no call on it blocks.
+    /// Starts a thread that calls `work` with a connection, pinned to `processor` if given. `work` must return
+    /// when the flag is set. By then the connection is shut down, so no call on it blocks.
     pub(crate) fn start(
         stream: TcpStream,
         processor: Option<usize>,
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Worker<T> {
         let handle = std::thread::Builder::new().name("traffic".to_owned()).spawn(move || {
             // SAFETY: takes nothing.
             let thread = unsafe { libc::gettid() };
-            // Ignore the error: the starting thread may have given up.
+            // Ignore the error: the starting thread may not be waiting any more.
             let _ = tell.send(thread.cast_unsigned());
             if let Some(nice) = nice {
                 // SAFETY: takes numbers; on Linux 0 is the calling thread.
@@ -61,14 +61,14 @@ impl<T: Send + 'static> Worker<T> {
         self.thread
     }
 
-    /// Stops the thread: sets its flag and shuts its connection down.
+    /// Tells the thread to stop: sets its flag and shuts its connection down.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Ignore the error: the other end has shut it down already.
+        // Ignore the error: the other end may have shut the connection down already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Ends the thread; returns its result.
+    /// Ends the thread. Returns the result of its work.
     pub(crate) fn finish(mut self) -> io::Result<T> {
         self.stop();
         match self.handle.take().map(JoinHandle::join) {
@@ -88,11 +88,11 @@ impl<T> Drop for Worker<T> {
     }
 }
 
-/// Client's and server's end of a connection.
+/// The client's and the server's end of a connection.
 pub(crate) type Ends = (TcpStream, TcpStream);
 
-/// Connects the sender to ports of a receiver's address, one connection each. Sockets stay in the namespace in
-/// which they were created.
+/// Opens one connection from the sender to each port of the receiver's address. A socket stays in the namespace
+/// in which it was created.
 pub(crate) fn connect(
     sender: &Namespace,
     receiver: &Namespace,
@@ -117,7 +117,7 @@ pub(crate) fn connect(
         ports.iter().map(connect).collect::<Result<Vec<_>, _>>()
     })?;
     let accepted = listeners.iter().map(|listener| {
-        // The client is connected, so this does not block.
+        // The client is already connected, so this does not block.
         let (stream, _) = listener.accept().map_err(TestbedError::system("accept a connection"))?;
         Ok::<_, TestbedError>(stream)
     });

@@ -1,7 +1,7 @@
-//! The kernel objects of a process, and whether any outlives it.
+//! The kernel objects of a process, and checks that none of them remains after the process has ended.
 //!
-//! Objects are identified by number (BPF id, namespace inode, process id and start), never by name alone: other
-//! runs use the same names.
+//! Objects are identified by number (BPF id, namespace inode, process id and start time), never by name alone,
+//! because other runs use the same names.
 
 #![allow(dead_code)]
 
@@ -10,34 +10,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time that the kernel may need to clean up after a closed descriptor.
+/// Time limit for the kernel to clean up after a closed descriptor.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A process; the start time distinguishes it from a later one with the same id.
+/// A process. The start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessIdentity {
     pub id: u32,
     start: u64,
 }
 
-/// Kernel objects of a process, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     pub programs: BTreeSet<u32>,
     pub maps: BTreeSet<u32>,
     pub links: BTreeSet<u32>,
-    /// Inodes of network namespaces other than the test's own.
+    /// Inodes of network namespaces, without that of the test itself.
     pub namespaces: BTreeSet<u64>,
     pub children: BTreeSet<ProcessIdentity>,
 }
 
 impl Holdings {
-    /// Objects that a process holds by its descriptors and children.
+    /// Returns the objects that a process holds by its descriptors and children.
     pub fn of(process: u32) -> Self {
         let mut found = Self::default();
         let directory = PathBuf::from(format!("/proc/{process}"));
         for entry in entries(&directory.join("fdinfo")) {
-            // A descriptor may be closed meanwhile.
+            // The descriptor may have been closed since it was listed.
             for line in fs::read_to_string(&entry).unwrap_or_default().lines() {
                 let Some((key, value)) = line.split_once(':') else { continue };
                 let set = match key {
@@ -58,7 +57,7 @@ impl Holdings {
         found
     }
 
-    /// Adds the result of another search.
+    /// Adds the objects of another search.
     pub fn add(&mut self, other: &Self) {
         self.programs.extend(&other.programs);
         self.maps.extend(&other.maps);
@@ -67,7 +66,7 @@ impl Holdings {
         self.children.extend(&other.children);
     }
 
-    /// Objects that are new since `before`.
+    /// Returns the objects that are not in `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             programs: &self.programs - &before.programs,
@@ -78,7 +77,7 @@ impl Holdings {
         }
     }
 
-    /// Objects that still exist on the machine.
+    /// Returns the objects that still exist on the machine.
     pub fn still_there(&self) -> Self {
         let exists = |by_number: unsafe extern "C" fn(u32) -> i32| {
             move |id: &&u32| {
@@ -106,7 +105,7 @@ impl Holdings {
         }
     }
 
-    /// Kills children that still run, so that a failed test leaves none.
+    /// Kills children that still run, so that a failed test leaves none running.
     fn end_children(&self) {
         for child in self.children.iter().filter(|child| runs(**child)) {
             // SAFETY: takes a process id and a signal; the id's start time was compared.
@@ -114,7 +113,7 @@ impl Holdings {
         }
     }
 
-    /// Checks that no object exists any more; the kernel may need a moment.
+    /// Asserts that none of the objects exists any more. The kernel may need some time.
     pub fn assert_gone(&self) {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -135,17 +134,17 @@ pub fn interfaces() -> BTreeSet<PathBuf> {
     entries(Path::new("/sys/class/net")).into_iter().collect()
 }
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub fn open_descriptors() -> usize {
     entries(Path::new("/proc/self/fd")).len()
 }
 
-/// Inode of the calling thread's network namespace.
+/// Returns the inode of the calling thread's network namespace.
 pub fn own_namespace() -> u64 {
     namespace_inode(Path::new("/proc/thread-self/ns/net")).unwrap()
 }
 
-/// Every network namespace that a process is in or holds open, or that is mounted.
+/// Returns every network namespace that a process is in or holds open, or that is mounted.
 pub fn all_namespaces() -> BTreeSet<u64> {
     let mut found: BTreeSet<u64> = processes()
         .flat_map(|process| {
@@ -185,7 +184,7 @@ pub fn children(parent: u32) -> Vec<ProcessIdentity> {
         .collect()
 }
 
-/// Whether a process exists and is not a zombie.
+/// Returns whether a process exists and is not a zombie.
 fn runs(process: ProcessIdentity) -> bool {
     status(process.id).is_some_and(|status| status.identity == process && !matches!(status.state, 'Z' | 'X'))
 }
@@ -196,10 +195,10 @@ struct Status {
     state: char,
 }
 
-/// From /proc/PID/stat (proc_pid_stat(5)): state and parent are fields 3 and 4, the start is field 22.
+/// Parses /proc/PID/stat (proc_pid_stat(5)): state and parent are fields 3 and 4, the start time is field 22.
 fn status(id: u32) -> Option<Status> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name in field 2 may have any character, even a closing parenthesis.
+    // The name in field 2 may contain any character, even a closing parenthesis.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     Some(Status {
         identity: ProcessIdentity { id, start: fields.get(19)?.parse().ok()? },
@@ -212,7 +211,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok())
 }
 
-/// Entries of a directory; empty if it does not exist.
+/// Returns the entries of a directory; empty if the directory does not exist.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).map(|list| list.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
 }

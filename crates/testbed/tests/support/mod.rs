@@ -1,4 +1,4 @@
-//! Shared by the tests on the real kernel. Each test binary uses a part.
+//! Helpers of the tests on the real kernel. Each test binary uses some of them.
 
 #![allow(dead_code)]
 
@@ -18,13 +18,13 @@ use evenkeel_transmit::Policy;
 
 use traffic::{Bulk, Ends};
 
-/// Limit for a condition on a busy machine.
+/// Time limit for a condition on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Limit for the weights to return to zero after the traffic.
+/// Time limit for the weights to return to zero after the traffic.
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Polls until there is a result; fails after `limit`.
+/// Polls until there is a result. Fails after `limit`.
 pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -36,8 +36,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option
     }
 }
 
-/// A bed of eight queues at a rate that two busy cores can carry, with a meter. Its bins of 100 ms cover half a
-/// minute.
+/// Returns options of a test bed with a meter and eight queues, at a rate that two busy CPUs can carry. The
+/// meter has bins of 100 ms for half a minute.
 pub fn options(topology: Topology, policy: Policy) -> BedOptions {
     BedOptions {
         topology,
@@ -48,23 +48,24 @@ pub fn options(topology: Topology, policy: Policy) -> BedOptions {
     }
 }
 
-/// Whether a tuple is a flow between these two sockets.
+/// Returns whether a tuple is a flow between these two sockets.
 pub fn is_between(tuple: &Tuple, ends: &Ends) -> bool {
     SocketAddr::new(tuple.source, tuple.source_port) == ends.source
         && SocketAddr::new(tuple.destination, tuple.destination_port) == ends.destination
 }
 
-/// The queue choice's state of a flow, if tracked.
+/// Returns the state of a flow in the queue choice, if the flow is tracked.
 pub fn tracked(bed: &Bed, ends: &Ends) -> Option<FlowState> {
     bed.select.flows().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// The meter's sample of a flow, if any.
+/// Returns the meter's sample of a flow, if any.
 pub fn metered(bed: &Bed, ends: &Ends) -> Option<FlowSample> {
     bed.meter.as_ref().unwrap().flows().unwrap().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// Returns the states of all bulk flows at a time at which each is charged to a queue and none changes it.
+/// Returns the states of all bulk flows at a time at which each is charged to a queue and none changes its
+/// queue.
 pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
     wait_for("every bulk flow is charged at the same time", PATIENCE, || {
         let before = bed.select.counters();
@@ -73,29 +74,29 @@ pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
         let steady = bed.select.counters().picks == before.picks
             && states.len() == bulk.ends().len()
             && states.iter().all(|state| state.charged_weight > 0);
-        // The sum is from the same moment: this bed has no other senders.
+        // Both sums are from the same time: this test bed has no other senders.
         let charged: u32 = states.iter().map(|state| state.charged_weight).sum();
         (steady && weights == charged).then_some(states)
     })
 }
 
-/// Queues of these flows, in order.
+/// Returns the queues of these flows, in order.
 pub fn queues(states: &[FlowState]) -> Vec<u32> {
     states.iter().map(|state| state.queue.unwrap()).collect()
 }
 
-/// Whether no two flows share a queue.
+/// Returns whether no two flows share a queue.
 pub fn all_distinct(queues: &[u32]) -> bool {
     let distinct: std::collections::BTreeSet<_> = queues.iter().collect();
     distinct.len() == queues.len()
 }
 
-/// Sum of all queues' weights.
+/// Returns the sum of all queues' weights.
 pub fn weight_sum(bed: &Bed) -> u64 {
     bed.select.weights().iter().map(|weight| u64::from(*weight)).sum()
 }
 
-/// Waits until no queue has weight, and checks that no flow is charged.
+/// Waits until no queue has weight, and asserts that no flow is charged.
 pub fn assert_weightless(bed: &Bed) {
     let deadline = Instant::now() + SETTLE_LIMIT;
     while weight_sum(bed) > 0 && Instant::now() < deadline {
@@ -111,17 +112,17 @@ pub fn assert_weightless(bed: &Bed) {
     );
 }
 
-/// Segments retransmitted by the sending host.
+/// Returns the number of segments that the sending host retransmitted.
 pub fn retransmitted(bed: &Bed) -> u64 {
     retransmitted_at(&bed.sender)
 }
 
-/// Segments retransmitted by a host.
+/// Returns the number of segments that a host retransmitted.
 pub fn retransmitted_at(host: &Namespace) -> u64 {
     tcp_counter_at(host, "RetransSegs")
 }
 
-/// A host's TCP counter, by its name in `/proc/net/snmp`.
+/// Returns a TCP counter of a host, by its name in `/proc/net/snmp`.
 pub fn tcp_counter_at(host: &Namespace, name: &str) -> u64 {
     let table = host.read_proc_net("snmp").unwrap();
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
@@ -130,7 +131,7 @@ pub fn tcp_counter_at(host: &Namespace, name: &str) -> u64 {
     values.split_ascii_whitespace().nth(column).unwrap().parse().unwrap()
 }
 
-/// A process in a namespace; dropping the value kills it.
+/// Starts a process in a namespace. Dropping the value kills it.
 pub fn process(namespace: &Namespace, program: &str, arguments: &[&str]) -> Process {
     Process::start(ProcessOptions {
         program,

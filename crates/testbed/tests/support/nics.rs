@@ -1,4 +1,4 @@
-//! Two network interfaces of the virtual machine, connected, each in its own namespace.
+//! Two connected network interfaces of the virtual machine, each in its own namespace.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, UdpSocket};
@@ -14,13 +14,13 @@ use evenkeel_transmit::Policy;
 
 use super::{PATIENCE, wait_for};
 
-/// Transmit queues of every interface of the virtual machine, one per processor.
+/// Number of transmit queues of each interface of the virtual machine: one per CPU.
 pub const QUEUES: u32 = 4;
 
-/// Limit for a link to come up: igb negotiates.
+/// Time limit for a link to come up: igb negotiates.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Fails outside the virtual machine: these tests use the machine's own devices.
+/// Fails outside of the virtual machine, because these tests use the machine's own devices.
 pub fn require_virtual_machine() {
     assert!(
         Path::new("/run/evenkeel/guest").exists(),
@@ -28,7 +28,7 @@ pub fn require_virtual_machine() {
     );
 }
 
-/// A pair of interfaces of one driver. Dropping it restores them.
+/// A pair of interfaces of one driver. Dropping it restores their settings.
 pub struct Nics {
     pub sender: Namespace,
     pub receiver: Namespace,
@@ -36,12 +36,12 @@ pub struct Nics {
     pub index: u32,
     pub name: String,
     receiver_name: String,
-    /// The driver's original XPS maps.
+    /// XPS maps that the driver had set.
     pub xps: Vec<String>,
 }
 
 impl Nics {
-    /// Takes the interfaces of a driver (`virtio_net`, `igb`), assigns addresses, and sets them up.
+    /// Takes the interfaces of a driver (`virtio_net`, `igb`), assigns addresses, and brings them up.
     pub fn take(driver: &str) -> Self {
         require_virtual_machine();
         let names: [String; 2] = wait_for("both interfaces of the driver are here", PATIENCE, || {
@@ -49,7 +49,7 @@ impl Nics {
         });
         let (sender, receiver) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         for namespace in [&sender, &receiver] {
-            // IPv6 would send router solicitations and multicast reports.
+            // With IPv6, the kernel would send router solicitations and multicast reports.
             namespace.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         }
         let mut here = Netlink::open().unwrap();
@@ -102,18 +102,19 @@ impl Nics {
         }
     }
 
-    /// Installs a new `mq` with the kernel's default leaves, which resets the queues' statistics.
+    /// Installs a new `mq` with the kernel's default qdiscs as children, which resets the statistics of the
+    /// queues.
     pub fn unshaped(&mut self) {
         match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
-            // A default qdisc cannot be deleted, but is replaced.
+            // A default qdisc cannot be deleted, only replaced.
             Err(error) if error.refusal_code() == Some(libc::ENOENT) => {}
             result => result.unwrap(),
         }
         self.netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(1, 0), &Qdisc::Mq).unwrap();
     }
 
-    /// Counters of each transmit queue as the kernel picked it: a class of `mq` (or `mqprio`) is the device's
-    /// queue.
+    /// Returns the counters of each transmit queue that the kernel picked. A class of `mq` (or `mqprio`) is a
+    /// queue of the device.
     pub fn queue_statistics(&mut self) -> Vec<Statistics> {
         let classes = self.netlink.class_statistics(self.index).unwrap();
         (1..=QUEUES as u16)
@@ -149,8 +150,8 @@ impl Nics {
 }
 
 impl Drop for Nics {
-    /// Move the interfaces back now: a connection without a peer keeps its namespace, and so the interface, for
-    /// minutes.
+    /// Moves the interfaces back immediately: an open connection without a peer would keep its namespace, and
+    /// so the interface, for minutes.
     fn drop(&mut self) {
         let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
         let _ = self.sender.write_sysfs(&files);
@@ -163,8 +164,8 @@ impl Drop for Nics {
     }
 }
 
-/// Sends datagrams until one arrives. Then the hosts know each other's hardware addresses; before, the kernel
-/// queues only a few segments.
+/// Sends datagrams until one arrives. Then the hosts know each other's hardware addresses. Without them, the
+/// kernel queues only a few segments.
 fn meet(sender: &Namespace, receiver: &Namespace) {
     let to = receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
     let from = sender.run(|| Ok(UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap())).unwrap();
@@ -184,7 +185,7 @@ fn xps_files(name: &str) -> Vec<String> {
     queue_files(name, "xps_cpus")
 }
 
-/// Interfaces of a driver in the machine's own namespace, by name.
+/// Returns the interfaces of a driver in the machine's own namespace, by name.
 fn interfaces_of(driver: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir("/sys/class/net")
         .unwrap()

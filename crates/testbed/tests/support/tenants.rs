@@ -1,4 +1,4 @@
-//! Repeats of tenants: scenarios with one point per setup, and evaluation of their results.
+//! Runs repeats of tenants: scenarios with one point per setup, and evaluation of their results.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use evenkeel_testbed::NetnsWorld;
 
 use super::leftovers::Holdings;
 
-/// An observer that interrupts at an activity, and records this process's kernel objects.
+/// An observer that interrupts when an activity begins, and records the kernel objects of this process.
 #[derive(Default)]
 pub struct Watch {
     pub until: Option<&'static str>,
@@ -37,16 +37,16 @@ impl Observer for Watch {
     }
 }
 
-/// All offloads on.
+/// Enables all offloads.
 pub const BOTH: &str = "offloads = { segmentation = true, aggregation = true }\n";
 pub const ONE_PROBE: &str = "[workload.probes]\ncount = 1\nmessage = \"64B\"\n";
 
-/// Bulk clients that always send.
+/// Returns the scenario text for bulk clients that always send.
 pub fn bulk(length: &str) -> String {
     format!("[[workload.bulk]]\nlength = \"{length}\"\n")
 }
 
-/// A scenario of one point per setup.
+/// Returns a scenario with one point per setup.
 pub fn scenario_of(
     catalogue: &Catalogue,
     line: bool,
@@ -143,14 +143,14 @@ pub fn wire_bytes(raw: &RawRepeat) -> u64 {
     raw.flows.iter().flat_map(|flow| &flow.bytes).sum()
 }
 
-/// A quantile of latency, µs; NaN without samples.
+/// Returns a quantile of latency, µs; NaN without samples.
 pub fn quantile(raw: &RawRepeat, share: f64) -> f64 {
     let mut sorted = raw.latency_us.clone();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN)
 }
 
-/// Share of the line's capacity that was lost in bins with a backlog.
+/// Returns the share of the line's capacity that was lost in bins with a backlog.
 pub fn lost(line: &RawLine) -> f64 {
     let bins = || line.bytes.iter().zip(&line.backlog_bytes).filter(|(_, backlog)| **backlog > 0);
     let sent: u64 = bins().map(|(bytes, _)| bytes).sum();

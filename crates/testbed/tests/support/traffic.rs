@@ -1,4 +1,4 @@
-//! TCP flows over a test bed, with sockets and threads of the test itself.
+//! TCP flows over a test bed, sent by sockets and threads of the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use evenkeel_testbed::{Bed, Namespace, RECEIVER_ADDRESS, SENDER_ADDRESS};
 use super::{PATIENCE, wait_for};
 
 const TICK: Duration = Duration::from_millis(20);
-/// Ends every thread in any case.
+/// Time limit after which every thread ends.
 const LAST_RESORT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,22 +25,21 @@ pub struct Ends {
 /// The host that sends the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Over the managed device.
+    /// Data is sent through the managed device.
     SenderToReceiver,
-    /// The managed device carries only ACKs.
+    /// Only ACKs are sent through the managed device.
     ReceiverToSender,
 }
 
-/// Options of bulk flows.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkOptions {
     pub flows: usize,
-    /// The receiving host's address.
+    /// Address of the receiving host.
     pub destination: IpAddr,
     pub direction: Direction,
-    /// Processor for both threads of every flow.
+    /// CPU for both threads of every flow.
     pub cpu: Option<usize>,
-    /// Bytes per flow; none: until stopped.
+    /// Bytes per flow; `None`: the flow sends until it is stopped.
     pub bytes: Option<u64>,
 }
 
@@ -57,7 +56,7 @@ impl Default for BulkOptions {
 }
 
 impl BulkOptions {
-    /// Data from the receiving host to the sending one.
+    /// Returns options with data from the receiving host to the sending host.
     pub fn reverse(flows: usize) -> Self {
         Self {
             flows,
@@ -68,7 +67,7 @@ impl BulkOptions {
     }
 }
 
-/// Bytes of a finished flow.
+/// Bytes that a finished flow sent and received.
 #[derive(Clone, Copy, Debug)]
 pub struct Transferred {
     pub ends: Ends,
@@ -88,7 +87,7 @@ struct Flow {
 pub struct Bulk {
     /// Makes the sending threads close their connections.
     stop: Arc<AtomicBool>,
-    /// Makes the receiving threads stop: no more data will arrive, not even a FIN.
+    /// Makes the receiving threads stop, when no more data will arrive, not even a FIN.
     abandon: Arc<AtomicBool>,
     ends_by_itself: bool,
     ends: Vec<Ends>,
@@ -104,7 +103,7 @@ impl Bulk {
         }
     }
 
-    /// The same between two namespaces.
+    /// Connects all flows between two namespaces, then starts sending.
     pub fn between(from: &Namespace, to: &Namespace, options: BulkOptions) -> Self {
         let listener = listen(to, options.destination);
         let destination = listener.local_addr().unwrap();
@@ -144,7 +143,7 @@ impl Bulk {
         &self.ends
     }
 
-    /// Received bytes, by flow.
+    /// Returns the received bytes of each flow.
     pub fn received(&self) -> Vec<u64> {
         self.flows.iter().map(|flow| flow.received.load(Ordering::Relaxed)).collect()
     }
@@ -164,7 +163,8 @@ impl Bulk {
         });
     }
 
-    /// Closes the flows in order (flows with a number of bytes end by themselves), and waits for the last byte.
+    /// Closes the flows in order, and waits for the last byte. Flows with a number of bytes end without being
+    /// closed.
     pub fn finish(mut self) -> Vec<Transferred> {
         if !self.ends_by_itself {
             self.stop.store(true, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Bulk {
             .collect()
     }
 
-    /// Resets every connection with its queued data.
+    /// Resets every connection, with its queued data.
     pub fn reset(mut self) {
         for flow in &self.flows {
             close_by_reset(&flow.socket);
@@ -191,7 +191,7 @@ impl Bulk {
         self.stop.store(true, Ordering::Relaxed);
         self.abandon.store(true, Ordering::Relaxed);
         for mut flow in self.flows.drain(..) {
-            // A join fails after a panic, which has been printed.
+            // join() returns an error if the thread panicked. The panic has been printed already.
             let _ = flow.sender.take().map(JoinHandle::join);
             drop(flow.socket);
             let _ = flow.receiver.take().map(JoinHandle::join);
@@ -205,7 +205,7 @@ impl Drop for Bulk {
     }
 }
 
-/// Opens a listener inside a namespace. A socket stays in the namespace in which it was opened.
+/// Opens a listener inside a namespace. A socket stays in the namespace in which it was created.
 pub fn listen(at: &Namespace, address: IpAddr) -> TcpListener {
     at.run(|| Ok(TcpListener::bind((address, 0)).unwrap())).unwrap()
 }
@@ -240,7 +240,7 @@ fn send(mut socket: TcpStream, options: BulkOptions, stop: &AtomicBool) -> u64 {
             Err(_) => return sent,
         }
     }
-    // A socket with a linger time of zero is reset on close; others send a FIN.
+    // A socket with a linger time of zero is reset on close. Other sockets send a FIN.
     if !resets_on_close(&socket) {
         let _ = socket.shutdown(Shutdown::Write);
     }
@@ -265,7 +265,7 @@ fn receive(mut socket: TcpStream, cpu: Option<usize>, received: &AtomicU64, aban
 }
 
 /// Makes short connections from the sending host, several at a time, with a few kilobytes each. Returns the
-/// delivered payload when all have ended.
+/// number of delivered bytes after all have ended.
 pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
     let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
     let destination = listener.local_addr().unwrap();
@@ -295,7 +295,7 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
                             stream.set_read_timeout(Some(PATIENCE)).unwrap();
                             stream.write_all(&payload[..short_size(left)]).unwrap();
                             stream.shutdown(Shutdown::Write).unwrap();
-                            // The receiver closes once it has read everything.
+                            // The receiver closes the connection after it has read everything.
                             assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
                         }
                         Ok(())
@@ -310,7 +310,7 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
 /// Largest payload of a short connection, bytes.
 const SHORT_LARGEST: usize = 9_000;
 
-/// Payload of the short connection with this number, from 1: one to seven segments.
+/// Returns the payload of the short connection with this number, counted from 1: one to seven segments.
 pub fn short_size(number: usize) -> usize {
     1_000 + number % 5 * 2_000
 }
@@ -326,7 +326,7 @@ pub fn pin(cpu: Option<usize>) {
     assert_eq!(result, 0, "pin a thread to processor {cpu}: {}", std::io::Error::last_os_error());
 }
 
-/// Some kernels default to BBR, which paces and so keeps queues empty.
+/// Sets the congestion control to CUBIC. Some kernels default to BBR, whose pacing keeps the queues empty.
 fn use_cubic(socket: &TcpStream) {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"cubic");
 }

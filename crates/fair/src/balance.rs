@@ -1,6 +1,7 @@
-//! Service balancing on a live interface, and advice about more queues.
+//! Service balancing on a live interface, and advice to use more queues.
 //!
-//! It changes no setting: a BPF program on received packets holds a flow back, and it ends with the process.
+//! Balancing changes no setting. A BPF program on received packets holds a flow back; it is detached when the
+//! process ends.
 
 use evenkeel_control::{BalanceControl, HeldMoves};
 use evenkeel_datapath::{Completion, QueueSelect};
@@ -17,10 +18,10 @@ use crate::queue_weights::Backend;
 pub enum BalanceMode {
     #[default]
     Off,
-    /// If the device does not serve its queues by weight and balancing is possible; otherwise a remark says why
-    /// not.
+    /// If the device does not serve its queues by weight and balancing is possible. Otherwise a remark gives
+    /// the reason.
     Auto,
-    /// Yes, or refuse to run.
+    /// Always; the session fails to start if balancing is not possible.
     On,
 }
 
@@ -63,7 +64,8 @@ impl BalanceMode {
         }
     }
 
-    /// Attaches the flow mover if planned, and returns its program's id too; this may turn out to be impossible.
+    /// Attaches the flow mover if it is planned, and returns its program's id, too. Returns `None` if
+    /// attaching turns out to be impossible.
     pub(crate) fn start(
         self,
         planned: bool,
@@ -89,7 +91,7 @@ impl BalanceMode {
     }
 }
 
-/// Its effect, for `--plan`.
+/// Describes the effect for `--plan`.
 pub(crate) fn plan_lines(device: &str) -> [Line; 3] {
     [
         Line::comment(format_args!(

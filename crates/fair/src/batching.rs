@@ -2,8 +2,10 @@
 //!
 //! Titan (section 4.4) changes TCP so that a socket's burst is enqueued before the queue is served. On an
 //! unmodified kernel, a BPF qdisc briefly holds the first segment instead. It replaces the administrator's
-//! leaf qdiscs while it runs. The name is registered by the process and ends with it, but a device keeps the
-//! qdisc until its root is restored (`net/sched/bpf_qdisc.c`).
+//! leaf qdiscs while it runs.
+//!
+//! The process registers the qdisc's name, which is removed when the process ends. A device keeps the qdisc
+//! until its root is restored (`net/sched/bpf_qdisc.c`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,37 +24,37 @@ use crate::queue_weights::Backend;
 /// Whether a burst is enqueued before its queue is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchingMode {
-    /// The leaf qdiscs stay.
+    /// Leaves the leaf qdiscs unchanged.
     #[default]
     Off,
     /// Each transmit queue gets Evenkeel's leaf qdisc; if this is not possible, the session fails to start.
     On,
 }
 
-/// Start of the names of Evenkeel's qdiscs.
+/// Prefix of the names of Evenkeel's qdiscs.
 const PREFIX: &str = "evk_";
 /// Major number of the first queue's leaf.
 const FIRST_LEAF: u16 = 0x100;
-/// Limit of tries, in case names are taken on this machine.
+/// Limit of attempts, because other processes of this machine may have registered names.
 const NAMES_TRIED: u32 = 16;
 /// Three digits at the end of a name leave room for a seven-digit process id (`PID_MAX_LIMIT`).
 const NUMBERS: u32 = 1000;
 
-/// One run's leaves on one device, and the root above them.
+/// The leaf qdiscs of one run on one device, and the root above them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batching {
     root: OwnRoot,
     queues: u32,
 }
 
-/// The registered leaves.
+/// The registered leaf qdiscs.
 pub(crate) struct Leaves {
     tree: Batching,
     qdisc: TransmitBatching,
 }
 
 impl BatchingMode {
-    /// Decides whether and how to install it on a device, without changing the device. `check_restorable`
+    /// Decides whether to install the leaves on a device, without changing the device. `check_restorable`
     /// reports whether the device's root qdisc could be restored.
     pub(crate) fn plan(
         self,
@@ -77,7 +79,7 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Returns whether it is possible, independent of a device, so that this error is reported first.
+    /// Returns an error if batching is not possible for any device, so that this error is reported first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -99,8 +101,8 @@ impl BatchingMode {
     }
 }
 
-/// Registers a qdisc under a name that is free on this machine. Each device has its own, because instances
-/// share their counters.
+/// Registers a qdisc under a name that is free on this machine. Each device needs its own qdisc, because
+/// instances of a qdisc share their counters.
 fn register() -> Result<TransmitBatching, DatapathError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut tries = 1..=NAMES_TRIED;
@@ -116,29 +118,29 @@ fn register() -> Result<TransmitBatching, DatapathError> {
     }
 }
 
-/// Whether a qdisc is of this kind, of any process.
+/// Returns whether a qdisc was registered by an Evenkeel process.
 pub(crate) fn is_own_kind(kind: &str) -> bool {
     kind.starts_with(PREFIX)
 }
 
 impl Batching {
-    /// Major number of the root.
+    /// Returns the major number of the root.
     pub(crate) fn major(self) -> u16 {
         self.root.major
     }
 
-    /// Registers the qdisc; no device uses it yet.
+    /// Registers the qdisc, which no device uses yet.
     pub(crate) fn register(self) -> Result<Leaves, FairError> {
         Ok(Leaves { tree: self, qdisc: register()? })
     }
 
-    /// Parent and handle of each queue's leaf. Minor numbers below `mq` begin at 1.
+    /// Returns parent and handle of each queue's leaf. Minor numbers below `mq` begin at 1.
     fn places(self) -> impl Iterator<Item = (Handle, Handle)> {
         (0..self.queues as u16)
             .map(move |queue| (Handle::new(self.root.major, queue + 1), Handle::new(FIRST_LEAF + queue, 0)))
     }
 
-    /// The change of the root qdisc with its leaves.
+    /// Returns the change of the root qdisc with its leaves.
     fn change(self, name: &str) -> Change {
         let root = QdiscState::of(&Qdisc::Mq, Handle::ROOT, self.root.handle());
         let leaf = |(parent, handle)| QdiscSnapshot {
@@ -151,7 +153,8 @@ impl Batching {
         Change::new(Knob::RootQdisc, Value::Qdiscs(tree))
     }
 
-    /// The change as comments: the qdisc exists only while the process does, so a shell line would not work.
+    /// Describes the change as comments: the qdisc exists only while the process runs, so a shell line would
+    /// not work.
     pub(crate) fn plan(self, device: &str, before: Value) -> Script {
         let mut script = Script::default();
         script.comment(
@@ -197,13 +200,13 @@ impl Leaves {
         self.tree.places().map(|(place, _)| (place, self.qdisc.name().to_owned())).collect()
     }
 
-    /// Sum over all queues.
+    /// Returns the sum over all queues.
     pub(crate) fn counters(&self) -> BatchCounters {
         self.qdisc.counters()
     }
 }
 
-/// Returns the qdisc kind at a place; none if there is no qdisc.
+/// Returns the qdisc kind at a place; `None` if there is no qdisc.
 pub(crate) fn kind_at(qdiscs: &[QdiscState], place: Handle) -> Option<&str> {
     qdiscs.iter().find(|qdisc| qdisc.parent == place).map(|qdisc| qdisc.kind.as_str())
 }
@@ -249,7 +252,8 @@ mod tests {
     fn the_journal_recognises_only_our_root() {
         let change = TREE.change("evk_7_0");
         let ours = evenkeel_apply::Ours::These(vec![change.to.clone()]);
-        // Also without the leaves, as when the process dies before it creates them.
+        // The journal recognises the root without all leaves, too, because the process may die before it
+        // creates them.
         let Value::Qdiscs(tree) = &change.to else { panic!() };
         for count in 1..=tree.len() {
             assert!(ours.includes(&change.knob, &Value::Qdiscs(tree[..count].to_vec())));

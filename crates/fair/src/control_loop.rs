@@ -1,5 +1,5 @@
-//! Segment sizes, queue weights and service balancing on a live interface: the controller with the journal
-//! beneath it.
+//! Segment sizes, queue weights and service balancing on a live interface: runs the controller on top of the
+//! journal.
 //!
 //! The controller sets `gso_max_size` and `tcp_limit_output_bytes` through [`crate::gate`].
 
@@ -24,16 +24,16 @@ use crate::preflight::current;
 /// Segment sizes while queues are shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentMode {
-    /// Unchanged.
     #[default]
     Off,
-    /// The largest size that keeps short-term unfairness within a goal.
+    /// The largest size that limits short-term unfairness to a goal.
     Auto,
-    /// Bytes.
+    /// This size, bytes.
     Fixed(u32),
 }
 
-/// 1 ms at 10 Gbit/s, Titan's short window; at other rates, the time for the same bytes.
+/// Bytes of Titan's short window, 1 ms at 10 Gbit/s; at other rates, the window is the time for the same
+/// bytes.
 const WINDOW_BYTES: u64 = 1_250_000;
 /// Limit of unfairness in such a window for `auto`: two flows differ by at most one fair share.
 const GOAL: f64 = 1.0;
@@ -43,7 +43,7 @@ const SHRINK_AFTER_NS: u64 = 100_000_000;
 /// How long queues must be unshared before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
 
-/// Leaves restoring to the journal.
+/// A back end that does not restore sizes, because the journal does.
 struct Journalled<B>(B);
 
 impl SegmentBackend for Journalled<DeviceSegments> {
@@ -65,8 +65,8 @@ impl SegmentBackend for Journalled<DeviceSegments> {
 }
 
 impl SegmentMode {
-    /// Returns the controller's options for a device with this largest segment; none if no size needs
-    /// control.
+    /// Returns the controller's options for a device with this largest segment; `None` if sizes are not
+    /// controlled.
     fn options(self, largest: u32) -> Option<SegmentOptions> {
         let goal = self.goal()?;
         Some(SegmentOptions { goal, largest, shrink_after_ns: SHRINK_AFTER_NS, grow_after_ns: GROW_AFTER_NS })
@@ -80,7 +80,7 @@ impl SegmentMode {
         }
     }
 
-    /// Possible changes, as comments and shell lines.
+    /// Describes the possible changes as comments and shell lines.
     pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let (mut script, interface) = (Script::default(), &device.name);
         let sizes = match self {
@@ -100,7 +100,7 @@ impl SegmentMode {
     }
 }
 
-/// Possible changes of [`limit_backlog`], as comments.
+/// Describes the possible changes by [`limit_backlog`] as comments.
 pub(crate) fn backlog_plan(device: &Device) -> Result<Script, FairError> {
     let mut script = Script::default();
     script.comment("while flows share queues: tcp_limit_output_bytes is lower");
@@ -108,24 +108,24 @@ pub(crate) fn backlog_plan(device: &Device) -> Result<Script, FairError> {
     Ok(script)
 }
 
-/// The shell line that sets a knob to its current value, as a comment.
+/// Returns the shell line that sets a knob to its current value, as a comment.
 fn undo(device: &Device, knob: Knob) -> Result<Line, FairError> {
     let undo = Change::new(knob.clone(), current(device, &knob)?);
     Ok(Line::comment(format_args!("  undo: {}", undo.shell(&device.name))))
 }
 
-/// The controller's task.
+/// The task of the controller.
 pub(crate) struct Wanted {
     pub(crate) segments: SegmentMode,
     pub(crate) weights: Option<WeightControl>,
     pub(crate) balance: Option<BalanceControl>,
-    /// None if unknown.
+    /// `None` if unknown.
     pub(crate) rate_bps: Option<u64>,
-    /// No other device is managed at the same time.
+    /// Whether no other device is managed at the same time.
     pub(crate) alone: bool,
 }
 
-/// Prepares the controller and journals every value that it may set.
+/// Prepares the controller, and adds every value that it may set to the journal.
 pub(crate) fn prepare(
     wanted: Wanted,
     run: &mut Run,
@@ -144,11 +144,11 @@ pub(crate) fn prepare(
         let may_come = options.sizes().into_iter().map(|bytes| sizes(sizes_of(bytes, original)));
         gate.admit(run, &Knob::GsoSizes, Ours::These(may_come.collect()))?;
     }
-    // The limit applies to the namespace: two devices might need different ones.
+    // The limit applies to the whole namespace, and two devices might need different ones.
     let shaped = options.is_some() || weights.is_some();
     let backlog = match (alone && shaped).then(|| limit_backlog(run, gate)) {
         Some(Ok(backlog)) => Some(backlog),
-        // Another run in this namespace sets it: each would undo the other's value.
+        // Another run in this namespace sets the limit; each would overwrite the other's value.
         Some(Err(FairError::Apply(error))) if error.is_owned() => None,
         Some(Err(error)) => return Err(error),
         None => None,
@@ -164,7 +164,7 @@ pub(crate) fn prepare(
     }))
 }
 
-/// The limit on each flow's data below its socket.
+/// Returns the back end for the limit of each flow's data below its socket.
 fn limit_backlog(run: &mut Run, gate: &Arc<JournalGate>) -> Result<Box<dyn BacklogBackend>, FairError> {
     let limit = OutputLimit::open(gate.clone())?;
     let ours = Ours::NumberBetween { least: 1, most: limit.original() };

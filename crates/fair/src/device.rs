@@ -8,28 +8,28 @@ use evenkeel_netlink::{Link, Netlink};
 
 use crate::error::FairError;
 
-/// A device, with everything that a queue choice depends on.
+/// A device, with all properties that affect the queue choice.
 #[derive(Clone, Debug)]
 pub struct Device {
     pub index: u32,
     pub name: String,
     pub up: bool,
-    /// None if the driver does not report it.
+    /// `None` if the driver does not report it.
     pub driver: Option<String>,
     pub queues: u32,
-    /// None for a driver without channels.
+    /// `None` for a driver without channels.
     pub channels: Option<Channels>,
-    /// bit/s; none without carrier.
+    /// Link speed, bit/s; `None` without carrier.
     pub speed_bps: Option<u64>,
     pub xps: Vec<XpsMap>,
-    /// None while the device is down.
+    /// `None` while the device is down.
     pub root: Option<QdiscState>,
-    /// Other programs at tcx egress; [meters](is_meter) excluded.
+    /// Other programs at tcx egress, except [meters](is_meter).
     pub programs: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
 }
 
-/// Whether a program is a meter of Evenkeel, of any process: it counts, and changes no packet.
+/// Returns whether a program is a meter of an Evenkeel process: it counts, and changes no packet.
 pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
     Ok(SocketName::holder(&meter_socket(program))?.is_some_and(|holder| holder.is_trusted()))
 }
@@ -69,20 +69,21 @@ impl Device {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
-    /// Whether the root qdisc has a child per transmit queue, and so counts by queue.
+    /// Returns whether the root qdisc has a child per transmit queue, and so counts by queue.
     #[must_use]
     pub fn counts_by_queue(&self) -> bool {
         self.root.as_ref().is_some_and(|root| root.kind == "mq")
     }
 
-    /// Line rate for the ageing limit, bit/s: the link's speed, else a common one.
+    /// Returns the line rate for the ageing limit, bit/s: the link's speed, or a usual one if the speed is
+    /// unknown.
     #[must_use]
     pub fn rate_bps(&self) -> u64 {
         const USUAL: u64 = 10_000_000_000;
         self.speed_bps.unwrap_or(USUAL)
     }
 
-    /// Returns the command that gives the device more transmit queues; none if it has the maximum.
+    /// Returns the command that gives the device more transmit queues; `None` if it has the maximum.
     #[must_use]
     pub fn more_queues(&self) -> Option<String> {
         let channels = self.channels?;
@@ -92,7 +93,7 @@ impl Device {
             .then(|| Line::new("ethtool -L {} {} {}", &[&self.name, &kind, &most]).to_string())
     }
 
-    /// Advice about flows that share queues; none if the device cannot have more queues.
+    /// Returns advice about flows that share queues; `None` if the device cannot have more queues.
     #[must_use]
     pub fn advice_on_sharing(&self) -> Option<String> {
         let command = self.more_queues()?;
@@ -102,7 +103,7 @@ impl Device {
         ))
     }
 
-    /// A device with four queues and default settings.
+    /// Creates a device with four queues and default settings.
     #[cfg(test)]
     pub(crate) fn for_tests(name: &str) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Errors, and their causes for the exit code.
+//! Errors, and their causes, which determine the exit code.
 
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_control::ControlError;
@@ -13,21 +13,21 @@ use crate::own_root::StrayRoot;
 pub enum FairError {
     #[error("there is no interface '{name}' here; {}", there_is(.others))]
     NoInterface { name: String, others: Vec<String> },
-    /// A requirement is missing, or a setting prevents it.
+    /// A requirement is missing, or a setting prevents the operation.
     #[error("{what}; {remedy}")]
     Unable {
         what: String,
         /// The action that the user should take.
         remedy: String,
     },
-    /// The current settings are not the administrator's.
+    /// A dead session's settings are in use, so the administrator's are unknown.
     #[error("{0}")]
     Stray(StrayRoot),
     /// Options that exclude each other.
     #[error("{what}; {remedy}")]
     Conflict {
         what: String,
-        /// The options that go together.
+        /// The options that are compatible.
         remedy: String,
     },
     /// The queue choice could not be loaded, attached or read.
@@ -57,7 +57,7 @@ impl FairError {
         Self::Conflict { what: what.into(), remedy: remedy.into() }
     }
 
-    /// The cause, for the exit code.
+    /// Returns the cause, which determines the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

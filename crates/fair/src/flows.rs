@@ -1,4 +1,4 @@
-//! Flows and queues of a device, for people and scripts.
+//! Flows and queues of a device, for display and for scripts.
 
 use std::collections::HashMap;
 
@@ -19,11 +19,11 @@ pub struct FlowView {
     pub destination: String,
     /// `tcp`, `udp` or the protocol number.
     pub protocol: String,
-    /// None if unknown.
+    /// `None` if unknown.
     pub queue: Option<u32>,
     /// Bytes on the wire since observation began.
     pub bytes: u64,
-    /// Share of all bytes that the device's flows sent since then, 0 to 1.
+    /// Share of the bytes of all flows of the device since observation began, 0 to 1.
     pub share: f64,
     /// Whether it sent throughout the last second.
     pub busy: bool,
@@ -32,43 +32,43 @@ pub struct FlowView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueView {
     pub queue: u32,
-    /// Flows on it that sent throughout the last second.
+    /// Number of flows on the queue that sent throughout the last second.
     pub busy_flows: u32,
-    /// From the device's counters since observation began; none if the device does not count by queue.
+    /// Bytes by the device's counters since observation began; `None` if the device does not count by queue.
     pub bytes: Option<u64>,
 }
 
-/// The normalised fairness metric at one second (see `docs/reference/metrics.md`), over the flows that sent in each tenth
-/// of a window. The line rate is what these flows sent together.
+/// The normalised fairness metric at one second (see `docs/reference/metrics.md`), over the flows that sent
+/// in each tenth of a window. The line rate is the sum of these flows' rates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NfmView {
     /// Mean over the windows.
     pub mean: f64,
     /// Maximum over the windows.
     pub max: f64,
-    /// Windows in which flows competed.
+    /// Number of windows in which flows competed.
     pub windows: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceView {
     pub name: String,
-    /// None if the driver does not report it.
+    /// `None` if the driver does not report it.
     pub driver: Option<String>,
-    /// None while the device is down.
+    /// `None` while the device is down.
     pub root_qdisc: Option<String>,
     pub queues: Vec<QueueView>,
     /// Flows that sent since observation began, the largest first.
     pub flows: Vec<FlowView>,
-    /// Busy flows that share a queue with another busy flow.
+    /// Number of busy flows that share a queue with another busy flow.
     pub colliding_flows: u32,
-    /// How to get more queues, if the device can have more.
+    /// How to give the device more queues, if that is possible.
     pub advice: Option<String>,
-    /// None if no two flows competed.
+    /// `None` if no two flows competed.
     pub nfm_1s: Option<NfmView>,
 }
 
-/// How `source` and `destination` are written.
+/// Formats source, destination and protocol of a flow.
 pub(crate) fn endpoints(tuple: &Tuple) -> (String, String, String) {
     let protocol = match tuple.protocol {
         6 => "tcp".to_owned(),
@@ -79,26 +79,26 @@ pub(crate) fn endpoints(tuple: &Tuple) -> (String, String, String) {
     (end(tuple.source, tuple.source_port), end(tuple.destination, tuple.destination_port), protocol)
 }
 
-/// A flow at one moment.
+/// A flow at the time of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowSample {
-    /// On the wire, since its meter was attached.
+    /// Bytes on the wire since the meter was attached.
     pub(crate) bytes: u64,
     pub(crate) queue: Option<u32>,
 }
 
-/// A device at one moment.
+/// A device at the time of a sample.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) at_ns: u64,
     pub(crate) flows: HashMap<Tuple, FlowSample>,
-    /// Bytes of all flows since their meter was attached, including flows without payload (pure ACKs).
+    /// Bytes of all flows since the meter was attached, including flows without payload (pure ACKs).
     pub(crate) metered_bytes: u64,
-    /// Some packets were not counted, because the meter was full.
+    /// Whether some packets were not counted because the meter was full.
     pub(crate) incomplete: bool,
-    /// None if the device does not count by queue.
+    /// `None` if the device does not count by queue.
     pub(crate) queue_bytes: Option<Vec<u64>>,
-    /// Increases when the flows' bytes restart at 0.
+    /// Number that increases when the flows' bytes restart at 0.
     pub(crate) epoch: u32,
 }
 
@@ -130,17 +130,17 @@ impl QueueCounters {
     }
 }
 
-/// Flows that the meter can hold; then a new one is attached.
+/// Number of flows that the meter can hold. Beyond it, a new meter is attached.
 const METERED_FLOWS: u32 = 16_384;
 
 fn attach_meter(index: u32) -> Result<Meter, FairError> {
-    // The bins are not used: at high rates a bin overflows within a window.
+    // Bins are not used: at high rates a bin overflows within a window.
     let options = MeterOptions { flows: METERED_FLOWS, bins: 1, bin_ns: 1_000_000 };
     Ok(Meter::attach_egress(&options, index.cast_signed())?)
 }
 
 impl Sampler {
-    /// Attaches to a device of the calling thread's network namespace.
+    /// Attaches to a device in the calling thread's network namespace.
     pub(crate) fn attach(device: &Device, queues: u32, counters: QueueCounters) -> Result<Self, FairError> {
         Ok(Self {
             meter: attach_meter(device.index)?,
@@ -152,12 +152,13 @@ impl Sampler {
         })
     }
 
-    /// Id of the meter's current program.
+    /// Returns the id of the meter's current program.
     pub(crate) fn program(&self) -> Result<u32, FairError> {
         Ok(self.meter.program_id()?)
     }
 
-    /// Takes a sample. A flow's queue is the one chosen by the program, or without the program, its socket's.
+    /// Takes a sample. A flow's queue is the one chosen by the program; without the program, it is that of
+    /// the flow's socket.
     pub(crate) fn sample(&mut self, select: Option<&QueueSelect>) -> Result<Sample, FairError> {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
@@ -208,7 +209,7 @@ impl Sampler {
     }
 }
 
-/// Bytes that each flow sent between two samples.
+/// Returns the bytes that each flow sent between two samples.
 pub(crate) fn sent_between(before: &Sample, now: &Sample) -> HashMap<Tuple, u64> {
     let same = before.epoch == now.epoch;
     now.flows

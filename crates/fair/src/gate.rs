@@ -1,9 +1,9 @@
 //! The gate between the controller and the journal.
 //!
-//! The controller sets weights and sizes whenever flows come and go. Each setting is journalled once, with
-//! every value that it may get. The journal, not the controller, restores it: only the journal can tell whether
-//! another program has changed it. The gate refuses a value that the journal lacks, because it could not be
-//! restored.
+//! The controller sets weights and sizes whenever flows start or end. Each setting has one journal entry with
+//! all its possible values. The journal, not the controller, restores it, because only the journal detects
+//! whether another program has changed it. The gate refuses a value that the journal lacks, because that
+//! value could not be restored.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(crate) fn max_rate_knob(queue: u32) -> Knob {
     Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate"))
 }
 
-/// The journal's value for a largest segment of the interface.
+/// Returns the journal's value for the segment sizes of an interface.
 pub(crate) fn sizes(GsoSizes { all, ipv4 }: GsoSizes) -> Value {
     Value::Sizes { all, ipv4 }
 }
@@ -29,14 +29,14 @@ pub(crate) fn sizes(GsoSizes { all, ipv4 }: GsoSizes) -> Value {
 #[derive(Default)]
 pub(crate) struct JournalGate {
     settings: Mutex<BTreeMap<Knob, Passage>>,
-    /// Major numbers of Evenkeel's own root qdiscs: their classes are created and removed with them.
+    /// Major numbers of Evenkeel's own root qdiscs: their classes are created and removed with the roots.
     roots: Mutex<Vec<u16>>,
 }
 
 /// A journalled setting.
 struct Passage {
     entry: Entry,
-    /// The controller's last value; none while unknown.
+    /// The value that the controller last set; `None` if unknown.
     last: Option<Value>,
 }
 
@@ -54,7 +54,7 @@ impl JournalGate {
         Arc::default()
     }
 
-    /// Journals every value that the controller may set, and admits these.
+    /// Adds every value that the controller may set to the journal, and admits these values.
     pub(crate) fn admit(&self, run: &mut Run, knob: &Knob, ours: Ours) -> Result<(), FairError> {
         run.allow(knob, ours)?;
         if let Some(entry) = run.entries().iter().find(|entry| entry.knob == *knob) {
@@ -64,7 +64,7 @@ impl JournalGate {
         Ok(())
     }
 
-    /// Admits the classes below Evenkeel's own roots; the journal contains the roots as a whole.
+    /// Admits the classes below Evenkeel's own roots; the journal contains each root as a whole.
     pub(crate) fn admit_classes(&self, run: &Run) {
         let roots = run.entries().iter().filter(|entry| entry.knob == Knob::RootQdisc);
         let values = roots.flat_map(|entry| &entry.ours).filter_map(|ours| match ours {
@@ -78,7 +78,7 @@ impl JournalGate {
         lock(&self.roots).extend(majors);
     }
 
-    /// Blocks the controller and passes its last values to the run, which then recognizes them as its own.
+    /// Blocks the controller, and passes its last values to the run, which then recognizes them as its own.
     pub(crate) fn stop(&self, run: &mut Run) -> Stopped<'_> {
         let settings = lock(&self.settings);
         for (knob, passage) in settings.iter() {
@@ -88,7 +88,7 @@ impl JournalGate {
     }
 }
 
-/// Returns the journal's knob and value; none for a setting without its own entry.
+/// Returns the journal's knob and value; `None` for a setting without its own entry.
 fn journalled(setting: Setting) -> Option<(Knob, Value)> {
     match setting {
         Setting::SegmentSizes(found) => Some((Knob::GsoSizes, sizes(found))),
@@ -114,7 +114,7 @@ impl Gate for JournalGate {
             return if lock(&self.roots).contains(&class.major) { write() } else { refused };
         }
         let Some((knob, value)) = journalled(setting) else { return refused };
-        // Held during the write, so that a check sees the setting before or after it.
+        // Locked during the write, so that a check sees the setting either before or after it.
         let mut settings = lock(&self.settings);
         let Some(passage) = settings.get_mut(&knob).filter(|passage| passage.entry.allows(&value)) else {
             return refused;
@@ -122,7 +122,7 @@ impl Gate for JournalGate {
         let before = passage.last.take();
         match write() {
             Ok(()) => passage.last = Some(value),
-            // Another program's value was found; nothing was written.
+            // Another program's value was found, so no value was written.
             Err(error @ ControlError::SetByOthers { .. }) => {
                 passage.last = before;
                 return Err(error);
@@ -135,7 +135,7 @@ impl Gate for JournalGate {
 
 #[cfg(test)]
 impl JournalGate {
-    /// A gate with these knobs and no run.
+    /// Creates a gate with these knobs and without a run.
     pub(crate) fn with(knobs: impl IntoIterator<Item = (Knob, Value, Ours)>) -> Arc<Self> {
         let gate = Self::new();
         for (knob, from, ours) in knobs {

@@ -1,6 +1,6 @@
 //! Leftovers of dead runs on the devices below an interface.
 //!
-//! A preflight judges the current settings, so leftovers must be rolled back first. For example, a dead run's
+//! A preflight checks the current settings, so leftovers must be rolled back first. For example, a dead run's
 //! soft NIC is a root qdisc that could not be restored exactly.
 
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use evenkeel_netlink::Netlink;
 use crate::error::FairError;
 use crate::preflight::{check_machine, devices_of};
 
-/// The devices below an interface that a session on it manages.
+/// Returns the devices below an interface that a session on it manages.
 ///
 /// # Errors
-/// When the interface does not exist, or the kernel refuses.
+/// Returns an error if the interface does not exist, or if the kernel refuses a request.
 pub fn managed_devices(interface: &str) -> Result<Vec<String>, FairError> {
     let (_, real) = devices_of(interface, &mut Netlink::open()?, &Sysfs::of_namespace()?)?;
     Ok(real.into_iter().map(|link| link.name).collect())
@@ -36,7 +36,8 @@ fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, Fai
 /// before a [`crate::Preflight`] for a [`crate::Session`].
 ///
 /// # Errors
-/// When the interface does not exist, a run works on one of its devices, or a journal cannot be read.
+/// Returns an error if the interface does not exist, a run uses one of its devices, or a journal cannot be
+/// read.
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {
@@ -45,10 +46,11 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Returns dead runs with leftovers on the devices below an interface that a revert restores completely; changes no setting.
+/// Returns the dead runs on the devices below an interface whose leftovers a revert restores completely.
+/// Changes no setting.
 ///
 /// # Errors
-/// When the interface does not exist, or a journal cannot be read.
+/// Returns an error if the interface does not exist, or a journal cannot be read.
 pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Header>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {

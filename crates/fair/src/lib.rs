@@ -10,9 +10,10 @@
 //!
 //! [`Preflight`] finds the real devices below an interface and reports obstacles without changing a setting.
 //! [`Observer`] shows flows, queues, collisions and fairness without changing a choice. A [`Session`] manages
-//! the devices until it is finished or must exit. It restores each setting, or keeps the administrator's
-//! later value: the process owns the links of its programs, and every setting is in the journal of the crate
-//! `apply`.
+//! the devices until it is finished or must exit.
+//!
+//! At the end, a session restores each setting, or keeps a value that the administrator has set since. The
+//! process owns the links of its programs, and the journal of the crate `apply` has every setting.
 
 #![forbid(unsafe_code)]
 

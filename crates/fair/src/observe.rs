@@ -1,4 +1,4 @@
-//! `--observe`: shows flows on the kernel's own queues. It changes no choice and no setting.
+//! `--observe`: shows flows on the queues that the kernel selects. It changes no choice and no setting.
 //!
 //! A meter at tcx egress counts bytes by flow before the qdisc, so queued bytes count as sent. The flow's
 //! socket records the queue of its last segment; an unconnected UDP socket does not.
@@ -19,14 +19,14 @@ use crate::session::ForeignChange;
 use crate::stack::Stack;
 use crate::watch::Watched;
 
-/// Bins in a window of one second.
+/// Number of bins in a window of one second.
 const BINS: usize = 10;
 const BIN_NS: u64 = 100_000_000;
 
 /// Result of an observation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
-    /// As the user named it.
+    /// The interface with the name that the user gave.
     pub interface: String,
     /// Duration, seconds.
     pub seconds: f64,
@@ -34,7 +34,7 @@ pub struct Observation {
     pub devices: Vec<DeviceView>,
 }
 
-/// Watches flows on the devices below an interface. Dropping it detaches everything.
+/// Observes flows on the devices below an interface. Dropping it detaches all programs.
 pub struct Observer {
     interface: String,
     devices: Vec<Observed>,
@@ -52,7 +52,7 @@ impl Observer {
     /// Attaches to the devices of a preflight, in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses the programs.
+    /// Returns an error if the kernel refuses the programs.
     pub fn start(preflight: &Preflight) -> Result<Self, FairError> {
         let mut devices = Vec::new();
         for planned in &preflight.devices {
@@ -66,13 +66,14 @@ impl Observer {
         Ok(Self { interface: preflight.interface.clone(), devices, stack: Stack::of(preflight)? })
     }
 
-    /// Call it ten times a second. Reports when an observed device no longer exists.
+    /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer
+    /// exists.
     ///
     /// # Errors
-    /// When the kernel cannot be queried.
+    /// Returns an error if the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for observed in &mut self.devices {
-            // Other programs' changes do not affect an observation.
+            // Changes by other programs do not affect an observation.
             if let Some(reason) = observed.watched.own_difference()? {
                 return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
             }
@@ -84,7 +85,7 @@ impl Observer {
         self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
-    /// The observation so far.
+    /// Returns the observation so far.
     #[must_use]
     pub fn observation(&self) -> Observation {
         Observation {
@@ -101,7 +102,7 @@ struct Tally {
     first_queue_bytes: Option<Vec<u64>>,
     last: Sample,
     totals: HashMap<Tuple, u64>,
-    /// The current window: bytes of each flow per bin.
+    /// The current window: bytes of each flow in each bin.
     bins: Vec<HashMap<Tuple, u64>>,
     bin_began_ns: u64,
     /// Flows that were busy throughout the last complete window.
@@ -248,7 +249,7 @@ mod tests {
         Device::for_tests("eth0")
     }
 
-    /// A sample every tenth of a second: flows by port with their total bytes and queue.
+    /// Creates a sample at a tenth of a second: flows by port with their total bytes and queue.
     fn sample(tenth: u64, flows: &[(u16, u64, u32)], epoch: u32) -> Sample {
         let flows = flows
             .iter()
@@ -270,7 +271,7 @@ mod tests {
         assert!(advice.contains("ethtool -L eth0 combined 8"), "{advice}");
         let ports: Vec<(u64, f64)> = view.flows.iter().map(|flow| (flow.bytes, flow.share)).collect();
         assert_eq!(ports, [(2000, 0.5), (1000, 0.25), (1000, 0.25)]);
-        // The extremes differ by 1,000 bytes; the fair share is a third of 4,000.
+        // The largest and the smallest differ by 1,000 bytes; the fair share is a third of 4,000.
         let found = view.nfm_1s.unwrap();
         assert!((found.mean - 0.75).abs() < 1e-9 && found.windows == 1, "{found:?}");
         assert!((tally.seconds() - 1.0).abs() < 1e-9);

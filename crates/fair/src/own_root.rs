@@ -18,14 +18,14 @@ use crate::batching;
 use crate::error::FairError;
 use crate::soft_nic;
 
-/// Major numbers for Evenkeel's roots. Administrators use small ones, and the kernel allocates from 0x8000
+/// Major numbers for Evenkeel's roots. Administrators use small numbers, and the kernel allocates from 0x8000
 /// (`qdisc_alloc_handle`, `net/sched/sch_api.c`).
 const MAJORS: std::ops::Range<u16> = 0x4000..0x8000;
 
-/// A random free major number.
+/// Returns a random free major number.
 fn free_major(taken: &[u16]) -> Option<u16> {
     let count = u64::from(MAJORS.end - MAJORS.start);
-    // Seeded anew for each run; the remainder is below 2^14.
+    // The seed is random in each run; the remainder is below 2^14.
     let start = (RandomState::new().hash_one(()) % count) as u16;
     (0..MAJORS.end - MAJORS.start)
         .map(|step| MAJORS.start + (start + step) % (MAJORS.end - MAJORS.start))
@@ -59,12 +59,12 @@ pub struct StrayRoot {
     pub interface: String,
     pub kind: String,
     pub handle: Handle,
-    /// The journal, if it exists but its line of the root cannot be read.
+    /// Path of the journal, if it exists but its line of the root cannot be read.
     pub journal: Option<PathBuf>,
 }
 
 impl StrayRoot {
-    /// The command that removes it.
+    /// Returns the command that removes it.
     #[must_use]
     pub fn fix(&self) -> String {
         Line::new("tc qdisc del dev {} root", &[&self.interface]).to_string()
@@ -95,7 +95,8 @@ impl From<StrayRoot> for FairError {
     }
 }
 
-/// The root, if a session built this tree. Its number alone is not enough: an administrator may choose the same.
+/// Returns the root qdisc if a session built this tree. The root's number alone is not sufficient, because an
+/// administrator may choose the same.
 fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
     let root = tree.iter().find(|qdisc| qdisc.parent == Handle::ROOT)?;
     let is_built = match root.kind.as_str() {
@@ -108,14 +109,14 @@ fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
     (MAJORS.contains(&root.handle.major) && is_built).then_some(root)
 }
 
-/// The stray roots of the interfaces of the calling thread's network namespace. A dead session has none if its journal
-/// undoes it.
+/// Returns the stray roots of the interfaces in the calling thread's network namespace. A dead session has
+/// none if its journal can restore the root.
 ///
 /// # Errors
-/// When the kernel refuses, or a journal cannot be read.
+/// Returns an error if the kernel refuses a request, or if a journal cannot be read.
 pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> {
     let mut netlink = Netlink::open()?;
-    // Ignore the error: a user who may not read the directory cannot restore anything either.
+    // Ignore the error: a user who may not read the directory cannot restore the root either.
     let damaged = damaged(state).unwrap_or_default();
     let mut found = Vec::new();
     for link in netlink.links()? {
@@ -125,7 +126,7 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
         let identity = identity.map_err(ApplyError::from)?;
         let journal = state.journal_of(&identity);
         let of_journal = |damaged: &&Damaged| {
-            // Also after it was set aside under a longer name.
+            // A damaged journal that was set aside has a longer name.
             damaged.path.to_string_lossy().starts_with(&*journal.to_string_lossy())
         };
         let restores =

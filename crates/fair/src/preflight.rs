@@ -18,25 +18,25 @@ use crate::queue_weights::{Backend, QueueWeights};
 use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
-/// The user's wishes for an interface.
+/// The options of a session on an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Observe only: obstacles to a queue choice do not matter.
+    /// Whether to observe only; obstacles to a queue choice do not matter then.
     pub observe: bool,
     pub xps: XpsMode,
     pub segments: SegmentMode,
     pub weights: QueueWeights,
-    /// Flows may have different weights.
+    /// Whether flows may have different weights.
     pub flow_weights: bool,
     pub balance: BalanceMode,
     pub batching: BatchingMode,
 }
 
 impl Request {
-    /// Checks the options alone, before anything is read or changed.
+    /// Checks the options alone, before any setting is read or changed.
     ///
     /// # Errors
-    /// When they exclude each other.
+    /// Returns an error if the options exclude each other.
     pub fn check(&self) -> Result<(), FairError> {
         let weights = match self.weights {
             QueueWeights::Off | QueueWeights::Auto => return Ok(()),
@@ -59,19 +59,19 @@ impl Request {
     }
 }
 
-/// A device that can be managed, and the planned changes.
+/// A device that can be managed, and its planned changes.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The device before any change.
     pub device: Device,
     pub backend: Backend,
-    /// Handles of the soft NIC's classes, if the device gets one.
+    /// Handles of the soft NIC's classes, if one is planned.
     pub(crate) soft_nic: SoftNic,
-    /// Changes to its settings.
+    /// Changes of the device's settings.
     pub changes: Vec<Change>,
-    /// Pools by processor number; empty: every processor uses all queues.
+    /// Pools by processor number; empty if every processor uses all queues.
     pub pools: Vec<Pool>,
-    /// Flows alternate on shared queues.
+    /// Whether flows alternate between shared queues.
     pub balance: bool,
     /// Evenkeel's leaf qdiscs, if planned.
     pub(crate) batching: Option<Batching>,
@@ -81,7 +81,7 @@ pub struct Planned {
 #[derive(Clone, Debug)]
 pub struct Preflight {
     pub interface: String,
-    /// Of the interface.
+    /// Index of the interface.
     pub(crate) index: u32,
     pub request: Request,
     /// The devices to attach to: the interface itself, or the devices below it.
@@ -90,14 +90,14 @@ pub struct Preflight {
     pub remarks: Vec<String>,
 }
 
-/// Needed to load and attach the programs and to change settings.
+/// Capabilities for loading and attaching the programs and for changing settings.
 pub(crate) const CAPABILITIES: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
 impl Preflight {
     /// Checks an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// A missing requirement or an obstacle, with a remedy.
+    /// Returns an error with a remedy for a missing requirement or an obstacle.
     pub fn of(interface: &str, request: Request) -> Result<Self, FairError> {
         check_machine(&Host::live())?;
         let mut netlink = Netlink::open()?;
@@ -134,10 +134,10 @@ impl Preflight {
         Ok(Self { interface: interface.to_owned(), index: named.index, request, devices, remarks })
     }
 
-    /// Every change and its undo as shell lines.
+    /// Describes every change and its undo as shell lines.
     ///
     /// # Errors
-    /// When a setting cannot be read.
+    /// Returns an error if a setting cannot be read.
     pub fn plan(&self) -> Result<String, FairError> {
         let mut script = Script::default();
         script.push(Line::comment(format_args!(
@@ -167,7 +167,7 @@ impl Preflight {
             }
             script.extend(backend.plan(device)?);
             script.extend(self.request.segments.plan(device)?);
-            // As in `control_loop::start`.
+            // The same condition as in `control_loop`.
             let weighted = *backend != Backend::None;
             if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
                 script.extend(backlog_plan(device)?);
@@ -195,7 +195,7 @@ impl Preflight {
     }
 }
 
-/// A setting's current value.
+/// Returns a setting's current value.
 pub(crate) fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     let read = LiveKernel::open(device.index, &device.name).and_then(|mut kernel| kernel.read(knob));
@@ -241,7 +241,7 @@ fn read_device(link: &Link, netlink: &mut Netlink, sysfs: &Sysfs) -> Result<Devi
     })
 }
 
-/// An interface, and the real devices below it.
+/// Returns an interface, and the real devices below it.
 pub(crate) fn devices_of(
     interface: &str,
     netlink: &mut Netlink,
@@ -255,8 +255,8 @@ pub(crate) fn devices_of(
     Ok((named.clone(), real_devices(named, &links, sysfs)?))
 }
 
-/// The lowest devices below a bond, VLAN, bridge or macvlan, each once. Follows the links `lower_*`, which
-/// sysfs has for every such relation.
+/// Returns the lowest devices below a bond, VLAN, bridge or macvlan, each once. Follows the links `lower_*`,
+/// which sysfs has for all these relations.
 pub(crate) fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -275,7 +275,7 @@ pub(crate) fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Resul
     Ok(found)
 }
 
-/// Plans a device, or returns the obstacle.
+/// Plans a device, or returns the obstacle as an error.
 fn plan(
     device: Device,
     root: OwnRoot,
@@ -304,7 +304,7 @@ fn plan(
     if !request.weights.is_soft_nic() {
         check_queues(&device)?;
     }
-    // The kernel creates its root qdisc, which decides the plan, only when it is set up.
+    // The kernel creates the root qdisc, which determines the plan, only when the device is set up.
     if !device.up {
         let remedy = format!("set it up first: {}", Line::new("ip link set {} up", &[&device.name]));
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
@@ -338,11 +338,11 @@ fn plan(
 
 /// `ARPHRD_ETHER` (`include/uapi/linux/if_arp.h`).
 const ETHERNET: &str = "1";
-/// `ARPHRD_LOOPBACK`: it has Ethernet headers, too (`drivers/net/loopback.c`).
+/// `ARPHRD_LOOPBACK`: a loopback device has Ethernet headers, too (`drivers/net/loopback.c`).
 const LOOPBACK: &str = "772";
 
-/// The programs parse packets from their Ethernet header. On a device without one (WireGuard, tun, ipip, PPP)
-/// they would misread the network header.
+/// Returns an error for a device without Ethernet headers (WireGuard, tun, ipip, PPP): the programs parse
+/// packets from the Ethernet header and would misread the network header.
 fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
     if [ETHERNET, LOOPBACK].contains(&hardware_type.trim()) {
         return Ok(());
@@ -357,7 +357,7 @@ fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
     ))
 }
 
-/// Whether the root qdisc could be restored after a replacement.
+/// Returns an error if the root qdisc could not be restored after a replacement.
 fn check_restorable(device: &Device) -> Result<(), FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     let checked = LiveKernel::open(device.index, &device.name)

@@ -1,13 +1,14 @@
 //! Checks that the device follows the choices.
 //!
-//! A driver may pick the queue itself (`ndo_select_queue`). So each second the bytes of the flows that the
-//! choice had on a queue are compared with the device's counter of that queue. The agreeing part is `Σ
-//! min(chosen, counted) / Σ counted`. With few flows, a driver that hashes on its own agrees by about one
-//! over the number of queues. With many flows on every queue the two always agree, and the driver's choice
-//! has little effect.
+//! A driver may select the queue itself (`ndo_select_queue`). So each second the bytes of the flows that the
+//! choice has on a queue are compared with the device's counter of that queue. The agreeing part is `Σ
+//! min(chosen, counted) / Σ counted`.
 //!
-//! The meter sees TCP and UDP. A second in which it missed many bytes (IPsec, GRE, fragments, more flows than
-//! rows) is no evidence.
+//! With few flows, a driver that uses its own hash agrees in about one over the number of queues. With many
+//! flows on every queue both always agree, but then the driver's choice has little effect.
+//!
+//! The meter sees TCP and UDP. If it missed many bytes of a second (IPsec, GRE, fragments, more flows than
+//! rows), the second is no evidence.
 
 use std::fmt;
 
@@ -15,16 +16,15 @@ use evenkeel_datapath::Tuple;
 
 use crate::flows::{Sample, sent_between};
 
-/// The current verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// The device does not count by queue.
     NoCounters,
-    /// Too few bytes so far.
+    /// Not enough bytes so far.
     Open,
-    /// The device follows the choices; the agreeing part, 0 to 1.
+    /// The device follows the choices. The value is the agreeing part, 0 to 1.
     Followed(f64),
-    /// The driver overrules the choices; the agreeing part, 0 to 1.
+    /// The driver overrules the choices. The value is the agreeing part, 0 to 1.
     Overruled(f64),
 }
 
@@ -47,18 +47,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A second with fewer bytes is no evidence: ACKs and single packets may use any queue.
+/// Smallest number of bytes of a second that counts: ACKs and single packets may use any queue.
 const LEAST_BYTES: u64 = 1_000_000;
-/// A second counts only if the meter saw this part of the device's bytes.
+/// A second counts only if the meter saw at least this part of the device's bytes.
 const METERED: f64 = 0.8;
-/// Seconds that must agree.
+/// Number of seconds that must agree.
 const SECONDS: u32 = 3;
-/// From this part on, the choices are followed.
+/// From this agreeing part on, the device follows the choices.
 const FOLLOWED: f64 = 0.8;
-/// Below this part they are overruled; in between, more seconds are needed.
+/// Below this agreeing part, the driver overrules the choices; in between, more seconds are needed.
 const OVERRULED: f64 = 0.5;
 
-/// Collects seconds until a verdict.
+/// Collects seconds until there is a verdict.
 #[derive(Debug)]
 pub(crate) struct Proof {
     last: Option<Sample>,
@@ -96,8 +96,8 @@ impl Proof {
     }
 }
 
-/// Returns the part of the device's bytes on the flows' queues; none if too few bytes were sent or the meter
-/// missed too many.
+/// Returns the part of the device's bytes that is on the flows' queues; `None` if too few bytes were sent or
+/// the meter missed too many.
 fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let counted: Vec<u64> = before
         .queue_bytes
@@ -117,8 +117,8 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     }
     let mut chosen = vec![0_u64; counted.len()];
     let sent = sent_between(before, now);
-    // The queue of a moved flow's bytes is unknown, and flows without payload are not tracked: these bytes may
-    // be on any queue.
+    // The queue of a moved flow's bytes is unknown, and flows without payload are not tracked, so these bytes
+    // may be on any queue.
     let mut either = metered.saturating_sub(sent.values().sum());
     for (tuple, bytes) in sent {
         match queue_throughout(&tuple, before, now).and_then(|queue| chosen.get_mut(queue as usize)) {
@@ -126,7 +126,7 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
             None => either += bytes,
         }
     }
-    // With more than half of the bytes unknown, the second is no evidence.
+    // If more than half of the bytes are unknown, the second is no evidence.
     if either > total / 2 {
         return None;
     }
@@ -169,7 +169,8 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// Two flows of 1 MB/s that the choice has on queues 0 and 1, and that the device counts on `counted`.
+    /// Returns the verdict for two flows of 1 MB/s, which the choice has on queues 0 and 1, and the device
+    /// counts on `counted`.
     fn judge(counted: [usize; 2], seconds: u64) -> Verdict {
         let mut proof = Proof::new(true);
         for second in 0..=seconds {
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(judge([0, 1], 3), Verdict::Followed(1.0));
         assert_eq!(judge([2, 3], 3), Verdict::Overruled(0.0));
         assert_eq!(judge([0, 1], 2), Verdict::Open);
-        // One of two on the right queue may be chance.
+        // One of two flows on the expected queue may be chance.
         assert_eq!(judge([0, 3], 9), Verdict::Open);
     }
 
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(moved, None);
     }
 
-    /// The verdict after nine seconds of 1 MB each.
+    /// Returns the verdict after nine seconds of 1 MB each.
     fn judge_of(second: impl Fn(u64) -> Sample) -> Verdict {
         let mut proof = Proof::new(true);
         (0..=9).for_each(|number| proof.take(second(number)));
@@ -208,12 +209,12 @@ mod tests {
 
     #[test]
     fn unmetered_traffic_counts_against_no_flow() {
-        // IPsec, GRE, fragments: 1 MB/s, and no flow.
+        // IPsec, GRE, fragments: 1 MB/s without a flow.
         assert_eq!(judge_of(|second| sample(&[], &[2 * second * MB, 0])), Verdict::Open);
-        // Half of the bytes belong to a flow on the right queue.
+        // Half of the bytes belong to a flow on the expected queue.
         let half = |second| sample(&[(1, second * MB, 0)], &[second * MB, second * MB]);
         assert_eq!(judge_of(half), Verdict::Open);
-        // A receiving host sends only ACKs: metered, but without a flow that the choice tracks.
+        // A receiving host sends only ACKs: they are metered, but belong to no flow that the choice tracks.
         let acks = |second| Sample { metered_bytes: 2 * second * MB, ..sample(&[], &[2 * second * MB, 0]) };
         assert_eq!(judge_of(acks), Verdict::Open);
     }

@@ -1,4 +1,4 @@
-//! Queue weights from flow weights: a device's back end, and its weights under the journal.
+//! Queue weights from flow weights: the back end of a device, with its settings in the journal.
 //!
 //! The back end sets weights when flows start and end, through [`crate::gate`].
 
@@ -19,43 +19,44 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::gate::{JournalGate, max_rate_knob};
 
-/// How to serve queues by their flows' weights.
+/// How queues are served by the weights of their flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueWeights {
     #[default]
     Off,
-    /// Through net-shaper if the device supports weights, else off.
+    /// By net-shaper if the device supports weights; otherwise off.
     Auto,
-    /// By a soft NIC in front of the device, limited to this rate.
+    /// By a soft NIC above the device, with this rate limit.
     Htb(BitRate),
-    /// Through the kernel's net-shaper interface.
+    /// By the kernel's net-shaper interface.
     NetShaper,
-    /// By a maximum rate per queue, as a share of this rate; none: of the link's speed.
+    /// By a maximum rate per queue, as a share of this rate; `None`: of the link's speed.
     MaxRate(Option<BitRate>),
 }
 
 /// The back end that serves a device's queues by weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// The device's own scheduling, regardless of weights.
+    /// The device's own scheduling, without weights.
     #[default]
     None,
-    /// A soft NIC in front of the device, limited to this rate.
+    /// A soft NIC above the device, with this rate limit.
     SoftNic(BitRate),
-    /// The device, through net-shaper.
+    /// The device itself, through net-shaper.
     NetShaper,
-    /// Maximum rates of the queues, as shares of this one.
+    /// Maximum rates of the queues, as shares of this rate.
     MaxRate(BitRate),
 }
 
-/// The largest queue weight that is set, equal to the largest flow weight. The interface takes 32 bits, and
-/// devices do not report their maximum. The bound leaves values that only another program can have set.
+/// Largest queue weight, equal to the largest flow weight. The interface takes 32 bits, and devices do not
+/// report their maximum. The limit leaves values that only another program can have set.
 const MOST: u32 = 65_535;
-/// A few rounds of all flows at 1 Gbit/s and above.
+/// Time constant of the weights: a few rounds of all flows at 1 Gbit/s and above.
 const SMOOTHING: Duration = Duration::from_millis(50);
-/// Least time between two updates of a device's shapers.
+/// Smallest time between two updates of a device's shapers.
 const SHAPER_INTERVAL: Duration = Duration::from_millis(1);
-/// Least time between two updates of a device's maximum rates: in most drivers each is a firmware command.
+/// Smallest time between two updates of a device's maximum rates, because in most drivers each is a firmware
+/// command.
 const MAX_RATE_INTERVAL: Duration = Duration::from_millis(100);
 
 const MEGABIT: u64 = 1_000_000;
@@ -65,12 +66,12 @@ fn megabits(rate: BitRate) -> u32 {
 }
 
 impl QueueWeights {
-    /// Returns whether a soft NIC is requested; it does not use the device's own queues.
+    /// Returns whether a soft NIC is requested, which does not use the device's own queues.
     pub(crate) fn is_soft_nic(self) -> bool {
         matches!(self, Self::Htb(_))
     }
 
-    /// Returns the back end for a device without changing it.
+    /// Returns the back end for a device, without changing the device.
     pub(crate) fn backend(
         self,
         device: &Device,
@@ -127,7 +128,7 @@ fn no_weights(device: &Device) -> String {
     format!("{} (driver {}) takes no queue weights (net-shaper)", device.name, device.driver_name())
 }
 
-/// The rate that is shared out.
+/// Returns the rate that is divided among the queues.
 fn line(rate: Option<BitRate>, device: &Device) -> Result<BitRate, FairError> {
     let speed = device.speed_bps.filter(|speed| *speed >= MEGABIT).map(BitRate::from_bits_per_second);
     rate.or(speed).ok_or_else(|| {
@@ -143,7 +144,7 @@ fn has_caps(device: &Device, sysfs: &Sysfs) -> Result<bool, FairError> {
     Ok(caps.is_supported(0).map_err(ControlError::from)?)
 }
 
-/// Leaves restoring to the journal.
+/// A back end that does not restore settings, because the journal does.
 struct Journalled<B> {
     backend: B,
     /// Keeps the sysfs mount of the back end's files alive.
@@ -175,7 +176,7 @@ impl Backend {
         }
     }
 
-    /// Rate of the bottleneck, bit/s, if the back end limits it.
+    /// Returns the rate of the bottleneck, bit/s, if the back end limits it.
     pub(crate) fn rate_bps(self) -> Option<u64> {
         match self {
             Self::None | Self::NetShaper => None,
@@ -183,7 +184,7 @@ impl Backend {
         }
     }
 
-    /// Returns the settings that it changes while flows start and end, with their possible values.
+    /// Returns the settings that the back end changes while flows start and end, with their possible values.
     fn knobs(self, queues: u32) -> Vec<(Knob, Ours)> {
         let of_each = |knob: fn(u32) -> Knob, least: u64, most: u32| -> Vec<(Knob, Ours)> {
             (0..queues)
@@ -197,7 +198,8 @@ impl Backend {
         }
     }
 
-    /// Returns the weight back end after journalling every possible value; the soft NIC has its own.
+    /// Adds every possible value to the journal and returns the weight back end. The soft NIC has its own
+    /// function.
     pub(crate) fn weights(
         self,
         device: &Device,
@@ -234,7 +236,7 @@ impl Backend {
         }
     }
 
-    /// The same as shell lines, for equal weights, with the undo of each.
+    /// Describes the settings as shell lines for equal weights, with the undo of each.
     pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let queues = u64::from(device.queues.max(1));
         let (remark, equal) = match self {
@@ -294,7 +296,7 @@ mod tests {
         assert!(Backend::None.knobs(2).is_empty() && Backend::SoftNic(rate).knobs(2).is_empty());
     }
 
-    /// Shapers that accept everything.
+    /// Shapers that accept all weights.
     #[derive(Default)]
     struct Shaping(std::collections::BTreeMap<u32, evenkeel_netlink::shaper::Shaper>);
 
@@ -321,7 +323,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Every value that is written for any weights is in the journal.
+        /// Checks that the journal has every value that is written for any weights.
         #[test]
         fn no_weight_is_refused_by_its_own_journal(
             updates in proptest::collection::vec(proptest::collection::vec(0_u32.., 4), 1..5),

@@ -1,4 +1,4 @@
-//! A session: manages devices from the first change to the last undo.
+//! A session: manages devices from the first change until all settings are restored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,12 +27,11 @@ use crate::soft_nic;
 use crate::stack::Stack;
 use crate::watch::Watched;
 
-/// The reason to exit: another program changed a setting that the session depends on. The session keeps that
-/// value.
+/// The reason to exit: another program changed a setting that the session depends on. The session keeps the
+/// other program's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignChange {
     pub device: String,
-    /// The change.
     pub reason: String,
 }
 
@@ -42,43 +41,42 @@ impl fmt::Display for ForeignChange {
     }
 }
 
-/// Status of a managed device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     pub name: String,
-    /// None if the driver does not report it.
+    /// `None` if the driver does not report it.
     pub driver: Option<String>,
-    /// How completion is detected.
+    /// How the completion of segments is detected.
     pub completion: String,
     /// Sum of the weights of flows with data outstanding, by queue.
     pub weights: Vec<u32>,
-    /// Tracked flows.
+    /// Number of tracked flows.
     pub flows: usize,
-    /// Flows with data outstanding that share their queue.
+    /// Number of flows with data outstanding that share their queue.
     pub colliding_flows: usize,
-    /// Picks of a queue for a flow with nothing outstanding.
+    /// Number of queue choices for flows with nothing outstanding.
     pub picks: u64,
-    /// Picks of another queue than before.
+    /// Number of queue choices that changed a flow's queue.
     pub moves: u64,
-    /// Segments without a full socket (forwarded, from containers): hashed.
+    /// Number of segments without a full socket (forwarded, from containers), whose queue is hashed.
     pub segments_without_socket: u64,
-    /// Segments of flows that found the flow table full: hashed, as without the choice.
+    /// Number of segments of flows without space in the flow table, whose queue is hashed by the kernel.
     pub untracked: u64,
-    /// Short flows with nothing outstanding that a new flow replaced in the full table.
+    /// Number of short flows with nothing outstanding that new flows replaced in the full table.
     pub evicted: u64,
-    /// The back end: `none`, `htb`, `net-shaper`, `max-rate`.
+    /// The back end: `none`, `htb`, `net-shaper` or `max-rate`.
     pub queue_weights: &'static str,
     pub weight_updates: u64,
-    /// Updates that reduced a weight to the back end's maximum.
+    /// Number of updates that reduced a weight to the back end's maximum.
     pub weights_cut: u64,
     pub segment_changes: u64,
-    /// None if off.
+    /// `None` if off.
     pub balance: Option<BalanceStatus>,
-    /// None if off.
+    /// `None` if off.
     pub batching: Option<BatchingStatus>,
     /// Advice, while flows share queues and no back end serves them by weight.
     pub advice: Option<String>,
-    /// Whether the device's counters follow the choices, in words.
+    /// Describes whether the device's counters follow the choices.
     pub proof: String,
 }
 
@@ -88,7 +86,7 @@ pub struct BalanceStatus {
     pub wanted: u64,
     /// Moves after which the flow sent on its new queue.
     pub done: u64,
-    /// Moves cancelled at the limit.
+    /// Moves cancelled at the time limit.
     pub expired: u64,
     /// Moves after which the flow was still on its old queue: the driver or an XPS map overrules the choice.
     pub overruled: u64,
@@ -99,28 +97,28 @@ pub struct BalanceStatus {
 /// Counters of transmit batching, over all queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BatchingStatus {
-    /// Segments that were held because their queue was empty.
+    /// Number of segments that were held because their queue was empty.
     pub held: u64,
-    /// Held segments that left together with others.
+    /// Number of held segments that left together with others.
     pub batches: u64,
-    /// Segments dropped because the queue was full or memory was short.
+    /// Number of segments dropped because the queue was full or memory was short.
     pub dropped: u64,
 }
 
-/// Result of managing a device.
+/// Final status of a device.
 #[derive(Debug)]
 pub struct Ended {
     /// The last status.
     pub status: Status,
-    /// Result of restoring its settings.
+    /// Result of restoring the device's settings.
     pub report: Report,
 }
 
-/// Keeps only [`CAPABILITIES`] in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays
-/// too: a replacement guardian has to mount its own.
+/// Keeps only [`CAPABILITIES`] in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays,
+/// too, because a replacement guardian has to mount its own.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Returns an error if the kernel refuses the request.
 pub fn give_up_privileges() -> Result<(), FairError> {
     let mut kept = CAPABILITIES.to_vec();
     if !Sysfs::mounted_is_own()? {
@@ -129,23 +127,23 @@ pub fn give_up_privileges() -> Result<(), FairError> {
     evenkeel_apply::privileges::keep_only(&kept).map_err(FairError::Privileges)
 }
 
-/// Devices under management. Dropping it restores everything.
+/// Devices under management. Dropping it restores all settings.
 pub struct Session {
     managed: Vec<Managed>,
     stack: Option<Stack>,
 }
 
-/// The order of the fields is the order of drops: first the writers of settings, then the journal's undo, the
-/// choice last.
+/// Fields are dropped in this order: first those that write settings, then the journal's run, which restores
+/// them, and the queue choice last.
 struct Managed {
     controller: Option<Controller>,
-    /// A controller that has not started yet.
+    /// The options of a controller that has not started yet.
     pending: Option<ControlOptions>,
     gate: Arc<JournalGate>,
-    /// Flows alternate on shared queues.
+    /// Whether flows alternate between shared queues.
     balances: bool,
     run: Run,
-    /// Registered until the run has restored the old root.
+    /// Leaf qdiscs, registered until the run has restored the old root.
     leaves: Option<Leaves>,
     select: QueueSelect,
     sampler: Option<Sampler>,
@@ -156,20 +154,21 @@ struct Managed {
     device: Device,
 }
 
-/// Between two samples of the proof.
+/// Interval between two samples of the proof.
 const PROOF_INTERVAL: Duration = Duration::from_secs(1);
-/// Least silence after which ageing releases a flow whose socket cannot be read, ns.
+/// Shortest idle time after which ageing releases a flow whose socket cannot be read, ns.
 const AGEING_FLOOR_NS: u64 = 200_000_000;
 
 impl Session {
-    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls back dead
-    /// runs first, and returns them.
+    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls back
+    /// dead runs first, and returns them.
     ///
-    /// `guardian` makes the command of a guardian process (see [`evenkeel_apply::guardian`]); none: no
+    /// `guardian` returns the command of a guardian process (see [`evenkeel_apply::guardian`]); `None`: no
     /// guardian.
     ///
     /// # Errors
-    /// When a device is taken, or the kernel refuses; changes are then undone.
+    /// Returns an error if another session has a device, or if the kernel refuses a request. All changes are
+    /// then undone.
     pub fn start(
         preflight: &Preflight,
         state: &StateDirectory,
@@ -182,7 +181,7 @@ impl Session {
             leftovers.extend(leftover);
             runs.insert(device.index, run);
         }
-        // The preflight may have seen a dead run's settings: check again.
+        // The preflight may have seen a dead run's settings, so repeat it.
         let again;
         let preflight = if leftovers.is_empty() {
             preflight
@@ -203,7 +202,7 @@ impl Session {
     /// drop privileges in between: threads inherit them.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// Returns an error if a thread cannot be started.
     pub fn start_loops(&mut self) -> Result<(), FairError> {
         for managed in &mut self.managed {
             if let Some(options) = managed.pending.take() {
@@ -213,11 +212,11 @@ impl Session {
         Ok(())
     }
 
-    /// Call it several times a second: checks everything that the session depends on, and returns the reason to
-    /// exit.
+    /// Checks everything that the session depends on, and returns the reason to exit, if any. To be called
+    /// several times per second.
     ///
     /// # Errors
-    /// When the kernel cannot be queried.
+    /// Returns an error if the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for managed in &mut self.managed {
             if let Some(reason) = managed.check()? {
@@ -227,7 +226,7 @@ impl Session {
         self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
-    /// Remarks of [`Self::tick`] for the user since the last call.
+    /// Returns and clears the remarks of [`Self::tick`] for the user.
     pub fn take_remarks(&mut self) -> Vec<String> {
         self.managed.iter_mut().flat_map(|managed| managed.run.take_remarks()).collect()
     }
@@ -235,7 +234,7 @@ impl Session {
     /// Sets the flow weights on every device; running flows follow with their next segment.
     ///
     /// # Errors
-    /// When there are too many rules.
+    /// Returns an error if there are too many rules.
     pub fn set_flow_weights(&self, rules: &[Rule]) -> Result<(), FairError> {
         for managed in &self.managed {
             managed.select.set_rules(rules)?;
@@ -243,7 +242,7 @@ impl Session {
         Ok(())
     }
 
-    /// Status of the devices.
+    /// Returns the status of all devices.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.managed.iter().map(Managed::status).collect()
@@ -252,7 +251,7 @@ impl Session {
     /// Restores every setting and detaches the programs.
     ///
     /// # Errors
-    /// When a journal cannot be removed.
+    /// Returns an error if a journal cannot be removed.
     pub fn finish(self) -> Result<Vec<Ended>, FairError> {
         self.managed
             .into_iter()
@@ -263,10 +262,11 @@ impl Session {
                 let _ = controller.map(Controller::stop);
                 drop(gate.stop(&mut run));
                 let report = run.restore();
-                // Detach before waiting for the guardian: a stopped one takes time.
+                // Detach before waiting for the guardian, because a stopped guardian takes time.
                 drop((select, sampler, leaves));
                 let last = run.finish().map_err(|error| error.after(&report, &status.name))?;
-                // The second report covers settings that failed at first and may be restored by now.
+                // The second report covers settings that could not be restored at first and may be restored
+                // by now.
                 Ok(Ended { status, report: if report.is_settled() { report } else { last } })
             })
             .collect()
@@ -287,7 +287,7 @@ impl Managed {
                 (Steering::Queue, device.queues, QueueCounters::of(&device))
             }
         };
-        // The root is then Evenkeel's, and counts by queue.
+        // With batching the root is Evenkeel's, and counts by queue.
         let counters = planned.batching.map_or(counters, |batching| QueueCounters::Mq(batching.major()));
         let rate_bps = backend.rate_bps().or(device.speed_bps);
         let mut select = QueueSelect::load(&SelectOptions {
@@ -301,10 +301,10 @@ impl Managed {
             movable: planned.balance,
             ..SelectOptions::default()
         })?;
-        // Before the changes below (XPS maps, root qdisc): flows that the kernel hashes meanwhile would stay on
-        // their queue. Until the HTB classes exist, packets use the default class.
+        // Attach before the changes below (XPS maps, root qdisc): flows that the kernel hashes in between
+        // would stay on their queue. Until the HTB classes exist, packets use the default class.
         select.attach(device.index.cast_signed())?;
-        // Before any change, because this may be refused.
+        // Start balancing before any change, because it may be refused.
         let balance = preflight.request.balance.start(planned.balance, &device, &select)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {
@@ -369,9 +369,9 @@ impl Managed {
         })
     }
 
-    /// The reason to exit, if this device has one.
+    /// Returns the reason to exit, if this device has one.
     fn check(&mut self) -> Result<Option<String>, FairError> {
-        // First, because a deleted device has no other readable state.
+        // Check this first, because a deleted device has no other readable state.
         if let Some(difference) = self.watched.device_difference()? {
             return Ok(Some(difference));
         }

@@ -1,9 +1,11 @@
-//! A soft NIC in front of a device: HTB classes as queues, served by weight.
+//! A soft NIC above a device: HTB classes serve as queues with weights.
 //!
-//! For devices whose queues support no weights, or that have only one queue. An HTB root limits the rate so
-//! that it is the bottleneck. It has a class per queue, and the program names the class in `skb->priority`.
-//! This costs a lock shared by all processors (`net/sched/sch_htb.c`), and limits the line to this rate. The
-//! test bed's NIC is the same ([`soft_nic`]).
+//! It is for devices whose queues do not support weights, or that have only one queue. An HTB root limits the
+//! rate so that it is the bottleneck. It has one class per queue, and the program selects the class in
+//! `skb->priority`.
+//!
+//! This costs a lock that all processors share (`net/sched/sch_htb.c`), and limits the line to this rate. The
+//! test bed uses the same soft NIC ([`soft_nic`]).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use crate::error::FairError;
 use crate::gate::JournalGate;
 use crate::own_root::OwnRoot;
 
-/// As many queues as common devices have.
+/// Number of queues, as common devices have.
 pub(crate) const QUEUES: u32 = 8;
 
 /// Minor number of the class for the line.
@@ -31,11 +33,11 @@ const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first queue's FIFO.
 const FIRST_LEAF: u16 = 0x100;
 
-/// Packets without a class use the first queue; with the program attached there are none.
+/// Packets without a class use the first queue; while the program is attached, there are none.
 const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 
-/// One run's soft NIC, by its root.
+/// The soft NIC of one run, identified by its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoftNic {
     root: OwnRoot,
@@ -54,7 +56,7 @@ fn htb(class: soft_nic::Class) -> HtbClass {
     }
 }
 
-/// Whether a tree below this root has the first leaf of a soft NIC.
+/// Returns whether a tree below this root has the first leaf of a soft NIC.
 pub(crate) fn is_tree(root: Handle, tree: &[QdiscState]) -> bool {
     let place = Handle::new(root.major, FIRST_QUEUE);
     tree.iter()
@@ -78,18 +80,18 @@ impl SoftNic {
         Handle::new(self.root.major, FIRST_QUEUE + queue as u16)
     }
 
-    /// Class id of the first queue, for `skb->priority`.
+    /// Returns the class id of the first queue, for `skb->priority`.
     pub(crate) fn first_class(self) -> u32 {
         self.class(0).class_id()
     }
 
-    /// The queue of a class; none for a foreign class.
+    /// Returns the queue of a class; `None` for a foreign class.
     pub(crate) fn queue_of(self, handle: Handle) -> Option<usize> {
         let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
         (handle.major == self.root.major && queue < QUEUES).then_some(queue as usize)
     }
 
-    /// The change of the root qdisc; its classes are created and removed with it.
+    /// Returns the change of the root qdisc; its classes are created and removed with it.
     pub(crate) fn change(self) -> Change {
         let root = QdiscState::of(&ROOT_QDISC, Handle::ROOT, self.root());
         Change::new(Knob::RootQdisc, Value::Qdiscs(vec![QdiscSnapshot::from(&root)]))
@@ -114,7 +116,7 @@ impl SoftNic {
         Ok(queues)
     }
 
-    /// The same as shell lines.
+    /// Describes the classes as shell lines.
     pub(crate) fn plan(self, interface: &str, rate: BitRate) -> Vec<Line> {
         let class = |parent: &dyn Display, handle: Handle, class: soft_nic::Class| {
             Line::new(
@@ -151,7 +153,7 @@ impl SoftNic {
     }
 }
 
-/// The weight back end; `guaranteed_rates` for flows of different weights.
+/// Returns the weight back end. `guaranteed_rates` is for flows of different weights.
 pub(crate) fn weights(
     queues: Vec<HtbQueue>,
     index: u32,

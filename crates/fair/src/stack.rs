@@ -7,7 +7,7 @@ use crate::error::FairError;
 use crate::preflight::{Preflight, real_devices};
 use crate::session::ForeignChange;
 
-/// An interface that stands on others: a bond, VLAN, bridge or macvlan.
+/// An interface on top of other devices: a bond, VLAN, bridge or macvlan.
 pub(crate) struct Stack {
     netlink: Netlink,
     sysfs: Sysfs,
@@ -18,7 +18,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// None if the interface is a device of its own.
+    /// Creates a watch; `None` if the interface itself is the device.
     pub(crate) fn of(preflight: &Preflight) -> Result<Option<Self>, FairError> {
         let devices: Vec<(u32, String)> = preflight
             .devices
@@ -33,15 +33,15 @@ impl Stack {
         Ok(Some(Self { netlink, sysfs, index: preflight.index, name, devices }))
     }
 
-    /// The interface is gone, or a device in use is no longer below it. A new device below it is no reason to
-    /// end: ports of a bridge come and go.
+    /// Returns a reason to exit if the interface no longer exists, or a managed device is no longer below it.
+    /// A new device below it is no reason to exit, because ports of a bridge may be added at any time.
     pub(crate) fn difference(&mut self) -> Result<Option<ForeignChange>, FairError> {
         let links = self.netlink.links()?;
         let Some(named) = links.iter().find(|link| link.index == self.index) else {
             let reason = "the interface left this network namespace (deleted or moved)".to_owned();
             return Ok(Some(ForeignChange { device: self.name.clone(), reason }));
         };
-        // A device that was deleted between the two reads; the next check reports it.
+        // A device was deleted between the two reads; the next check reports it.
         let Ok(real) = real_devices(named, &links, &self.sysfs) else { return Ok(None) };
         let left = self.devices.iter().find(|(index, _)| real.iter().all(|link| link.index != *index));
         Ok(left.map(|(_, device)| ForeignChange {

@@ -1,4 +1,4 @@
-//! Watches everything that a session depends on.
+//! Watches all settings that a session depends on.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use crate::batching::kind_at;
 use crate::device::{Device, is_meter};
 use crate::error::FairError;
 
-/// A device at the start of the session, with Evenkeel's own programs.
+/// The state of a device at the start of the session, with Evenkeel's own programs.
 pub(crate) struct Watched {
     netlink: Netlink,
     sysfs: Sysfs,
     index: u32,
     name: String,
     queues: u32,
-    /// Kind and handle of the root.
+    /// Kind and handle of the root qdisc.
     root: Option<(String, Handle)>,
     /// Evenkeel's qdiscs below the root, by place.
     leaves: Vec<(Handle, String)>,
@@ -28,11 +28,11 @@ pub(crate) struct Watched {
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
-    /// Meters, of this process or of an observer: they may come and go.
+    /// Meters of this process or of an observer, which may be attached and detached at any time.
     meters: BTreeSet<u32>,
-    /// This process's meter, while it needs one.
+    /// The meter of this process, while it needs one.
     own_meter: Option<u32>,
-    /// This process's program at tcx ingress, if it has one.
+    /// The program of this process at tcx ingress, if it has one.
     mover: Option<u32>,
 }
 
@@ -51,13 +51,13 @@ fn root_difference(before: Option<&(String, Handle)>, now: Option<&(String, Hand
     format!("the root qdisc was replaced: {} before, {} now", name(before), name(now))
 }
 
-/// The qdiscs without the hooks for ingress and clsact.
+/// Returns the qdiscs without the hooks for ingress and clsact.
 fn below_root(mut qdiscs: Vec<QdiscState>) -> Vec<QdiscState> {
     qdiscs.retain(|qdisc| qdisc.parent == Handle::ROOT || qdisc.parent.major != Handle::ROOT.major);
     qdiscs
 }
 
-/// An HTB root with its classes and their qdiscs: an HTB of another program under the same handle has other
+/// An HTB root with its classes and their qdiscs. An HTB of another program under the same handle has other
 /// classes.
 #[derive(Clone)]
 struct Tree {
@@ -86,7 +86,7 @@ impl Tree {
 }
 
 impl Watched {
-    /// Records a device of the calling thread's network namespace.
+    /// Records a device in the calling thread's network namespace.
     pub(crate) fn new(device: &Device) -> Result<Self, FairError> {
         let mut watched = Self {
             netlink: Netlink::open()?,
@@ -128,7 +128,7 @@ impl Watched {
         Ok(Tree { qdiscs: below_root(qdiscs), classes: self.netlink.htb_classes(self.index)? })
     }
 
-    /// Also detects if this meter is detached; replaces an earlier meter of this process.
+    /// Also detects if this meter is detached. Replaces an earlier meter of this process.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
@@ -154,7 +154,7 @@ impl Watched {
         Ok(programs)
     }
 
-    /// Returns an error text if another program has detached a program of this process.
+    /// Returns a message if another program has detached a program of this process.
     fn lost_program(&self) -> Result<Option<&'static str>, FairError> {
         let index = self.index.cast_signed();
         let is_gone = |own: Option<u32>, list: fn(i32) -> _| -> Result<bool, FairError> {
@@ -178,7 +178,7 @@ impl Watched {
         Ok(self.netlink.filters(self.index, CLSACT_EGRESS)?)
     }
 
-    /// A change of the device itself: deleted, renamed, or another number of queues.
+    /// Returns a change of the device itself: it was deleted or renamed, or has another number of queues.
     pub(crate) fn device_difference(&mut self) -> Result<Option<String>, FairError> {
         let Some(link) = self.netlink.link(self.index)? else {
             return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
@@ -188,7 +188,7 @@ impl Watched {
         }
         let queues = match self.sysfs.transmit_queues(&self.name) {
             Ok(queues) => queues,
-            // Deleted between the two reads; the next check reports it.
+            // The device was deleted between the two reads; the next check reports it.
             Err(_) => return Ok(None),
         };
         if queues != self.queues {
@@ -200,12 +200,13 @@ impl Watched {
         Ok(None)
     }
 
-    /// Another program's change around the device.
+    /// Returns a change by another program on the device.
     pub(crate) fn difference(&mut self) -> Result<Option<String>, FairError> {
         self.checked(Self::surroundings)
     }
 
-    /// A change of the device itself, or the loss of a program of this process; other programs may come and go.
+    /// Returns a change of the device itself, or the loss of a program of this process. Other programs may be
+    /// attached and detached.
     pub(crate) fn own_difference(&mut self) -> Result<Option<String>, FairError> {
         self.checked(|watched| Ok(watched.lost_program()?.map(str::to_owned)))
     }

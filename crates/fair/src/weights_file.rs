@@ -1,4 +1,4 @@
-//! Flow weights from a file, which may change while they are in use.
+//! Flow weights from a file, which may change during a session.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ pub enum WeightsError {
     Input(#[from] InputError),
     #[error(transparent)]
     Wrong(#[from] ScenarioError),
-    /// It has rules by cgroup, but cgroup v2 is not mounted.
+    /// The file has rules by cgroup, but cgroup v2 is not mounted.
     #[error("{}: {reason}", path_text(.path))]
     Cgroup { path: PathBuf, reason: String },
 }
@@ -47,7 +47,8 @@ impl WeightsFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is wrong, or has rules by cgroup without a cgroup v2 mount.
+    /// Returns an error if the file cannot be read, is invalid, or has rules by cgroup without a cgroup v2
+    /// mount.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroups = cgroup_mount(&mounts).map(PathBuf::from);
@@ -68,17 +69,17 @@ impl WeightsFile {
         std::mem::take(&mut self.remarks)
     }
 
-    /// In order; the last one matches every flow.
+    /// Returns the rules in order; the last one matches every flow.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Reads the file again if it has changed, and checks its cgroups; returns why the rules have changed, if
-    /// so.
+    /// Reads the file again if it has changed, and checks its cgroups. Returns the reason if the rules have
+    /// changed.
     ///
     /// # Errors
-    /// As [`WeightsFile::open`]; the old rules stay, and the same error is returned once.
+    /// Returns the errors of [`WeightsFile::open`], each once. The old rules stay in use.
     pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
         let mut why = Refreshed::Cgroups;
         if let Some(text) = self.file.read_changed()? {
@@ -88,7 +89,7 @@ impl WeightsFile {
         Ok(self.resolve().then_some(why))
     }
 
-    /// Builds rules from the weights and the current cgroups; returns whether they changed.
+    /// Builds rules from the weights and the current cgroups. Returns whether the rules changed.
     fn resolve(&mut self) -> bool {
         let mut rules = Vec::new();
         let mut missing = BTreeSet::new();
@@ -97,7 +98,7 @@ impl WeightsFile {
             match cgroup {
                 None => rules.push(rule_of(rule, None)),
                 Some((_, Some(id))) => rules.push(rule_of(rule, Some(id))),
-                // Nonexistent, so no socket is in it: no rule is needed.
+                // The cgroup does not exist, so it has no sockets and needs no rule.
                 Some((path, None)) => _ = missing.insert(path.to_owned()),
             }
         }
@@ -114,8 +115,9 @@ impl WeightsFile {
         changed
     }
 
-    /// The kernel identifies a cgroup by its directory's inode, and compares the socket's ancestor at that
-    /// depth. A restarted service has a new cgroup with the same name.
+    /// Returns the id and depth of a cgroup, if it exists. The kernel identifies a cgroup by its directory's
+    /// inode, and compares the socket's ancestor at that depth. A restarted service has a new cgroup with the
+    /// same name.
     fn cgroup(&self, cgroup: &str) -> Option<CgroupId> {
         let directory = self.cgroups.as_ref()?.join(cgroup.trim_start_matches('/'));
         let metadata = fs::metadata(&directory).ok().filter(fs::Metadata::is_dir)?;
@@ -146,7 +148,7 @@ fn rule_of(rule: &FlowRule, cgroup: Option<CgroupId>) -> Rule {
     }
 }
 
-/// Mount point of cgroup v2 in a table like `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+/// Returns the mount point of cgroup v2 in a table like `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 fn cgroup_mount(table: &str) -> Option<String> {
     table.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -171,7 +173,7 @@ mod tests {
 
     fn written(directory: &Path, text: &str) -> PathBuf {
         let path = directory.join("weights.toml");
-        // Replace the file as editors do, so that the change is visible despite a coarse clock.
+        // Replace the file as editors do, so that the change is detected even with a coarse clock.
         let new = directory.join("new");
         fs::write(&new, text).unwrap();
         fs::rename(new, &path).unwrap();
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(cgroups(&file), [id(), None]);
         assert_eq!(file.refresh().unwrap(), None);
 
-        // The service stops: its rule is removed, and that is reported once.
+        // The service stops: its rule is removed, which is reported once.
         fs::remove_dir(&service).unwrap();
         assert_eq!(file.refresh().unwrap(), Some(Refreshed::Cgroups));
         assert_eq!(cgroups(&file), [None]);

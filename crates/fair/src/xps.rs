@@ -1,9 +1,11 @@
-//! The choice that XPS maps leave.
+//! XPS maps, and the queue choice that they allow.
 //!
 //! Transmit packet steering gives each processor (or receive queue) a set of transmit queues
 //! (`Documentation/networking/scaling.rst`). A map overrides the queue that a program sets
-//! (`__netdev_pick_tx`, net/core/dev.c). Many drivers set one queue per processor. So the maps must be
-//! emptied before the choice works. The choice then has all queues, or keeps the maps' locality as pools.
+//! (`__netdev_pick_tx`, net/core/dev.c), and many drivers set one queue per processor.
+//!
+//! So the maps must be emptied before the choice takes effect. The choice then has all queues, or it keeps
+//! the maps' locality as pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,27 +16,27 @@ use evenkeel_transmit::Pool;
 /// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XpsMode {
-    /// Leave them alone.
+    /// Leaves the maps unchanged.
     #[default]
     Respect,
-    /// Empty them: every processor may use every queue.
+    /// Empties the maps: every processor may use every queue.
     Off,
-    /// Empty them, but keep their locality: each processor uses a pool of queues.
+    /// Empties the maps but keeps their locality: each processor uses a pool of queues.
     Pools,
 }
 
-/// The choice that a device's maps leave.
+/// The queue choice that a device's maps allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XpsState {
     /// All maps are empty.
     Unset,
-    /// Each processor has at most one queue.
+    /// No processor has more than one queue.
     OneQueueEach,
-    /// Some processor has several queues.
+    /// Some processors have several queues.
     SeveralQueues,
 }
 
-/// The queues by processor, or receive queue, from the maps.
+/// Returns the queues of each processor or receive queue.
 fn queues_by_member(maps: &[XpsMap], key: XpsKey) -> BTreeMap<u32, BTreeSet<u32>> {
     let mut found: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for map in maps.iter().filter(|map| map.key == key) {
@@ -58,7 +60,7 @@ pub fn state(maps: &[XpsMap]) -> XpsState {
     }
 }
 
-/// The changes that empty every map that is set.
+/// Returns the changes that empty every map.
 #[must_use]
 pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     let set = maps.iter().filter(|map| !map.members.is_empty());
@@ -69,13 +71,13 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     .collect()
 }
 
-/// Returns a pool per processor number: the processor's own queues if it has several. If each has one, the
-/// pool has those of its NUMA node, so that a local choice remains.
+/// Returns a pool per processor number. If a processor has several queues, they are its pool. If each
+/// processor has one queue, the pool has the queues of its NUMA node, so that a local choice remains.
 ///
 /// `nodes` has the node of each processor.
 ///
 /// # Errors
-/// Why these maps yield no pools.
+/// Returns the reason why these maps cannot be converted to pools.
 pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, String> {
     let by_processor = queues_by_member(maps, XpsKey::Cpus);
     if by_processor.is_empty() {
@@ -94,7 +96,7 @@ pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, S
         .zip(nodes)
         .map(|(processor, node)| {
             let set = if several { by_processor.get(&processor) } else { by_node.get(node) };
-            // The kernel gives a processor without a map every queue.
+            // A processor without a map may use every queue.
             let Some(set) = set else { return Ok(all) };
             contiguous(set).ok_or_else(|| {
                 let list: Vec<String> = set.iter().map(ToString::to_string).collect();
@@ -126,7 +128,7 @@ mod tests {
     fn a_driver_that_gives_each_processor_one_queue_leaves_no_choice() {
         assert_eq!(state(&maps(&[&[], &[]])), XpsState::Unset);
         assert_eq!(state(&maps(&[&[0], &[1]])), XpsState::OneQueueEach);
-        // Two processors share each queue, but each has only one.
+        // Two processors share each queue, but each processor has only one queue.
         assert_eq!(state(&maps(&[&[0, 2], &[1, 3]])), XpsState::OneQueueEach);
         assert_eq!(state(&maps(&[&[0, 1], &[0, 1], &[2]])), XpsState::SeveralQueues);
     }
@@ -148,7 +150,7 @@ mod tests {
             pools(&one_each, &[0, 0, 1, 1], 4),
             Ok(vec![pool(0, 2), pool(0, 2), pool(2, 2), pool(2, 2)])
         );
-        // Alternating nodes have alternating queues.
+        // If processors alternate between nodes, so do the queues of a node.
         let error = pools(&one_each, &[0, 1, 0, 1], 4).unwrap_err();
         assert!(error.contains("queues 0, 2 of processor 0"), "{error}");
         let by_receive_queue = [XpsMap { queue: 0, key: XpsKey::ReceiveQueues, members: vec![0] }];

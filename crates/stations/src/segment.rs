@@ -6,13 +6,13 @@ use crate::time::Time;
 
 /// Headers of a TCP packet with timestamps over IPv4 and Ethernet, bytes (`skb->len` counts them).
 pub const HEADER_BYTES: u32 = 14 + 20 + 32;
-/// Bytes of a packet on the wire besides `skb->len`: preamble and start 8, frame check 4, gap between frames
-/// 12 (IEEE 802.3, clauses 3 and 4).
+/// Wire bytes of a packet that `skb->len` does not count: preamble and start 8, frame check 4, gap between
+/// frames 12 (IEEE 802.3, clauses 3 and 4).
 pub const FRAMING_BYTES: u32 = 24;
-/// Smallest frame without its check, bytes: shorter ones are padded.
+/// Smallest frame without its check sequence, bytes: shorter ones are padded.
 pub const SMALLEST_FRAME_BYTES: u32 = 60;
 
-/// Memory that the kernel charges for a segment besides its payload, bytes: a head of 1 KiB, of which
+/// Memory that the kernel charges for a segment in addition to its payload, bytes: a head of 1 KiB, of which
 /// `skb_shared_info` takes 320, and 256 for `sk_buff` (`SKB_TRUESIZE`, x86-64).
 pub(crate) const SKB_OVERHEAD: u32 = 1280;
 /// Flow number that marks the segments of the latency probe.

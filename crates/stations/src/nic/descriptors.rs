@@ -112,7 +112,7 @@ mod tests {
         assert!(space.may_enqueue());
     }
 
-    /// A segment of 512 KiB takes 34 descriptors.
+    /// Checks segments of 512 KiB, which take 34 descriptors each.
     #[test]
     fn segments_beyond_64_kib_always_fit_while_it_is_not_stopped() {
         let mut space = RingSpace::new(512, 1 << 19);

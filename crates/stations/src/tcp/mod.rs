@@ -1,17 +1,17 @@
-//! TCP as Linux has it: the sender's and the receiver's state machines.
+//! TCP as in Linux: the state machines of the sender and of the receiver.
 //!
-//! Neither has events. The host calls them with the time, and performs the returned actions:
+//! Neither schedules events. The host calls them with the time, and performs the returned actions:
 //!
 //! | when | the host calls |
 //! |---|---|
 //! | the application writes | [`Sender::write`], then the loop below |
 //! | an acknowledgement arrives | [`Sender::on_ack`], then the loop |
-//! | [`Sender::deadline`] has come | [`Sender::on_deadline`], then the loop |
-//! | the device frees a segment | [`Sender::freed`], then the loop if it says so |
+//! | [`Sender::deadline`] is reached | [`Sender::on_deadline`], then the loop |
+//! | the device frees a segment | [`Sender::freed`], then the loop if it returns true |
 //! | the qdisc refuses a segment | [`Sender::refused`], and the loop ends |
 //! | the loop | [`Sender::next_segment`] until it returns a reason to stop |
-//! | data arrive | [`Receiver::on_data`], then perhaps [`Receiver::acknowledgement`] |
-//! | [`Receiver::deadline`] has come | [`Receiver::on_deadline`], then perhaps the same |
+//! | data arrive | [`Receiver::on_data`], then [`Receiver::acknowledgement`] if it returns [`Reply::Now`] |
+//! | [`Receiver::deadline`] is reached | [`Receiver::on_deadline`], then [`Receiver::acknowledgement`] if it returns true |
 //!
 //! # Kernels
 //!

@@ -263,7 +263,7 @@ proptest! {
         });
     }
 
-    /// A larger weight advances only its own queue; a smaller one advances only the queues that
+    /// Checks that a larger weight advances only its own queue, and a smaller one only the queues that
     /// [`Nic::finishes`] reports.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
@@ -289,8 +289,8 @@ proptest! {
         });
     }
 
-    /// Shreedhar and Varghese 1996, theorem 4: over any interval in which two flows are backlogged, their
-    /// service per share differs by less than twice the largest packet and the quantum.
+    /// Checks Shreedhar and Varghese 1996, theorem 4: over any interval in which two flows are backlogged,
+    /// their service per share differs by less than twice the largest packet and the quantum.
     #[test]
     fn deficit_round_robin_is_fair(
         quantum in 64u32..4000,

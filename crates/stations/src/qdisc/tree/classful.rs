@@ -254,7 +254,8 @@ impl<'b> Builder<'b> {
         Leaves::new(self, flows, classes)
     }
 
-    /// The classes of a qdisc that has one level of them; every flow needs one, or it would be dropped.
+    /// Returns the leaves of a qdisc with one level of classes, and these classes. Returns an error if a flow
+    /// has no class, because it would be dropped.
     fn flat_classes<'f>(
         &mut self,
         node: &Node,
@@ -275,7 +276,7 @@ impl<'b> Builder<'b> {
         Ok((Leaves::new(self, flows, classes), nodes))
     }
 
-    /// The next leaf, which has to be a FIFO: its limit in segments.
+    /// Numbers the next leaf, which must be a FIFO. Returns its limit, segments.
     fn next_leaf(&mut self, node: &Node, class: Handle, leaves: &mut Leaves<'_>) -> Result<u32, TreeError> {
         let flows = leaves.enter(class);
         self.fifo_limit(node, class, &flows)
@@ -293,7 +294,7 @@ fn band_handle(node: &Node, band: u64) -> Handle {
     Handle::new(node.handle.major, (band + 1) as u16)
 }
 
-/// The limit that all classes have.
+/// Returns the limit that all classes have.
 fn common_limit(node: &Node, limits: &[u32]) -> Result<u32, TreeError> {
     let counted: BTreeMap<u32, usize> = limits.iter().fold(BTreeMap::new(), |mut counted, limit| {
         *counted.entry(*limit).or_default() += 1;

@@ -1,18 +1,17 @@
-//! Measurements on the wire: bytes and packets per flow in bins of time.
+//! Measurements on the wire: bytes and packets per flow and time bin.
 
 use crate::time::{Span, Time};
 
 /// Memory of a flow's bytes and packets in one bin, bytes.
 pub(crate) const BIN_BYTES: u64 = 16;
-/// Most that the bins of one repeat may take: repeats run several at a time.
+/// Limit of the memory for the bins of one repeat, because several repeats run at a time.
 const MOST_BINS_BYTES: u64 = 4_000_000_000;
 
-/// A flow's bins.
+/// The time bins of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bins {
-    /// Bytes on the wire (frames, as `skb->len` counts them, headers of every packet included).
+    /// Bytes on the wire: frames, as `skb->len` counts them, with the headers of every packet.
     pub bytes: Vec<u64>,
-    /// Packets.
     pub packets: Vec<u64>,
 }
 
@@ -21,7 +20,7 @@ impl Bins {
         Self { bytes: vec![0; bins], packets: vec![0; bins] }
     }
 
-    /// Adds to one of `bins` bins; the first use allocates them.
+    /// Adds to one of `bins` bins. The first call allocates them.
     fn add(&mut self, number: usize, bins: usize, cell: Cell) {
         if number >= bins || cell.packets == 0 {
             return;
@@ -34,7 +33,7 @@ impl Bins {
     }
 }
 
-/// One bin of one flow.
+/// The counts of one flow in one bin.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     bytes: u64,
@@ -51,27 +50,26 @@ impl Cell {
 
 /// Counts packets by flow and bin.
 ///
-/// Nearly all packets belong to the newest bin. The newest bins of all flows are adjacent in memory; each
-/// moves to the flow's other bins when a newer one begins. So counting touches little memory for any number
+/// Nearly all packets belong to the newest bin. The newest bins of all flows are adjacent in memory; they are
+/// moved to the flows' other bins when a newer one begins. So counting accesses little memory for any number
 /// of bins.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     begin: Time,
     bin: Span,
-    /// Number of bins.
     bins: usize,
-    /// The bins of each flow; none before its first packet is counted there.
+    /// The bins of each flow; empty before its first packet is counted there.
     flows: Vec<Bins>,
     /// The newest bin of each flow.
     newest: Vec<Cell>,
-    /// Its number, its begin and its end.
+    /// Number, begin and end of the newest bin.
     present: (usize, Time, Time),
     /// Data packets since the start of the simulation.
     pub packets: u64,
 }
 
 impl Observation {
-    /// `bins` bins of length `bin` from `begin` on, for each flow.
+    /// Creates an observation with `bins` bins of length `bin` from `begin` on, for each flow.
     #[must_use]
     pub fn new(flows: usize, begin: Time, bin: Span, bins: usize) -> Self {
         let bin = bin.max(1);
@@ -86,9 +84,9 @@ impl Observation {
         }
     }
 
-    /// Counts a departure of `packets` packets with `bytes` bytes in total; the last bit of the first one
-    /// leaves at `first`, of the last one at `last`. If they span several bins, `each` returns the departure
-    /// and the bytes of a packet by its index.
+    /// Counts the departure of `packets` packets with `bytes` bytes in total. The last bit of the first
+    /// packet leaves at `first`, that of the last packet at `last`. If they span several bins, `each` returns
+    /// the departure and the bytes of a packet by its index.
     #[inline]
     pub fn count(
         &mut self,
@@ -129,12 +127,12 @@ impl Observation {
         }
     }
 
-    /// The number of the bin of a time, not before the first bin.
+    /// Returns the number of the bin of a time, which is not before the first bin.
     fn number_of(&self, at: Time) -> u64 {
         at.since(self.begin) / self.bin
     }
 
-    /// Adds to a flow's bin at a time, not before the first bin. Ignores times behind the last bin.
+    /// Adds to a flow's bin at a time that is not before the first bin. Ignores times after the last bin.
     fn add(&mut self, flow: usize, at: Time, cell: Cell) {
         if at >= self.present.2 {
             self.turn_to(at);
@@ -149,11 +147,11 @@ impl Observation {
         }
     }
 
-    /// Makes the bin of a time, which is behind the newest one, the newest.
+    /// Makes the bin of a time, which is after the newest one, the newest.
     fn turn_to(&mut self, at: Time) {
         let number = self.present.0;
         for (bins, newest) in self.flows.iter_mut().zip(&mut self.newest) {
-            // Later packets of that bin are added individually.
+            // Later packets of the previous bin are added individually.
             bins.add(number, self.bins, std::mem::take(newest));
         }
         let number = self.number_of(at);
@@ -161,19 +159,17 @@ impl Observation {
         self.present = (number as usize, begin, begin + self.bin);
     }
 
-    /// Returns the bins of a flow; adds the newest to `bins`.
+    /// Returns the bins of a flow, with the newest one added to `bins`.
     fn whole(&self, flow: usize, mut bins: Bins) -> Bins {
         bins.add(self.present.0, self.bins, self.newest[flow]);
         if bins.bytes.is_empty() { Bins::of(self.bins) } else { bins }
     }
 
-    /// The bins of a flow.
     #[must_use]
     pub fn flow(&self, flow: usize) -> Bins {
         self.whole(flow, self.flows[flow].clone())
     }
 
-    /// The bins of all flows.
     #[must_use]
     pub fn into_flows(mut self) -> Vec<Bins> {
         let flows = std::mem::take(&mut self.flows);
@@ -181,7 +177,7 @@ impl Observation {
     }
 }
 
-/// An error if the bins of all flows would take more memory than is sensible.
+/// Returns an error if the bins of all flows would take more memory than allowed.
 pub(crate) fn check_bins(flows: u32, bins: usize) -> Result<(), String> {
     let bytes = u64::from(flows).saturating_mul(bins as u64).saturating_mul(BIN_BYTES);
     if bytes > MOST_BINS_BYTES {
@@ -202,7 +198,7 @@ mod tests {
     #[test]
     fn a_run_across_a_boundary_is_split_by_its_packets() {
         let mut observation = Observation::new(1, Time(100), 10, 3);
-        // Ends at 98, 102, 106, 110, and 111 for the short last packet.
+        // Packets end at 98, 102, 106, 110, and at 111 for the short last one.
         let each =
             |packet| if packet == 4 { (Time(111), 20) } else { (Time(98 + 4 * u64::from(packet)), 100) };
         observation.count(0, 5, 420, (Time(98), Time(111)), each);
@@ -217,7 +213,8 @@ mod tests {
         );
     }
 
-    /// Trains of several rings are not reported in order of time.
+    /// Checks packets that are reported late, because trains of several rings are not reported in order of
+    /// time.
     #[test]
     fn late_packets_go_to_their_own_bin() {
         let mut observation = Observation::new(2, Time(100), 10, 3);
@@ -231,7 +228,7 @@ mod tests {
         count(0, 4, 100, 100);
         count(1, 30, 113, 113);
         count(1, 7, 129, 129);
-        // Behind the last bin, and late of that.
+        // After the last bin, and a late packet of that bin.
         count(1, 50, 150, 150);
         count(1, 60, 131, 132);
         count(1, 8, 128, 128);
@@ -243,7 +240,7 @@ mod tests {
 
     #[test]
     fn bins_that_fill_the_memory_are_refused() {
-        // 1,000 flows in a second's bins of a millisecond: 16 MB.
+        // 1,000 flows with 1,000 bins: 16 MB.
         assert_eq!(check_bins(1_000, 1_000), Ok(()));
         assert_eq!(check_bins(250, 1_000_000), Ok(()));
         let error = check_bins(100_000, 1_000_000).unwrap_err();

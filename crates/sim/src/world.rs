@@ -1,4 +1,4 @@
-//! The simulator as a world that scenarios run in.
+//! Runs scenarios in the simulator.
 
 use std::collections::BTreeMap;
 
@@ -21,44 +21,44 @@ use crate::tcp::{CongestionControl, Profile};
 use crate::tenants;
 use crate::time::{MILLISECOND, SECOND, Time, span_of};
 
-/// Flows start within this time, before the first has filled a queue. A later flow would include the queueing
-/// delay of others in its minimum RTT, and its segments would stay small. The test bed does the same.
+/// Flows start within this time, before the first flow has filled a queue. A later flow would include the
+/// queueing delay of others in its minimum RTT, and its segments would stay small. The test bed uses the same
+/// time.
 const STARTS_WITHIN: u64 = MILLISECOND / 50;
 
-/// The simulator.
 #[derive(Clone, Debug, Default)]
 pub struct SimWorld {
     parameters: Parameters,
-    /// Processors of the simulated test bed, if it is one.
+    /// Number of processors of the simulated test bed; `None` if no test bed is simulated.
     test_bed: Option<u32>,
     exact: bool,
 }
 
-/// Memory of a repeat.
+/// Estimated memory of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// While it runs, and its metrics are computed.
+    /// While the repeat runs and its metrics are computed.
     pub running: ByteSize,
-    /// Until the record is written: the totals of its flows.
+    /// Until the record is written: the totals of the flows.
     pub kept: ByteSize,
 }
 
 /// Estimates the memory of a repeat with this many bins. On x86_64 a shuffle of 64 to 512 hosts took 6 to 12
-/// kB a flow, and 100,000 flows between two hosts 3 kB each.
+/// kB per flow, and 100,000 flows between two hosts took 3 kB each.
 #[must_use]
 pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
     const SHUFFLED_FLOW: u64 = 12_000;
     const FLOW: u64 = 3_000;
-    /// The fairness metrics copy the bytes of every bin.
+    /// A bin, with the copy of its bytes for the fairness metrics.
     const BIN: u64 = BIN_BYTES + 8;
-    /// A flow in a record, and in the copy that names the files of the series.
+    /// A flow in a record, with the copy that contains the names of the series' files.
     const RECORDED_FLOW: u64 = 400;
     let workload = &scenario.workload;
     let hosts = u64::from(scenario.hosts.count);
     let (flows, bytes, bins) = match variant.tenants() {
         Some(point) => (u64::from(point.bulk_flows() + point.probe_count()), FLOW, bins),
         None if workload.shuffled_bytes().is_some() => (hosts * (hosts - 1), SHUFFLED_FLOW, 0),
-        // Their results are latencies: no flow has bins.
+        // The results of clients are latencies, so flows have no bins.
         None if !workload.clients().is_empty() || workload.requests().is_some() => {
             (u64::from(workload.flows), FLOW, 0)
         }
@@ -71,21 +71,21 @@ pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
 }
 
 impl SimWorld {
-    /// The simulator with a kernel profile, and every other parameter as documented.
+    /// Creates the simulator with a kernel profile; all other parameters have their documented values.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self { parameters: Parameters { profile, ..Parameters::default() }, test_bed: None, exact: false }
     }
 
-    /// Returns the simulator of the test bed: its soft NIC, on a machine with this many processors.
+    /// Creates the simulator of the test bed: its soft NIC, on a machine with this many processors.
     #[must_use]
     pub fn of_test_bed(profile: Profile, processors: u32) -> Self {
         let Self { parameters, .. } = Self::new(profile);
         Self { parameters: parameters.on_test_bed(processors), test_bed: Some(processors), exact: false }
     }
 
-    /// Returns the same; with `exact`, the NIC computes each packet in a separate step. This is slower with
-    /// the same result, and checks the closed form.
+    /// Sets whether the NIC computes each packet in a separate step. This is slower, has the same result, and
+    /// checks the closed form.
     #[must_use]
     pub fn exact(self, exact: bool) -> Self {
         Self { exact, ..self }
@@ -105,7 +105,7 @@ impl SimWorld {
         }
     }
 
-    /// The numbers of a scenario's hosts.
+    /// Returns the parameters of a scenario's hosts.
     fn parameters(&self, scenario: &Scenario) -> Parameters {
         match (scenario.link.receive_queues, self.test_bed) {
             (Some(receive_queues), None) => Parameters { receive_queues, ..self.parameters.clone() },
@@ -127,7 +127,8 @@ impl SimWorld {
         }
         let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
         let end = begin + span_of(job.duration);
-        // Fetching clients have no backlogged flows, so there are no windows for counting.
+        // Flows of clients that fetch values are not always backlogged, so there are no fairness windows and
+        // no bins.
         let fetching = !settings.clients.is_empty();
         let (count_from, bins) = if fetching {
             (Time::NEVER, 0)
@@ -148,12 +149,12 @@ impl SimWorld {
         let warm_up = Time::ZERO..begin;
         engine::run_part(Part::WarmUp, warm_up, observer, |until| run(&mut simulation, until))?;
         let before = simulation.snapshot();
-        // Discards values that were complete before.
+        // Discard the values that were complete before the measurement.
         drop(simulation.take_fetched());
         engine::run_part(Part::Measurement, begin..end, observer, |until| run(&mut simulation, until))?;
         let after = simulation.snapshot();
-        // The other figures exclude the probe's work and queueing (Titan, section 5: latency is measured in
-        // separate experiments).
+        // The other figures exclude the work and the queueing of the probe (Titan, section 5: latency is
+        // measured in separate experiments).
         let mut stop = end;
         if let Some(probe) = &job.scenario.workload.latency {
             simulation.start_probe();
@@ -162,7 +163,8 @@ impl SimWorld {
         }
 
         let mut raw = RawRepeat {
-            // A test bed's processors do both hosts' work and the programs'; only the sender's is simulated.
+            // The test bed's processors do the work of both hosts and of the programs; only the sender's work
+            // is simulated.
             busy_cores: self
                 .test_bed
                 .is_none()
@@ -231,7 +233,7 @@ impl SimWorld {
     }
 }
 
-/// Returns the notes for a reader of a simulated test bed's figures, or the reason why the test bed does not
+/// Returns notes for readers of a simulated test bed's results, or the reason why the test bed does not
 /// support the variant.
 fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
     if scenario.workload.shuffled_bytes().is_some() {
@@ -273,7 +275,7 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
     Ok(notes)
 }
 
-/// The settings of a record, by name.
+/// Converts the settings of a record to a map.
 fn named(settings: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

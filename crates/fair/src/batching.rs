@@ -195,7 +195,7 @@ impl Leaves {
         Ok(())
     }
 
-    /// The expected qdisc kind at each place, to detect another program's change.
+    /// Returns the expected qdisc kind at each place, to detect changes by another program.
     pub(crate) fn expected(&self) -> Vec<(Handle, String)> {
         self.tree.places().map(|(place, _)| (place, self.qdisc.name().to_owned())).collect()
     }

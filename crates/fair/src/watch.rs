@@ -112,12 +112,12 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Also watches the qdisc kinds at these places below the root.
+    /// Adds qdisc kinds at places below the root to the watched state.
     pub(crate) fn expect(&mut self, leaves: Vec<(Handle, String)>) {
         self.leaves = leaves;
     }
 
-    /// Also watches the soft NIC: every qdisc with its options, and every class.
+    /// Adds the soft NIC to the watched state: every qdisc with its options, and every class.
     pub(crate) fn expect_tree(&mut self) -> Result<(), FairError> {
         let qdiscs = self.netlink.qdiscs(self.index)?;
         self.tree = Some(self.tree_now(qdiscs)?);
@@ -128,14 +128,14 @@ impl Watched {
         Ok(Tree { qdiscs: below_root(qdiscs), classes: self.netlink.htb_classes(self.index)? })
     }
 
-    /// Also detects if this meter is detached. Replaces an earlier meter of this process.
+    /// Sets the meter of this process, whose detachment is then detected. It replaces an earlier meter.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
         self.own_meter = program;
     }
 
-    /// Also detects if this program is detached from tcx ingress.
+    /// Sets the program of this process at tcx ingress, whose detachment is then detected.
     pub(crate) fn expect_mover(&mut self, program: u32) {
         self.mover = Some(program);
     }

@@ -128,7 +128,7 @@ impl Nic {
     }
 
     /// Returns the turns of the ring at `place` in the list until it has sent the next packet of its segment
-    /// `index`, and the wire bytes that the ring sends until then.
+    /// `index`. The second value is the wire bytes that the ring sends until then.
     fn reach(&self, place: usize, index: usize) -> (u64, u64) {
         let ring = self.ring_at(place);
         let (mut packets, mut bytes, mut segments_bytes) = (0, 0, 0);

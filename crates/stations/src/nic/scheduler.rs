@@ -381,8 +381,8 @@ impl Nic {
         true
     }
 
-    /// Returns the number of whole rounds, the number of rings with one more turn, and the total bytes, if
-    /// every ring has an equal turn and a round of `round_bytes` fits into `room`.
+    /// Returns the number of whole rounds, the number of rings with one more turn, and the total bytes. It
+    /// requires that every ring has an equal turn, and that a round of `round_bytes` fits into `room`.
     ///
     /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`. The n-th turn
     /// of ring i begins at `n R + b_0 + .. + b_(i-1)`. This closed form handles all segments whose packets

@@ -5,9 +5,13 @@
 //! set of eight. A tin serves its queues by deficit round robin, new ones first, and each queue has CoDel.
 //! Backlogged tins share the rate by their weights.
 //!
-//! Not modelled: the shaper and its overheads, isolation of hosts (all flows are between one pair), BLUE
-//! (which acts in an overload only), the list of decaying flows, ACK filtering, ECN, and the tins of other
-//! schemes than `diffserv3` and `besteffort`.
+//! Not modelled:
+//!
+//! - the shaper and its overheads
+//! - isolation of hosts (all flows are between one pair)
+//! - BLUE (which acts in an overload only)
+//! - the list of decaying flows, ACK filtering, ECN
+//! - the tins of other schemes than `diffserv3` and `besteffort`
 
 use super::fq_codel::{FqCodel, FqCodelConfig};
 use super::queue::NONE;

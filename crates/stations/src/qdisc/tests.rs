@@ -355,7 +355,7 @@ proptest! {
                 prop_assert!(sent >= least - 1.0, "class {flow}: {sent} < {least}");
             }
             if assured <= 300 {
-                // The sum of the leaves' rates may exceed the root's, so the bound is the larger of the two.
+                // The root's ceiling holds as long as the sum of the leaves' rates does not exceed it.
                 let sent: u64 = saturated.sent.values().sum();
                 let depth = megabits.len() as f64 * (4000.0 + length);
                 prop_assert!(sent as f64 <= allowed(total) + depth);

@@ -203,7 +203,7 @@ impl Cubic {
     fn target(&self, elapsed: Span) -> u32 {
         // 2^-10 s are 976,562,500 ps exactly.
         let time = elapsed / (SECOND / 1024);
-        // Beyond 2^17 units (128 s) the product would overflow; other limits apply to the window long before.
+        // Beyond 2^17 units (128 s) the product would overflow; the window is limited otherwise long before.
         let distance = time.abs_diff(self.k).min(1 << 17);
         let delta = (C_1024 * distance * distance * distance) >> CUBE_SHIFT;
         let delta = u32::try_from(delta).unwrap_or(u32::MAX);

@@ -32,25 +32,26 @@
 //! | after a timeout | everything lost, window 1 | what was sent an RTT ago lost, window in flight + 1 |
 //! | tail loss probe after | max(2 RTT, 10 ms) | 2 RTT + 2 ms |
 //!
-//! Equal in both: CUBIC with its constants, Reno, RTT and timeout estimation, the pacing rate (which sizes
-//! segments even without pacing), PRR above the threshold (RFC 6937), D-SACK undo, restart after idle.
+//! Equal in both: CUBIC with its constants, Reno, RTT and timeout estimation, PRR above the threshold (RFC
+//! 6937), D-SACK undo, restart after idle. So is the pacing rate, which sizes segments even without pacing.
 //!
 //! # Deliberate simplifications
 //!
-//! - Sequence numbers are 64-bit stream offsets from 0; no handshake ([`SenderConfig::handshake_rtt`]
-//!   stands for its RTT sample), no FIN, Nagle's algorithm off (`TCP_NODELAY`), no ECN.
+//! - Sequence numbers are 64-bit stream offsets from 0. There is no handshake
+//!   ([`SenderConfig::handshake_rtt`] replaces its RTT sample), no FIN, no Nagle's algorithm (`TCP_NODELAY`)
+//!   and no ECN.
 //! - Times are picoseconds where the kernel has microseconds or jiffies, except where the coarse clock
 //!   matters (HyStart 4.4, CUBIC's update once per jiffy; a jiffy is 4 ms).
-//! - The minimum RTT is that of the whole connection; the kernel forgets after 300 s.
-//! - Linux 4.4 detects loss as RFC 6675 does, without its FACK heuristic. No F-RTO, no undo by
-//!   timestamps, no adaptive RACK window, no window reduction after a successful tail loss probe, no test
-//!   whether the original is still in a queue of the host, no ACK compression at the receiver.
+//! - The minimum RTT is that of the whole connection; the kernel's expires after 300 s.
+//! - Linux 4.4 detects loss as in RFC 6675, without its FACK heuristic.
+//! - Not modelled: F-RTO, undo by timestamps, adaptive RACK windows, window reduction after a successful tail
+//!   loss probe, the test whether the original is still in a queue of the host, ACK compression at the
+//!   receiver.
 //! - The receive window and the send buffer never shrink or grow.
-//! - Every buffer is charged 1280 bytes besides its payload. In Linux 4.4 the first 1424 bytes of an
-//!   application's write are in the head, so that its first piece costs 400 less; this does not change Table
-//!   3.
-//! - No RTT samples from timestamps when retransmitted data is acknowledged; after out-of-order data the
-//!   receiver does not return to immediate acknowledgements.
+//! - Every buffer is charged 1280 bytes in addition to its payload. In Linux 4.4 the first 1424 bytes of an
+//!   application's write are in the head, so its first piece costs 400 less; this does not change Table 3.
+//! - Acknowledged retransmissions give no RTT samples from timestamps. After out-of-order data the receiver
+//!   does not return to immediate acknowledgements.
 
 mod congestion;
 mod cubic;

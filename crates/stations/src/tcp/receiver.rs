@@ -30,7 +30,7 @@ pub enum Reply {
     Now,
     /// At this time, unless an earlier event causes an acknowledgement.
     Delayed(Time),
-    /// At the time returned before, or never.
+    /// At the time returned before.
     Unchanged,
 }
 

@@ -190,9 +190,9 @@ impl Sender {
 
     /// Reduces the window in proportion to the delivered packets (PRR: RFC 6937; `tcp_cwnd_reduction`).
     ///
-    /// While more than the threshold is in flight, the packets that may be sent are a fixed share of the
-    /// delivered ones, so that the window ends at the threshold. Below the threshold, slow start raises the
-    /// window to it. `entered` says that this acknowledgement started recovery.
+    /// While more than the threshold is in flight, a fixed share of the delivered packets may be sent, so
+    /// that the window ends at the threshold. Below the threshold, slow start raises the window to it.
+    /// `entered` says that this acknowledgement started recovery.
     fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, entered: bool, progress: &Progress) {
         let delivered = progress.delivered;
         if delivered == 0 || self.prior_window == 0 {

@@ -10,7 +10,7 @@
 //! The profile `epyc_vm` is two processors of a virtual AMD EPYC (family 25, model 17) at 2.6 GHz, Linux 6.18,
 //! on 2026-11-22. `docs/explanation/tenant-simulation.md` has the commands and the spread.
 
-/// The host that sends bulk flows.
+/// Costs of a host that sends bulk flows.
 pub mod sender {
     use crate::time::{MICROSECOND, NANOSECOND, Span};
 
@@ -62,7 +62,7 @@ pub mod sender {
 /// Copying a byte. Estimated: 5 GB/s, about the share of one of ten cores in four channels of DDR3-1600.
 const COPIED_BYTE: crate::time::Span = crate::time::NANOSECOND / 5;
 
-/// Processes that write and read, with both hosts on one machine.
+/// Costs of processes that write and read, with both hosts on one machine.
 pub mod processes {
     use super::qdiscs::QdiscCosts;
     use crate::time::{MICROSECOND, MILLISECOND, NANOSECOND, Span};
@@ -156,7 +156,7 @@ pub mod processes {
     }
 }
 
-/// Qdiscs and their filters.
+/// Costs of qdiscs and their filters.
 pub mod qdiscs {
     use std::collections::BTreeMap;
 
@@ -263,7 +263,7 @@ pub mod qdiscs {
     }
 }
 
-/// A server with one polling thread per queue pair, and its clients.
+/// Costs of a server with one polling thread per queue pair, and of its clients.
 pub mod queue_pairs {
     use super::COPIED_BYTE;
     use crate::time::{MICROSECOND, NANOSECOND, Span};

@@ -532,8 +532,8 @@ impl ReceiveSimulation {
         (self.steering.filters(), self.steering.misplaced())
     }
 
-    /// Returns for each client its configuration, its answered requests and the sum of their times in
-    /// nanoseconds (both per second of the measured interval), and the payload that it has received.
+    /// Returns for each client its configuration, answered requests, sum of their times in nanoseconds, and
+    /// received payload. Requests and times are per second of the measured interval.
     pub fn clients(&self) -> impl Iterator<Item = (&ClientSpec, &[u64], &[u128], u64)> {
         self.clients.iter().map(|client| {
             (&client.spec, client.requests.as_slice(), client.response_ns.as_slice(), client.payload)

@@ -1,13 +1,14 @@
 //! The transmit queue choice, with one implementation for the kernel and for user space.
 //!
-//! A NIC with several transmit queues serves them round robin, so a flow that shares its queue gets a
+//! A NIC with several transmit queues serves them round robin. So a flow that shares its queue gets a
 //! fraction of the share of a flow with its own queue. The kernel's choice, a hash per socket, makes flows
 //! collide even if there are more queues than flows. *Dynamic queue assignment* (Titan, USENIX ATC 2018,
 //! section 3.1) instead assigns the queue with the smallest weight to a flow with nothing outstanding.
 //!
-//! The algorithm is in `include/evenkeel/queue_choice.h`. The BPF programs include that header. This crate compiles it for
-//! user space and wraps it, so that the simulator and the property tests run the kernel's code. Weights are plain numbers
-//! (1 is an ordinary flow); a queue's weight is the sum over the flows with data outstanding on it.
+//! The algorithm is in `include/evenkeel/queue_choice.h`. The BPF programs include that header. This crate
+//! compiles it for user space and wraps it, so that the simulator and the property tests run the kernel's
+//! code. Weights are plain numbers (1 is an ordinary flow); a queue's weight is the sum over the flows with
+//! data outstanding on it.
 //!
 //! ```
 //! use evenkeel_transmit::{FlowWord, Outcome, Policy, Pool, QueueWeights, Segment};

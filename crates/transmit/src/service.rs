@@ -7,10 +7,11 @@
 //!
 //! [`ServiceBalancer`] maintains each flow's *lead*: its service beyond the average, divided by its weight,
 //! decayed with a time constant. A move takes a flow from a queue of *n* flows to a queue of at most *n* - 1.
-//! The moved flow loses nothing; the flows on its old queue gain, and those on its new queue lose. So in the
-//! best move, flows that lag lose a neighbour, and flows that lead get one. Only the moved flow must reach a
-//! point at which it may change its queue. Of the flows of the crowded queue, the balancer moves the one with
-//! the largest benefit.
+//!
+//! - The moved flow loses nothing. The flows on its old queue gain, and those on its new queue lose. So in
+//!   the best move, flows that lag lose a neighbour, and flows that lead get one.
+//! - Only the moved flow must reach a point at which it may change its queue.
+//! - Of the flows of the crowded queue, the balancer moves the one with the largest benefit.
 //!
 //! If all queues have the same number of flows, no flow moves.
 
@@ -56,8 +57,8 @@ pub struct ServiceOptions {
 }
 
 impl Default for ServiceOptions {
-    /// Returns a time constant of ten seconds, a gap of two largest segments (64 KiB), at most one move per
-    /// 20 ms, and half a second after a failed move.
+    /// Returns a time constant of ten seconds and a gap of two largest segments (64 KiB). At most one move
+    /// begins per 20 ms, and none of the same flow within half a second after a failed move.
     fn default() -> Self {
         Self {
             time_constant_ns: 10_000_000_000,

@@ -9,7 +9,7 @@
 //! - **Unsmoothed sums.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows
 //!   immediately takes credit from the remaining flows, and each change costs time. So sums are averaged over
 //!   time, and the settled weight changes only after the average clearly differs.
-//! - **Large credits.** A queue uses a credit of several packets only while it holds that many, and TCP small
+//! - **Large credits.** A queue uses a credit of several packets only while it holds that many. TCP small
 //!   queues keep about two segments of each flow below the socket. So the lightest queue with flows gets a
 //!   credit of one largest packet, and the others get multiples of that. With twice the credits for all, the
 //!   weights have less effect.

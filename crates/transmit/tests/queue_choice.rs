@@ -62,9 +62,8 @@ fn check_weights(queues: &QueueWeights, flows: &[Flow]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Checks that weights always equal the sums of active flows, that the chosen queue is never heavier than
-    /// another allowed one, and that a flow with data outstanding keeps its queue. At the end all weights are
-    /// 0.
+    /// Checks that weights always equal the sums of active flows, and at the end are 0. The chosen queue is
+    /// never heavier than another allowed one. A flow with data outstanding keeps its queue.
     #[test]
     fn a_host_keeps_its_weights(
         steps in steps(20),

@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(changes(&nothing, Confidence::Together), [None, None]);
     }
 
-    /// Squares above the largest number once made the degrees of freedom NaN.
+    /// Checks values whose squares exceed the largest number: the degrees of freedom must not be NaN.
     #[test]
     fn huge_values_have_no_interval_and_do_no_harm() {
         for (first, second) in [

@@ -13,9 +13,9 @@ pub struct WorkConservation {
     pub backlogged_bins: usize,
 }
 
-/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`, and
-/// the bins throughout which at least one flow was backlogged (ranges in any order, such as the
-/// [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows concatenated).
+/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`.
+/// `backlogged` has the bins throughout which at least one flow was backlogged. These are ranges in any
+/// order, such as the [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows concatenated.
 ///
 /// A link is busy for the time that its bytes need at line rate; the rest of consecutive backlogged bins is
 /// idle time. This is computed over consecutive bins, not per bin: a packet on the border of two bins makes

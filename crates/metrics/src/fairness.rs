@@ -46,15 +46,14 @@ pub enum NfmError {
 
 /// Returns the normalised fairness metric NFM(τ) for τ = `window_ns`.
 ///
-/// The series are divided into consecutive windows from bin 0; an incomplete window at the end is ignored. A
-/// window counts only the flows that were backlogged throughout it, because an idle flow needs no share. The
-/// window's value is the largest difference between any two of these flows in bytes sent per weight, divided
-/// by the fair share per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows is
-/// skipped.
+/// - The series are divided into consecutive windows from bin 0. An incomplete window at the end is ignored.
+/// - A window counts only the flows that were backlogged throughout it, because an idle flow needs no share.
+/// - A window with fewer than two such flows is skipped.
+/// - The window's value is the largest difference between any two of these flows in bytes sent per weight. It
+///   is divided by the fair share per weight, `line rate · τ / Σ weights`.
 ///
 /// After the end of a shorter series, its bins count as empty. The caller excludes the warm-up. `Ok(None)` if
 /// no window is left.
-/// window is left.
 ///
 /// Source: Titan (USENIX ATC 2018), section 6, metric 4, where all flows are always backlogged and the weights
 /// are 1.

@@ -24,8 +24,8 @@ pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     }
 }
 
-/// Returns the interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26, 1934),
-/// which misses the true share with at most the probability `outside`.
+/// Returns the interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26, 1934). It
+/// misses the true share with at most the probability `outside`.
 pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, f64)> {
     if n == 0 || hits > n {
         return None;

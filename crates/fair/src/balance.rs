@@ -64,8 +64,8 @@ impl BalanceMode {
         }
     }
 
-    /// Attaches the flow mover if it is planned, and returns its program's id, too. Returns `None` if
-    /// attaching turns out to be impossible.
+    /// Attaches the flow mover if it is planned, and returns its program's id, too. If attaching turns out to
+    /// be impossible, `Auto` returns `None`.
     pub(crate) fn start(
         self,
         planned: bool,

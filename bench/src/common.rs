@@ -27,14 +27,14 @@ impl Observer for Quiet {
     }
 }
 
-/// A bundled scenario.
+/// Loads a bundled scenario.
 pub fn scenario(name: &str) -> Result<Scenario, Box<dyn Error>> {
     let (_, text) =
         bundled().iter().find(|(known, _)| *known == name).ok_or_else(|| format!("no scenario {name}"))?;
     Ok(parse(text, name, variant_tables())?)
 }
 
-/// Runs variants of a scenario in the simulator.
+/// Runs variants of a scenario in the simulator. Returns the record.
 pub fn simulate(scenario: &Scenario, variants: &[String], repeats: u32) -> Result<Record, Box<dyn Error>> {
     let request = Request {
         scenario,

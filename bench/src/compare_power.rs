@@ -1,15 +1,16 @@
-//! Measures how often `evenkeel compare` shows a difference between equal records, and how often it finds one
-//! of 10 %.
+//! Measures how often `evenkeel compare` shows a difference between equal records (false alarms), and how often
+//! it finds a difference of 10 %.
 //!
-//! Three kinds of records, a thousand pairs of the first two and a hundred of the last:
-//! - *alike*: figures with independent normal noise of 3 %;
-//! - *mixed*: noise between 0.01 % and 30 %, with 3 % for the figure that is changed;
-//! - *simulated*: six flows on eight queues under `cmax` and `dqa`, with seeds that no two repeats share.
+//! It generates a thousand pairs of records of the first two kinds, and a hundred of the last:
+//! - *alike*: figures with independent normal noise of 3 %
+//! - *mixed*: noise between 0.01 % and 30 %, with 3 % for the figure that is changed
+//! - *simulated*: six flows on eight queues under `cmax` and `dqa`; every repeat has a different seed
 //!
-//! The criteria: at most 5 of 100 pairs of equal records show a difference in any figure. A thousand pairs
-//! distinguish a rate of 5 % from one of 2 %; a hundred do not. A change of 10 % is found in at least 90 of
-//! 100 pairs: always with 10 repeats; with 5 repeats if the figures have similar spreads and there are at
-//! most two variants. Exits with 1 unless both hold.
+//! The program exits with 1 unless both criteria hold:
+//! - At most 5 of 100 pairs of equal records show a difference in any figure. A thousand pairs suffice to
+//!   distinguish a rate of 5 % from one of 2 %; a hundred do not.
+//! - A change of 10 % is found in at least 90 of 100 pairs with 10 repeats. With 5 repeats, this is only
+//!   required if the figures have similar spreads and there are at most two variants.
 
 mod common;
 
@@ -27,17 +28,17 @@ use evenkeel_sim::world::SimWorld;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Pairs of records with planted noise, and of the simulator's.
+/// Number of pairs of records: with generated noise, and from the simulator.
 const PLANTED: u64 = 1000;
 const SIMULATED: u64 = 100;
-/// Limit of the share of equal pairs with a difference.
+/// Maximum share of equal pairs that show a difference.
 const MOST_ALARMS: f64 = 0.05;
-/// Share of the pairs in which the change must be found.
+/// Minimum share of the pairs in which the change is found.
 const LEAST_FOUND: f64 = 0.9;
 const CHANGE: f64 = 1.1;
 const SPREAD: f64 = 0.03;
 const CHANGED: &str = metric::CPU;
-/// Figures of a variant in a record of a run.
+/// Number of figures of a variant in a record of a run.
 const FIGURES: usize = 18;
 
 const SCENARIO: &str = r#"
@@ -122,13 +123,13 @@ fn print(kind: &str, n: usize, variants: usize, figures: usize, alarms: f64, fou
     println!("{kind:10}  {n:7}  {variants:8}  {figures:7}  {alarms:20.1}  {found:8.1}");
 }
 
-/// Whether any figure of two records differs.
+/// Returns whether any figure of two records differs.
 fn differs(first: &Record, second: &Record) -> Result<bool, Box<dyn Error>> {
     let comparison = compare(first, second, &Question::default())?;
     Ok(comparison.variants.iter().flat_map(|one| &one.metrics).any(|metric| metric.verdict.is_difference()))
 }
 
-/// Whether more processor time of the first variant is found.
+/// Returns whether the comparison finds that the first variant uses more CPU time.
 fn finds(first: &Record, mut second: Record) -> Result<bool, Box<dyn Error>> {
     for repeat in &mut second.variants[0].repeats {
         if let Some(value) = repeat.metrics.get_mut(CHANGED) {
@@ -164,12 +165,12 @@ enum Spread {
 struct Draw(Xoshiro256PlusPlus);
 
 impl Draw {
-    /// Above 0, up to 1.
+    /// Returns a number above 0, up to 1.
     fn uniform(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// By Box and Muller.
+    /// Returns a normally distributed number (Box-Muller transform).
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
@@ -210,7 +211,7 @@ impl Draw {
         for figure in 0..FIGURES {
             let own = match (spread, figure) {
                 (Spread::Alike, _) | (_, 0) => SPREAD,
-                // From 0.01 % to 30 %, evenly on a scale of logarithms.
+                // From 0.01 % to 30 %, evenly spaced on a logarithmic scale.
                 (Spread::Mixed, _) => 1e-4 * 3000_f64.powf(figure as f64 / (FIGURES - 1) as f64),
             };
             let key = if figure == 0 { CHANGED.to_owned() } else { format!("figure.{figure}") };

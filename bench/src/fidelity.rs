@@ -1,6 +1,6 @@
-//! Holds the simulator against Titan's Table 3 (USENIX ATC 2018): every cell, then the criteria.
+//! Compares the simulator with Titan's Table 3 (USENIX ATC 2018): prints every cell, then checks the criteria.
 //!
-//! `fidelity [REPEATS]`. One parameter set for all rows; the paper's figures are in the scenarios.
+//! `fidelity [REPEATS]`. All rows use the same parameters. The paper's figures are part of the scenarios.
 
 mod common;
 
@@ -9,16 +9,17 @@ use std::process::ExitCode;
 
 use evenkeel_model::record::Record;
 
-/// Flows of the four blocks of the table.
+/// Number of flows in each of the table's four blocks.
 const BLOCKS: [u32; 4] = [3, 12, 48, 192];
-/// Repeats of the paper.
+/// Number of repeats, as in the paper.
 const REPEATS: u32 = 10;
-/// Rows whose figures exceed the capacity of one queue per core; they are shown without a verdict.
+/// Rows whose figures in the paper exceed the capacity of one queue per core. They are printed but not judged.
 const SUSPECT: [(u32, &str); 3] = [(3, "xps:cmax"), (12, "xps:cmax"), (192, "xps:cmax")];
-/// With three flows, hashing is luck (they collide in a third of the runs): shown, and not judged.
+/// Rows in which the result depends on chance: with three flows, hashing makes flows collide in a third of the
+/// runs. They are printed but not judged.
 const LUCK: [(u32, &str); 2] = [(3, "cvanilla"), (3, "cmax")];
 
-/// One figure of one row.
+/// A figure of a row.
 #[derive(Clone, Debug)]
 struct Cell {
     flows: u32,
@@ -43,7 +44,7 @@ impl Cell {
     }
 }
 
-/// Key in the record, and key and factor of the paper's figure.
+/// Key of a metric in the record, and key of the paper's figure.
 const METRICS: [(&str, &str); 5] = [
     ("throughput_bps", "Gbit/s"),
     ("cpu_pct", "CPU %"),
@@ -104,7 +105,7 @@ fn show(cells: &[Cell]) {
     println!("\nsimulated / paper; * shown and not judged: luck, or beyond what the set-up can give\n");
 }
 
-/// Prints a criterion: its text, the result, whether it holds.
+/// Prints a criterion: its text, the result, and whether it holds.
 fn judge(text: &str, found: String, holds: bool) -> bool {
     println!("{} {text}: {found}", if holds { "holds " } else { "MISSED" });
     holds
@@ -114,7 +115,8 @@ fn errors(cells: &[Cell], metric: &str) -> Vec<f64> {
     cells.iter().filter(|cell| cell.metric == metric && cell.judged()).map(Cell::relative_error).collect()
 }
 
-/// Of the pairs of rows in a block that differ clearly in the paper, the share that is ordered alike.
+/// Compares the order of rows. Of the pairs of rows in a block that differ clearly in the paper, returns how
+/// many have the same order, the number of pairs, and the pairs with another order.
 fn order(cells: &[Cell], metric: &str) -> (usize, usize, Vec<String>) {
     let (mut alike, mut all, mut wrong) = (0, 0, Vec::new());
     let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.metric == metric && cell.judged()).collect();

@@ -1,18 +1,20 @@
-//! Two classes of memcached clients on one interface of this machine's kernel: does a policy of `evenkeel
-//! steer` keep one class from delaying the other?
+//! Measures whether a policy of `evenkeel steer` prevents one class of memcached clients from delaying another
+//! class, on one interface of this machine's kernel.
 //!
-//! Two instances of memcached, one per class and processor. The same XDP program steers arriving packets in
-//! every variant: by hash, or with one processor for the high-priority class only. The load is an open loop
-//! at 50, 80 and 95 % of the host's capacity with hashing, measured at the start.
+//! Each class has its own instance of memcached on its own CPU. The same XDP program steers arriving packets in
+//! every variant: by hash, or with one CPU that only serves the high-priority class. The load is an open loop
+//! at 50, 80 and 95 % of the host's capacity with hashing, which is measured first.
 //!
-//! **The claim**, fixed before the measurement: at 80 % and at 95 %, isolation reduces the high-priority
-//! class's median and 99th percentile. Each is compared with hashing by the ratio of the latencies, paired by
-//! round, over 20 rounds. Reduced means that the whole 95 % confidence interval of the geometric mean is
-//! below 1. All four must be reduced, so there is no correction for multiple tests. Exits with 1 if one is
-//! not. At 50 % and for the 99.9th percentile the ratios are reported without a claim. With few packets in
-//! the rings the classes rarely interact, and four of 4,000 requests determine the 99.9th percentile.
+//! **The claim**, fixed before the measurement: at 80 % and at 95 %, isolation reduces the median and the 99th
+//! percentile of the high-priority class.
+//! - Each is compared with hashing by the ratio of the latencies, paired by round, over 20 rounds.
+//! - It is reduced if the whole 95 % confidence interval of the geometric mean is below 1.
+//! - All four must be reduced, so there is no correction for multiple tests. Otherwise the program exits with
+//!   1.
+//! - For 50 % and for the 99.9th percentile, ratios are reported without a claim. With few packets in the rings
+//!   the classes rarely interact, and four of 4,000 requests determine the 99.9th percentile.
 //!
-//! With `--smoke`, two rounds of a second: whether the program works, and no claim.
+//! `--smoke` runs two rounds of one second, to check that the program works. It makes no claim.
 
 mod waiting;
 
@@ -29,36 +31,36 @@ use evenkeel_testbed::{Namespace, Process, ProcessOptions};
 use serde_json::Value;
 use waiting::{Fallible, wait_for};
 
-/// The host's interface whose receive side is steered, and that of its clients.
+/// The host's interface, whose received packets are steered, and the interface of its clients.
 const INTERFACE: &str = "evk0";
 const CLIENTS: &str = "evk1";
 const ADDRESS: &str = "198.18.0.1";
 const CLIENTS_ADDRESS: &str = "198.18.0.2";
-/// Port and processor of the instance for each class. Its clients run on the same processor.
+/// Port and CPU of the instance for each class. Its clients run on the same CPU.
 const HIGH: (u16, usize) = (11211, 0);
 const BEST_EFFORT: (u16, usize) = (11212, 1);
 const PROCESSORS: u32 = 2;
 
-/// Requests per second of the high-priority class: few, as those have whom latency matters to.
+/// Requests per second of the high-priority class. The rate is low, as is typical of latency-sensitive clients.
 const HIGH_RATE: f64 = 1_000.0;
 const CONNECTIONS: usize = 16;
 const VALUE_BYTES: usize = 1024;
 const SETS_PERCENT: u32 = 10;
-/// Total load, as shares of the capacity.
+/// Total load, as share of the capacity.
 const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
-/// Reported statistics: name, and share of the requests.
+/// Reported statistics: name, and quantile of the requests.
 const STATISTICS: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
-/// Loads and statistics that isolation is claimed to reduce.
+/// Loads and statistics for which the claim is that isolation reduces the latency.
 const CLAIMED_LOADS: [f64; 2] = [0.8, 0.95];
 const CLAIMED: [&str; 2] = ["p50", "p99"];
-/// Best-effort requests per second that exceed the capacity of two processors: the rate of responses is the
+/// Best-effort requests per second, more than the capacity of two CPUs. So the rate of responses equals the
 /// capacity.
 const TOO_MANY: f64 = 150_000.0;
-/// Attempts to measure the capacity: other work on the machine only reduces it.
+/// Number of measurements of the capacity. The highest result counts, because other programs only reduce it.
 const TRIES: u64 = 4;
 const WHOLE: Extent = Extent { rounds: 20, time: Duration::from_secs(4) };
 const SMOKE: Extent = Extent { rounds: 2, time: Duration::from_secs(1) };
-/// How long the load waits for answers after the last request.
+/// Time for which the load waits for answers after the last request.
 const DRAIN: Duration = Duration::from_secs(2);
 const CAPACITY_TIME: Duration = Duration::from_secs(3);
 
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
 struct Bed {
     host: Namespace,
     clients: Namespace,
-    /// The binary that steers, and its policy.
+    /// The `evenkeel` binary, and the policy file.
     evenkeel: PathBuf,
     policy: PathBuf,
     directory: tempfile::TempDir,
@@ -105,7 +107,7 @@ impl Bed {
         fs::write(&policy, POLICY)?;
         let (host, clients) = (Namespace::new()?, Namespace::new()?);
         for namespace in [&host, &clients] {
-            // BBR periodically reduces its window to four packets to probe the round trip, which would
+            // BBR periodically reduces its window to four packets to measure the round-trip time, which would
             // disturb the measurement.
             namespace.set_sysctl("net/ipv4/tcp_congestion_control", "reno")?;
         }
@@ -127,8 +129,8 @@ impl Bed {
             netlink.add_address(index, address.parse()?, 24)?;
             netlink.set_up(index)?;
         }
-        // A NIC fills its rings without a processor. Here the sending processor does it, on its own queue;
-        // otherwise the classes would share a queue before the steering.
+        // A NIC fills its rings without using a CPU. On a veth, the sending CPU does this. Give each CPU its
+        // own transmit queue. Otherwise the classes would share a queue before the packets are steered.
         let own_queue = (0..PROCESSORS).map(|queue| {
             let file = format!("class/net/{CLIENTS}/queues/tx-{queue}/xps_cpus");
             (file, format!("{:x}", 1 << queue))
@@ -139,7 +141,7 @@ impl Bed {
 
     fn server(&self, (port, cpu): (u16, usize)) -> Fallible<Process> {
         let port_text = port.to_string();
-        // A change of user would reset the parent death signal (prctl(2), PR_SET_PDEATHSIG).
+        // Run as root: a change of user would clear the parent death signal (prctl(2), PR_SET_PDEATHSIG).
         let arguments = ["-u", "root", "-l", ADDRESS, "-p", &port_text, "-U", "0", "-t", "1", "-m", "64"];
         let process = Process::start(ProcessOptions {
             program: "memcached",
@@ -153,7 +155,7 @@ impl Bed {
         Ok(process)
     }
 
-    /// A session of `evenkeel steer` that is at work.
+    /// Starts `evenkeel steer`, and waits until it manages the interface.
     fn steer(&self, variant: Variant) -> Fallible<Process> {
         let policy = if variant == Variant::Isolation { text(&self.policy)? } else { "balance" };
         let mut arguments =
@@ -197,7 +199,7 @@ impl Bed {
         })
     }
 
-    /// Runs both classes together: the high-priority one, and the other one at this rate.
+    /// Runs the load of both classes at the same time; `best_effort` is the rate of the best-effort class.
     fn both(&self, best_effort: f64, time: Duration, seed: u64) -> Fallible<(LoadResult, LoadResult)> {
         let of_high = self.options(HIGH, HIGH_RATE, time, seed)?;
         let of_rest = self.options(BEST_EFFORT, best_effort, time, seed + 1)?;
@@ -214,7 +216,7 @@ fn text(path: &Path) -> Fallible<&str> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }
 
-/// Ends a session; the packets that its rings had no room for.
+/// Ends a session. Returns the number of packets that were dropped because a ring was full.
 fn end(mut session: Process) -> Fallible<u64> {
     session.terminate()?;
     wait_for("evenkeel ends", || Ok(session.has_ended()?))?;
@@ -223,7 +225,7 @@ fn end(mut session: Process) -> Fallible<u64> {
     Ok(queues.iter().filter_map(|queue| queue["lost"].as_u64()).sum())
 }
 
-/// Requests per second that are answered of more than can be, hashed.
+/// Measures the capacity with hashing: the answered requests per second under overload.
 fn capacity(bed: &Bed) -> Fallible<f64> {
     let session = bed.steer(Variant::Hash)?;
     let mut most = 0.0_f64;
@@ -241,25 +243,25 @@ fn capacity(bed: &Bed) -> Fallible<f64> {
     Ok(most)
 }
 
-/// Statistics of the high-priority class under one variant, milliseconds.
+/// Statistics of the high-priority class with one variant, milliseconds.
 type Seen = [f64; STATISTICS.len()];
 
 fn seen(result: &LoadResult, time: Duration) -> Seen {
-    // Where more requests than the share leaves out were not answered, the quantile waited for the whole time at least.
+    // If too many requests were not answered to compute the quantile, it is at least the whole time.
     let at_least = (time + DRAIN).as_secs_f64() * 1e3;
     STATISTICS.map(|(_, share)| result.quantile(share).map_or(at_least, |ns| ns as f64 / 1e6))
 }
 
-/// Rounds and length of a measurement.
+/// Number of rounds and duration of a measurement.
 struct Extent {
     rounds: u64,
     time: Duration,
 }
 
-/// Values of each statistic at each load, round by round, hashed and isolated.
+/// For each load: the statistics of each round, with hashing and with isolation.
 type Rounds = Vec<[Vec<Seen>; 2]>;
 
-/// Returns whether the claim holds.
+/// Runs the measurement. Returns whether the claim holds.
 fn run(extent: &Extent) -> Fallible<bool> {
     let bed = Bed::new()?;
     let _servers = [bed.server(HIGH)?, bed.server(BEST_EFFORT)?];
@@ -273,7 +275,7 @@ fn run(extent: &Extent) -> Fallible<bool> {
     for round in 0..extent.rounds {
         for (load, share) in LOADS.iter().enumerate() {
             let mut lost = [0; 2];
-            // Alternate the order, so that changes of the machine affect both equally.
+            // Alternate the order, so that changes of the machine's speed affect both variants equally.
             for turn in 0..2 {
                 let which = (turn + round as usize + load) % 2;
                 let session = bed.steer(VARIANTS[which])?;
@@ -301,7 +303,7 @@ fn run(extent: &Extent) -> Fallible<bool> {
     Ok(judge(&rounds))
 }
 
-/// Prints the paired ratios, and whether the criterion holds.
+/// Prints the paired ratios. Returns whether the claim holds.
 fn judge(rounds: &Rounds) -> bool {
     println!();
     println!(

@@ -3,14 +3,14 @@
 use std::error::Error;
 use std::fs;
 
-/// Resets the peak to the present resident memory. If the kernel refuses, the peak is that of the whole
-/// process.
+/// Resets the recorded peak to the present resident memory. If the kernel refuses, the peak remains that since
+/// the start of the process.
 pub fn forget_peak() {
-    // Ignore errors: the figure is then too large.
+    // Ignore errors: the reported peak is then too high.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Most memory that was resident since then, MB (10^6 bytes).
+/// Returns the maximum resident memory since the last reset, MB (10^6 bytes).
 pub fn peak_megabytes() -> Result<f64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     Ok(peak_kib(&status).ok_or("no VmHWM in /proc/self/status")? as f64 * 1024.0 / 1e6)

@@ -1,14 +1,15 @@
-//! Measures the processor time of qdiscs, their classes and their filters' rules on the running kernel. A
-//! thread sends small packets through each of them on an interface in a separate namespace. The processor
-//! time per packet is compared with that without a qdisc, in the same round.
+//! Measures the CPU time of qdiscs, their classes and the rules of their filters on the running kernel. A
+//! thread sends small packets through each qdisc on an interface in a separate namespace. The CPU time per
+//! packet is compared with that without a qdisc in the same round.
 //!
-//! The interface is a bridge without ports, which drops all packets. Queues are empty, so a packet's cost is
-//! one enqueue and one dequeue. Only the thread's processor time counts, so other programs affect it only
-//! through caches. At the end: the delay of a shaper's timer, from the rate that `htb` loses with a bucket of
-//! a small packet and packets of 60,000 bytes.
+//! The interface is a bridge without ports, which drops all packets. The queues are empty, so the cost of a
+//! packet is one enqueue and one dequeue. Only the CPU time of the thread counts, so other programs affect it
+//! only through caches. At the end, the program measures the delay of a shaper's timer. It is derived from the
+//! rate that `htb` loses with packets of 60,000 bytes and a bucket for one small packet.
 //!
-//! `qdisc-costs [ROUNDS]`, as root. Names features that the kernel lacks. One line for each: kind, classes,
-//! rules, nanoseconds above the cost without a qdisc (median, quartiles), and the ratio to `pfifo`.
+//! `qdisc-costs [ROUNDS]`, as root. It names the features that the kernel lacks, and prints a line per case:
+//! kind, number of classes, number of rules, nanoseconds in addition to the cost without a qdisc (median,
+//! quartiles), and the ratio to `pfifo`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -28,19 +29,19 @@ use evenkeel_testbed::{Namespace, TestbedError};
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 const INTERFACE: &str = "evkcost";
-/// Packets before and in a measurement, and in one system call.
+/// Number of packets before a measurement, in a measurement, and in one system call.
 const WARM_UP: usize = 2_000;
 const PACKETS: usize = 40_000;
 const BATCH: usize = 200;
 const ROUNDS: usize = 11;
-/// Shortest frame, which is padded to this.
+/// Length of the shortest frame, bytes.
 const SHORT_FRAME: usize = 60;
 const LONG_FRAME: usize = 60_000;
 /// Rate of the shaper for the timer measurement.
 const TIMER_RATE: u64 = 20_000_000_000;
 const TIMER_TIME: Duration = Duration::from_millis(500);
 
-/// Something that is measured.
+/// A qdisc with classes and rules, whose cost is measured.
 struct Case {
     kind: String,
     classes: u32,
@@ -75,7 +76,7 @@ fn run(rounds: usize) -> Fallible<()> {
     let mut found: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     let mut lacking: BTreeMap<String, String> = BTreeMap::new();
     for round in 0..rounds {
-        // Alternate from both ends, so that a drift of the machine's speed cancels out.
+        // Alternate the direction, so that a drift of the machine's speed cancels out.
         let mut order: Vec<usize> = (0..cases.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -99,7 +100,7 @@ fn run(rounds: usize) -> Fallible<()> {
     timer(&mut netlink, index, &socket)
 }
 
-/// Records a feature that the kernel lacks; returns all other errors.
+/// Records a feature that the kernel lacks. Returns all other errors.
 fn lacks(
     error: Box<dyn Error>,
     case: &Case,
@@ -119,7 +120,7 @@ fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> io::Resul
     Ok(namespace.run(|| work().map_err(|source| TestbedError::System { action, source }))?)
 }
 
-/// A socket that sends frames over an interface.
+/// Opens a socket that sends frames over an interface.
 fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     let protocol = (libc::ETH_P_IP as u16).to_be();
     // SAFETY: plain numbers; the descriptor is checked before it is owned.
@@ -140,7 +141,7 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     if bound == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A frame of TCP over IPv4 to the port of a bulk flow.
+/// Creates a TCP/IPv4 frame to the port of a bulk flow.
 fn frame(flow: u16, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -155,7 +156,7 @@ fn frame(flow: u16, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends frames round robin, several per call.
+/// Sends frames round robin, several per system call.
 fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> {
     let mut parts: Vec<libc::iovec> = (0..BATCH)
         .map(|number| {
@@ -182,7 +183,7 @@ fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> 
             Ok(sent) => left -= sent.clamp(1, left),
             Err(_) => {
                 let error = io::Error::last_os_error();
-                // A full queue drops.
+                // A full queue drops the packet.
                 if error.raw_os_error() != Some(libc::ENOBUFS) {
                     return Err(error);
                 }
@@ -193,7 +194,7 @@ fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> 
     Ok(())
 }
 
-/// Processor time of this thread, ns.
+/// Returns the CPU time of this thread, ns.
 fn processor_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a place for the time.
@@ -201,7 +202,7 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Nanoseconds of a packet through a case, or without a qdisc.
+/// Returns the CPU time per packet with a case, or without a qdisc, ns.
 fn measure(
     netlink: &mut Netlink,
     index: u32,
@@ -219,7 +220,7 @@ fn measure(
 
 fn set_up(netlink: &mut Netlink, index: u32, case: Option<&Case>) -> Fallible<()> {
     let Some(case) = case else {
-        // An interface without its own queue has none again.
+        // Delete the root qdisc, after which an interface without a queue has no qdisc again.
         for qdisc in qdisc_counters(netlink, index)? {
             if qdisc.parent == Handle::ROOT && qdisc.kind != "noqueue" {
                 netlink.delete_qdisc(index, Handle::ROOT)?;
@@ -318,7 +319,7 @@ fn report(cases: &[Case], found: &mut BTreeMap<usize, Vec<f64>>, lacking: &BTree
     }
 }
 
-/// How late a shaper's timer comes.
+/// Measures the delay of a shaper's timer, and prints it.
 fn timer(netlink: &mut Netlink, index: u32, socket: &OwnedFd) -> Fallible<()> {
     let shaper = Case {
         kind: "htb".to_owned(),

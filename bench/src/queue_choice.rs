@@ -1,15 +1,17 @@
-//! Measures the cost of the queue choice per segment: hashing and dynamic queue assignment in the same program.
+//! Measures the cost of the queue choice per segment, with hashing and with dynamic queue assignment in the
+//! same program. The cases:
+//! - `follows`: a TCP segment of a flow that stays on its queue
+//! - `picks`: a segment of a socket with nothing outstanding, so that each segment picks a queue
+//! - `no-socket-1`, `no-socket-2`: a forwarded segment, from one CPU and from two CPUs at the same time
 //!
-//! - `follows`: a TCP segment of a flow that stays on its queue.
-//! - `picks`: a segment that finds nothing outstanding below its socket, so each of them picks a queue.
-//! - `no-socket-1`, `no-socket-2`: a forwarded segment, from one CPU and from two at once.
+//! The kernel measures the first two cases itself (`BPF_PROG_TEST_RUN` repeats a program on one packet). It
+//! gives the packet a socket. So in the other cases, another program sends copies without a socket to a bridge
+//! without ports. Their cost comes from the run-time statistics of BPF programs, and includes the cost of the
+//! statistics.
 //!
-//! The first two are the kernel's own measurement (`BPF_PROG_TEST_RUN`, which repeats a program on one packet). The
-//! kernel gives its packet a socket, so for the others another program sends copies, which have none, to a bridge
-//! without ports. Their cost is from the run-time statistics of BPF programs, and includes these.
-//!
-//! `queue-choice [ROUNDS]`, as root. Each round measures both policies of a case one after the other, in alternating
-//! order. One line per case: nanoseconds per segment (medians) and the ratio within a round (median, quartiles).
+//! `queue-choice [ROUNDS]`, as root. Each round measures both policies of a case one after the other, in
+//! alternating order. It prints one line per case: nanoseconds per segment (medians) and the ratio within a
+//! round (median, quartiles).
 
 use std::error::Error;
 use std::io;
@@ -29,7 +31,7 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 const INTERFACE: &str = "evkchoice";
 const ROUNDS: usize = 21;
 const QUEUES: u32 = 8;
-/// Runs in a measurement.
+/// Number of program runs in a measurement.
 const REPEATS: u32 = 200_000;
 const COPIES: u32 = 100_000;
 /// `TC_H_MAKE(1, 0x10)`: any class id.
@@ -93,7 +95,7 @@ fn run(rounds: usize) -> Fallible<()> {
     Ok(())
 }
 
-/// Nanoseconds per segment, after a quarter of the runs to warm up.
+/// Returns the nanoseconds per segment, after a quarter of the runs to warm up.
 fn measure(namespace: &Namespace, index: u32, case: Case, policy: Policy) -> Fallible<f64> {
     let steering = match case {
         Case::Follows => Steering::Class(CLASS_BASE),
@@ -112,7 +114,7 @@ fn measure(namespace: &Namespace, index: u32, case: Case, policy: Policy) -> Fal
             namespace.run(|| Ok(select.attach(index.cast_signed())))??;
             let program = sender(index)?;
             send_copies(namespace, &program, cpus, COPIES / 4)?;
-            // Only here: they cost more than the first cases.
+            // Enable the statistics only here: they would increase the cost of the first two cases.
             let _statistics = RunTimeStatistics::enable()?;
             let before = select.choice_run_time()?;
             send_copies(namespace, &program, cpus, COPIES)?;
@@ -126,7 +128,7 @@ fn measure(namespace: &Namespace, index: u32, case: Case, policy: Policy) -> Fal
     }
 }
 
-/// Sends copies of a frame from several CPUs at once, of another flow from each.
+/// Sends copies of a frame from several CPUs at the same time, with a different flow on each CPU.
 fn send_copies(namespace: &Namespace, program: &OwnedFd, cpus: usize, copies: u32) -> Fallible<()> {
     let barrier = Barrier::new(cpus);
     let send = |cpu: usize| {
@@ -150,7 +152,7 @@ fn repeat(program: &OwnedFd, frame: &[u8], repeats: u32) -> Fallible<f64> {
     Ok(f64::from(test_run(program, frame, repeats)?))
 }
 
-/// Runs a program on a frame; returns the mean duration, ns.
+/// Runs a program on a frame. Returns the mean duration, ns.
 fn test_run(program: &OwnedFd, frame: &[u8], repeats: u32) -> io::Result<u32> {
     let mut options = bpf_test_run_opts {
         sz: size_of::<bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -200,7 +202,7 @@ fn owned(descriptor: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// A full segment of TCP over IPv4 of flow `flow`.
+/// Creates a TCP/IPv4 frame of full length for a flow.
 fn frame(flow: u16) -> Vec<u8> {
     let mut frame = vec![0; 14 + 1500];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -215,7 +217,7 @@ fn frame(flow: u16) -> Vec<u8> {
     frame
 }
 
-/// Quartiles, by position.
+/// Returns the quartiles: the values at these positions of the sorted list.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at =

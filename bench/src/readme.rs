@@ -1,7 +1,8 @@
-//! Writes the demo's output in `docs/explanation/demo.md`, and its summary and picture in the README, from the records of `./dev demo`.
+//! Generates parts of the documentation from the records of `./dev demo`: its output in
+//! `docs/explanation/demo.md`, and its summary and picture in the README.
 //!
-//! `readme` rewrites them from the records in `docs/demo`; `readme RECORD RECORD` uses new records. A test
-//! compares the pages with the records, so that text, picture and figures always come from one run.
+//! `readme` generates them from the records in `docs/demo`. `readme RECORD RECORD` replaces these records
+//! first. A test compares the pages with the records, so that text, picture and figures come from the same run.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -12,9 +13,9 @@ use evenkeel_model::record::{Record, VariantRecord};
 use evenkeel_report::store;
 use evenkeel_report::table::{self, TableOptions};
 
-/// The demo's scenarios, in its order.
+/// Names of the demo's scenarios, in its order.
 const SCENARIOS: [&str; 2] = ["titan-6-flows", "titan-12-flows"];
-/// The marks around the generated text of both pages.
+/// Marks around the generated text on both pages.
 const MARKS: [&str; 2] = ["<!-- demo output: begin -->\n", "<!-- demo output: end -->\n"];
 const PICTURE: &str = "docs/images/titan-6-flows.svg";
 
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The repository.
+/// Returns the root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -43,7 +44,7 @@ fn kept(root: &Path, scenario: &str) -> PathBuf {
     root.join("docs/demo").join(format!("{scenario}.json"))
 }
 
-/// Stores a record, without the machine's own kernel name.
+/// Stores a record, without the name of the machine's kernel.
 fn take(root: &Path, mut record: Record) -> Result<(), Box<dyn Error>> {
     if !SCENARIOS.contains(&record.scenario.as_str()) {
         return Err(format!("{} is no scenario of the demo", record.scenario).into());
@@ -58,7 +59,7 @@ fn records(root: &Path) -> Result<Vec<Record>, Box<dyn Error>> {
     SCENARIOS.iter().map(|scenario| Ok(store::read(&kept(root, scenario))?)).collect()
 }
 
-/// The generated text of each page: the demo's whole output, and its first lines.
+/// Returns the generated text of each page: the demo's whole output, and the first lines of it.
 fn pages(records: &[Record]) -> [(&'static str, String); 2] {
     let options = TableOptions { width: Some(120), colour: false };
     let tables: Vec<String> = records.iter().map(|record| table::render(record, options)).collect();
@@ -77,11 +78,11 @@ fn with_generated(page: &str, generated: &str) -> Option<String> {
     Some([before, MARKS[0], generated, MARKS[1], after].concat())
 }
 
-/// Height of the area for bars, pixels, and where it ends.
+/// Height of the area for bars, and the position of its bottom, pixels.
 const HEIGHT: f64 = 172.0;
 const FLOOR: f64 = 236.0;
 
-/// Bars for each flow of the last repeat of each variant.
+/// Draws a bar for each flow in the last repeat of each variant, as SVG.
 fn picture(record: &Record) -> String {
     let mut svg = String::from(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 300\" font-family=\"sans-serif\" font-size=\"13\" \
@@ -100,7 +101,7 @@ fn picture(record: &Record) -> String {
     }
     let (repeats, seconds) =
         (record.variants.first().map_or(0, |variant| variant.repeats.len()), record.duration_s);
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(
         svg,
         "<text x=\"14\" y=\"28\" fill=\"#555\" font-size=\"12\">Mbit/s</text>\n\
@@ -116,7 +117,7 @@ fn picture(record: &Record) -> String {
     svg
 }
 
-/// Queue and throughput, Mbit/s, of each flow of the last repeat, by queue.
+/// Returns queue and throughput (Mbit/s) of each flow in the last repeat, sorted by queue.
 fn flows(record: &Record, variant: &VariantRecord) -> Vec<(u32, f64)> {
     let Some(last) = variant.repeats.last() else { return Vec::new() };
     let mut flows: Vec<(u32, f64)> = last

@@ -1,15 +1,16 @@
-//! Measures retransmits and reordering on this machine's kernel: how many `evenkeel fair` adds to those of
-//! the kernel's hashing, and how many the clearing and restoring of XPS maps adds.
+//! Measures retransmits and reordering on this machine's kernel: how many `evenkeel fair` causes in addition to
+//! those with the kernel's hashing, and how many are caused by clearing and restoring XPS maps.
 //!
-//! Twelve iperf3 flows over a veth pair with four queues and no shaper, so that flows move at the highest
-//! rate of the processors. Each round measures every variant, in alternating order; a variant is compared
-//! with its baseline of the same round. The counters are the kernel's: `Tcp: RetransSegs` and `OutSegs` of
-//! the sender, `TcpExt: TCPDSACKRecv` (spurious retransmits), and `TcpExt: TCPOFOQueue` of the receiver
-//! (segments that arrived out of order).
+//! Twelve iperf3 flows run over a veth pair with four queues and no shaper, so that flows move at the highest
+//! rate that the CPUs allow. Each round measures every variant, in alternating order, and compares it with its
+//! baseline in the same round. The counters are the kernel's:
+//! - sender: `Tcp: RetransSegs` and `OutSegs`
+//! - sender: `TcpExt: TCPDSACKRecv` (spurious retransmits)
+//! - receiver: `TcpExt: TCPOFOQueue` (segments that arrived out of order)
 //!
-//! `reordering [ROUNDS]`, as root; ten rounds by default, some five minutes. One line for each variant: medians for
-//! a million segments, and the ratio of each figure to the baseline with its 95 % interval. Each count is raised by 1, so
-//! that rounds without any have a ratio.
+//! `reordering [ROUNDS]`, as root; ten rounds by default, about five minutes. It prints one line per variant:
+//! medians per million segments, and the ratio of each figure to the baseline with its 95 % interval. Each
+//! count is increased by 1, so that a count of zero has a ratio.
 
 mod waiting;
 
@@ -34,30 +35,31 @@ const PORT: u16 = 5201;
 const QUEUES: u32 = 4;
 const FLOWS: &str = "12";
 const ROUNDS: usize = 10;
-/// Flows start in this time, before counting begins.
+/// Time for the flows to start, before counting begins.
 const WARM_UP: Duration = Duration::from_millis(700);
 const TIME: Duration = Duration::from_secs(3);
-/// Time between changes of XPS maps in a manual cycle; a cycle of `evenkeel fair` takes about twice that.
+/// Time between two changes of XPS maps in a cycle without evenkeel. A cycle of `evenkeel fair` takes about
+/// twice as long.
 const HALF_CYCLE: Duration = Duration::from_millis(150);
 
-/// The maps of a driver with one queue per processor.
+/// XPS maps of a driver with one queue per CPU.
 const DRIVERS_MAPS: [&str; QUEUES as usize] = ["1", "2", "0", "0"];
 const NO_MAPS: [&str; QUEUES as usize] = ["0"; QUEUES as usize];
 
-/// Activity while the flows send.
+/// The activity while the flows send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Variant {
-    /// The kernel's hashing.
+    /// Hashing by the kernel.
     Hashing,
     /// `evenkeel fair`.
     Fair,
     /// `evenkeel fair --balance on`.
     Balance,
-    /// A driver's XPS maps stay.
+    /// XPS maps of a driver stay unchanged.
     Maps,
-    /// They are emptied and set again by hand, all the time.
+    /// The benchmark clears and restores the XPS maps repeatedly.
     CyclesByHand,
-    /// The same by `evenkeel fair --xps off`.
+    /// `evenkeel fair --xps off` clears and restores the XPS maps repeatedly.
     Cycles,
 }
 
@@ -84,7 +86,7 @@ impl Variant {
     }
 }
 
-/// The kernel's counts for one variant in one round.
+/// The kernel's counts for a variant in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     segments: u64,
@@ -105,7 +107,7 @@ impl Counts {
         }
     }
 
-    /// For a million segments, with 1 added.
+    /// Returns the count per million segments, after adding 1.
     fn rate(self, count: u64) -> f64 {
         (count + 1) as f64 * 1e6 / self.segments.max(1) as f64
     }
@@ -145,7 +147,7 @@ fn run(rounds: usize) -> Fallible<()> {
 struct Bed {
     host: Namespace,
     peer: Namespace,
-    /// The binary that is measured.
+    /// The `evenkeel` binary that is measured.
     evenkeel: PathBuf,
 }
 
@@ -207,13 +209,13 @@ impl Bed {
         })
     }
 
-    /// Measures one variant with its own flows.
+    /// Starts flows, and measures one variant with them.
     fn measure(&self, variant: Variant) -> Fallible<Counts> {
         let has_maps = variant.baseline() == Variant::Maps;
         self.set_maps(if has_maps { DRIVERS_MAPS } else { NO_MAPS })?;
         let _server = start(&self.peer, "iperf3", &["--server", "--one-off", "--bind", PEER_ADDRESS])?;
         wait_for("iperf3 listens", || Ok(self.peer.listens(PEER_ADDRESS.parse()?, PORT)?))?;
-        // It ends with the value.
+        // The client ends when it is dropped.
         let _client = start(
             &self.host,
             "iperf3",
@@ -232,7 +234,7 @@ impl Bed {
         Ok(counts)
     }
 
-    /// Waits for the measurement to end; returns how often XPS was cleared and restored.
+    /// Waits until the measurement ends. Returns the number of times that XPS maps were cleared and restored.
     fn time(&self, variant: Variant) -> Fallible<u64> {
         let until = Instant::now() + TIME;
         let mut cycles = 0;
@@ -259,7 +261,7 @@ impl Bed {
         Ok(cycles)
     }
 
-    /// A session of `evenkeel fair` that is at work.
+    /// Starts `evenkeel fair`, and waits until it manages the interface.
     fn session(&self, arguments: &[&str]) -> Fallible<Process> {
         let program = self.evenkeel.to_str().ok_or("the path of the binary is not UTF-8")?;
         let mut process = start(&self.host, program, &[&["fair", INTERFACE], arguments].concat())?;
@@ -278,7 +280,8 @@ fn end(mut session: Process) -> Fallible<()> {
     wait_for("evenkeel ends", || Ok(session.has_ended()?))
 }
 
-/// A counter of a table such as `/proc/net/netstat`: a line of names, then one of values, both with the prefix.
+/// Returns a counter of a table such as `/proc/net/netstat`: a line of names and a line of values, both with
+/// `prefix`.
 fn counter(text: &str, prefix: &str, name: &str) -> Fallible<u64> {
     let lines: Vec<&str> = text.lines().filter(|line| line.split(' ').next() == Some(prefix)).collect();
     let [names, values] = lines[..] else { return Err(format!("no counters {prefix}").into()) };

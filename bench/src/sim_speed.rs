@@ -1,5 +1,5 @@
-//! Measures the simulator's speed: delivered data packets per second of processor time, on one core; and its
-//! memory. With arguments, only the rows ("SCENARIO VARIANT") that contain one of them.
+//! Measures the simulator's speed (delivered data packets per second of CPU time, on one core) and its memory.
+//! Arguments select the rows ("SCENARIO VARIANT") that contain one of them.
 
 mod common;
 mod memory;
@@ -11,7 +11,7 @@ use evenkeel_model::record::SimCost;
 use evenkeel_model::scenario::{Scenario, WorkloadKind, bundled::variant_tables, parse};
 use evenkeel_model::units::ByteSize;
 
-/// Bulk scenarios, and the variant with the most expensive path.
+/// Bundled scenarios with bulk flows, and the variant with the highest cost per packet.
 const BUNDLED: [(&str, &str); 7] = [
     ("titan-12-flows", "cmax"),
     ("titan-12-flows", "dqa+dqwa"),
@@ -22,38 +22,38 @@ const BUNDLED: [(&str, &str); 7] = [
     ("titan-192-flows", "cmax"),
 ];
 
-/// Flows of the generated scenarios.
+/// Numbers of flows of the generated scenarios.
 const FLOWS: [u32; 5] = [12, 48, 192, 1_000, 10_000];
 const SCALED_VARIANT: &str = "dqa+dqwa";
-/// Measured packets of each of them.
+/// Number of packets measured in each generated scenario.
 const SCALED_PACKETS: u64 = 4_000_000;
-/// Each flow's share of the line, bit/s: that of 192 flows at 10 Gbit/s.
+/// Rate of each flow, bit/s: that of 192 flows at 10 Gbit/s.
 const RATE_PER_FLOW: u64 = 10_000_000_000 / 192;
-/// Flows per queue and core, if there are enough queues; as in that scenario.
+/// Number of flows per queue and core while there are at most [`MOST_QUEUES`] queues; as in titan-192-flows.
 const FLOWS_PER_QUEUE: u32 = 24;
 const MOST_QUEUES: u32 = 256;
 
-/// Simulated seconds that are to cost the same.
+/// Durations whose cost per simulated second should be equal, seconds.
 const DURATIONS: [u32; 3] = [1, 4, 16];
 
-/// The largest bundled scenario, with a tenth of its bytes, which do not affect its memory.
+/// The largest bundled scenario, with a tenth of its bytes. The number of bytes does not affect its memory.
 const SHUFFLE: (&str, &str, u64) = ("shuffle-24", "dqa", 100_000_000);
-/// Its memory limit, MB.
+/// Memory limit of that scenario, MB.
 const SHUFFLE_MEGABYTES: f64 = 64.0;
 
-/// Returns a scenario in which every flow has the same rate, and every queue the same number of flows, for
-/// any number of flows. So all segments have the same size, and the cost per packet depends only on the
-/// number of flows. At a fixed 10 Gbit/s, ten thousand flows would have less than a packet per round trip,
-/// and timeouts and drops would dominate.
+/// Returns a scenario for any number of flows, in which every flow has the same rate, and every queue the same
+/// number of flows. So all segments have the same size, and the cost per packet depends only on the number of
+/// flows. At a fixed rate of 10 Gbit/s, ten thousand flows would have less than a packet per round trip, and
+/// timeouts and drops would dominate.
 ///
-/// As in that scenario, there are half as many receive queues as transmit queues: the processors of four
-/// handle the acknowledgements for 10 Gbit/s, but not for more. More than 6,144 flows share the maximum of
-/// 256 queues.
+/// As in titan-192-flows, there are half as many receive queues as transmit queues: the cores of four receive
+/// queues handle the acknowledgements for 10 Gbit/s, but not for more. More than 6,144 flows share the maximum
+/// of 256 transmit queues.
 fn scaled(flows: u32) -> Result<Scenario, Box<dyn Error>> {
     let rate = u64::from(flows) * RATE_PER_FLOW;
     let queues = flows.div_ceil(FLOWS_PER_QUEUE).min(MOST_QUEUES);
     let receive_queues = queues.div_ceil(2);
-    // 1538 bytes on the wire are a packet of 1500.
+    // A packet of 1500 bytes takes 1538 bytes on the wire.
     let microseconds = SCALED_PACKETS * 1538 * 8 * 1_000_000 / rate;
     let text = format!(
         r#"
@@ -87,14 +87,14 @@ fn cost(scenario: &Scenario, variant: &str) -> Result<SimCost, Box<dyn Error>> {
     Ok(repeat.and_then(|repeat| repeat.sim).ok_or("no cost in the record")?)
 }
 
-/// Returns whether a row is selected: all are, unless the command line lists parts of rows.
+/// Returns whether a row is selected: all rows are, unless the command line lists parts of their names.
 fn is_wanted(row: &str) -> bool {
     let mut parts = std::env::args().skip(1).peekable();
     parts.peek().is_none() || parts.any(|part| row.contains(&part))
 }
 
-/// Runs a variant and prints a line: name, packets, time, speed, memory. Returns the peak of memory, MB; 0
-/// for an unselected row.
+/// Runs a variant and prints a line: name, packets, time, speed, memory. Returns the peak memory in MB, or 0
+/// for a row that is not selected.
 fn measure(what: &str, scenario: &Scenario, variant: &str) -> Result<f64, Box<dyn Error>> {
     if !is_wanted(&format!("{what} {variant}")) {
         return Ok(0.0);
@@ -120,7 +120,7 @@ fn heading(text: &str) {
 }
 
 fn run() -> Result<bool, Box<dyn Error>> {
-    // First: memory that a run has freed may stay with the process.
+    // Measure this scenario first: memory that a run has freed may stay with the process.
     heading("Several hosts");
     let (name, variant, bytes) = SHUFFLE;
     let mut shuffle = common::scenario(name)?;

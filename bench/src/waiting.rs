@@ -1,4 +1,4 @@
-//! Waits in the benchmarks of a running kernel.
+//! Waiting for conditions in benchmarks of a running kernel.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ pub type Fallible<T> = Result<T, Box<dyn Error>>;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Waits until a condition holds.
+/// Waits until a condition holds. Returns an error after a time limit.
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> Fallible<bool>) -> Fallible<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so()? {

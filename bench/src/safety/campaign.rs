@@ -1,8 +1,10 @@
-//! Kills, stops and moves a run at random times, and damages journals; then checks the outcome.
+//! Kills, stops and moves runs at random times, damages journals, and checks the outcome. After a disturbance
+//! and one `evenkeel revert`, one of these must hold:
+//! - Every setting has its value from before the run, and no journal remains. An interface that has the index
+//!   of the managed one, but is another interface, is unchanged.
+//! - `revert` reports the setting, keeps the journal and exits with code 4.
 //!
-//! After each disturbance and one `evenkeel revert`, every setting has its value from before the run, and no
-//! journal remains. An interface that only has the number of the managed one is unchanged. Otherwise `revert`
-//! must report the setting, keep the journal and exit with code 4. Any other outcome is a failure.
+//! Any other outcome is a failure.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -29,36 +31,37 @@ const PEER: &str = "evs1";
 const OTHER: &str = "evs9";
 const QUEUES: u32 = 4;
 const MAPS: [&str; 4] = ["1", "2", "1", "2"];
-/// Maps of another interface, whose settings must not change.
+/// XPS maps of an interface that must not be changed.
 const OTHER_MAPS: [&str; 4] = ["2", "1", "2", "1"];
 const SIZES: GsoSizes = GsoSizes { all: 60_000, ipv4: 60_000 };
 const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
 const SACK: &str = "net/ipv4/tcp_sack";
-/// Limit for each step on a busy machine.
+/// Time limit for each step, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
 pub struct Options {
-    /// The program.
+    /// The `evenkeel` binary.
     pub binary: PathBuf,
-    /// Runs that are disturbed.
+    /// Number of runs to disturb.
     pub kills: u32,
-    /// Journals that are damaged.
+    /// Number of journals to damage.
     pub damaged: u32,
-    /// Seed of all random choices except time.
+    /// Seed of all random choices except times.
     pub seed: u64,
 }
 
-/// Attempts and failures.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Per disturbance and command: the number of attempts, and of those after a change.
+    /// For each disturbance and command: the number of attempts, and of those that came after a change of
+    /// settings.
     pub disturbed: BTreeMap<String, (u32, u32)>,
-    /// Per kind of damage: the number of attempts, and of those reported with the journal kept.
+    /// For each kind of damage: the number of attempts, and of those that were reported and whose journal was
+    /// kept.
     pub damaged: BTreeMap<&'static str, (u32, u32)>,
-    /// Unexpected outcomes.
+    /// Descriptions of unexpected outcomes.
     pub failures: Vec<String>,
-    /// Time of the slowest.
+    /// Duration of the slowest attempt.
     pub slowest: Duration,
 }
 
@@ -77,7 +80,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs everything.
+/// Runs all disturbances.
 pub fn run(options: &Options) -> Fallible<Outcome> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(options.seed);
     let mut outcome = Outcome::default();
@@ -108,18 +111,18 @@ fn below(random: &mut Xoshiro256PlusPlus, limit: usize) -> usize {
     (random.next_u64() % limit.max(1) as u64) as usize
 }
 
-/// Settings that a run may change.
+/// Settings that a run may change, as read from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     maps: Vec<String>,
     receive_maps: Vec<String>,
     sizes: GsoSizes,
-    /// Handle of the root; none if the interface was moved, because the kernel deletes its qdiscs.
+    /// Handle of the root qdisc; `None` if the interface was moved, because the kernel then deletes its qdiscs.
     root: Option<Handle>,
     sysctls: [String; 2],
 }
 
-/// A command to disturb, and its output once it is active.
+/// Name and arguments of a command to disturb, and the output that shows that it is active.
 const COMMANDS: [(&str, &[&str], &str); 5] = [
     ("fair --xps off", &["fair", NAME, "--xps", "off"], "managed now"),
     ("fair --segments", &["fair", NAME, "--xps", "off", "--segments", "16KiB"], "managed now"),
@@ -168,7 +171,7 @@ struct Ended {
     said: String,
 }
 
-/// An interface in a namespace, another namespace to which it may be moved, and a state directory.
+/// An interface in a namespace, a second namespace to which it may be moved, and a state directory.
 struct Bed {
     binary: PathBuf,
     here: Namespace,
@@ -176,7 +179,7 @@ struct Bed {
     netlink: Netlink,
     directory: tempfile::TempDir,
     index: u32,
-    /// Whether it is in the other namespace now, and whether it has left this one.
+    /// Whether the interface is in the second namespace now, and whether it has ever left the first one.
     moved: bool,
     left: bool,
     name: &'static str,
@@ -189,7 +192,7 @@ impl Bed {
         }
         let (here, there) = (Namespace::new()?, Namespace::new()?);
         for namespace in [&here, &there] {
-            // Its announcements would be sent at unpredictable times.
+            // With IPv6, announcements would be sent at unpredictable times.
             let _ = namespace.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
         }
         here.set_sysctl(SACK, "0")?;
@@ -224,7 +227,7 @@ impl Bed {
         self.set(&MAPS, SIZES)
     }
 
-    /// Sets these values as its administrator does.
+    /// Sets these values, as an administrator would before a run.
     fn set(&mut self, maps: &[&str; 4], sizes: GsoSizes) -> Fallible<()> {
         self.set_maps(NAME, maps)?;
         Ok(self.netlink.set_gso_sizes(self.index, sizes)?)
@@ -296,7 +299,8 @@ impl Bed {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Guardians of this bed, by the state directory in their command lines.
+    /// Returns the guardians of this test bed. They are identified by the state directory in their command
+    /// lines.
     fn guardians(&self) -> Vec<u32> {
         let state = self.state().to_string_lossy().into_owned();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -326,7 +330,7 @@ impl Bed {
         self.guardians().into_iter().for_each(|guardian| send(guardian, Signal::SIGKILL));
     }
 
-    /// Starts a command, disturbs it, and compares the settings with those before.
+    /// Starts a command, disturbs it, and compares the settings with those from before.
     fn disturb(
         &mut self,
         round: u32,
@@ -387,16 +391,16 @@ impl Bed {
         Ok(())
     }
 
-    /// Whether another interface has the number now.
+    /// Carries out a disturbance. Returns whether another interface now has the index of the managed one.
     fn carry_out(&mut self, disturbance: Disturbance, pause: Duration, child: Child) -> Fallible<bool> {
         let worker = child.id();
         let kill_both = |bed: &Self, child: Child| -> Fallible<()> {
-            // Prevents a new guardian from starting while the old one exits.
+            // Stop the worker, so that it does not start a new guardian while the old one exits.
             send(worker, Signal::SIGSTOP);
             bed.kill_guardians();
             send(worker, Signal::SIGKILL);
             wait(child)?;
-            // One that was just being started.
+            // Kill a guardian that was being started at that time.
             bed.kill_guardians();
             bed.wait_for_guardians()
         };
@@ -432,15 +436,16 @@ impl Bed {
             }
             Disturbance::Move => {
                 self.move_interface()?;
-                // Its session restores its settings and exits; other commands may have ended.
+                // The session of the command restores its settings and exits. Other commands may have ended
+                // already.
                 std::thread::sleep(Duration::from_millis(300));
                 send(worker, Signal::SIGTERM);
                 wait(child)?;
             }
             Disturbance::MoveAndBack => {
                 self.move_interface()?;
-                // The session checks its interface several times a second: the interface may return at any
-                // step.
+                // The session checks its interface several times a second. The interface may return between any
+                // two steps of the session.
                 std::thread::sleep(pause);
                 self.move_back()?;
                 std::thread::sleep(Duration::from_millis(300));
@@ -477,7 +482,7 @@ impl Bed {
             }
             Disturbance::RemoveStateDirectory => {
                 let at_work = !self.guardians().is_empty();
-                // A run without a guardian has not changed a setting.
+                // A run without a guardian has not changed a setting yet.
                 if at_work {
                     let _ = fs::remove_dir_all(self.state());
                 }
@@ -509,7 +514,7 @@ impl Bed {
         Ok(())
     }
 
-    /// After a round that has changed the interface itself.
+    /// Creates the interface again after a round that changed the interface itself.
     fn begin_anew(&mut self, other: bool) -> Fallible<()> {
         let name = if other { OTHER } else { self.name };
         let mut netlink = self.place().netlink()?;
@@ -521,7 +526,7 @@ impl Bed {
         self.make_interface()
     }
 
-    /// The journal of a run that was killed with everything changed.
+    /// Returns the journal of a run that was killed after it had changed every setting.
     fn journal(&mut self) -> Fallible<Journal> {
         let deadline = Instant::now() + PATIENCE;
         let (mut command, said) = self.command(COMMANDS[1].1)?;
@@ -539,7 +544,7 @@ impl Bed {
         Ok(Journal { name, bytes, sysctls })
     }
 
-    /// Sets all values of the killed run, damages its journal, and reverts.
+    /// Sets all values as the killed run did, damages its journal, and reverts.
     fn damage(
         &mut self,
         journal: &Journal,
@@ -555,7 +560,7 @@ impl Bed {
         fs::create_dir(self.state())?;
         fs::write(self.state().join(&journal.name), &bytes)?;
         let ended = self.revert()?;
-        // Data behind the end, as after a crash, is no damage; a repeated line is.
+        // Data after the end does not count as damage, because a crash can leave it. A repeated line does.
         let is_whole = bytes == journal.bytes || kind == BEHIND;
         let (maps, sizes) = (self.maps(NAME)?, self.seen()?.sizes);
         let kept = self.files().iter().any(|name| name.ends_with(".damaged"));
@@ -593,7 +598,7 @@ impl Bed {
 
 const BEHIND: &str = "a line of a crash behind it";
 
-/// A whole journal.
+/// An undamaged journal.
 struct Journal {
     name: String,
     bytes: Vec<u8>,
@@ -605,7 +610,8 @@ impl Journal {
         bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    /// Returns whether the last line of a setting is intact, and enough of the journal to identify its owner.
+    /// Returns whether the last line about a setting is intact, and the start of the journal, which identifies
+    /// its owner.
     fn has_good(&self, bytes: &[u8], setting: &str) -> bool {
         let is_about = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(setting);
         let own = Self::lines(&self.bytes);
@@ -673,11 +679,11 @@ fn map_file(name: &str, queue: u32) -> String {
 }
 
 fn send(process: u32, signal: Signal) {
-    // It may have ended.
+    // Ignore errors: the process may have ended.
     let _ = kill(Pid::from_raw(process.cast_signed()), signal);
 }
 
-/// Waits for a process, and kills it if it takes too long.
+/// Waits for a process to exit, and kills it if it takes too long.
 fn wait(mut child: Child) -> Fallible<Option<i32>> {
     let deadline = Instant::now() + PATIENCE;
     loop {

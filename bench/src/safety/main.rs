@@ -1,7 +1,8 @@
-//! Kills, stops and moves at random moments of `fair`, `steer` and `tune`, and damaged journals: counts how often a setting
-//! was lost, left or wrong. Exits 1 if it was.
+//! Disturbs `fair`, `steer` and `tune` at random times, and damages journals. Counts how often a setting was
+//! lost, not restored or wrong. Exits with 1 if there was such a case.
 //!
-//! Arguments: how many runs to disturb (200), how many journals to damage (500), the seed (of the clock).
+//! Arguments: the number of runs to disturb (200), the number of journals to damage (500), and the seed (from
+//! the clock).
 
 mod campaign;
 

@@ -1,8 +1,8 @@
-//! A directory for a result: claimed before the work begins, and filled at its end.
+//! A directory for a result. It is claimed before the work begins, and filled at its end.
 //!
-//! It stays the directory that the user named, so a shell whose working directory it is sees the result. The
-//! result is written to a temporary subdirectory and then moved up entry by entry. The entry that completes the
-//! result comes last.
+//! The directory keeps its inode, so a shell in this working directory sees the result. The result is written
+//! to a temporary subdirectory, and its entries are then moved up. The entry that completes the result is moved
+//! last.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -16,19 +16,19 @@ use tempfile::TempDir;
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
-/// A directory that this process has locked during the lifetime of this value. If dropped before
-/// [`Self::keep`], it is removed, provided the claim created it.
+/// A directory that is locked while this value lives. If the claim created the directory, it is removed when
+/// this value is dropped, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct ClaimedDirectory {
     path: PathBuf,
-    /// Directories that the claim created, outermost first.
+    /// Directories that the claim created, the outermost first.
     made: Vec<PathBuf>,
-    /// None on a filesystem that cannot lock directories.
+    /// `None` if the filesystem cannot lock directories.
     _lock: Option<Flock<File>>,
 }
 
 impl ClaimedDirectory {
-    /// Creates the directory, or takes the existing one, and locks it.
+    /// Creates the directory, or takes an existing one, and locks it.
     ///
     /// # Errors
     /// Returns an error if the path is no directory, another process has claimed it, or the system refuses.
@@ -43,7 +43,7 @@ impl ClaimedDirectory {
     /// Keeps the directory and syncs it.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Returns an error if the system refuses.
     pub fn keep(&mut self) -> Result<(), OutputError> {
         sync_directory(&self.path)?;
         self.made.iter().filter_map(|made| made.parent()).try_for_each(|parent| {
@@ -56,14 +56,14 @@ impl ClaimedDirectory {
 
 impl Drop for ClaimedDirectory {
     fn drop(&mut self) {
-        // Keep a directory that is no longer empty.
+        // A directory that has entries now stays.
         for made in self.made.iter().rev() {
             let _ = fs::remove_dir(made);
         }
     }
 }
 
-/// A claimed directory for a result. If dropped before it is filled, it leaves no files.
+/// A claimed directory for a result. If it is dropped before it is filled, no files remain.
 #[derive(Debug)]
 pub struct OutputDirectory {
     claim: ClaimedDirectory,
@@ -73,20 +73,19 @@ impl OutputDirectory {
     /// Creates the directory, or takes an empty one, and checks that it is writable.
     ///
     /// # Errors
-    /// Returns an error if it is not empty, no directory, or claimed by another process, or the system
-    /// refuses.
+    /// Returns an error if it is not empty, no directory, or claimed by another process, or the system refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let claim = ClaimedDirectory::claim(path)?;
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
         for entry in entries {
             let entry = entry.map_err(OutputError::system("read", path))?;
-            // This process holds the lock, so an unfinished result belongs to a killed process.
+            // This process holds the lock, so an unfinished result belongs to a process that was killed.
             if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
                 return Err(OutputError::Occupied { path: path.to_owned() });
             }
             let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }
-        // A full disk accepts a directory, but no data.
+        // Write data as a trial: on a full disk, creating a directory may still succeed.
         const TRIAL: [u8; 4096] = [0; 4096];
         tempfile::tempfile_in(&claim.path)
             .and_then(|mut file| file.write_all(&TRIAL).and_then(|()| file.sync_all()))
@@ -94,17 +93,17 @@ impl OutputDirectory {
         Ok(Self { claim })
     }
 
-    /// Absolute, without symbolic links.
+    /// Returns the absolute path, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.claim.path
     }
 
-    /// Calls `write` with a temporary directory, and moves its entries into this one, `last` at the end: all of
-    /// them, or none.
+    /// Calls `write` with a temporary directory, and moves its entries into this directory, `last` at the end.
+    /// Either all entries are moved, or none.
     ///
     /// # Errors
-    /// Returns the errors of `write`, and an error if the system refuses. It then leaves no files.
+    /// Returns an error if `write` fails or the system refuses. Then no files remain.
     pub fn fill<T, E: From<OutputError>>(
         self,
         last: &str,
@@ -116,14 +115,14 @@ impl OutputDirectory {
         Ok(written)
     }
 
-    /// Makes the temporary directory, for a result that is written piece by piece.
+    /// Creates the temporary directory, for a result that is written in several steps.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Returns an error if the system refuses.
     pub fn begin(self) -> Result<PartialDirectory, OutputError> {
         let partial = tempfile::Builder::new()
             .prefix(PARTIAL)
-            // Ordinary permissions: the umask applies.
+            // Use ordinary permissions, so that the umask applies.
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(self.path())
             .map_err(OutputError::system("write to", self.path()))?;
@@ -131,10 +130,10 @@ impl OutputDirectory {
     }
 }
 
-/// A temporary directory within a claimed one. If dropped before [`Self::finish`], it leaves no files.
+/// A temporary directory within a claimed one. If it is dropped before [`Self::finish`], no files remain.
 #[derive(Debug)]
 pub struct PartialDirectory {
-    // Dropped first: the claim removes only an empty directory.
+    // This field is dropped first, because the claim removes only an empty directory.
     partial: TempDir,
     claim: ClaimedDirectory,
 }
@@ -145,13 +144,13 @@ impl PartialDirectory {
         self.partial.path()
     }
 
-    /// Moves the entries into the claimed directory, `last` at the end: all of them, or none.
+    /// Moves the entries into the claimed directory, `last` at the end. Either all entries are moved, or none.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// Returns an error if the system refuses.
     pub fn finish(self, last: &str) -> Result<(), OutputError> {
         let Self { partial, mut claim } = self;
-        // One call for all files: a recorded host has thousands.
+        // Sync all files with one call: a recorded host has thousands.
         let synced = File::open(partial.path()).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
         synced.map_err(OutputError::system("sync", &claim.path))?;
         move_up(partial.path(), &claim.path, OsStr::new(last))?;
@@ -160,7 +159,7 @@ impl PartialDirectory {
     }
 }
 
-/// Moves all entries of a directory to another one, `last` at the end; none if one of them cannot be moved.
+/// Moves all entries of a directory to another one, `last` at the end. If one cannot be moved, none is.
 fn move_up(from: &Path, to: &Path, last: &OsStr) -> Result<(), OutputError> {
     let failed = || OutputError::system("write to", to);
     let entries = fs::read_dir(from).map_err(failed())?;
@@ -179,7 +178,7 @@ fn move_up(from: &Path, to: &Path, last: &OsStr) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Creates a directory and its missing parents; returns those created.
+/// Creates a directory and its missing parents. Returns the created directories.
 fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
     let mut missing = Vec::new();
     for place in path.ancestors().filter(|place| !place.as_os_str().is_empty()) {
@@ -190,7 +189,7 @@ fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
                 Ok(to) => return Err(OutputError::DanglingLink { path: place.to_owned(), to }),
                 Err(_) => missing.push(place.to_owned()),
             },
-            // A parent is a regular file: continue with the parent.
+            // A parent is a regular file. The loop reports it when it reaches this parent.
             Err(error) if error.kind() == ErrorKind::NotADirectory => {}
             Err(error) => return Err(OutputError::system("make", path)(error)),
         }
@@ -216,7 +215,7 @@ fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
     Ok(made)
 }
 
-/// Locks a directory against other claims for the life of the process.
+/// Locks a directory against other claims while the process lives.
 fn lock(path: &Path, named: &Path) -> Result<Option<Flock<File>>, OutputError> {
     let busy = || OutputError::Busy { path: named.to_owned() };
     let directory = File::open(path).map_err(OutputError::system("open", named))?;
@@ -228,7 +227,7 @@ fn lock(path: &Path, named: &Path) -> Result<Option<Flock<File>>, OutputError> {
             if same { Ok(Some(lock)) } else { Err(busy()) }
         }
         Err((_, Errno::EWOULDBLOCK)) => Err(busy()),
-        // NFS does not lock a file that is open for reading only.
+        // NFS cannot lock a file that is open only for reading.
         Err(_) => Ok(None),
     }
 }

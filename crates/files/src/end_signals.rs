@@ -1,8 +1,8 @@
 //! Waits for a descriptor or a termination signal.
 //!
-//! A blocking read is restarted after a handler that only sets a flag (SA_RESTART, signal(7)), so the flag
-//! would never be checked. Here the signals are blocked during the wait and read from a signalfd, regardless
-//! of their handlers.
+//! A blocking read is restarted after a signal handler (SA_RESTART, signal(7)), so a flag that the handler sets
+//! would never be checked. Therefore the signals are blocked during the wait and read from a signalfd,
+//! regardless of their handlers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,23 +16,21 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 /// The termination signals, blocked during a wait.
 pub(crate) struct EndSignals {
     arrivals: SignalFd,
-    /// The thread's signal mask, restored at the end.
+    /// The thread's signal mask before the wait. It is restored at the end.
     before: SigSet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     Ready,
-    /// The process received a termination signal.
     EndSignal,
-    /// The time has passed.
     Timeout,
 }
 
 impl EndSignals {
     pub(crate) fn hold() -> io::Result<Self> {
         let mut signals = SigSet::empty();
-        // Skip signals that `nohup` or a shell ignores: blocked, they would be delivered here.
+        // Leave out signals that are ignored (by `nohup` or a shell): a blocked signal would be delivered here.
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             if !is_ignored(signal) {
                 signals.add(signal);
@@ -43,7 +41,7 @@ impl EndSignals {
         Ok(Self { arrivals, before })
     }
 
-    /// Waits until the descriptor is readable, a signal arrives or the time has passed.
+    /// Waits until the descriptor is readable, a signal arrives, or the time has passed.
     pub(crate) fn wait(&self, input: BorrowedFd<'_>, limit: PollTimeout) -> io::Result<Wake> {
         loop {
             let mut descriptors = [
@@ -68,7 +66,7 @@ impl EndSignals {
 
 impl Drop for EndSignals {
     fn drop(&mut self) {
-        // Cannot fail: the mask came from the kernel.
+        // Cannot fail: this is the mask that the kernel returned.
         let _ = self.before.thread_set_mask();
     }
 }

@@ -26,33 +26,31 @@ pub struct InputError {
 #[derive(Debug)]
 pub enum Fault {
     System(io::Error),
-    /// A directory, device or socket.
+    /// The path names a directory, device or socket.
     NotAFile(&'static str),
-    /// Something else where only a regular file is allowed.
+    /// The path does not name a regular file, although one is required.
     NotRegular(&'static str),
     TooLarge(Kind),
-    /// Not UTF-8 from here on.
+    /// The text is not UTF-8 from this position on.
     NotUtf8 {
-        /// From 1.
         line: usize,
-        /// In characters, from 1.
+        /// Counted in characters, from 1.
         column: usize,
     },
-    /// A NUL byte: no file of text has one.
+    /// The text contains a NUL byte, which no text file has.
     Nul {
-        /// From 1.
         line: usize,
-        /// In characters, from 1.
+        /// Counted in characters, from 1.
         column: usize,
     },
     Empty,
-    /// Standard input was closed when the process began.
+    /// Standard input was closed when the process started.
     Closed,
     /// The path is relative to a directory that no longer exists.
     NoCurrentDirectory,
-    /// Standard input was named twice.
+    /// Standard input was named a second time.
     ReadBefore,
-    /// A signal ended the wait for a pipe.
+    /// A signal ended the wait for data from a pipe.
     Interrupted,
 }
 
@@ -102,7 +100,7 @@ impl InputError {
     }
 }
 
-/// A text, and its file's name in messages.
+/// A text, and the name of its file for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     pub text: String,
@@ -117,32 +115,32 @@ pub fn shown(path: &Path) -> String {
     path_text(path)
 }
 
-/// Time after which a pipe without a writer is reported, ms.
+/// Time after which the user is informed that a pipe has no writer, ms.
 const REPORT_WAIT_MS: u16 = 1000;
 static REPORT: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Sets the function that shows the user which pipe a read waits for. The first call counts.
+/// Sets the function that informs the user which pipe a read is waiting for. Only the first call has an effect.
 pub fn report_waits(show: fn(&str)) {
     let _ = REPORT.set(show);
 }
 
-/// Reads a text from a regular file, a pipe, or standard input for `-`. Waits for a pipe's writer until SIGINT,
-/// SIGTERM or SIGHUP.
+/// Reads a text from a regular file, a pipe, or standard input (`-`). Waits for the writer of a pipe, until
+/// SIGINT, SIGTERM or SIGHUP arrives.
 ///
 /// # Errors
-/// If the file is of another type, too large for its kind, or not UTF-8; if the system refuses; if a signal
-/// ended the wait.
+/// Returns an error if the file is of another type, too large for its kind, or not UTF-8, the system refuses,
+/// or a signal ended the wait.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
     decoded(bytes, path, kind)
 }
 
-/// Opens a file for reading by lines, under the rules of [`read`]. Its errors are those of [`io::Read`], with
-/// the message of an [`InputError`].
+/// Opens a file for reading line by line, with the rules of [`read`]. Read errors are those of [`io::Read`],
+/// with the message of an [`InputError`].
 ///
 /// # Errors
-/// If the file is of another type, or too large for its kind.
+/// Returns an error if the file is of another type, or too large for its kind.
 pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     let is_standard = is_standard_input(path);
@@ -162,7 +160,7 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
         if IS_READ.swap(true, Ordering::Relaxed) {
             return Err(fails(Fault::ReadBefore));
         }
-        // Do not set O_NONBLOCK: another process may share the open file description.
+        // Do not set O_NONBLOCK, because another process may use the same open file description.
         let blocks = !metadata.is_file();
         (file, blocks)
     } else {
@@ -173,8 +171,8 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     Ok(Input { file, blocks, unreported, signals, left: kind.most(), kind, origin: shown(path) })
 }
 
-/// Reads the text of a regular file and never waits for a pipe: for a running session, and for files that the
-/// user did not name one by one.
+/// Reads the text of a regular file, and never waits for a pipe. It is for running sessions, and for files that
+/// the user did not name individually.
 ///
 /// # Errors
 /// Returns an error if it is no regular file, too large for its kind, or not UTF-8, or the system refuses.
@@ -184,7 +182,7 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     decoded(bytes, path, kind)
 }
 
-/// Opens a regular file for reading by lines, under the rules of [`read_regular`].
+/// Opens a regular file for reading line by line, with the rules of [`read_regular`].
 ///
 /// # Errors
 /// Returns an error if it is no regular file, or too large for its kind.
@@ -215,25 +213,26 @@ pub(crate) fn is_standard_input(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
 }
 
-/// Opens a file without waiting for a pipe's writer; returns whether it is a pipe.
+/// Opens a file without waiting for a pipe's writer. Returns whether it is a pipe.
 fn open_named(path: &Path, kind: Kind) -> Result<(File, bool), Fault> {
-    // Check before opening: opening a device may have an effect (rewind a tape, start a watchdog).
+    // Check the type before opening: opening a device may have an effect, such as rewinding a tape or starting
+    // a watchdog.
     check(&fs::metadata(path).map_err(|error| of_path(path, error))?, kind)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Fault::System)?;
-    // Another file may have replaced it since the check.
+    // Check again: another file may have replaced it.
     let metadata = file.metadata().map_err(Fault::System)?;
     check(&metadata, kind)?;
     Ok((file, metadata.file_type().is_fifo()))
 }
 
-/// Why a path cannot be opened.
+/// Returns the reason why a path cannot be opened.
 fn of_path(path: &Path, error: io::Error) -> Fault {
     let is_gone = error.kind() == io::ErrorKind::NotFound && path.is_relative();
     if is_gone && std::env::current_dir().is_err() { Fault::NoCurrentDirectory } else { Fault::System(error) }
 }
 
-/// Accepts pipes, /dev/null and regular files that are not too large.
+/// Returns an error unless the file is a pipe, /dev/null, or a regular file that is not too large.
 fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
     let file_type = metadata.file_type();
     if file_type.is_dir() {
@@ -242,7 +241,7 @@ fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
     if file_type.is_socket() {
         return Err(Fault::NotAFile("a socket"));
     }
-    // /dev/null counts as an empty file; its device number is from devices.txt.
+    // /dev/null is read as an empty file. Its device number is from devices.txt.
     let is_null = file_type.is_char_device() && metadata.rdev() == nix::sys::stat::makedev(1, 3);
     if (file_type.is_char_device() || file_type.is_block_device()) && !is_null {
         return Err(Fault::NotAFile("a device"));
@@ -253,16 +252,17 @@ fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A file read up to its limit; a signal ends a wait.
+/// A file that is read up to its size limit. A signal ends a wait.
 pub struct Input {
     file: File,
-    /// Reads may block: a pipe, a socket, a terminal.
+    /// Whether reads may block: a pipe, a socket or a terminal.
     blocks: bool,
-    /// A pipe that has had no writer yet and whose wait was not reported. It is open with O_NONBLOCK.
+    /// Whether this is a pipe, open with O_NONBLOCK, that has had no writer yet and was not reported.
     unreported: bool,
-    /// Held from the start for a blocking file, to see a signal between two reads.
+    /// For a blocking file, the signals are blocked from the start, so that a signal between two reads is not
+    /// lost.
     signals: Option<EndSignals>,
-    /// Bytes until the limit.
+    /// Number of bytes until the size limit.
     left: u64,
     kind: Kind,
     origin: String,
@@ -304,7 +304,7 @@ impl Read for Input {
                     self.left -= read as u64;
                     return Ok(read);
                 }
-                // A file below /proc may block too.
+                // A file below /proc may block, too.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -313,7 +313,7 @@ impl Read for Input {
     }
 }
 
-/// Extracts the fault that [`Input`] put into a read error.
+/// Returns the fault that [`Input`] stored in a read error.
 fn failed(path: &Path, error: io::Error) -> InputError {
     let fault = match error.downcast::<InputError>() {
         Ok(own) => own.fault,
@@ -322,7 +322,7 @@ fn failed(path: &Path, error: io::Error) -> InputError {
     InputError { origin: shown(path), fault }
 }
 
-/// The text without a byte order mark, which editors on Windows write.
+/// Decodes a text, and removes a byte order mark, which editors on Windows write.
 fn decoded(bytes: Vec<u8>, path: &Path, kind: Kind) -> Result<Text, InputError> {
     let fails = |fault| Err(InputError { origin: shown(path), fault });
     let mut text = match String::from_utf8(bytes) {
@@ -347,11 +347,11 @@ fn decoded(bytes: Vec<u8>, path: &Path, kind: Kind) -> Result<Text, InputError> 
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Line and column, in characters, of the character after this text; from 1.
+/// Returns line and column of the character after a text, both from 1. The column counts characters.
 fn place_after(before: &[u8]) -> (usize, usize) {
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    // UTF-8 continuation bytes (10xxxxxx) begin no character.
+    // A UTF-8 continuation byte (10xxxxxx) does not start a character.
     let column = before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
     (line, column)
 }
@@ -407,7 +407,7 @@ mod tests {
             let to = path.clone();
             let writer = std::thread::spawn(move || {
                 let mut pipe = OpenOptions::new().write(true).open(to).unwrap();
-                // The reader may refuse the rest.
+                // Ignore errors: the reader may refuse the rest.
                 drop(pipe.write_all(&vec![b'x'; length]));
             });
             let read = read(&path, Kind::KeepList).map(|text| text.text.len());

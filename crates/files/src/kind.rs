@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A kind of input file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Scenario,
@@ -21,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the size limit in bytes. It keeps a command below 500 MB of memory.
+    /// Returns the size limit in bytes. With it, a command uses less than 500 MB of memory.
     #[must_use]
     pub const fn most(self) -> u64 {
         match self {
@@ -33,15 +32,15 @@ impl Kind {
             | Self::Script
             | Self::Weights
             | Self::KeepList => 1 << 20,
-            // A journal has about 200 bytes per change.
+            // A journal needs about 200 bytes per change.
             Self::Journal | Self::StudySettings => 16 << 20,
             Self::FlowList | Self::Record => 64 << 20,
-            // About 2 kB per repeat.
+            // A repeat needs about 2 kB.
             Self::Repeats => 128 << 20,
         }
     }
 
-    /// Whether an empty file means anything.
+    /// Returns whether an empty file of this kind is valid.
     pub(crate) const fn may_be_empty(self) -> bool {
         !matches!(
             self,
@@ -57,7 +56,7 @@ impl Kind {
         )
     }
 
-    /// The limit in messages: `1 MiB`.
+    /// Formats the limit for messages, such as `1 MiB`.
     pub(crate) fn limit(self) -> String {
         format!("{} MiB", self.most() >> 20)
     }

@@ -1,10 +1,10 @@
-//! Reads the files that a user names, and writes results.
+//! Reads the files that users name, and writes results.
 //!
-//! - [`read`] reads a regular file, a pipe or `-`. Each [`Kind`] of file has a size limit. Directories,
-//!   devices and sockets are refused, and SIGINT, SIGTERM or SIGHUP end the wait for a pipe.
-//! - [`Watched`] and [`read_regular`] serve a running session: they accept only regular files and never wait.
-//! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is claimed before the work
-//!   that produces the result.
+//! - [`read`] reads a regular file, a pipe or standard input (`-`). Each [`Kind`] of file has a size limit.
+//!   Directories, devices and sockets are refused. SIGINT, SIGTERM and SIGHUP end the wait for a pipe.
+//! - [`Watched`] and [`read_regular`] are for running sessions: they accept only regular files and never wait.
+//! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is claimed
+//!   before the work that produces the result.
 
 mod directory;
 mod end_signals;

@@ -9,21 +9,19 @@ use std::time::Duration;
 use evenkeel_model::text::path_text;
 use nix::fcntl::{Flock, FlockArg};
 
-/// Prefix of unfinished files and directories. The dot hides them from listings by suffix.
+/// Prefix of unfinished files and directories. The leading dot hides them from most listings.
 pub(crate) const PARTIAL: &str = ".evenkeel-partial-";
-/// A writer locks its file right after creating it, so an older unlocked one is abandoned.
+/// Age after which an unlocked unfinished file is abandoned: a writer locks its file right after creating it.
 const ABANDONED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The directory is not empty.
     #[error("{} is not an empty directory; name a new one", path_text(.path))]
     Occupied { path: PathBuf },
     #[error("{} is not a directory; name a new one", path_text(.path))]
     NotADirectory { path: PathBuf },
     #[error("{} is a symbolic link to {}, which does not exist; remove the link or name another directory", path_text(.path), path_text(.to))]
     DanglingLink { path: PathBuf, to: PathBuf },
-    /// Another process writes to the directory.
     #[error("another process is writing to {}; name another directory or wait for it", path_text(.path))]
     Busy { path: PathBuf },
     /// The path is relative to a directory that no longer exists.
@@ -39,7 +37,8 @@ impl OutputError {
         move |source| Self::System { action, path, source }
     }
 
-    /// Whether another path would help; not for a full or broken disk, or a limit of the file size (`ulimit -f`).
+    /// Returns whether another path would help. It would not for a full or broken disk, or a limit of the file
+    /// size (`ulimit -f`).
     #[must_use]
     pub fn is_usage(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -53,10 +52,10 @@ impl OutputError {
     }
 }
 
-/// Writes a file atomically, replacing an existing one, and syncs it.
+/// Writes a file atomically and syncs it. Replaces an existing file.
 ///
 /// # Errors
-/// Returns an error if the system refuses. It then keeps the existing file, and leaves no other files.
+/// Returns an error if the system refuses. Then an existing file stays, and no other files remain.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let failed = |action| OutputError::system(action, path);
     let parent = match path.parent() {
@@ -64,7 +63,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> 
         _ => Path::new("."),
     };
     remove_abandoned(parent);
-    // The umask applies.
+    // Set the mode at creation, so that the umask applies.
     let partial = tempfile::Builder::new()
         .prefix(PARTIAL)
         .permissions(Permissions::from_mode(mode))
@@ -83,7 +82,7 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), OutputError> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(OutputError::system("sync", path))
 }
 
-/// Removes unfinished files of killed writers; ignores errors.
+/// Removes unfinished files of writers that were killed. Ignores errors.
 pub fn remove_abandoned(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {

@@ -1,17 +1,17 @@
-//! Standard input, output and error as the process was started.
+//! Whether standard input, output and error were open when the process started.
 //!
-//! Rust's runtime opens /dev/null in place of a closed one before `main` (`std::sys::pal::unix::init`), so that a write to a
-//! closed standard output would seem to succeed.
+//! Before `main`, Rust's runtime opens /dev/null in place of a closed one (`std::sys::pal::unix::init`).
+//! Without this check, a write to a closed standard output would seem to succeed.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const STANDARD: std::ops::Range<RawFd> = 0..3;
 
-/// A bit for each closed descriptor.
+/// One bit for each descriptor that was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Whether a standard descriptor was closed when the process began.
+/// Returns whether a standard descriptor was closed when the process started.
 #[must_use]
 pub fn was_closed(descriptor: &impl AsRawFd) -> bool {
     let number = descriptor.as_raw_fd();

@@ -1,4 +1,4 @@
-//! Files that a running session reads again when they change.
+//! Files that a running session reads again after they have changed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::Kind;
 use crate::input::{InputError, Text, is_standard_input, read, read_regular};
 
-/// Changes when the file is written or replaced.
+/// Metadata of a file that change when the file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -29,19 +29,19 @@ impl Stamp {
         })
     }
 
-    /// Whether a file can be read again: standard input and pipes cannot.
+    /// Returns whether a file can be read again, which standard input and pipes cannot.
     #[must_use]
     pub fn is_followed(path: &Path) -> bool {
         !is_standard_input(path) && fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
     }
 }
 
-/// A file that is read again when it changes. A pipe is read once, at the start.
+/// A file that is read again after it has changed. A pipe is only read once, at the start.
 #[derive(Debug)]
 pub struct Watched {
     path: PathBuf,
     kind: Kind,
-    /// None while the file does not exist.
+    /// `None` if the file did not exist.
     stamp: Option<Stamp>,
     is_followed: bool,
 }
@@ -50,9 +50,9 @@ impl Watched {
     /// Reads a file for the first time, as [`read`] does.
     ///
     /// # Errors
-    /// As [`read`].
+    /// Returns an error if [`read`] does.
     pub fn open(path: &Path, kind: Kind) -> Result<(Self, Text), InputError> {
-        // Before the read, so that a change in between is detected.
+        // Read the stamp first, so that a change during the read is detected.
         let stamp = Stamp::of(path).ok();
         let text = read(path, kind)?;
         let is_followed = Stamp::is_followed(path);
@@ -64,10 +64,10 @@ impl Watched {
         &self.path
     }
 
-    /// Reads the file again if it has changed. Never waits, and reports the same error once.
+    /// Reads the file again if it has changed. It never waits, and reports the same error only once.
     ///
     /// # Errors
-    /// As [`read_regular`].
+    /// Returns an error if [`read_regular`] does.
     pub fn read_changed(&mut self) -> Result<Option<Text>, InputError> {
         if !self.is_followed {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Runs a scenario.
+//! Runs a scenario, and creates its record.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,40 +19,39 @@ use crate::{evaluate, expectations, requests};
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     pub scenario: &'a Scenario,
-    /// The scenario's text, for the record.
+    /// The text of the scenario, for the record.
     pub scenario_text: &'a str,
-    /// In the order of the record.
+    /// The variants to run, in the order of the record.
     pub variants: Vec<&'a Variant>,
-    /// Repeats of each variant, at least 1.
+    /// Number of repeats of each variant, at least 1.
     pub repeats: u32,
-    /// Long windows per repeat; none: the scenario's number.
+    /// Number of long windows per repeat; `None`: the scenario's number.
     pub long_windows: Option<u32>,
-    /// None: the world chooses.
+    /// Line rate; `None`: the world chooses it.
     pub rate: Option<BitRate>,
-    /// Seed of the first repeat; each further repeat adds 1.
+    /// Seed of the first repeat. Each further repeat adds 1.
     pub seed: u64,
-    /// A quick run, too short to judge expectations.
+    /// Whether this is a quick run, which is too short to judge expectations.
     pub quick: bool,
-    /// The program's version, for the record.
+    /// Version of the program, for the record.
     pub version: &'a str,
 }
 
-/// Reasons why a run has no outcome.
+/// The error for a run without a record.
 #[derive(Debug, thiserror::Error)]
 pub enum ConductError<E: std::error::Error> {
     #[error(transparent)]
     World(E),
-    /// The world refuses every variant.
     #[error("{world} can run none of the variants asked for: {}", reasons(.refused))]
     NothingToRun {
         world: &'static str,
-        /// Each variant with the reason.
+        /// The refused variants, with the reasons.
         refused: Vec<Refusal>,
     },
 }
 
 fn reasons(refused: &[Refusal]) -> String {
-    // A defect of the scenario concerns all variants: report it once.
+    // If the reason is the same for all variants, report it once.
     if let Some((first, others)) = refused.split_first()
         && others.iter().all(|other| other.why == first.why)
     {
@@ -61,10 +60,10 @@ fn reasons(refused: &[Refusal]) -> String {
     refused.iter().map(|refusal| format!("{}: {}", refusal.name, refusal.why)).collect::<Vec<_>>().join("; ")
 }
 
-/// Converts a repeat's progress to that of the whole run.
+/// Converts the progress of a repeat to that of the whole run.
 struct Part<'a> {
     whole: &'a dyn Observer,
-    /// Finished repeats, including those that run concurrently.
+    /// Number of finished repeats, including those that run concurrently.
     done: &'a AtomicUsize,
     parts: f64,
     name: String,
@@ -85,10 +84,10 @@ impl Observer for Part<'_> {
     }
 }
 
-/// Runs every repeat of every variant and makes the record. Passes each repeat's series to `writer`, if any.
+/// Runs every repeat of every variant and creates the record. Passes each repeat's series to `writer`, if any.
 ///
 /// # Errors
-/// When the world fails, refuses, is interrupted, or can run no variant.
+/// Returns an error if the world fails, is interrupted, or refuses every variant.
 pub fn conduct<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -119,7 +118,7 @@ pub fn conduct<W: World>(
 
     let rate = world.settle_rate(scenario, request.rate, observer).map_err(ConductError::World)?;
     let timing = Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
-    // Interleave the variants, so that changes of the machine affect all of them alike.
+    // Interleave the variants, so that changes of the machine's speed affect all of them equally.
     let jobs: Vec<Job<'_>> = (0..request.repeats)
         .flat_map(|repeat| runnable.iter().map(move |(variant, _)| (repeat, *variant)))
         .map(|(repeat, variant)| Job {
@@ -134,7 +133,7 @@ pub fn conduct<W: World>(
         })
         .collect();
     let variants = runnable.len();
-    // As soon as a repeat ends: the bins of its flows take much more memory than the rest.
+    // Reduce a repeat as soon as it ends: the bins of its flows need much more memory than its metrics.
     let reduce = |job: &Job<'_>, mut raw: RawRepeat, observer: &dyn Observer| {
         let repeat = summarise(&raw, &timing, rate, job.variant);
         let (notes, nothing) = (std::mem::take(&mut raw.notes), nothing_measured(&raw, &timing));
@@ -188,9 +187,10 @@ pub fn conduct<W: World>(
     })
 }
 
-/// A remark if no byte of any flow arrived in the measured time: the metrics are then meaningless.
+/// Returns a remark if no byte of any flow arrived in the measured time, because the metrics are then
+/// meaningless.
 fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
-    // Flows may have finished before the measured time, or be measured by their fetches.
+    // Flows may have finished before the measured time, or the workload may measure fetches instead.
     let is_silent = !raw.flows.is_empty() && evaluate::payload(raw) == 0 && raw.fetches.is_empty();
     is_silent.then(|| {
         format!(
@@ -201,8 +201,8 @@ fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
     })
 }
 
-/// Runs every job, concurrently if the world allows it, reduces each result at once, and collects the reduced
-/// ones in order.
+/// Runs every job, concurrently if the world allows it. Reduces each result immediately, and returns the
+/// reduced results in order.
 fn run_all<W: World, R: Send>(
     world: &mut W,
     jobs: &[Job<'_>],
@@ -235,7 +235,7 @@ fn run_all<W: World, R: Send>(
             }
             reduce(job, raw, &part)
         });
-        // An interrupted repeat is not done.
+        // An interrupted repeat does not count as finished.
         if result.is_ok() {
             done.fetch_add(1, Ordering::Relaxed);
         }
@@ -253,7 +253,7 @@ fn run_all<W: World, R: Send>(
     })
 }
 
-/// Processor time of this thread, seconds.
+/// Returns the CPU time of this thread, seconds.
 fn thread_cpu_seconds() -> f64 {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(0.0, |time| Duration::from(time).as_secs_f64())
@@ -291,7 +291,7 @@ pub fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate, variant: &Vari
 }
 
 fn write_series(writer: &Writer, series: &Series, observer: &dyn Observer) {
-    // With very many flows this takes longer than the simulation.
+    // For a large number of flows, writing takes longer than the simulation, so report it.
     const LONG: Duration = Duration::from_secs(1);
     let began = Instant::now();
     writer.add(series, &mut |_| {

@@ -1,4 +1,4 @@
-//! Computes a repeat's metrics from the world's observations.
+//! Computes the metrics of a repeat from the world's observations.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use evenkeel_model::world::RawRepeat;
 use crate::timing::Timing;
 use crate::{requests, tenants};
 
-/// Payload that arrived in the measured time, bytes.
+/// Returns the payload that arrived in the measured time, bytes.
 pub(crate) fn payload(raw: &RawRepeat) -> u64 {
     let of_clients = raw.clients.iter().flat_map(|group| &group.clients).map(|client| client.payload_bytes);
     raw.flows.iter().map(|flow| flow.payload_bytes).chain(of_clients).sum()
 }
 
-/// Metrics of a repeat; absent if not measured.
+/// Returns the metrics of a repeat. Metrics that were not measured are absent.
 pub(crate) fn metrics(
     raw: &RawRepeat,
     timing: &Timing,
@@ -33,7 +33,7 @@ pub(crate) fn metrics(
 
     let payload = payload(raw);
     let measured = raw.elapsed.unwrap_or(timing.duration);
-    // Probes alone carry no payload that is counted.
+    // Without flows there are only probes, whose payload is not counted.
     let has_payload = payload > 0 || !raw.flows.is_empty();
     let throughput = has_payload.then(|| payload as f64 * 8.0 / measured.as_secs_f64());
     put(metric::THROUGHPUT.to_owned(), throughput);
@@ -61,7 +61,7 @@ pub(crate) fn metrics(
         })
         .collect();
     for (name, length) in &timing.windows {
-        // Cannot fail: timing makes every window a whole number of bins.
+        // Cannot fail: every window is a whole number of bins.
         let found = nfm(&series, timing.bin.as_u64(), length.as_u64(), rate.bits_per_second()).ok().flatten();
         put(metric::part(metric::NFM, name), found.map(|nfm| nfm.mean));
         put(metric::part(metric::NFM_MAX, name), found.map(|nfm| nfm.max));

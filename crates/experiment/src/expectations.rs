@@ -1,15 +1,19 @@
 //! Judges a scenario's expectations.
 //!
 //! An expectation compares bounds with the 95 % confidence interval of a value: the mean over the repeats, or
-//! the share of repeats within the bounds. It is met if the whole interval lies within the bounds, missed if
-//! the whole interval lies outside, and otherwise open until there are more repeats. So more repeats never make
+//! the share of repeats within the bounds.
+//! - met: the whole interval is within the bounds
+//! - missed: the whole interval is outside of the bounds
+//! - open: neither; more repeats are needed
+//!
+//! So with more repeats, a true statement does not fail more often.
 //! a true statement fail more often.
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
 use evenkeel_model::record::{ExpectationRecord, VariantRecord};
 use evenkeel_model::scenario::{Expectation, Statistic};
 
-/// Judges the expectations of the variants that ran. A quick run is too short for them.
+/// Judges the expectations of the variants that ran. In a quick run they stay open, because it is too short.
 pub(crate) fn judge(
     expectations: &[Expectation],
     variants: &[VariantRecord],
@@ -29,12 +33,12 @@ pub(crate) fn judge(
         .collect()
 }
 
-/// A metric's value in every repeat; none if one repeat lacks it.
+/// Returns the value of a metric in every repeat; `None` if a repeat lacks it.
 fn values(variant: &VariantRecord, metric: &str) -> Option<Vec<f64>> {
     variant.repeats.iter().map(|repeat| repeat.metrics.get(metric).copied()).collect()
 }
 
-/// The value to compare with the bounds; none if a repeat lacks it.
+/// Returns the value to compare with the bounds; `None` if a repeat lacks it.
 fn estimate(expectation: &Expectation, own: &[f64], base: Option<&[f64]>) -> Option<MeanInterval> {
     if base.is_some_and(|base| base.len() != own.len()) {
         return None;
@@ -59,7 +63,7 @@ fn bounds(expectation: &Expectation) -> (f64, f64) {
     (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
 }
 
-/// `base` is the variant that a relative expectation refers to.
+/// Judges an expectation. `base` is the variant to which a relative expectation refers.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,
@@ -145,7 +149,8 @@ mod tests {
         assert_eq!(LEAST_REPEATS as usize, evenkeel_metrics::LEAST_REPEATS);
     }
 
-    /// Nine repeats with four queues of two flows and four of one, and one repeat with an unlucky flow.
+    /// Checks nine repeats with four queues of two flows and four of one, and one repeat in which a flow got
+    /// less.
     #[test]
     fn one_repeat_of_ten_does_not_decide_about_the_mean() {
         let mut values = [0.75; 10];
@@ -155,7 +160,7 @@ mod tests {
         assert_eq!((found.met, found.open), (Some(true), None));
         assert!((found.value.unwrap() - 0.757).abs() < 1e-9);
         assert!(found.interval.unwrap().1 < 0.775);
-        // More repeats with the same values: a true statement stays met.
+        // With more repeats of the same values, a true statement stays met.
         assert_eq!(judged(&expectation, &values.repeat(20)).met, Some(true));
         assert_eq!(judged(&expectation, &values.map(|value| value + 0.1)).met, Some(false));
     }
@@ -175,7 +180,7 @@ mod tests {
             let found = judged(&expectation, &values);
             (found.value, found.met)
         };
-        // Exact intervals: 0.69 to 1 for ten of ten, 0.48 to 1 for five of five, 0 to 0.31 for none of ten.
+        // The exact intervals: 0.69 to 1 for ten of ten, 0.48 to 1 for five of five, 0 to 0.31 for none of ten.
         assert_eq!(with(10, 0), (Some(1.0), Some(true)));
         assert_eq!(with(5, 0), (Some(1.0), None));
         assert_eq!(with(0, 10), (Some(0.0), Some(false)));

@@ -1,18 +1,18 @@
-//! Runs jobs on every processor and collects their results on one thread.
+//! Runs jobs on every CPU, and collects their results on one thread.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs jobs `0..jobs` on one thread per processor, and passes each result to `take` on the calling thread, in
-/// the order of completion.
+/// Runs jobs `0..jobs` on one thread per CPU. Passes each result to `take` on the calling thread, in the order
+/// of completion.
 ///
-/// If the process may start no thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread runs the
-/// jobs. `work` returns none to end early: no further job begins.
+/// If the process may not start a thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread runs the
+/// jobs. If `work` returns `None`, no further job starts.
 ///
 /// # Errors
-/// The first error of `take`; no further job begins after it.
+/// Returns an error if `take` fails: its first error. No further job starts after it.
 pub fn in_parallel<R: Send, E>(
     jobs: usize,
     work: impl Fn(usize) -> Option<R> + Sync,

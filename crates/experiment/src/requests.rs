@@ -6,7 +6,7 @@ use evenkeel_metrics::{LatencySummary, Summary};
 use evenkeel_model::record::{ClientsRecord, SecondRecord, metric};
 use evenkeel_model::world::{RawClient, RawClients};
 
-/// Metrics of each group of clients, and of all together.
+/// Returns the metrics of each group of clients, and of all groups together.
 pub(crate) fn metrics(groups: &[RawClients]) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     for group in groups {
@@ -46,13 +46,13 @@ fn of_group(metrics: &mut BTreeMap<String, f64>, name: &str, groups: &[&RawClien
     }
 }
 
-/// Answered requests per second of the client's lifetime.
+/// Returns the answered requests per second of a client's lifetime.
 fn requests_per_second(client: &RawClient) -> Option<f64> {
     let present = client.present.as_secs_f64();
     (present > 0.0).then(|| client.requests.iter().sum::<u64>() as f64 / present)
 }
 
-/// Answered requests per second of clients together, over the longest lifetime of one.
+/// Returns the answered requests per second of several clients together, over the longest lifetime of a client.
 fn total_per_second<'c>(clients: impl Iterator<Item = &'c RawClient>) -> Option<f64> {
     let (requests, present) = clients.fold((0_u64, 0.0_f64), |(requests, present), client| {
         (requests + client.requests.iter().sum::<u64>(), present.max(client.present.as_secs_f64()))
@@ -70,7 +70,7 @@ fn median(values: &[f64]) -> Option<f64> {
     Summary::of(values).map(|summary| summary.median)
 }
 
-/// The groups, second by second.
+/// Returns the record of each group, with values per second.
 pub(crate) fn records(groups: &[RawClients]) -> Vec<ClientsRecord> {
     groups.iter().map(record).collect()
 }

@@ -1,4 +1,4 @@
-//! Computes metrics of tenants, their qdisc and its processors.
+//! Computes the metrics of tenants, their qdisc and its CPUs.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,12 @@ use evenkeel_model::scenario::TenantPoint;
 use evenkeel_model::units::Nanoseconds;
 use evenkeel_model::world::{RawLine, RawProcessor, RawQdisc, RawRepeat};
 
-/// Length of a window of work conservation in bytes: four of the largest segments.
+/// Length of a window for the use of the line, bytes: four of the largest segments.
 const WINDOW_BYTES: f64 = 4.0 * 65_536.0;
 const GIGABYTE: f64 = 1e9;
 
-/// Metrics of tenants in addition to those of all workloads. `payload`: bytes that all flows delivered.
+/// Returns the metrics of tenants in addition to those of all workloads. `payload` is the number of bytes that
+/// all flows delivered.
 pub(crate) fn metrics(
     raw: &RawRepeat,
     point: &TenantPoint,
@@ -46,7 +47,7 @@ pub(crate) fn metrics(
         }
     }
     if !tenants.qdiscs.is_empty() {
-        // A qdisc's counters include its children, so the root has the largest count.
+        // The counters of a qdisc include those of its children, so the root has the highest.
         let root =
             |count: fn(&RawQdisc) -> u64| tenants.qdiscs.iter().map(count).max().map(|most| most as f64);
         let [drops, overlimits, requeues, backlog] = metric::QDISC_PARTS;
@@ -62,7 +63,7 @@ pub(crate) fn metrics(
     metrics
 }
 
-/// Busy processors by activity, the parts of [`metric::CORES`].
+/// Returns the number of busy CPUs by activity: the parts of [`metric::CORES`].
 fn cores(processors: &[RawProcessor]) -> [(&'static str, f64); 5] {
     let sum = |share: fn(&RawProcessor) -> f64| processors.iter().map(share).sum::<f64>();
     let (user, system, softirq) = (sum(|of| of.user), sum(|of| of.system), sum(|of| of.softirq));
@@ -76,11 +77,11 @@ fn cores(processors: &[RawProcessor]) -> [(&'static str, f64); 5] {
     ]
 }
 
-/// Use of the line while packets waited for it, in windows of several segments.
+/// Returns the use of the line while packets waited for it, in windows of several segments.
 #[must_use]
 pub fn line_use(line: &RawLine) -> Option<LineUse> {
     let bins = (WINDOW_BYTES / line.capacity_bytes).ceil();
-    // A line so slow that no repeat has a complete window has no result.
+    // If the line is so slow that a repeat has no complete window, there is no result.
     let bins = (bins.is_finite() && bins < line.bytes.len() as f64).then_some(bins as usize)?;
     evenkeel_metrics::line_use(&line.bytes, &line.backlog_bytes, line.capacity_bytes, bins.max(1))
 }
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_slow_line_is_judged_in_longer_windows() {
-        // 100 Mbit/s: a segment of 64 KiB takes five bins of a millisecond.
+        // At 100 Mbit/s, a segment of 64 KiB takes five bins of a millisecond.
         let mut bytes = vec![0; 210];
         bytes.iter_mut().step_by(5).for_each(|bin| *bin = 62_500);
         let line = RawLine {

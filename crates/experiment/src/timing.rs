@@ -1,4 +1,4 @@
-//! Windows, bins and duration at a run's rate.
+//! Windows, bins and duration of a repeat, for the line rate of a run.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,22 @@ use evenkeel_metrics::stretched_window_ns;
 use evenkeel_model::scenario::Scenario;
 use evenkeel_model::units::{BitRate, Nanoseconds};
 
-/// Times of a repeat, stretched so that the same number of bytes pass at a lower rate.
+/// Times of a repeat. At a lower rate they are longer, so that the same number of bytes pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Bin of the series; the shortest window.
+    /// Length of a bin of the series; the shortest window.
     pub bin: Nanoseconds,
-    /// Window length, a whole number of bins, by its name at the nominal rate.
+    /// Length of each window, a whole number of bins, by its name at the nominal rate.
     pub windows: BTreeMap<String, Nanoseconds>,
-    /// A multiple of the longest window, or the scenario's own length; 0 if the workload determines it.
+    /// Duration of the measurement: a multiple of the longest window, or the scenario's length; 0 if the
+    /// workload determines it.
     pub duration: Nanoseconds,
-    /// Time before the measurement. Not stretched: TCP settles in it.
+    /// Time before the measurement. It does not depend on the rate: TCP needs it to settle.
     pub warmup: Nanoseconds,
 }
 
 impl Timing {
-    /// Times of a scenario at a rate, with `long_windows` of the longest window per repeat.
+    /// Computes the times of a scenario at a rate, with `long_windows` of the longest window per repeat.
     #[must_use]
     pub fn new(scenario: &Scenario, rate: BitRate, long_windows: u32) -> Self {
         if let Some(tenants) = scenario.workload.tenants() {
@@ -44,7 +45,7 @@ impl Timing {
         Self {
             bin: Nanoseconds::new(bin),
             duration: match scenario.measure.length {
-                // Clients and cores limit requests: another rate does not change the length.
+                // Clients and cores limit the requests, so the length does not depend on the rate.
                 Some(length) if scenario.workload.requests().is_some() => length,
                 Some(length) => Nanoseconds::new(stretch(length)),
                 None => longest.saturating_mul(u64::from(long_windows.max(1))),
@@ -54,12 +55,13 @@ impl Timing {
         }
     }
 
-    /// Times for tenants. Processors are measured too, so a repeat has the scenario's length at any rate.
-    /// Windows are stretched if a line is the bottleneck, and dropped if longer than a repeat.
+    /// Computes the times for tenants. A repeat has the scenario's length at any rate, because CPUs are
+    /// measured, too. If a line is the bottleneck, windows are scaled to its rate. A window longer than a
+    /// repeat is dropped.
     fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
         const BIN: u64 = 1_000_000;
         let duration = scenario.measure.duration();
-        // Bins divide the time without a remainder.
+        // Choose bins that divide the duration without a remainder.
         let bin = greatest_common_divisor(BIN, duration.as_u64().max(1));
         let nominal = scenario.link.rate.bits_per_second();
         let windows = line.into_iter().flat_map(|rate| {
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(at(&tenants, 50), (millisecond, five, vec![2000]));
         tenants.measure.length = Some(Nanoseconds::from_micros(1500));
         assert_eq!(at(&tenants, 1000).0, Nanoseconds::from_micros(500));
-        // A rate that does not divide evenly: every window stays a whole number of bins.
+        // At a rate that does not divide evenly, every window is still a whole number of bins.
         let odd = Timing::new(&scenario, BitRate::from_bits_per_second(3_000_000_000), 2);
         assert!(odd.windows.values().all(|window| window.as_u64() % odd.bin.as_u64() == 0));
     }

@@ -1,4 +1,4 @@
-//! A run in a world with known observations.
+//! Tests runs in a world with known observations.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawFlow, RawRepeat, World};
 use evenkeel_report::store::{Writer, read_series};
 
-/// A world of one flow, which counts the files of a directory when a repeat begins.
+/// A world with one flow. It counts the files of a directory when a repeat begins.
 struct Counting {
     directory: PathBuf,
     found: Vec<usize>,
@@ -74,7 +74,7 @@ impl Observer for Quiet {
     }
 }
 
-/// The series of a long run would fill the memory.
+/// Checks that a repeat's series is written at its end: those of a long run would not fit into memory.
 #[test]
 fn a_series_is_written_when_its_repeat_ends() {
     let place = tempfile::tempdir().unwrap();

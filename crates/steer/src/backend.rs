@@ -1,4 +1,4 @@
-//! Back ends: how a configuration is applied to a NIC.
+//! Back ends: ways to apply a configuration to a NIC.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,14 @@ use evenkeel_receive::{ConfiguredNic, FilterMatch, FlowTuple, QueueId};
 
 use crate::error::SteerError;
 
-/// Changes of one application.
+/// Number of changes that one application made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// New filters.
     pub inserted: usize,
-    /// Filters with a new queue.
+    /// Filters whose queue changed.
     pub replaced: usize,
-    /// Removed filters.
     pub removed: usize,
-    /// Changed entries of the indirection table.
+    /// Entries of the indirection table that changed.
     pub redirected: usize,
 }
 
@@ -30,94 +28,95 @@ impl Applied {
 /// Result of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement<'a> {
-    /// The wanted configuration.
+    /// The configuration to apply.
     pub nic: &'a ConfiguredNic,
     /// The known flows and their queues.
     pub flows: &'a [(FlowTuple, QueueId)],
-    /// Classes that headers identify, and their queues: a back end that can, sends new flows of a class there
-    /// until they are known.
+    /// Classes that headers identify, and their queues. If a back end supports it, it sends new flows of a
+    /// class to these queues until the search knows the flows.
     pub classes: &'a [(FilterMatch, Vec<QueueId>)],
 }
 
-/// A flow's counters in a back end.
+/// Counters of a flow in a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Since the back end counts the flow.
+    /// Packets since the back end has counted the flow.
     pub packets: u64,
     /// Bytes of whole frames.
     pub bytes: u64,
 }
 
-/// A queue's counters in a back end.
+/// Counters of a queue in a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCount {
-    /// Packets taken from it since the session began.
+    /// Packets taken from the queue since the session began.
     pub packets: u64,
-    /// Packets that found it full, as far as known.
+    /// Packets that were dropped because the queue was full, as far as known.
     pub lost: u64,
 }
 
-/// A NIC under management. Dropping it restores everything, without a report.
+/// A NIC under management. Dropping it restores the NIC's settings, without a report.
 pub trait Backend {
-    /// `xdp` or `ntuple`.
+    /// Returns the name of the back end: `xdp`, `ntuple` or `rps`.
     fn name(&self) -> &'static str;
 
-    /// The current NIC, with other programs' filters in their places: the start of the search.
+    /// Returns the NIC with its current configuration, including the filters of other programs. The search
+    /// starts with it.
     ///
     /// # Errors
-    /// When it cannot be read, or has more queues than its model.
+    /// Returns an error if the configuration cannot be read, or the NIC has more queues than its model.
     fn nic(&mut self) -> Result<ConfiguredNic, SteerError>;
 
-    /// The processor of each queue.
+    /// Returns the CPU of each queue.
     fn processors(&self) -> &[u32];
 
-    /// Whether the queue of each flow is known, because the NIC follows its model.
+    /// Returns whether the queue of each flow is known, because the NIC behaves as its model.
     fn knows_queues(&self) -> bool {
         true
     }
 
-    /// Applies a configuration with the fewest changes; no flow is without a queue in between.
+    /// Applies a configuration with the fewest changes. Every flow has a queue at any time.
     ///
     /// # Errors
-    /// When the kernel refuses; earlier changes stay until the end of the session.
+    /// Returns an error if the kernel refuses. Changes made until then stay until the end of the session.
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError>;
 
-    /// The reason to exit, if another program changed a setting that the session depends on.
+    /// Returns the reason to exit, if another program changed a setting on which the session depends.
     ///
     /// # Errors
-    /// When the kernel cannot be queried.
+    /// Returns an error if the kernel cannot be queried.
     fn check(&mut self) -> Result<Option<String>, SteerError>;
 
-    /// Returns the remarks of [`Self::check`] for the user since the last call.
+    /// Returns the remarks that [`Self::check`] has added for the user since the last call.
     fn take_remarks(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Returns the counters of all flows that the back end sees, also of flows outside the search.
+    /// Returns the counters of all flows that the back end sees, including flows that the search does not know.
     ///
     /// # Errors
-    /// When the kernel cannot be queried.
+    /// Returns an error if the kernel cannot be queried.
     fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
         Ok(HashMap::new())
     }
 
-    /// Restores everything, and reports what was not restored.
+    /// Restores all settings. Reports those that could not be restored.
     ///
     /// # Errors
-    /// When a journal cannot be removed.
+    /// Returns an error if a journal cannot be removed.
     fn finish(self: Box<Self>) -> Result<Report, SteerError>;
 
-    /// Waits until packets in transit are counted, for the last figures.
+    /// Waits until packets in transit are counted, so that the last figures are complete.
     fn settle(&mut self) {}
 
-    /// Counters of the queues; none if not counted.
+    /// Returns the counters of the queues; `None` if they are not counted.
     fn queue_counts(&self) -> Option<Vec<QueueCount>> {
         None
     }
 
-    /// Remarks for the user, each a sentence.
+    /// Returns remarks for the user, each a sentence.
     fn remarks(&self) -> Vec<String>;
 
-    /// Shell lines that apply the configuration; none if no command can.
+    /// Returns shell commands that apply the configuration; `None` if no commands can.
     fn shell(&self, nic: &ConfiguredNic) -> Option<String>;
 }

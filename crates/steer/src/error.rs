@@ -1,4 +1,4 @@
-//! Errors, and their causes for the exit code.
+//! Errors of steering, and their causes for the exit code.
 
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_datapath::DatapathError;
@@ -8,25 +8,25 @@ use evenkeel_receive::ConfigureError;
 use evenkeel_receive::policy::BindError;
 use evenkeel_receive::search::SearchError;
 
-/// An interface could not be steered.
+/// The error if an interface cannot be steered.
 #[derive(Debug, thiserror::Error)]
 pub enum SteerError {
     #[error("there is no interface '{name}' here; {}", there_is(.others))]
     NoInterface { name: String, others: Vec<String> },
-    /// The request is inconsistent.
+    /// The options contradict each other, or do not fit the interface.
     #[error("{0}")]
     Usage(String),
-    /// A requirement is missing, or a setting prevents it.
+    /// A requirement is missing, or a setting prevents steering.
     #[error("{what}; {remedy}")]
     Unable {
         what: String,
-        /// The action that the user should take.
+        /// What the user can do about it.
         remedy: String,
     },
     /// No placement can meet the policy with this number of queues.
     #[error(transparent)]
     Policy(#[from] BindError),
-    /// The NIC cannot have this configuration.
+    /// The NIC does not support this configuration.
     #[error(transparent)]
     Configure(#[from] ConfigureError),
     /// The policy's script failed during the search.
@@ -48,7 +48,7 @@ impl SteerError {
         Self::Unable { what: what.into(), remedy: remedy.into() }
     }
 
-    /// The cause, for the exit code.
+    /// Returns the cause, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

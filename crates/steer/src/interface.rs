@@ -1,4 +1,4 @@
-//! An interface's state, and the flows that it receives.
+//! The state of an interface, and its received flows.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,25 +12,25 @@ use evenkeel_receive::{NicModel, QueueId};
 
 use crate::error::SteerError;
 
-/// An interface of the calling thread's network namespace, and the processors for its packets.
+/// An interface of the calling thread's network namespace, and the CPUs for its packets.
 #[derive(Clone, Debug)]
 pub struct Interface {
     pub index: u32,
     pub name: String,
-    /// None if the driver does not report it.
+    /// `None` if the driver does not report its name.
     pub driver: Option<String>,
-    /// Online processors.
+    /// Online CPUs.
     pub processors: Vec<u32>,
-    /// NUMA node by processor number.
+    /// NUMA node of each CPU.
     pub nodes: Vec<u32>,
     pub namespace: u64,
 }
 
 impl Interface {
-    /// Finds an interface.
+    /// Finds an interface by its name.
     ///
     /// # Errors
-    /// When it does not exist, or the kernel refuses.
+    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn find(name: &str) -> Result<Self, SteerError> {
         let mut netlink = Netlink::open()?;
         let Some(link) = netlink.link_named(name)? else {
@@ -55,10 +55,10 @@ impl Interface {
         })
     }
 
-    /// A NIC known only by its model, on a host with this one's processors.
+    /// Creates an interface for a NIC that is only known by its model, on a host with the CPUs of this one.
     #[must_use]
     pub fn of_model(name: Option<&str>) -> Self {
-        // Processors are the same in every network namespace.
+        // The CPUs are the same in every network namespace.
         let sysfs = Sysfs::at("/sys");
         Self {
             index: 0,
@@ -70,11 +70,11 @@ impl Interface {
         }
     }
 
-    /// Returns the destination addresses of received packets: the interface's own, and those of interfaces
+    /// Returns the destination addresses of received packets: those of the interface and of the interfaces
     /// above it (VLANs, bridges, bonds).
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn addresses(&self) -> Result<BTreeSet<IpAddr>, SteerError> {
         let mut netlink = Netlink::open()?;
         let sysfs = Sysfs::of_namespace()?;
@@ -92,11 +92,11 @@ impl Interface {
         Ok(found)
     }
 
-    /// Returns whether its driver accepts n-tuple rules at given locations. False if the model has no flow
-    /// filters: igb has rules, but only for Ethernet types and VLAN priorities.
+    /// Returns whether the driver accepts n-tuple rules at given locations. Returns false if the driver's model
+    /// has no flow filters: igb has rules, but only for Ethernet types and VLAN priorities.
     ///
     /// # Errors
-    /// When the driver refuses to report it.
+    /// Returns an error if the driver does not report it.
     pub fn takes_rules(&self) -> Result<bool, SteerError> {
         if self.driver.as_deref().is_some_and(has_no_filters) {
             return Ok(false);
@@ -105,20 +105,20 @@ impl Interface {
         Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
     }
 
-    /// Checks that its driver takes n-tuple rules at given locations.
+    /// Checks that the driver accepts n-tuple rules at given locations.
     ///
     /// # Errors
-    /// [`SteerError::Unable`] when it does not.
+    /// Returns an error if it does not: [`SteerError::Unable`].
     pub fn check_rules(&self) -> Result<(), SteerError> {
         if self.takes_rules()? { Ok(()) } else { Err(crate::ntuple::no_rules(&self.name)) }
     }
 
-    /// Returns the processors of its receive queues, `wanted` of them or all, and a remark for the user. A
-    /// queue's processor handles its interrupt. If the interrupt is unknown, processors are assigned round
+    /// Returns the CPUs of the receive queues (`wanted` queues, or all), and a remark for the user. The CPU of
+    /// a queue is the one that handles its interrupt. If the interrupt is unknown, CPUs are assigned round
     /// robin, as drivers do.
     ///
     /// # Errors
-    /// When the driver does not report its queues, or has fewer.
+    /// Returns an error if the driver does not report its queues, or has fewer than `wanted`.
     pub fn queue_processors(&self, wanted: Option<u16>) -> Result<(Vec<u32>, Option<String>), SteerError> {
         let most = self.receive_rules()?.queues().map_err(KnobError::from).map_err(ApplyError::from)?;
         let queues = wanted.map_or(most, u32::from);
@@ -139,10 +139,10 @@ impl Interface {
         Ok(ReceiveRules::new(socket, &self.name))
     }
 
-    /// Rolls back a dead run that left settings on the interface; leaves a live one alone.
+    /// Rolls back a run that died and left settings on the interface. Does nothing for a run that is alive.
     ///
     /// # Errors
-    /// When its journal cannot be read.
+    /// Returns an error if the run's journal cannot be read.
     pub fn put_back_leftover(&self, state: &StateDirectory) -> Result<Option<Leftover>, SteerError> {
         let identity = InterfaceIdentity::current(self.index, &self.name)
             .map_err(KnobError::from)
@@ -154,12 +154,13 @@ impl Interface {
         }
     }
 
-    /// Refuses to steer an interface that another process steers, until the returned name is dropped.
+    /// Claims the interface for steering until the returned name is dropped. Returns an error if another
+    /// process steers it.
     pub(crate) fn steer_alone(&self) -> Result<Option<SocketName>, SteerError> {
         Ok(steer_alone(self.index, &self.name).map_err(ApplyError::from)?)
     }
 
-    /// The reason to exit if the interface was deleted, moved or renamed.
+    /// Returns the reason to exit, if the interface was deleted, moved or renamed.
     pub(crate) fn difference(&self, link: Option<&Link>) -> Option<String> {
         match link {
             None => Some("the interface left this network namespace (deleted or moved)".to_owned()),
@@ -170,10 +171,10 @@ impl Interface {
         }
     }
 
-    /// The same, from the kernel's state of the interface now.
+    /// Returns the result of [`Self::difference`] for the present state of the interface in the kernel.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub(crate) fn difference_now(&self) -> Result<Option<String>, SteerError> {
         Ok(self.difference(Netlink::open()?.link(self.index)?.as_ref()))
     }
@@ -183,7 +184,7 @@ impl Interface {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
-    /// Checks the privileges for programs that redirect packets.
+    /// Checks the privileges that programs need to redirect packets.
     pub(crate) fn check_privileges(&self) -> Result<(), SteerError> {
         use evenkeel_host::Capability;
         let host = Host::live();
@@ -199,10 +200,11 @@ impl Interface {
         Ok(())
     }
 
-    /// Checks that XDP can redirect its packets: the driver has XDP, and no other program uses it.
+    /// Checks that XDP can redirect the interface's packets: the driver supports XDP, and no other program uses
+    /// it.
     ///
     /// # Errors
-    /// [`SteerError::Unable`] when it cannot.
+    /// Returns an error if it cannot: [`SteerError::Unable`].
     pub fn check_xdp(&self) -> Result<(), SteerError> {
         let redirects = evenkeel_netlink::redirects_by_xdp(self.index)?;
         if self.name == "lo" || redirects == Some(false) {
@@ -231,7 +233,7 @@ impl Interface {
     }
 }
 
-/// Whether the kernel reports that an interface's driver cannot redirect packets by XDP.
+/// Returns whether the kernel reports that an interface's driver cannot redirect packets by XDP.
 #[must_use]
 pub fn lacks_xdp(interface: &str) -> bool {
     let index = Netlink::open().and_then(|mut netlink| netlink.link_index(interface));

@@ -1,4 +1,4 @@
-//! Receive steering on a live interface: assigns flows to queues, and so to processors.
+//! Receive steering on a live interface: assigns flows to queues, and so to CPUs.
 //!
 //! ```text
 //!   sockets ─┐                                                      ┌─ XDP and CPU maps (any driver with XDP)
@@ -7,9 +7,10 @@
 //!                                                                   └─ RPS and RFS (sysfs): no filters
 //! ```
 //!
-//! A [`Session`] watches the flows of an interface and searches when they change. A [`Backend`] applies the result with the
-//! fewest changes. Until then a new flow uses the NIC's default queue. The process owns the BPF links of a back end; its
-//! settings go through the journal of the crate `apply`.
+//! A [`Session`] watches the flows of an interface, and searches for a placement when they change. A
+//! [`Backend`] applies the result with the fewest changes. A new flow uses the NIC's default queue until then.
+//! The process owns the BPF links of a back end. Other settings are recorded in the journal of the crate
+//! `apply`.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! Hardware back end: n-tuple rules and the RSS table, through ethtool.
 //!
-//! A rule's location is its rank: the lowest match decides. Other programs' rules stay, reduce the free
-//! locations, and are part of the search if they can be parsed. Every used location and the RSS table go
-//! through the journal of the crate `apply`: journalled before the change, read back after it, and restored at
-//! the end or after a kill.
+//! The location of a rule is its rank: of the matching rules, the one at the lowest location decides. Rules of
+//! other programs stay and occupy their locations. The search takes them into account if they can be parsed.
+//! All changes of locations and of the RSS table are recorded in the journal of the crate `apply`: each is
+//! journalled before it is made, read back, and undone at the end or after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,31 +23,31 @@ use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// Steers by n-tuple rules.
+/// A back end that steers by n-tuple rules.
 pub struct NtupleBackend<K: Kernel, S: Storage> {
     run: Run<K, S>,
-    /// None in tests.
+    /// `None` in tests.
     interface: Option<Interface>,
     name: String,
     nic: ConfiguredNic,
     table: TableId,
     processors: Vec<u32>,
-    /// Evenkeel's rules, by location.
+    /// Rules of Evenkeel, by location.
     rules: BTreeMap<u32, Rule>,
-    /// The device's current RSS table; empty if Evenkeel does not set it.
+    /// The device's current RSS table; empty if Evenkeel does not change it.
     indirection: Vec<u32>,
-    /// Evenkeel's RSS contexts: table by the device's number.
+    /// Table of each RSS context of Evenkeel, by the device's number of the context.
     contexts: BTreeMap<u32, Vec<u32>>,
     remarks: Vec<String>,
-    /// Excludes other steering; none in tests.
+    /// Prevents other processes from steering the interface; `None` in tests.
     alone: Option<SocketName>,
 }
 
 impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
-    /// Reads a device without changing it. Each of `processors` serves one queue.
+    /// Reads the configuration of a device, and does not change it. Each of `processors` serves one queue.
     ///
     /// # Errors
-    /// Returns [`SteerError::Unable`] if the driver accepts no rules, or chooses their locations.
+    /// Returns an error if the driver accepts no rules, or chooses their locations itself.
     pub fn new<C: EthtoolCalls>(
         run: Run<K, S>,
         device: &ReceiveRules<C>,
@@ -90,19 +90,19 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         };
         backend.take_foreign(&found.rules);
         backend.take_rss(device)?;
-        // A context's table has the length of the device's own, which must match the model's.
+        // The table of a context has the length of the device's own table, which must match that of the model.
         if !backend.indirection.is_empty() && device.has_contexts().map_err(refused)? {
             backend.nic.allow_contexts(u16::MAX);
         }
         Ok(backend)
     }
 
-    /// Adds other programs' rules. A rule that cannot be parsed occupies its location with a match for no
-    /// packet.
+    /// Adds the rules of other programs. A rule that cannot be parsed is added as a match for no packet, so
+    /// that it occupies its location.
     fn take_foreign(&mut self, rules: &[Rule]) {
         let mut unread = 0;
         for rule in rules {
-            // A rule that uses another program's context is not understood.
+            // A rule that refers to the RSS context of another program counts as unparsed.
             let queue = rule.queue().filter(|_| rule.context().is_none());
             let queue = queue.and_then(|queue| u16::try_from(queue).ok()).map(QueueId);
             let known = rule.matches().as_ref().and_then(filter_match).zip(queue);
@@ -137,7 +137,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
     }
 
-    /// Takes over the device's RSS if its table can represent the model's.
+    /// Takes over the device's RSS, if the model's table can represent the device's table.
     fn take_rss<C: EthtoolCalls>(&mut self, device: &ReceiveRules<C>) -> Result<(), SteerError> {
         let Some(found) = device.rss().map_err(refused)? else { return Ok(()) };
         if let Ok(key) = <[u8; 40]>::try_from(found.key.get(..40).unwrap_or_default()) {
@@ -146,7 +146,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         let entries = self.nic.indirection().len();
         let here = found.indirection.len();
         let queue = |entry: usize| found.indirection.get(entry % here.max(1)).copied().unwrap_or(0) as u16;
-        // The low bits of the hash index the table, so a repeated table is equivalent.
+        // The low bits of the hash index the table, so a table that repeats a shorter one is equivalent to it.
         let periodic = here <= entries
             || (0..here).all(|entry| found.indirection[entry] == u32::from(queue(entry % entries)));
         let fits = here > 0 && (entries.is_multiple_of(here) || here.is_multiple_of(entries)) && periodic;
@@ -164,7 +164,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(())
     }
 
-    /// Converts the model's table to the device's; none if the device's is too short.
+    /// Converts the model's table to the device's; `None` if the device's table is too short.
     fn device_table(&self, wanted: &[QueueId]) -> Option<Vec<u32>> {
         let here = self.indirection.len();
         if here == 0 || wanted.is_empty() {
@@ -176,7 +176,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         same.then_some(table)
     }
 
-    /// Evenkeel's filters in a configuration, by location.
+    /// Returns Evenkeel's filters in a configuration, by location.
     fn own<'n>(&self, nic: &'n ConfiguredNic) -> impl Iterator<Item = (u32, &'n Filter)> {
         let foreign = |location: u32| self.nic.filters().any(|(id, _)| id.location == location);
         nic.filters_by_rank(self.table)
@@ -184,7 +184,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             .filter(move |(location, _)| !foreign(*location))
     }
 
-    /// Evenkeel's rules in a configuration. `numbers` are its contexts' numbers in the device.
+    /// Returns Evenkeel's rules for a configuration. `numbers` are the device's numbers of its contexts.
     fn wanted(&self, nic: &ConfiguredNic, numbers: &BTreeMap<ContextId, u32>) -> BTreeMap<u32, Rule> {
         let rule = |(location, filter): (u32, &Filter)| {
             let rule = rule_of(location, filter)?;
@@ -194,7 +194,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         self.own(nic).filter_map(rule).collect()
     }
 
-    /// The device's numbers of the contexts that filters use: existing ones, and free ones for new contexts.
+    /// Returns the device's number for each context that filters use: that of an existing context, or a free
+    /// one.
     fn numbers(&mut self, nic: &ConfiguredNic) -> Result<BTreeMap<ContextId, u32>, SteerError> {
         let named: BTreeSet<ContextId> = self.own(nic).filter_map(|(_, filter)| filter.context).collect();
         let mut numbers = BTreeMap::new();
@@ -216,9 +217,9 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(numbers)
     }
 
-    /// The lowest free number from `first`: drivers and the kernel allocate the lowest.
+    /// Returns the lowest free number, at least `first`: drivers and the kernel allocate the lowest.
     fn free_context(&mut self, first: u32) -> Result<u32, SteerError> {
-        /// More than any device has.
+        /// More than the number of contexts of any device.
         const MOST: u32 = 4096;
         for number in first..MOST {
             let found = self.run.kernel().read(&Knob::RssContext(number)).map_err(ApplyError::from)?;
@@ -237,11 +238,12 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
     }
 }
 
-/// The back end of a live interface, and a dead run that was rolled back first. Uses `queues` of its queues, or
-/// all.
+/// Creates the back end of a live interface with `queues` of its queues, or all. First it rolls back a run that
+/// died; the result includes this run.
 ///
 /// # Errors
-/// As [`NtupleBackend::new`]; when another run manages the interface, or a leftover cannot be restored.
+/// Returns an error if [`NtupleBackend::new`] does, another run manages the interface, or a setting that was
+/// left cannot be restored.
 pub fn live_ntuple(
     interface: &Interface,
     model: &NicModel,
@@ -271,7 +273,7 @@ fn refused(error: EthtoolError) -> SteerError {
     SteerError::Apply(ApplyError::Knob(error.into()))
 }
 
-/// Matches no packet: source port 0 of the unspecified address.
+/// Returns a match for no packet: source port 0 of the unspecified address.
 fn nothing() -> FilterMatch {
     let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     FilterMatch::exact(&FlowTuple {
@@ -286,7 +288,7 @@ fn nothing() -> FilterMatch {
 fn filter_match(matches: &RuleMatch) -> Option<FilterMatch> {
     let transport =
         [Transport::Tcp, Transport::Udp].into_iter().find(|known| known.number() == matches.protocol)?;
-    // A mask of zero bits keeps the IP version.
+    // Keep a mask of zero bits: it determines the IP version.
     let address = |address, mask| Some(AddressMatch::masked(address, mask));
     let port = |port, mask| (mask != 0).then(|| PortMatch::masked(port, mask));
     Some(FilterMatch {
@@ -299,7 +301,7 @@ fn filter_match(matches: &RuleMatch) -> Option<FilterMatch> {
     })
 }
 
-/// A filter as a rule; none without a protocol, which rules require.
+/// Converts a filter to a rule; `None` if the filter has no protocol, which rules require.
 fn rule_of(location: u32, filter: &Filter) -> Option<Rule> {
     let matches = &filter.matches;
     let any = match matches.source.or(matches.destination).map(AddressMatch::address) {
@@ -343,7 +345,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
         let nic = found.nic;
         let mut applied = Applied::default();
         let numbers = self.numbers(nic)?;
-        // Create contexts before the rules that use them; delete them after these.
+        // Create contexts before the rules that use them. Delete contexts after these rules.
         for (context, number) in &numbers {
             let table = nic.contexts().get(context.index()).and_then(|table| self.device_table(table));
             let Some(table) = table.filter(|_| !self.contexts.contains_key(number)) else { continue };
@@ -351,8 +353,8 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
             self.contexts.insert(*number, table);
         }
         let wanted = self.wanted(nic, &numbers);
-        // Insert new rules before deleting old ones. At any moment, packets without a rule follow RSS or other
-        // programs' rules.
+        // Insert new rules before deleting old ones. In between, packets without a rule are steered by RSS or
+        // the rules of other programs.
         for (location, rule) in &wanted {
             let before = self.rules.get(location).copied();
             if before == Some(*rule) {
@@ -408,7 +410,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
         let shell = |knob, value| format!("{}\n", Change::new(knob, value).shell(&self.name));
-        // The numbers without other programs' contexts.
+        // Contexts get the numbers that they would have without contexts of other programs.
         let numbers: BTreeMap<ContextId, u32> =
             (1..).zip(nic.contexts()).map(|(number, _)| (ContextId(number as u16 - 1), number)).collect();
         let contexts = numbers.iter().filter_map(|(context, number)| {

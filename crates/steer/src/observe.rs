@@ -1,4 +1,4 @@
-//! Flows that an interface receives: new, ended, and their rates.
+//! Flows that an interface receives: new and ended flows, and their rates.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use crate::error::SteerError;
 use crate::interface::Interface;
 
 pub enum FlowSource {
-    /// The interface's flows.
+    /// Flows that are observed on the interface.
     Observed(Box<Observer>),
-    /// Given flows of a trace or a generator, for a plan: they are observed once.
+    /// Flows from a trace or a generator, for a plan. They are observed once.
     Listed(Vec<ObservedFlow>),
 }
 
 impl FlowSource {
-    /// The active flows; see [`Observer::look`].
+    /// Returns the active flows; see [`Observer::look`].
     pub(crate) fn look(
         &mut self,
         traffic: &HashMap<FlowTuple, Traffic>,
@@ -33,12 +33,12 @@ impl FlowSource {
     }
 }
 
-/// Which flows to observe, and when a flow is idle.
+/// Options that select the flows to observe, and define when a flow is idle.
 #[derive(Clone, Debug)]
 pub struct ObserveOptions {
-    /// Network namespaces whose sockets are read, besides the interface's own.
+    /// Network namespaces whose sockets are read, in addition to that of the interface.
     pub scope: Scope,
-    /// A flow that receives nothing for this long loses its filter.
+    /// A flow that receives nothing for this time loses its filter.
     pub idle: Duration,
 }
 
@@ -56,7 +56,7 @@ struct Known {
     rate_bps: u64,
 }
 
-/// Reads flows repeatedly.
+/// Observes the flows of an interface.
 pub struct Observer {
     interface: Interface,
     host: Host,
@@ -66,20 +66,20 @@ pub struct Observer {
     scope_read: Instant,
 }
 
-/// Namespaces come and go: list them again after this time.
+/// Interval at which the network namespaces are listed again, because they may be created and deleted.
 const SCOPE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Observer {
-    /// Starts observing.
+    /// Starts to observe an interface.
     ///
     /// # Errors
-    /// When a namespace cannot be entered.
+    /// Returns an error if a namespace cannot be entered.
     pub fn open(interface: &Interface, options: ObserveOptions) -> Result<Self, SteerError> {
         let host = Host::live();
         Ok(Self {
             interface: interface.clone(),
             reader: FlowReader::open(&host, &options.scope).map_err(|error| match options.scope {
-                // A named namespace does not exist.
+                // The named namespace does not exist.
                 Scope::Named(_) => SteerError::Usage(error.to_string()),
                 Scope::Own | Scope::All => error.into(),
             })?,
@@ -90,10 +90,11 @@ impl Observer {
         })
     }
 
-    /// The active flows. `traffic`: the back end's counters, of flows with and without a local socket.
+    /// Returns the active flows. `traffic` has the back end's counters of flows, with or without a local
+    /// socket.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn look(&mut self, traffic: &HashMap<FlowTuple, Traffic>) -> Result<Vec<ObservedFlow>, SteerError> {
         if self.options.scope != Scope::Own && self.scope_read.elapsed() >= SCOPE_INTERVAL {
             self.reader.follow(&self.options.scope)?;
@@ -136,13 +137,14 @@ impl Observer {
         Ok(flows)
     }
 
-    /// In the interface's own namespace the address decides; behind a bridge or a route, every flow counts.
+    /// Returns whether a flow enters through the interface. In the interface's own namespace the address
+    /// decides. In other namespaces, behind a bridge or a route, every flow counts.
     fn comes_in(&self, namespace: u64, address: IpAddr, addresses: &BTreeSet<IpAddr>) -> bool {
         namespace != self.interface.namespace || addresses.contains(&address)
     }
 
-    /// Returns a flow's rate, bit/s; none if idle. Prefers the back end's count: it is closer to the wire
-    /// than the socket's.
+    /// Returns a flow's rate, bit/s; `None` if it is idle. Prefers the back end's count, which is closer to the
+    /// rate on the wire than the socket's.
     fn activity(
         &mut self,
         tuple: FlowTuple,
@@ -160,7 +162,7 @@ impl Observer {
         });
         let elapsed = now.duration_since(known.looked).as_secs_f64();
         if let Some(counted) = counted {
-            // A smaller count means that the counter restarted.
+            // A smaller count means that the counter was reset.
             let gained = |now: u64, before: u64| if now >= before { now - before } else { now };
             let (packets, bytes) =
                 (gained(counted.packets, known.packets), gained(counted.bytes, known.bytes));
@@ -203,7 +205,8 @@ fn tuple_of(flow: &evenkeel_host::Flow) -> FlowTuple {
     }
 }
 
-/// The listener of a flow without a socket: a listener on its address before one on any address.
+/// Returns the listener of a flow without a socket. A listener on the flow's address takes precedence over one
+/// on any address.
 fn listener_of<'a>(reading: &'a Reading, tuple: &FlowTuple) -> Option<&'a Listener> {
     let wanted = match tuple.transport {
         Transport::Tcp => SocketProtocol::Tcp,

@@ -1,4 +1,4 @@
-//! A back end without effects: for plans, and for NICs of other hosts.
+//! A back end without effects, for plans and for NICs of other hosts.
 
 use evenkeel_apply::Report;
 use evenkeel_receive::{ConfiguredNic, Filter, NicModel};
@@ -7,7 +7,7 @@ use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::rps::UNKNOWN_QUEUES;
 
-/// A NIC as its model describes it.
+/// A NIC that behaves as its model, with no device behind it.
 pub struct Planned {
     nic: ConfiguredNic,
     processors: Vec<u32>,
@@ -16,10 +16,11 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// A NIC with a queue for each of these processors and no configuration; `note` is a remark about them.
+    /// Creates a NIC without configuration, with one queue for each of these CPUs. `note` is a remark about the
+    /// CPUs.
     ///
     /// # Errors
-    /// When the model has fewer queues.
+    /// Returns an error if the model has fewer queues.
     pub fn new(model: &NicModel, processors: &[u32], note: Option<String>) -> Result<Self, SteerError> {
         let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
         Ok(Self {
@@ -30,7 +31,7 @@ impl Planned {
         })
     }
 
-    /// A plan for RPS, of which no flow's queue is known.
+    /// Turns this into a plan for RPS, in which the queue of a flow is not known.
     #[must_use]
     pub fn of_rps(mut self) -> Self {
         (self.knows_queues, self.note) = (false, Some(UNKNOWN_QUEUES.to_owned()));

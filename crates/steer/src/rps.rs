@@ -1,9 +1,9 @@
 //! Back end in the kernel: receive packet steering and receive flow steering
-//! (`Documentation/networking/scaling.rst`), for drivers with neither rules nor XDP.
+//! (`Documentation/networking/scaling.rst`), for drivers that support neither rules nor XDP.
 //!
-//! RPS spreads flows over processors by the kernel's hash; RFS sends a flow to the processor of its reader.
-//! Neither has filters. So of a policy they can only keep flows without a class on the processors of the rest,
-//! and follow the readers for locality. The queue of each flow is unknown.
+//! RPS spreads flows over CPUs by the kernel's hash. RFS sends a flow to the CPU of its reader. Neither has
+//! filters, so they can only meet two parts of a policy: flows without a class stay on the CPUs of the rest,
+//! and for locality flows follow their readers. The queue of a flow is unknown.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -16,16 +16,16 @@ use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// The model of a NIC with only a hash.
+/// The model of a NIC that has a hash but no filters.
 const MODEL: &str = "rss-only";
-/// Flows in the RFS table; scaling.rst suggests this for a busy server.
+/// Number of flows in the RFS table. scaling.rst suggests this number for a moderately loaded server.
 const SOCKET_FLOWS: u32 = 32_768;
 const SOCKET_FLOWS_FILE: &str = "net/core/rps_sock_flow_entries";
 
-/// Steers by RPS, and by RFS if the policy follows readers.
+/// A back end that steers by RPS, and also by RFS if the policy has a locality term.
 pub struct RpsBackend<K: Kernel, S: Storage> {
     run: Run<K, S>,
-    /// None for a modelled kernel.
+    /// `None` for a modelled kernel.
     interface: Option<Interface>,
     model: NicModel,
     processors: Vec<u32>,
@@ -33,14 +33,14 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     follows_readers: bool,
     mask: Option<String>,
     remarks: Vec<String>,
-    /// Excludes other steering; none for a modelled kernel.
+    /// Prevents other processes from steering the interface; `None` for a modelled kernel.
     alone: Option<SocketName>,
 }
 
-/// The back end of a live interface, and a dead run that was rolled back first.
+/// Creates the back end of a live interface. First it rolls back a run that died; the result includes this run.
 ///
 /// # Errors
-/// Returns an error if another run manages the interface, or the kernel has no RPS.
+/// Returns an error if another run manages the interface, or the kernel does not support RPS.
 pub fn live_rps(
     interface: &Interface,
     processors: &[u32],
@@ -57,14 +57,14 @@ pub fn live_rps(
     Ok((Box::new(backend), leftover))
 }
 
-/// The remark of each session and plan with RPS.
+/// Remark of each session and plan with RPS.
 pub(crate) const UNKNOWN_QUEUES: &str = "RPS hashes flows over the processors by itself: which flow is on which is not \
                                          known, and no flow can be given one of its own";
 
-/// Checks that an interface has RPS.
+/// Checks that an interface supports RPS.
 ///
 /// # Errors
-/// [`SteerError::Unable`] when it has not.
+/// Returns an error if it does not: [`SteerError::Unable`].
 pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
     let sysfs = Sysfs::of_namespace()?;
     if sysfs.read(&format!("class/net/{}/queues/rx-0/rps_cpus", interface.name)).is_err() {
@@ -77,7 +77,8 @@ pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
-    /// Creates the back end for an interface with this number of receive queues, without changing it.
+    /// Creates the back end for an interface with `receive_queues` receive queues. Does not change the
+    /// interface.
     ///
     /// # Errors
     /// Returns an error if there are more processors than the model has queues.
@@ -104,7 +105,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
         match self.run.kernel().read(&total) {
             Ok(Value::Text(text)) if text.trim() == "0" => self.set(total, SOCKET_FLOWS.to_string())?,
             Ok(_) => {}
-            // A setting of the whole machine; only the initial network namespace shows it.
+            // This setting applies to the whole machine, and only the initial network namespace shows it.
             Err(_) => {
                 self.remarks.push(
                     "RFS needs the sysctl net.core.rps_sock_flow_entries, which this network namespace does not show: \
@@ -122,7 +123,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     }
 }
 
-/// A processor mask as 32-bit hexadecimal words, highest first (`bitmap_parse`, lib/bitmap-str.c).
+/// Formats a CPU mask as 32-bit hexadecimal words, the highest first (`bitmap_parse`, lib/bitmap-str.c).
 fn mask(processors: &BTreeSet<u32>) -> String {
     let words = processors.last().map_or(1, |last| last / 32 + 1);
     let word = |number: u32| {

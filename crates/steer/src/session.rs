@@ -1,4 +1,4 @@
-//! A session: manages an interface from the first observation to the last undo.
+//! A session: manages an interface, from the first observation until its settings are restored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,12 +16,11 @@ use crate::error::SteerError;
 use crate::interface::Interface;
 use crate::observe::FlowSource;
 
-/// Options of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// Least time between two searches.
+    /// Minimum time between two searches.
     pub interval: Duration,
-    /// Search once, and keep the result.
+    /// Whether to search only once, and keep the result.
     pub once: bool,
 }
 
@@ -31,86 +30,86 @@ impl Default for SessionOptions {
     }
 }
 
-/// Interval of complete searches with fresh rates.
+/// Interval of complete searches with new rates.
 const REARRANGE_INTERVAL: Duration = Duration::from_secs(5);
-/// A rate has changed if it differs by a quarter and by this much.
+/// Minimum change of a rate that counts, bit/s. The rate must also differ by a quarter.
 const RATE_STEP_BPS: u64 = 100_000;
 
-/// A flow and its queue.
+/// A flow and its queue, for the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowView {
     /// `tcp` or `udp`.
     pub protocol: &'static str,
-    /// The peer's address and port.
+    /// Address and port of the peer.
     pub source: String,
-    /// This host's address and port.
+    /// Address and port of this host.
     pub destination: String,
-    /// Its class in the policy.
+    /// Name of its class in the policy.
     pub class: String,
     /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
-    /// None if unknown.
+    /// `None` if the queue is unknown.
     pub queue: Option<u16>,
-    /// Whether its own or its class's filter selects this queue.
+    /// Whether the queue is selected by a filter for the flow or its class.
     pub filtered: bool,
-    /// The reading process, if found.
+    /// Name of the process that reads the flow, if found.
     pub process: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueView {
     pub queue: u16,
-    /// The processor that serves it.
+    /// CPU that serves the queue.
     pub processor: u32,
-    /// None if unknown.
+    /// Number of flows on the queue; `None` if unknown.
     pub flows: Option<usize>,
-    /// Packets taken from it since the session began; none if not counted.
+    /// Packets taken from the queue since the session began; `None` if not counted.
     pub packets: Option<u64>,
-    /// Packets that found it full, as far as known; none if not counted.
+    /// Packets that were dropped because the queue was full, as far as known; `None` if not counted.
     pub lost: Option<u64>,
 }
 
-/// Status of a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
     pub interface: String,
-    /// None if the driver does not report it.
+    /// `None` if the driver does not report its name.
     pub driver: Option<String>,
-    /// `xdp` or `ntuple`.
+    /// Name of the back end: `xdp`, `ntuple` or `rps`.
     pub backend: &'static str,
     pub model: String,
     pub policy: String,
-    /// Whether the policy accepts the placement: no flow is on a forbidden queue; none if unknown.
+    /// Whether the policy accepts the placement, that is no flow is on a forbidden queue; `None` if unknown.
     pub accepted: Option<bool>,
-    /// Whether, besides, no flow would be better on another queue; none if unknown.
+    /// Whether the policy accepts the placement, and no flow would be better on another queue; `None` if
+    /// unknown.
     pub met: Option<bool>,
     #[serde(skip)]
     pub verdict: Option<Verdict>,
-    /// Cost of the placement under the policy; none if unknown.
+    /// Cost of the placement under the policy; `None` if unknown.
     pub cost: Option<f64>,
     pub searches: u64,
-    /// The longest search, µs.
+    /// Duration of the longest search, µs.
     pub longest_search_us: f64,
-    /// Current filters.
+    /// Number of current filters.
     pub filters: usize,
-    /// Filters inserted, changed and removed so far.
+    /// Number of filters inserted, changed and removed so far.
     pub filter_changes: u64,
     /// Requirements of the policy that the NIC does not meet, each a sentence.
     pub unmet: Vec<String>,
-    /// Further remarks for the user.
+    /// Other remarks for the user.
     pub remarks: Vec<String>,
     pub queues: Vec<QueueView>,
     pub flows: Vec<FlowView>,
 }
 
-/// Result of one observation.
+/// Result of an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// New flows.
+    /// Number of new flows.
     pub came: usize,
-    /// Flows that ended or became idle.
+    /// Number of flows that ended or became idle.
     pub went: usize,
-    /// Flows with a new rate.
+    /// Number of flows whose rate changed.
     pub changed: usize,
     /// Duration of the search, µs.
     pub search_us: f64,
@@ -119,13 +118,13 @@ pub struct Step {
     pub accepted: bool,
 }
 
-/// An interface under management. Dropping it restores everything, without a report.
+/// An interface under management. Dropping it restores the interface's settings, without a report.
 pub struct Session {
     interface: Interface,
     backend: Box<dyn Backend>,
     source: FlowSource,
     search: Search,
-    /// The flows of the search.
+    /// The flows that the search knows.
     known: HashMap<FlowIndex, ObservedFlow>,
     options: SessionOptions,
     looked: Option<Instant>,
@@ -136,10 +135,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the session; the first [`Self::tick`] steers the first flows.
+    /// Starts the session. The first [`Self::tick`] steers the first flows.
     ///
     /// # Errors
-    /// When the NIC cannot be read, or the policy does not fit its queues.
+    /// Returns an error if the NIC's configuration cannot be read, or the policy does not fit its queues.
     pub fn start(
         interface: &Interface,
         mut backend: Box<dyn Backend>,
@@ -166,11 +165,11 @@ impl Session {
         })
     }
 
-    /// Changes the policy: the next [`Self::tick`] places all flows again.
+    /// Changes the policy. The next [`Self::tick`] places all flows again.
     ///
     /// # Errors
-    /// Returns an error if the NIC cannot be read, or the policy does not fit its queues; the old policy then
-    /// stays in force.
+    /// Returns an error if the NIC's configuration cannot be read, or the policy does not fit its queues. Then
+    /// the old policy stays in force.
     pub fn set_policy(&mut self, policy: &PolicyFile) -> Result<(), SteerError> {
         let nic = self.backend.nic()?;
         let queues = Queues::new(nic.queues())
@@ -183,29 +182,30 @@ impl Session {
         Ok(())
     }
 
-    /// The reason to exit, if any. Call it several times a second.
+    /// Returns the reason to exit, if any. Call it several times a second.
     ///
     /// # Errors
-    /// When the kernel cannot be queried.
+    /// Returns an error if the kernel cannot be queried.
     pub fn check(&mut self) -> Result<Option<String>, SteerError> {
         self.backend.check()
     }
 
-    /// Remarks of [`Self::check`] for the user since the last call.
+    /// Returns the remarks that [`Self::check`] has added for the user since the last call.
     pub fn take_remarks(&mut self) -> Vec<String> {
         self.backend.take_remarks()
     }
 
-    /// The progress of a search.
+    /// Returns the progress of a search.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         self.search.progress()
     }
 
-    /// Observes the flows if due, and places new and changed ones. Returns none if no observation was due.
+    /// Observes the flows if the interval has passed, and places new and changed flows. Returns `None` if it
+    /// has not passed.
     ///
     /// # Errors
-    /// When flows cannot be read, the policy's script fails, or the kernel refuses.
+    /// Returns an error if flows cannot be read, the policy's script fails, or the kernel refuses.
     pub fn tick(&mut self) -> Result<Option<Step>, SteerError> {
         let is_first = self.looked.is_none();
         if self.looked.is_some_and(|looked| self.options.once || looked.elapsed() < self.options.interval) {
@@ -253,7 +253,7 @@ impl Session {
         }))
     }
 
-    /// Applies the search's result.
+    /// Applies the result of the search.
     fn apply(&mut self) -> Result<Applied, SteerError> {
         let placed: Vec<(FlowTuple, QueueId)> =
             self.search.map().flows().map(|(_, tuple, queue)| (*tuple, queue)).collect();
@@ -264,7 +264,7 @@ impl Session {
         self.backend.apply(&found)
     }
 
-    /// The current flows with their queues.
+    /// Returns the current flows with their queues.
     fn look(&mut self) -> Result<Vec<ObservedFlow>, SteerError> {
         let traffic = self.backend.traffic()?;
         let mut flows = self.source.look(&traffic)?;
@@ -279,7 +279,7 @@ impl Session {
         Ok(flows)
     }
 
-    /// The index of a known flow.
+    /// Returns the index of a known flow.
     fn index(&self, tuple: &FlowTuple) -> Option<FlowIndex> {
         self.search.find(tuple).filter(|index| self.known.contains_key(index))
     }
@@ -302,21 +302,21 @@ impl Session {
         Ok(())
     }
 
-    /// Equivalent shell lines, if any.
+    /// Returns shell commands that apply the same configuration, if there are any.
     #[must_use]
     pub fn shell(&self) -> Option<String> {
         self.backend.shell(self.search.nic())
     }
 
-    /// Restores everything, and reports what was not restored.
+    /// Restores all settings. Reports those that could not be restored.
     ///
     /// # Errors
-    /// When a journal cannot be removed.
+    /// Returns an error if a journal cannot be removed.
     pub fn finish(self) -> Result<Report, SteerError> {
         self.backend.finish()
     }
 
-    /// Waits until packets in transit are counted, for the last [`Self::status`].
+    /// Waits until packets in transit are counted, so that the last [`Self::status`] is complete.
     pub fn settle(&mut self) {
         self.backend.settle();
     }

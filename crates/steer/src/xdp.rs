@@ -1,7 +1,7 @@
-//! Software back end: XDP sends packets to processors through CPU maps.
+//! Software back end: an XDP program sends packets to CPUs through CPU maps.
 //!
-//! It works on any driver with XDP. A queue is a processor; the model is `xdp-cpumap`. The process owns the
-//! link, so its death restores the interface.
+//! It works with any driver that supports XDP. A queue corresponds to a CPU, and the model is `xdp-cpumap`. The
+//! process owns the link, so the kernel detaches the program when the process ends.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -22,22 +22,21 @@ use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// How the program applies its decisions.
+/// The way in which the program applies its decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// Follow the policy.
+    /// Steers as the policy requires.
     #[default]
     Policy,
-    /// Hash over all queues as RSS would, with the same program: a baseline of equal cost.
+    /// Hashes over all queues as RSS does, with the same program: a baseline with the same cost.
     Hash,
-    /// Decide as with a policy, but redirect nothing: measures the program's own cost.
+    /// Chooses targets as with a policy, but redirects no packet, to measure the cost of the program.
     Pass,
 }
 
-/// The model of this back end.
 const MODEL: &str = "xdp-cpumap";
 
-/// Time in which a ring's thread empties the ring, unless its processor is overloaded.
+/// Time in which a ring's thread empties the ring, unless its CPU is overloaded.
 const SETTLE: Duration = Duration::from_millis(20);
 
 pub struct XdpBackend {
@@ -47,24 +46,25 @@ pub struct XdpBackend {
     mode: XdpMode,
     interface: Interface,
     program: u32,
-    /// Flows with a slot, and their queues; none: they follow the rules, but are counted.
+    /// Flows that have a slot, and their queues. `None`: the flow follows the rules, and has a slot only to be
+    /// counted.
     slots: HashMap<Tuple, Option<QueueId>>,
     classes: Vec<SteeredClass>,
     indirection: Vec<QueueId>,
-    /// Counters of flows without a slot.
+    /// Counters of the flows without a slot.
     seen: HashMap<FlowTuple, Traffic>,
-    /// Released after the program is detached.
+    /// Held until the program is detached.
     _alone: Option<SocketName>,
 }
 
 impl XdpBackend {
-    /// Loads the program and attaches it; until a configuration is applied, every packet stays on its CPU.
+    /// Loads the program and attaches it. Every packet stays on its CPU until a configuration is applied.
     ///
     /// # Errors
-    /// Returns [`SteerError::Unable`] if the driver accepts no XDP program, or another one is attached.
+    /// Returns an error if the driver accepts no XDP program, or another program is attached.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
         interface.check_privileges()?;
-        // First: a session that is ending still has its program attached.
+        // Claim the interface first: a session that is ending still has its program attached.
         let alone = interface.steer_alone()?;
         interface.check_xdp()?;
         let model = NicModel::built_in(MODEL)
@@ -106,7 +106,7 @@ impl XdpBackend {
         }
     }
 
-    /// Assigns slots to flows, or new targets to their slots.
+    /// Assigns slots to flows, or sets the targets of their slots.
     fn set_flows(
         &mut self,
         wanted: &HashMap<Tuple, Option<QueueId>>,
@@ -185,8 +185,8 @@ impl Backend for XdpBackend {
         let default = nic.default_indirection();
         let follows = self.mode != XdpMode::Hash;
         let indirection = if follows { nic.indirection() } else { &default[..] };
-        // Every known flow gets a slot, so that it moves in order and is counted. Flows with their own filter
-        // come first, in case there are more flows than slots.
+        // Every known flow gets a slot, so that it moves in order and is counted. If there are more flows than
+        // slots, flows with their own filter take precedence.
         let mut wanted: HashMap<Tuple, Option<QueueId>> = HashMap::new();
         let mut classes = Vec::new();
         for (table, _) in nic.model().table_ids() {
@@ -204,7 +204,7 @@ impl Backend for XdpBackend {
                 wanted.entry(tuple_of(flow)).or_insert(Some(*queue).filter(|_| follows));
             }
         }
-        // Unknown flows go to the queues of their class.
+        // Flows that are not known yet go to the queues of their class.
         for (matches, queues) in
             found.classes.iter().filter(|(matches, _)| follows && *matches != FilterMatch::ANY)
         {
@@ -212,8 +212,8 @@ impl Backend for XdpBackend {
                 classes.push(self.class(matches, queues));
             }
         }
-        // First flows get slots, so that flows moved by the rules move in order. Then the rules change, then
-        // slots are removed. Every flow always has a target.
+        // Assign slots first, so that flows that the new rules move stay in order. Then change the rules, and
+        // remove slots last. Every flow has a target at any time.
         self.set_flows(&wanted, &mut applied)?;
         if classes != self.classes || indirection != self.indirection {
             let mut targets = [SteerTarget::Stay; INDIRECTION_LENGTH];
@@ -281,7 +281,7 @@ impl Backend for XdpBackend {
             total.bytes += seen.bytes;
             fresh.insert(tuple);
         }
-        // A flow with a slot is counted there; forget a flow that was not seen since the last read.
+        // A flow with a slot is counted in its slot. Forget a flow that had no packets since the last read.
         self.seen.retain(|tuple, _| fresh.contains(tuple) && !counted.contains(tuple));
         traffic.extend(self.seen.iter().map(|(tuple, seen)| (*tuple, *seen)));
         Ok(traffic)

@@ -1,4 +1,4 @@
-//! Tests with an in-memory driver and kernel.
+//! Tests of the n-tuple back end, with a driver and a kernel in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ use evenkeel_receive::flows::{ObservedFlow, generate};
 use evenkeel_receive::policy::{PolicyFile, Queues};
 use evenkeel_receive::search::Search;
 
-/// A device with 64 locations and an RSS table of 128 entries over 4 queues, and a journal.
+/// A device with 64 rule locations and an RSS table of 128 entries over 4 queues, and a journal.
 #[derive(Clone, Default)]
 struct Machine(Rc<RefCell<Inside>>);
 
@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// The loopback interface has number 1 and the same name in every network namespace.
+/// Uses the loopback interface, which has index 1 and the name `lo` in every network namespace.
 #[test]
 fn a_renamed_interface_ends_the_session() {
     let mut backend = Machine::new(&[]).backend();
@@ -58,7 +58,7 @@ fn put(data: &mut [u8], at: usize, value: &[u8]) {
     data[at..at + value.len()].copy_from_slice(value);
 }
 
-/// The part of ethtool's interface that reads the device.
+/// Implements the part of ethtool's interface that reads from the device.
 impl EthtoolCalls for Machine {
     fn call(&self, _: &str, data: &mut [u8]) -> io::Result<()> {
         let inside = self.0.borrow();
@@ -124,7 +124,7 @@ impl Kernel for Machine {
                 assert!(*location < LOCATIONS, "beyond the budget");
                 let context = rule.rule().unwrap().context();
                 assert!(context.is_none_or(|context| inside.contexts.contains_key(&context)), "no context");
-                // The journal has the undo before the change.
+                // The journal must have the undo record before the change is made.
                 assert!(inside.journal.contains(&format!("NtupleRule({location});")), "{}", inside.journal);
                 inside.rules.insert(*location, rule.rule().unwrap());
             }
@@ -168,7 +168,7 @@ fn apply(backend: &mut NtupleBackend<Machine, Machine>, search: &Search) -> Resu
     backend.apply(&Placement { nic: search.nic(), flows: &[], classes: &[] })
 }
 
-/// The queue of a flow by the device's rules alone.
+/// Returns the queue that the device's rules select for a flow.
 fn ruled(machine: &Machine, flow: &FlowTuple) -> Option<u32> {
     let inside = machine.0.borrow();
     let matching = |rule: &&Rule| {
@@ -195,13 +195,13 @@ fn the_device_does_what_the_search_found_and_is_put_back() {
     assert!(applied.inserted > 0, "{applied:?}");
     for flow in &tuples {
         let wanted = search.map().queue(search.find(flow).unwrap()).unwrap();
-        // Without a rule, the device's RSS key and table decide.
+        // Without a matching rule, the device's RSS key and table decide.
         let found =
             ruled(&machine, flow).unwrap_or_else(|| u32::from(search.nic().unfiltered_queue_of(flow).0));
         assert_eq!(found, u32::from(wanted.0), "{flow}");
     }
     assert_eq!(machine.0.borrow().rules[&1], foreign(), "the rule of others is where it was");
-    // No difference, so no change.
+    // Applying the same configuration again changes nothing.
     let changes = machine.0.borrow().changes;
     assert!(!apply(&mut backend, &search).unwrap().is_some());
     assert_eq!(machine.0.borrow().changes, changes);
@@ -216,7 +216,7 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     const CLASS: &str = "policy = \"balance\"\n[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.1\"\nqueues = 2\n";
     let with = Machine::new(&[foreign()]);
     with.0.borrow_mut().has_contexts = true;
-    // Another program has the first context.
+    // The first context belongs to another program.
     with.0.borrow_mut().contexts = BTreeMap::from([(1, vec![0; 128])]);
     let seen = || {
         let inside = with.0.borrow();
@@ -237,8 +237,8 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     let shell = backend.shell(found.nic()).unwrap();
     assert!(shell.contains("ethtool -X eth0 context new start 2 equal 2\n"), "{shell}");
     assert!(shell.contains(" src-ip 10.0.0.1 context 1 loc 63\n"), "{shell}");
-    // Fewer rules than without contexts, where each flow of the class needs a rule unless it is on its class
-    // rule's queue.
+    // Without contexts there are more rules: each flow of the class needs a rule, unless it is on the queue of
+    // the class's rule.
     let without = Machine::new(&[foreign()]);
     let mut other = without.backend();
     let mut plain = search(&mut other, CLASS);
@@ -246,7 +246,8 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     apply(&mut other, &plain).unwrap();
     assert!(with.0.borrow().rules.len() < without.0.borrow().rules.len());
     assert_eq!(without.0.borrow().contexts, BTreeMap::new());
-    // No difference, so no change. With another policy the context is deleted, after its rule.
+    // Applying the same configuration again changes nothing. With another policy, the context is deleted after
+    // its rule.
     assert!(!apply(&mut backend, &found).unwrap().is_some());
     let mut even = search(&mut backend, "policy = \"balance\"\n");
     even.solve(&flows).unwrap();
@@ -282,7 +283,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
     search.remove(&indices[..50]);
     let changes = machine.0.borrow().changes;
     apply(&mut backend, &search).unwrap();
-    // Removal is lazy: filters stay until their location is needed.
+    // Removal is lazy: a filter stays until its location is needed.
     assert_eq!(machine.0.borrow().changes, changes);
 }
 

@@ -1,4 +1,5 @@
-//! Reads anything as a list of flows: it may not panic, and what is accepted reads back as it was.
+//! Parses arbitrary input as a list of flows. It must not panic, and an accepted list must be the same after
+//! writing and parsing it.
 
 #![no_main]
 

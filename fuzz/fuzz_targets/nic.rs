@@ -1,5 +1,5 @@
-//! Reads anything as a model of a NIC and, behind a line `---`, as a configuration of it: neither may panic, and what
-//! is accepted brings every packet to one queue.
+//! Parses arbitrary input as a model of a NIC and, after a line `---`, as a configuration of it. Neither may
+//! panic, and an accepted model must steer every packet to one queue.
 
 #![no_main]
 
@@ -14,7 +14,13 @@ fuzz_target!(|text: &str| {
     let graph = ConfiguredGraph::of(&nic);
     for transport in [Transport::Tcp, Transport::Udp] {
         let address = std::net::IpAddr::from([10, 0, 0, 1]);
-        let flow = FlowTuple { transport, source: address, source_port: 1, destination: address, destination_port: 2 };
+        let flow = FlowTuple {
+            transport,
+            source: address,
+            source_port: 1,
+            destination: address,
+            destination_port: 2,
+        };
         assert_eq!(graph.queues_of(&Packet::of(&flow)), [nic.queue_of(&flow)]);
         assert!(nic.queues_of(&FilterMatch::ANY).contains(nic.queue_of(&flow)));
     }

@@ -1,4 +1,4 @@
-//! Reads anything as a policy: it may not panic, and what is accepted must be sound.
+//! Parses arbitrary input as a policy. It must not panic, and an accepted policy must be consistent.
 
 #![no_main]
 
@@ -13,13 +13,17 @@ fuzz_target!(|text: &str| {
         Ok(file) => {
             if let Ok(mut policy) = file.bind(&Arc::new(Queues::new(8))) {
                 assert!(!policy.default_queues().is_empty());
-                // A script may fail, and nothing else.
+                // The only allowed failure is that of a script.
                 policy.begin();
                 for flow in flows::generate(0, 8) {
                     let flow = policy.classify(&flow);
                     let queue = policy.allowed(&flow)[0];
                     policy.place(&flow, queue);
-                    assert!(policy.fault().is_some() || policy.cost().is_accepted() || policy.cost().violations > 0);
+                    assert!(
+                        policy.fault().is_some()
+                            || policy.cost().is_accepted()
+                            || policy.cost().violations > 0
+                    );
                 }
             }
         }

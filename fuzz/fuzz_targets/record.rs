@@ -1,5 +1,5 @@
-//! Reads anything as a record, and makes of it all that a record is used for: no figure, name or
-//! gap in it may cause a panic.
+//! Parses arbitrary input as a record, and uses it in every way in which a record is used. No figure, name or
+//! missing value may cause a panic.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Reads anything as the repeats of a study: it may not panic, and what is whole reads again as the same.
+//! Parses arbitrary input as the repeats of a study. It must not panic, and complete repeats must be the same
+//! after parsing them again.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Reads anything as a scenario and as a table of variants: neither may panic, and what is accepted
-//! must be sound.
+//! Parses arbitrary input as a scenario and as a table of variants. Neither may panic, and accepted input must
+//! be consistent.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Reads anything as what iperf3 and sockperf print: neither parser may panic.
+//! Parses arbitrary input as the output of iperf3 and sockperf. Neither parser may panic.
 
 #![no_main]
 

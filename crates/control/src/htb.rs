@@ -12,7 +12,6 @@ use crate::gate::{Gate, Setting};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HtbQueue {
-    /// The parent class.
     pub parent: Handle,
     pub handle: Handle,
     pub class: HtbClass,

@@ -124,7 +124,6 @@ pub(crate) fn is_own_kind(kind: &str) -> bool {
 }
 
 impl Batching {
-    /// Returns the major number of the root.
     pub(crate) fn major(self) -> u16 {
         self.root.major
     }

@@ -23,7 +23,6 @@ use crate::watch::Watched;
 const BINS: usize = 10;
 const BIN_NS: u64 = 100_000_000;
 
-/// Result of an observation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
     /// The interface with the name that the user gave.

@@ -22,7 +22,6 @@ use crate::soft_nic;
 /// (`qdisc_alloc_handle`, `net/sched/sch_api.c`).
 const MAJORS: std::ops::Range<u16> = 0x4000..0x8000;
 
-/// Returns a random free major number.
 fn free_major(taken: &[u16]) -> Option<u16> {
     let count = u64::from(MAJORS.end - MAJORS.start);
     // The seed is random in each run; the remainder is below 2^14.

@@ -30,7 +30,6 @@ const LEAST_SHARE: f64 = 0.001;
 /// Number of spreads needed to estimate their similarity.
 const LEAST_SPREADS: usize = 8;
 
-/// The confidence of the intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confidence {
     /// 95 % for each interval separately.
@@ -57,7 +56,7 @@ pub struct Change {
     pub first: f64,
     /// Mean of the second set; the geometric mean for a ratio.
     pub second: f64,
-    /// The change; 0: none.
+    /// The change in units of `scale`; 0: none.
     pub change: f64,
     /// Confidence interval of `change`; `None` if a set has fewer than [`LEAST_REPEATS`] values.
     pub interval: Option<Interval>,

@@ -37,11 +37,7 @@ pub enum NfmError {
     LineRate,
     /// A weight is zero, negative or not a number.
     #[error("flow {flow} has weight {weight}; a weight is a positive number")]
-    Weight {
-        /// Index of the flow.
-        flow: usize,
-        weight: f64,
-    },
+    Weight { flow: usize, weight: f64 },
 }
 
 /// Returns the normalised fairness metric NFM(τ) for τ = `window_ns`.

@@ -24,7 +24,6 @@ pub mod sender {
         pub segment: Span,
         /// A piece of a segment that is split before the qdisc (DSOS).
         pub piece: Span,
-        /// Completion of a segment.
         pub completion: Span,
         /// Splitting off a packet in software (no segmentation offload).
         pub packet: Span,
@@ -116,7 +115,6 @@ pub mod processes {
         pub wake: Span,
         /// Switching to another process.
         pub switch: Span,
-        /// A timer's interrupt.
         pub timer: Span,
     }
 

@@ -24,13 +24,10 @@ pub(crate) trait Event: Copy {
     /// The block of slots of each kind.
     type Slots: Copy;
 
-    /// Returns the slot of this event.
     fn slot(self, slots: &Self::Slots) -> Slot;
 
-    /// Returns the event of a slot.
     fn of_slot(slots: &Self::Slots, slot: Slot) -> Option<Self>;
 
-    /// Returns the number of slots.
     fn count(slots: &Self::Slots) -> u32;
 }
 

@@ -2,7 +2,6 @@
 
 use crate::qdisc::KindError;
 
-/// An invalid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// A host has no link or more than one.
@@ -36,7 +35,6 @@ pub enum TopologyError {
     },
 }
 
-/// An error of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     /// A qdisc does not support the settings.
@@ -111,12 +109,7 @@ pub enum SimError {
     },
     /// The simulation failed while it ran.
     #[error("{variant}, seed {seed}: {source}")]
-    Failed {
-        variant: String,
-        /// Seed of the repeat.
-        seed: u64,
-        source: SimulationError,
-    },
+    Failed { variant: String, seed: u64, source: SimulationError },
     /// The user interrupted the run.
     #[error("interrupted; nothing was changed on this machine")]
     Interrupted,

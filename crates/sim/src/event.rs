@@ -63,7 +63,6 @@ impl Match {
     }
 }
 
-/// A tournament of events.
 #[derive(Clone, Debug)]
 struct Tournament {
     /// Match 0 is the root; the winner of match n enters match (n - 1) / 4 at place (n - 1) % 4.
@@ -210,7 +209,6 @@ impl Calendar {
         }
     }
 
-    /// Returns the time of the next event.
     #[must_use]
     pub fn next_time(&mut self) -> Option<Time> {
         self.settle();

@@ -102,7 +102,6 @@ impl Patience {
         std::mem::replace(&mut self.arrived, arrived) == arrived
     }
 
-    /// Returns the duration of the wait.
     pub(crate) fn wait(&self) -> Span {
         self.wait
     }

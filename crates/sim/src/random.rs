@@ -15,7 +15,6 @@ pub enum Component {
     Starts = 3,
     /// Receive-side scaling: the receive queue of each flow.
     ReceiveHashes = 4,
-    /// The latency probe.
     Probe = 5,
     /// Paths through a network of switches.
     Paths = 7,
@@ -39,12 +38,10 @@ impl Generator {
         ))
     }
 
-    /// Returns 32 random bits.
     pub fn bits(&mut self) -> u32 {
         self.0.next_u32()
     }
 
-    /// Returns 64 random bits.
     pub fn long_bits(&mut self) -> u64 {
         self.0.next_u64()
     }

@@ -26,7 +26,6 @@ pub enum NicModel {
 }
 
 impl NicModel {
-    /// Returns whether this is the soft NIC.
     #[must_use]
     #[inline]
     pub const fn is_soft(self) -> bool {
@@ -55,7 +54,6 @@ pub struct Settings {
     pub queues: u32,
     /// Number of the sender's processors.
     pub processors: u32,
-    /// Number of bulk flows.
     pub flows: u32,
     /// Payload of a full packet, bytes.
     pub mss: u32,
@@ -70,7 +68,6 @@ pub struct Settings {
     pub priorities: Vec<u32>,
     /// Priority of the bulk flows.
     pub priority: u32,
-    /// Priority of the latency probe.
     pub probe_priority: u32,
     /// The clients that fetch values, one per flow; empty if flows send without requests.
     pub clients: Vec<ClientGroup>,
@@ -206,7 +203,6 @@ impl Settings {
         }
     }
 
-    /// Returns the priority of each flow.
     #[must_use]
     pub fn flow_priorities(&self) -> Vec<u32> {
         let groups = self.clients.iter();

@@ -105,7 +105,6 @@ impl Sink {
         &self.under_way[number as usize * self.rings..][..self.rings]
     }
 
-    /// Returns the number of receive queues.
     #[must_use]
     pub fn queues(&self) -> u32 {
         self.queues.len() as u32

@@ -72,7 +72,6 @@ impl Policy {
 /// The queues that a flow may use: an XPS pool, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// First queue.
     pub first: u32,
     /// Number of queues, at least 1; `first + count` is at most [`MAX_QUEUES`].
     pub count: u32,
@@ -82,7 +81,6 @@ pub struct Pool {
 pub struct Segment {
     /// Queues that the flow may use.
     pub pool: Pool,
-    /// How a queue is selected.
     pub policy: Policy,
     pub hash: u32,
     /// The flow's weight, 1 to [`MAX_FLOW_WEIGHT`].

@@ -21,7 +21,6 @@ pub struct Account {
     pub delivered: u64,
     /// Refused or dropped by the qdisc.
     pub dropped: u64,
-    /// In the qdisc.
     pub in_qdisc: u64,
     /// In the ring, including the packet on the wire.
     pub in_ring: u64,

@@ -32,7 +32,6 @@ pub struct Fetched {
     pub took: Span,
 }
 
-/// A client's connection.
 #[derive(Clone, Debug)]
 struct Connection {
     /// Index of its group in the settings.

@@ -65,7 +65,6 @@ impl Probe {
         self.first_wait
     }
 
-    /// Returns a request segment.
     #[must_use]
     pub(crate) fn request(&self, mss: u32) -> Segment {
         Segment {

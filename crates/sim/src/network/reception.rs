@@ -19,7 +19,6 @@ pub(super) struct Reader {
     pub(super) bytes: u64,
 }
 
-/// A receive queue of a host.
 #[derive(Clone, Debug, Default)]
 struct ReceiveQueue {
     /// Packets in order of their arrival times.
@@ -31,7 +30,6 @@ struct ReceiveQueue {
 }
 
 events! {
-    /// Events of receivers.
     enum Event in Slots {
         Interrupt: interrupts,
         DelayedAck: delayed_acks,

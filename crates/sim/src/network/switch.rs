@@ -3,7 +3,6 @@
 use super::rate::Rate;
 use crate::time::{Span, Time};
 
-/// The configuration of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Buffer that all output queues share, bytes.

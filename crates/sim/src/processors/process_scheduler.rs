@@ -318,7 +318,6 @@ impl<T: Copy> ProcessScheduler<T> {
         Done::Switched
     }
 
-    /// Returns whether a processor is idle.
     pub(crate) fn is_idle(&self, number: Slot) -> bool {
         let processor = &self.processors[number as usize];
         processor.rests() && processor.woken.is_none() && processor.displaced.is_none()

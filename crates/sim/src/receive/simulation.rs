@@ -31,7 +31,6 @@ pub struct ClientSpec {
     pub group: usize,
     /// Host that it runs on.
     pub host: u32,
-    /// Number of flows.
     pub flows: u32,
     /// Requests in flight per flow.
     pub outstanding: u32,
@@ -174,15 +173,12 @@ pub struct ReceiveSimulation {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestsError {
-    /// The search for a configuration failed.
     #[error(transparent)]
     Search(#[from] SearchError),
-    /// The simulation failed.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
 }
 
-/// Configuration of the simulation.
 #[derive(Clone, Debug)]
 pub struct Setting<'s> {
     /// The model of the NIC, and the policy.
@@ -196,9 +192,7 @@ pub struct Setting<'s> {
     pub set_percent: u32,
     /// Time after which a client gives up a request without a response; `None`: never.
     pub timeout: Option<Span>,
-    /// Number of groups of clients.
     pub groups: usize,
-    /// The measured interval.
     pub measured: Range<Time>,
 }
 

@@ -678,7 +678,6 @@ impl Simulation {
 
     // ---- Results ----------------------------------------------------------------------------------
 
-    /// Begins counting.
     pub(super) fn begin_count(&mut self) {
         self.device.begin_count();
     }

@@ -42,7 +42,6 @@ pub enum Service {
     },
 }
 
-/// The configuration of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicConfig {
     /// Line rate, bits per second; 0 counts as 1.

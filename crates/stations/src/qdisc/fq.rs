@@ -36,7 +36,6 @@ pub struct FqConfig {
 }
 
 impl Default for FqConfig {
-    /// Returns the kernel's defaults.
     fn default() -> Self {
         Self {
             limit: 10_000,

@@ -30,7 +30,6 @@ pub struct FqCodelConfig {
 }
 
 impl Default for FqCodelConfig {
-    /// Returns the kernel's defaults.
     fn default() -> Self {
         Self {
             limit: 10_240,

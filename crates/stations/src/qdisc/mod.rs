@@ -114,10 +114,8 @@ impl Kind {
 /// How the class of a segment is selected: a number, modulo the number of classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Classifier {
-    /// The flow number.
     #[default]
     Flow,
-    /// The flow's hash.
     Hash,
     /// The segment's band; larger ones go to the last class.
     Band,
@@ -164,9 +162,7 @@ fn require(
 /// Result of a dequeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeued {
-    /// The next segment.
     Segment(Segment),
-    /// The qdisc is empty.
     Empty,
     /// No segment before this time, unless one is enqueued.
     Wait(Time),
@@ -283,7 +279,6 @@ impl Qdisc {
     }
 }
 
-/// A discipline of any kind.
 #[derive(Clone, Debug)]
 enum AnyDiscipline {
     Fifo(fifo::Fifo),

@@ -6,7 +6,6 @@ use crate::time::{MILLISECOND, Span, Time};
 /// Capacity of a new flow's list of out-of-order ranges.
 const INITIAL_CAPACITY: usize = 8;
 
-/// The configuration of a receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
     /// Largest payload of a packet, bytes.

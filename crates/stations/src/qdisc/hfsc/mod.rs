@@ -32,7 +32,6 @@ pub struct HfscConfig {
     pub classes: Vec<HfscClass>,
 }
 
-/// A service curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceCurve {
     /// Initial rate, bit/s (`m1`).

@@ -26,7 +26,6 @@ pub struct FlowKey {
     pub priority: u8,
 }
 
-/// The disciplines of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disciplines {
     /// One discipline per transmit queue if the root is `mq`; otherwise one for all queues.
@@ -45,7 +44,6 @@ pub struct TreeQdisc {
     pub handle: Handle,
     /// The kernel's name of its kind.
     pub kind: String,
-    /// Number of its classes.
     pub classes: u32,
     /// Index in [`Disciplines::queues`] of the discipline that contains it.
     pub queue: u32,
@@ -62,7 +60,6 @@ pub struct Hop {
     pub filters: BTreeMap<qdisc::Classifier, u32>,
 }
 
-/// An unsupported tree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
     #[error("the simulator has no {kind} ({handle}); run it on a kernel that has (--on netns)")]

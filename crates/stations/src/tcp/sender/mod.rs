@@ -100,7 +100,6 @@ pub enum State {
     Disorder,
     /// The window is being reduced because the host's queues overflowed.
     Reduction,
-    /// Fast recovery.
     Recovery,
     /// After a retransmission timeout.
     Loss,
@@ -252,7 +251,6 @@ pub struct Counters {
     pub packets: u64,
     /// Payload of `segments`, bytes.
     pub bytes: u64,
-    /// Retransmitted segments.
     pub retransmitted_segments: u64,
     /// Packets in `retransmitted_segments`.
     pub retransmitted_packets: u64,

@@ -1,21 +1,21 @@
-// The bulk load of ./dev bench sim in ns-3, as near as that comes.
+// The bulk load of ./dev bench sim in ns-3, as similar as ns-3 allows.
 //
-// Prints delivered packets of 1500 bytes for each second of processor time:
+// Prints delivered packets of 1500 bytes per second of CPU time:
 //
 //     ns3-bulk [--flows=12] [--warmup=0.05] [--duration=0.1]
 //
 // Two hosts, a line of 10 Gbit/s and 2 us, bulk TCP flows with CUBIC, SACK and a send buffer of 4 MiB.
-// What differs from evenkeel's simulator:
+// Differences from Evenkeel's simulator:
 //
-// - ns-3 has no TSO, GSO or GRO: every packet goes through TCP, qdisc and device by itself.
-// - Its point-to-point device has one transmit queue, not eight, and no byte queue limit or TCP small
-//   queues are set: the queue of 1000 packets in front of it fills and drops.
-// - Processors, interrupts and their moderation take no time and are not there.
-// - Packets carry real headers; evenkeel's are numbers. On the line a packet of 1500 bytes takes 1502 (PPP),
-//   where Ethernet takes 1538.
+// - ns-3 has no TSO, GSO or GRO: TCP, qdisc and device process each packet separately.
+// - Its point-to-point device has one transmit queue instead of eight. Byte queue limits and TCP small
+//   queues are not in use: the qdisc with 1000 packets fills and drops packets.
+// - CPUs, interrupts and interrupt moderation are not modelled.
+// - Packets have real headers, unlike Evenkeel's. On the link, a packet of 1500 bytes takes 1502 bytes (PPP)
+//   instead of 1538 (Ethernet).
 //
-// So it is a measure of what a packet costs in a general simulator of whole networks, and not of how well
-// the same model is programmed.
+// So this program measures the cost of a packet in a general network simulator. It does not compare two
+// implementations of the same model.
 
 #include <ctime>
 #include <iostream>
@@ -41,7 +41,7 @@ double ProcessorSeconds()
 	return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-// Payload that all sinks have received, bytes.
+// Returns the payload that all sinks have received, bytes.
 uint64_t Received(const ApplicationContainer &sinks)
 {
 	uint64_t bytes = 0;
@@ -59,7 +59,7 @@ void SetDefaults()
 	Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(8 << 20));
 	Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
 	Config::SetDefault("ns3::TcpSocket::DelAckCount", UintegerValue(2));
-	// 1000 packets wait in the qdisc, as in tx_queue_len; few in the device below it.
+	// The qdisc holds up to 1000 packets, as with tx_queue_len; the device below it holds only a few.
 	Config::SetDefault("ns3::PfifoFastQueueDisc::MaxSize", QueueSizeValue(QueueSize("1000p")));
 	Config::SetDefault("ns3::DropTailQueue<Packet>::MaxSize", QueueSizeValue(QueueSize("100p")));
 }

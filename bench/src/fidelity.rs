@@ -115,8 +115,8 @@ fn errors(cells: &[Cell], metric: &str) -> Vec<f64> {
     cells.iter().filter(|cell| cell.metric == metric && cell.judged()).map(Cell::relative_error).collect()
 }
 
-/// Compares the order of rows. Of the pairs of rows in a block that differ clearly in the paper, returns how
-/// many have the same order, the number of pairs, and the pairs with another order.
+/// Compares the order of rows, for the pairs of rows in a block that differ clearly in the paper. Returns the
+/// number of pairs with the same order, the number of all pairs, and a text for each other pair.
 fn order(cells: &[Cell], metric: &str) -> (usize, usize, Vec<String>) {
     let (mut alike, mut all, mut wrong) = (0, 0, Vec::new());
     let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.metric == metric && cell.judged()).collect();

@@ -1,7 +1,7 @@
 //! Measures retransmits and reordering on this machine's kernel: how many `evenkeel fair` causes in addition to
 //! those with the kernel's hashing, and how many are caused by clearing and restoring XPS maps.
 //!
-//! Twelve iperf3 flows run over a veth pair with four queues and no shaper, so that flows move at the highest
+//! Twelve iperf3 flows run over a veth pair with four queues. There is no shaper, so flows move at the highest
 //! rate that the CPUs allow. Each round measures every variant, in alternating order, and compares it with its
 //! baseline in the same round. The counters are the kernel's:
 //! - sender: `Tcp: RetransSegs` and `OutSegs`

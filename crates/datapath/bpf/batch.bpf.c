@@ -4,10 +4,10 @@
  * the first segment is dequeued.
  *
  * Linux dequeues as soon as one flow has enqueued. When one interrupt brings acknowledgements for several
- * flows, the first flow fills the device's queue up to its byte limit, and the other flows find it full.
- * Titan changes TCP's tasklet so that it dequeues once, at its end. A qdisc does not see the end of the
- * tasklet. So this qdisc holds a segment in an empty queue until a short time has passed or the queue has a
- * number of segments. Then the queue is a FIFO until it is empty again: it holds no segment while it has a
+ * flows, the first flow fills the device's queue up to its byte limit. The other flows find it full. Titan
+ * changes TCP's tasklet so that it dequeues once, at its end. A qdisc does not see the end of the tasklet.
+ * So this qdisc holds a segment in an empty queue until a short time has passed or the queue has a number
+ * of segments. Then the queue is a FIFO until it is empty again: it holds no segment while it has a
  * backlog.
  *
  * Requires Linux 6.16 (struct_ops for Qdisc_ops). Works only as root qdisc or as child of mq.

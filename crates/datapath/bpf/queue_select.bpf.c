@@ -256,7 +256,7 @@ static __always_inline int make_room(void)
 }
 
 /* Returns a new flow's word. If the socket already uses a queue, the flow prefers it to other queues of the
- * same weight, because a change of the queue at the start of a session may reorder packets. */
+ * same weight. A change of the queue at the start of a session may reorder packets. */
 static __always_inline __u64 first_word(const struct sock *sk)
 {
 	__u32 queue = sk ? sk->__sk_common.skc_tx_queue_mapping : NO_QUEUE_MAPPING;

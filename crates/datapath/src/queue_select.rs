@@ -401,7 +401,8 @@ impl QueueSelect {
         }
         let rules: Vec<raw::ek_rule> = rules.iter().map(Rule::to_raw).collect::<Result<_, _>>()?;
         let device = self.device.pointer(0);
-        // Disable the rules while they change: a flow looked up meanwhile gets weight 1 and is looked up again.
+        // Disable the rules while they change. A flow that is looked up during the change gets weight 1, and is
+        // looked up again afterwards.
         // SAFETY: pointers into the mapping; the index is below the array's length, as just checked.
         unsafe {
             std::ptr::write_volatile(&raw mut (*device).rule_count, 0);

@@ -30,8 +30,8 @@ pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
 /// of its flow is in a ring.
 const SLOT_REST: Duration = Duration::from_secs(1);
 
-/// Native mode, `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`). Generic mode drops packets for a CPU map
-/// if it had to copy them, because the copy lacks the length of the link header (`skb_pp_cow_data`,
+/// Native mode, `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`). Generic mode drops a packet for a CPU
+/// map if it had to copy the packet. The copy lacks the length of the link header (`skb_pp_cow_data`,
 /// net/core/skbuff.c, Linux 6.18).
 const IN_THE_DRIVER: u32 = 1 << 2;
 

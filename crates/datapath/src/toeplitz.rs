@@ -1,7 +1,7 @@
 //! The Toeplitz hash of receive side scaling, computed with tables: one look-up per byte.
 //!
-//! The hash is the XOR, over the set bits of the input, of the 32 key bits that start at the bit's position
-//! (Microsoft, "RSS hashing functions"). So the contribution of a byte depends only on its position and value.
+//! For each set bit of the input, the hash XORs the 32 key bits that start at the bit's position (Microsoft,
+//! "RSS hashing functions"). So the contribution of a byte depends only on its position and value.
 
 use crate::raw;
 

@@ -128,8 +128,8 @@ pub fn report_waits(show: fn(&str)) {
 /// SIGINT, SIGTERM or SIGHUP arrives.
 ///
 /// # Errors
-/// Returns an error if the file is of another type, too large for its kind, or not UTF-8, the system refuses,
-/// or a signal ended the wait.
+/// Returns an error if the file is of another type, too large for its kind, or not UTF-8. Also returns an error
+/// if the system refuses, or a signal ended the wait.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;

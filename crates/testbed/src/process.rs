@@ -240,9 +240,9 @@ fn single_cpu(cpu: usize) -> libc::cpu_set_t {
     set
 }
 
-/// Raises the calling thread's priority while this value lives, so that a hundred busy processes do not delay
-/// the thread that starts them and reads their counters. Threads that it starts inherit the priority; processes
-/// do not. Without the privilege it does nothing.
+/// Raises the calling thread's priority while this value lives. So a hundred busy processes do not delay the
+/// thread that starts them and reads their counters. Threads that it starts inherit the priority; processes do
+/// not. Without the privilege it does nothing.
 pub(crate) struct Prompt {
     before: libc::c_int,
 }

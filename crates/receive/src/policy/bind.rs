@@ -41,8 +41,8 @@ impl PolicyFile {
     /// low queues are for flows without a class.
     ///
     /// # Errors
-    /// Returns an error if the classes need more queues than exist, or name a queue that does not exist or that
-    /// another class uses exclusively.
+    /// Returns an error if the classes need more queues than exist, or name an unknown queue, or one class
+    /// names a queue that another class uses exclusively.
     pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
         let count = queues.count();
         let shares = self.shares(count)?;

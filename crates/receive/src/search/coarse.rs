@@ -1,4 +1,4 @@
-//! Changes that move many flows at once: filters for classes, and entries of the indirection table.
+//! Changes that move many flows together: filters for classes, and entries of the indirection table.
 
 use super::{Owner, Search};
 use crate::policy::ClassId;

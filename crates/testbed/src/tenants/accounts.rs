@@ -68,8 +68,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads the times. At the beginning of the measurement it reads the CPUs' totals last, and at the end
-    /// first, so that they do not include the reading itself.
+    /// Reads the times. The CPUs' totals are read last at the beginning of the measurement, and first at its
+    /// end. So they do not include the reading itself.
     pub(super) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
         let host = Host::live();
         let processors = || -> Result<_, TestbedError> { Ok((host.cpu_times()?, Instant::now())) };

@@ -23,9 +23,9 @@ const LARGEST_METER_ERROR: f64 = 0.02;
 pub(super) struct Metered {
     pub(super) before: Vec<FlowSample>,
     pub(super) after: Vec<FlowSample>,
-    /// Before the senders were told to stop.
+    /// Before the test bed stops the senders.
     pub(super) before_end: Vec<FlowSample>,
-    /// After all senders had ended.
+    /// After all senders have ended.
     pub(super) at_end: Vec<FlowSample>,
 }
 

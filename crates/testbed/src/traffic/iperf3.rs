@@ -224,7 +224,7 @@ fn json_error(origin: &str, error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// Path of a member, and what is wrong with it.
+/// Path of a member, and the description of its fault.
 type FieldError = (String, String);
 
 fn field_error<T>(field: impl Into<String>, detail: impl Into<String>) -> Result<T, FieldError> {

@@ -1,8 +1,8 @@
 //! On-off sources, each on one TCP connection. iperf3 does not support on and off times.
 //!
 //! A source is a writing thread, and a reading thread at the other end. During its on time it always has data.
-//! `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data below its socket, so that it stops sending at the end of
-//! its on time and does not first drain megabytes from its buffer.
+//! `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data below its socket. So it stops sending at the end of its
+//! on time, and does not first drain megabytes from its buffer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -61,7 +61,7 @@ impl<T: Send + 'static> Worker<T> {
         self.thread
     }
 
-    /// Tells the thread to stop: sets its flag and shuts its connection down.
+    /// Stops the thread: sets its flag and shuts its connection down.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         // Ignore the error: the other end may have shut the connection down already.

@@ -99,8 +99,9 @@ int count(struct __sk_buff *ctx)
 	return count_packet(ctx, ctx->queue_mapping);
 }
 
-/* On egress the queue is picked after this program. The socket has recorded the queue of its last packet,
- * and the kernel keeps this queue unless the socket has nothing outstanding (sk_tx_queue_get). */
+/* Counts a packet on egress. The kernel picks the queue after this program. The socket has recorded the
+ * queue of its last packet, and the kernel keeps this queue unless the socket has nothing outstanding
+ * (sk_tx_queue_get). */
 SEC("tcx/egress")
 int count_sent(struct __sk_buff *ctx)
 {

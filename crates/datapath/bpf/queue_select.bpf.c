@@ -564,7 +564,7 @@ static __noinline int choose_queue(struct __sk_buff *ctx)
 	return choose(ctx, EK_STEER_QUEUE);
 }
 
-/* Attached if sockets are read. */
+/* Chooses the queue if sockets are read. */
 SEC("?tcx/egress")
 int select_class(struct __sk_buff *ctx)
 {
@@ -577,8 +577,8 @@ int select_queue(struct __sk_buff *ctx)
 	return follow(ctx, EK_STEER_QUEUE) ? NEXT_PROGRAM : choose_queue(ctx);
 }
 
-/* Attached if sockets are not read: each segment must be processed, because ageing uses the time of the last
- * one. */
+/* Chooses the queue if sockets are not read. It processes each segment, because ageing uses the time of the
+ * last one. */
 SEC("?tcx/egress")
 int select_class_aged(struct __sk_buff *ctx)
 {

@@ -80,7 +80,7 @@ struct ek_counters {
 	ek_u64 contended;               /* lost every race for the flow's word; sent uncharged */
 };
 
-/* Rules for the weights of flows. The first matching rule decides. */
+/* Maximum number of rules for flow weights. The first matching rule decides. */
 #define EK_MAX_RULES 64
 
 /* Fields of a rule; all must match. */

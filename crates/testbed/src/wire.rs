@@ -13,6 +13,8 @@ use crate::namespace::Namespace;
 /// Addresses from the IPv4 range for benchmarks (RFC 2544).
 pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// The kernel refuses IPv6 addresses on a link with a smaller MTU (RFC 8200, section 5).
+const LEAST_IPV6_MTU: u32 = 1280;
 /// Addresses from the IPv6 range for benchmarks (RFC 5180).
 pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
@@ -60,7 +62,7 @@ impl Wire {
         ];
         for (netlink, index, v4, v6) in addresses {
             netlink.add_address(index, v4, 24)?;
-            if kernel::has_ipv6() {
+            if kernel::has_ipv6() && mtu >= LEAST_IPV6_MTU {
                 netlink.add_address(index, v6, 64)?;
             }
         }

@@ -19,6 +19,12 @@ const SYN_EXTRA: u64 = 8;
 /// Capacity of a GSO packet: the difference that one retransmission can cause.
 const LARGEST_SEGMENT: u64 = 65_536;
 
+/// The kernel refuses IPv6 addresses there.
+#[test]
+fn a_link_below_the_least_mtu_of_ipv6_is_built() {
+    Bed::build(&BedOptions { mtu: 576, ..options(Topology::SoftNic, Policy::Dqa) }).unwrap();
+}
+
 #[test]
 fn bytes_packets_and_bins_are_exact() {
     const BYTES: u64 = 6_000_000;

@@ -6,10 +6,13 @@ use evenkeel_metrics::stretched_window_ns;
 use evenkeel_model::scenario::Scenario;
 use evenkeel_model::units::{BitRate, Nanoseconds};
 
+/// The meter of the test bed has no longer bins, ns.
+const LONGEST_BIN: u64 = 300_000_000;
+
 /// Times of a repeat. At a lower rate they are longer, so that the same number of bytes pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Length of a bin of the series; the shortest window.
+    /// Length of a bin of the series; the shortest window, or a part of it.
     pub bin: Nanoseconds,
     /// Length of each window, a whole number of bins, by its name at the nominal rate.
     pub windows: BTreeMap<String, Nanoseconds>,
@@ -30,8 +33,9 @@ impl Timing {
         let stretch = |length: Nanoseconds| {
             stretched_window_ns(length.as_u64(), scenario.link.rate.bits_per_second(), rate.bits_per_second())
         };
-        let bin =
+        let shortest =
             scenario.measure.windows.iter().map(|window| stretch(window.length)).min().unwrap_or(1).max(1);
+        let bin = shortest.div_ceil(shortest.div_ceil(LONGEST_BIN));
         let windows: BTreeMap<String, Nanoseconds> = scenario
             .measure
             .windows
@@ -102,6 +106,9 @@ mod tests {
         assert_eq!(timing.windows["1ms"], Nanoseconds::from_millis(5));
         assert_eq!(timing.windows["1s"], Nanoseconds::from_secs(5));
         assert_eq!(timing.duration, Nanoseconds::from_secs(20));
+        let slow = Timing::new(&scenario, BitRate::from_bits_per_second(10_000_000), 1);
+        assert_eq!(slow.windows["1ms"], Nanoseconds::from_secs(1));
+        assert_eq!(slow.bin, Nanoseconds::from_millis(250), "the meter has no longer bins than 300 ms");
         let mut fetching = scenario.clone();
         fetching.measure.windows.clear();
         fetching.measure.length = Some(Nanoseconds::from_secs(3));

@@ -7,7 +7,6 @@
 //! - open: neither; more repeats are needed
 //!
 //! So with more repeats, a true statement does not fail more often.
-//! a true statement fail more often.
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
 use evenkeel_model::record::{ExpectationRecord, VariantRecord};

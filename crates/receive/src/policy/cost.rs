@@ -142,9 +142,9 @@ pub trait CostFunction: fmt::Debug + Send {
     /// Returns the difference in cost if a flow moved between two queues.
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost;
 
-    /// Returns the queue with the least cost for a flow, the first of several equal ones. Only for terms for
-    /// which queues differ by nothing but their load, so that one search finds the queue. `None` if each queue
-    /// must be tried.
+    /// Returns the queue with the least cost for a flow; of several equal queues, the first. Only a function
+    /// for which queues differ by nothing but their load can return one: a single search finds it. `None` if
+    /// each queue must be tried.
     fn least(&self, flow: &Flow, among: &[QueueId]) -> Option<QueueId> {
         let _ = (flow, among);
         None

@@ -391,6 +391,14 @@ fn plans_for_recorded_hosts_are_fixpoints() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
+/// Masks of RPS over two packages, of which one processor is left.
+#[test]
+fn plans_leave_no_steering_to_one_processor() {
+    for number in [6582, 9410] {
+        judge(&random_hosts::host(0, number)).unwrap();
+    }
+}
+
 #[test]
 fn plans_for_random_hosts_are_fixpoints() {
     const HOSTS: u64 = 600;

@@ -528,7 +528,9 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
                 continue;
             }
             let local: Vec<u32> = queue.rps.iter().copied().filter(is_local).collect();
-            let local = if local.is_empty() { view.local_cores(nic) } else { local };
+            // One processor alone would be the limit (rps-one-processor).
+            let local = if local.len() < 2 { view.local_cores(nic) } else { local };
+            let local = if local.len() < 2 { Vec::new() } else { local };
             // Where the NIC's own queues reach every core no steering is wanted at all (rps-redundant).
             let flows = nic.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
             let enough = nic.receive_queues.len() >= view.queue_places(nic).len().max(2);

@@ -24,7 +24,7 @@ pub struct Device {
     pub xps: Vec<XpsMap>,
     /// `None` while the device is down.
     pub root: Option<QdiscState>,
-    /// Other programs at tcx egress, except [meters](is_meter).
+    /// Other programs at tcx egress, except meters (`is_meter`).
     pub programs: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
 }

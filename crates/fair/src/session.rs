@@ -114,7 +114,7 @@ pub struct Ended {
     pub report: Report,
 }
 
-/// Keeps only [`CAPABILITIES`] in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays,
+/// Keeps only `CAPABILITIES` in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays,
 /// too, because a replacement guardian has to mount its own.
 ///
 /// # Errors

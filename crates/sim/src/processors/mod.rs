@@ -6,7 +6,7 @@
 //! - An application's work runs after all softirq work. On a saturated processor its flows run out of data.
 //!
 //! A thread with a dedicated core (a poll-mode thread, a client) is an application without softirqs.
-//! [`process_scheduler`] models processes that share processors by time slices, wake each other and block.
+//! `process_scheduler` models processes that share processors by time slices, wake each other and block.
 
 pub(crate) mod process_scheduler;
 

@@ -2,8 +2,8 @@
 //! ([`evenkeel_model::qdisc::QdiscTree`]).
 //!
 //! Options that are not set have the kernel's defaults, and a class without a qdisc has the kernel's `pfifo`
-//! of [`DEFAULT_LIMIT`] segments. Filters are evaluated here, once per flow, and become tables;
-//! [`Hop::filters`] counts their cost at run time. An unsupported feature is an error that names it.
+//! of [`DEFAULT_LIMIT`](super::DEFAULT_LIMIT) segments. Filters are evaluated here, once per flow, and become
+//! tables; [`Hop::filters`] counts their cost at run time. An unsupported feature is an error that names it.
 
 mod classful;
 mod classless;

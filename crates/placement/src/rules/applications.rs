@@ -173,14 +173,19 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             );
             // The interrupts and the applications share the node: the planner leaves these cores to them.
             let reserved: Vec<u32> = cores_for_applications(view, nic).into_iter().collect();
-            let cores = if reserved.is_empty() { free_cores(view, nic) } else { reserved };
+            let (cores, place) = match (reserved.is_empty(), free_cores(view, nic)) {
+                (false, _) => (reserved, ", on cores without its interrupts"),
+                (true, free) if !free.is_empty() => (free, ", on cores without its interrupts"),
+                // Other applications are kept to all of them.
+                (true, _) => (view.local_cores(nic), ""),
+            };
             let list = processor_list(&cores);
             let mut advice = format!(
-                "keep it on the NIC's node, on cores without its interrupts: {} now, `numactl --physcpubind={list} --membind={node}` at its \
+                "keep it on the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
                  start, or CPUAffinity= and NUMAPolicy= in its unit",
                 group.taskset(&list)
             );
-            if view.interrupt_targets(nic).iter().any(|target| cores.contains(target)) {
+            if !place.is_empty() && view.interrupt_targets(nic).iter().any(|target| cores.contains(target)) {
                 advice +=
                     &format!("; then `evenkeel tune {}` moves its interrupts off these cores", nic.name);
             }
@@ -194,13 +199,11 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Cores of a NIC's node that serve none of its interrupts; all of the node where none is left.
+/// Returns the cores of a NIC's node that serve none of its interrupts.
 fn free_cores(view: &View<'_>, nic: &Interface) -> Vec<u32> {
     let busy: Vec<u32> = view.interrupt_processors(nic).into_iter().collect();
     let busy = view.with_siblings(&busy);
-    let cores = view.local_cores(nic);
-    let free: Vec<u32> = cores.iter().copied().filter(|core| !busy.contains(core)).collect();
-    if free.is_empty() { cores } else { free }
+    view.local_cores(nic).into_iter().filter(|core| !busy.contains(core)).collect()
 }
 
 fn on_interrupts(view: &View<'_>) -> Vec<Found> {
@@ -274,10 +277,16 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                 )));
                 continue;
             }
-            found.push(super::interrupts::with_placement(view, nic, entry).advice(format!(
-                "or move the application to cores without interrupts: {}",
-                group.taskset(&processor_list(&free_cores(view, nic)))
-            )));
+            let entry = super::interrupts::with_placement(view, nic, entry);
+            let free = free_cores(view, nic);
+            found.push(if free.is_empty() {
+                entry
+            } else {
+                entry.advice(format!(
+                    "or move the application to cores without interrupts: {}",
+                    group.taskset(&processor_list(&free))
+                ))
+            });
         }
     }
     found

@@ -1,6 +1,6 @@
-//! A host's facts as they are once a setting was changed: to judge a plan before it is applied.
+//! Models a host's facts after a setting change, so that a plan is judged before it is applied.
 //!
-//! Only what is set changes. Counters stay: they tell of the past.
+//! Only the changed settings get new values. Counters keep theirs: they count past events.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use evenkeel_model::host::{
     HostFacts, Interface, Interrupt, QdiscFacts, ReceiveQueue, TransmitQueue, parse_processor_list,
 };
 
-/// Gives a knob a value in the facts. Returns whether they hold the knob.
+/// Sets a knob to a value in the facts. Returns whether the facts contain the knob.
 pub fn set(facts: &mut HostFacts, interface: Option<&str>, knob: &Knob, value: &Value) -> bool {
     match (knob, value) {
         (Knob::Sysctl(path), Value::Text(text)) => {
@@ -61,10 +61,10 @@ fn set_processor_file(facts: &mut HostFacts, file: &str, text: &str) -> Option<(
     Some(())
 }
 
-/// `DQL_MAX_LIMIT`, include/linux/dynamic_queue_limits.h: the ceiling of a new queue's byte limit, which is none.
+/// The default `max_limit` of byte queue limits: `DQL_MAX_LIMIT`, include/linux/dynamic_queue_limits.h.
 const NO_LIMIT: u64 = 1_879_048_192;
 
-/// A driver makes its queues, its interrupts and an even table anew.
+/// Sets the number of channels. The driver then recreates its queues, its interrupts and an evenly filled RSS table.
 fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) -> Option<()> {
     let home = facts.interface(name)?.node;
     let nic = facts.interfaces.iter_mut().find(|nic| nic.name == name)?;
@@ -82,7 +82,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     let had = *field;
     *field = number;
     let (receive, transmit) = (channels.receive(), channels.transmit());
-    // Facts may show fewer queues than there are channels: those that are not shown do not go.
+    // The facts may list fewer queues than there are channels. Such unlisted queues do not count as removed.
     let is_new = |shown: usize, now: u32| {
         let before =
             if number > had { now.saturating_sub(number - had) } else { now.saturating_add(had - number) };
@@ -92,7 +92,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
         nic.receive_queues.resize(receive as usize, ReceiveQueue::default());
     }
     if kind != Channels::Rx && is_new(nic.transmit_queues.len(), transmit) {
-        // A kernel without XPS has no maps; one queue shows none with any kernel.
+        // A kernel without XPS has no maps. Any kernel shows none for a single queue.
         let queues = &nic.transmit_queues;
         let shows_maps = queues.len() < 2 || queues.iter().any(|queue| queue.has_xps);
         let fresh = TransmitQueue {
@@ -114,7 +114,8 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     Some(())
 }
 
-/// `mq` has a leaf for each queue, of the kernel or of a program (`mq_change_real_num_tx`, net/sched/sch_mq.c).
+/// Gives `mq` a leaf for each queue, whether the kernel or a program added it (`mq_change_real_num_tx`,
+/// net/sched/sch_mq.c).
 fn set_leaves(nic: &mut Interface, queues: u32) {
     let Some(root) = nic.root_qdisc().filter(|root| root.kind == "mq") else { return };
     let major = root.handle.trim_end_matches(':').trim_start_matches('0').to_owned();
@@ -134,8 +135,8 @@ fn set_leaves(nic: &mut Interface, queues: u32) {
     }
 }
 
-/// Interrupts of queues that go go with them, and queues that come get the lowest numbers that are free. Where the queues
-/// before shared interrupts, those that come share them too.
+/// Removes the interrupts of removed queues and adds interrupts for new queues, with the lowest free numbers.
+/// If the queues shared interrupts before, the new queues share them, too.
 fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, home: Option<u32>) {
     let open = || facts.processors.iter().filter(|processor| !processor.isolated);
     let everywhere: Vec<u32> = open().map(|processor| processor.number).collect();
@@ -153,7 +154,7 @@ fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, h
         interrupt.interface == name && interrupt.queue.is_some_and(|queue| (queues..before).contains(&queue))
     };
     facts.interrupts.retain(|interrupt| !is_gone(interrupt));
-    // They begin to count again.
+    // The counters of recreated interrupts start at 0.
     for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name) {
         interrupt.served.clear();
     }
@@ -168,7 +169,7 @@ fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, h
         if facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
             continue;
         }
-        // The kernel's default is every processor that is not isolated, and it spreads them.
+        // By default the kernel spreads interrupts over all processors that are not isolated.
         let at = first.get(queue as usize % first.len().max(1)).copied();
         for like in &model {
             let Some(number) = free.next() else { return };
@@ -226,7 +227,7 @@ fn set_of_interface(nic: &mut Interface, knob: &Knob, value: &Value) -> Option<(
         }
         (Knob::RssTable, Value::Table(table)) => nic.rss.as_mut()?.indirection.clone_from(table),
         (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => {
-            // Below a qdisc of the kernel's own, which has no number, classes have the minor number alone.
+            // Below a kernel-created qdisc, which has no handle, class names have only the minor number.
             let parent = |qdisc: &QdiscSnapshot| match qdisc.parent.0 {
                 Handle { major: 0, minor } => format!(":{minor:x}"),
                 place => place.to_string(),
@@ -286,7 +287,7 @@ fn set_interface_file(nic: &mut Interface, file: &str, text: &str) -> Option<()>
     Some(())
 }
 
-/// Processors or queues of a mask.
+/// Returns the processors or queues in a mask.
 fn members(mask: &str) -> Option<Vec<u32>> {
     let digits: Vec<char> = mask.trim().chars().filter(|digit| *digit != ',').collect();
     let mut found = Vec::new();
@@ -343,7 +344,6 @@ mod tests {
         }
     }
 
-    /// What was set is what is read.
     #[test]
     fn facts_hold_what_was_set() {
         let text = |text: &str| Value::Text(text.to_owned());

@@ -1,4 +1,4 @@
-//! What a knob has now, by the facts: of the value from before is the undo.
+//! Reads the current value of a knob from the facts, and the command that restores it.
 
 use evenkeel_model::change::{
     Change, Channels, ClassHandle, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value, shell,
@@ -7,7 +7,7 @@ use evenkeel_model::host::{HostFacts, Interface, QdiscFacts, processor_list};
 
 use crate::rules::mask;
 
-/// The value that a knob has; none if the facts do not tell.
+/// Returns the value that a knob has; `None` if the facts do not contain it.
 #[must_use]
 pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Option<Value> {
     let text = |text: String| Some(Value::Text(text));
@@ -55,7 +55,7 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
     }
 }
 
-/// The line that takes a change back; none if the facts do not tell what was before.
+/// Returns the command that undoes a change; `None` if the facts do not contain the previous value.
 #[must_use]
 pub fn undo(facts: &HostFacts, interface: Option<&str>, change: &Change) -> Option<String> {
     let before = current(facts, interface, &change.knob)?;
@@ -101,7 +101,7 @@ fn interface_file(nic: &Interface, file: &str) -> Option<Value> {
     }
 }
 
-/// Kind and place of a qdisc: its options are not among the facts.
+/// Returns the kind, handle and parent of a qdisc. The facts do not contain its options.
 fn snapshot(qdisc: &QdiscFacts) -> Option<QdiscSnapshot> {
     let handle = |text: &str| {
         let (major, minor) = text.split_once(':')?;

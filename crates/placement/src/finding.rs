@@ -1,20 +1,17 @@
-//! What a check found.
-
 use std::fmt;
 
 use evenkeel_model::change::Change;
 use evenkeel_model::text::printable;
 use serde::Serialize;
 
-/// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing: costs little, or only in cases that this host may not have.
+    /// Costs little, or costs only in cases that may not occur on this host.
     Low,
     /// Costs throughput, latency or processor time.
     Medium,
-    /// Packets are lost or most of the link cannot be used.
+    /// Packets are lost, or most of the link's rate cannot be used.
     High,
 }
 
@@ -28,22 +25,22 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a finding rests on. It caps the severity: an alarm that no counter supports is not high.
+/// The evidence behind a finding. It caps the severity: an alarm that no counter supports is not high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// An assumption, such as a round trip where no connection shows one: at most low.
+    /// An assumption, such as a round-trip time that no connection shows: at most low.
     Assumed,
-    /// A setting that costs, though no counter of this host shows the cost: at most medium.
+    /// A setting known to cost, but no counter of this host shows the cost: at most medium.
     Setting,
-    /// A limit that is certainly below what the link needs.
+    /// A limit that is below the link's requirement for certain.
     Limit,
     /// Load or loss that counters show.
     Measured,
 }
 
 impl Basis {
-    /// The highest severity that it supports.
+    /// Returns the highest severity that this basis supports.
     #[must_use]
     pub const fn cap(self) -> Severity {
         match self {
@@ -54,19 +51,18 @@ impl Basis {
     }
 }
 
-/// The fix of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// The interface that the changes mean, of those that mean one.
+    /// The interface to which the changes apply; `None` if they apply to none.
     pub interface: Option<String>,
-    /// Exact changes, in the order in which they are to be made.
+    /// Exact changes, in the order in which to apply them.
     pub changes: Vec<Change>,
-    /// What no change of this host does by itself: another slot, another cable, an option of an application.
+    /// A remedy outside the host's settings: another slot, another cable, an option of an application.
     pub advice: Option<String>,
 }
 
 impl Remedy {
-    /// The lines that an administrator would type, and the advice.
+    /// Returns the commands that an administrator would type, and the advice.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let interface = self.interface.as_deref().unwrap_or_default();
@@ -74,28 +70,25 @@ impl Remedy {
     }
 }
 
-/// Something that is wrong with a host.
+/// A fault in the configuration or state of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The rule that found it.
     pub rule: &'static str,
-    /// How much it matters.
     pub severity: Severity,
-    /// What it rests on.
     pub basis: Basis,
-    /// What it is about: an interface, a process, `host`.
+    /// The affected object: an interface, a process, `host`.
     pub subject: String,
-    /// What shows it, with figures of this host.
+    /// Figures of this host that show the fault.
     pub evidence: String,
-    /// What it costs.
+    /// The cost of the fault.
     pub effect: String,
     pub remedy: Remedy,
-    /// Where that is known from.
+    /// The document or paper that describes the fault.
     pub source: &'static str,
 }
 
 impl Finding {
-    /// The same finding with all of its text fit for a terminal: names are those that others have chosen.
+    /// Returns the finding with all of its text made safe for a terminal: other users choose the names in it.
     #[must_use]
     pub fn printable(&self) -> Self {
         let mut shown = self.clone();

@@ -1,13 +1,17 @@
-//! Judges the facts of a host: what is wrong behind the queues of its NICs, by which evidence, and the change
-//! that fixes it.
+//! Judges the facts of a host: which settings are wrong, which evidence shows it, and which change fixes it.
 //!
-//! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts). [`mod@rules`] is the table of rules,
-//! [`loss`] says where packets were lost between two readings, [`plan`] which cores interrupts and applications should
-//! have. Figures are those of *this* host: windows come from its
-//! link speeds and the round-trip times of its sockets, rings from what its NIC can hold, and losses from its counters.
+//! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts):
 //!
-//! Source, where no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
-//! Tuning, Limitations, Congestion Control" (LCN 2019), "the paper" below.
+//! - [`mod@rules`] is the table of rules;
+//! - [`loss`] finds where packets were lost between two readings;
+//! - [`plan`] chooses the cores of interrupts and applications.
+//!
+//! Figures are those of *this* host. Windows come from its link speeds and the round-trip times of its sockets, ring
+//! sizes
+//! from the maximum of its NIC, and losses from its counters.
+//!
+//! The source, if no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
+//! Tuning, Limitations, Congestion Control" (LCN 2019), called "the paper" below.
 
 #![forbid(unsafe_code)]
 

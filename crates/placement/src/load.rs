@@ -1,38 +1,38 @@
-//! How busy a host is: what counters since boot say of its load, and which of its applications wait for answers.
+//! The load of a host since boot, and its applications that wait for each answer.
 
 use evenkeel_model::host::{Interface, ProcessFacts, ProcessorTime, SocketFacts, SocketKind, processor_list};
 
 use crate::Basis;
 use crate::view::{View, is_loopback, milliseconds};
 
-/// What a NIC carried on average since boot.
+/// Average traffic of a NIC since boot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Packets per second, received.
+    /// Received packets per second.
     pub packets: f64,
-    /// Bit/s of the direction that carried more.
+    /// Rate of the direction with more traffic, bit/s.
     pub bps: f64,
-    /// Bit/s, sent.
+    /// Sent traffic, bit/s.
     pub sent_bps: f64,
 }
 
-/// An application that waits for each answer, and how that is known.
+/// An application that waits for each answer, and the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBound {
-    /// Words for evidence.
+    /// Text for a finding's evidence.
     pub words: String,
-    /// Shortest round trip of its connections within the site, µs; none where it has none.
+    /// Shortest round-trip time of its connections within the site, µs.
     pub rtt_us: Option<u64>,
-    /// Whether processors are isolated for it: the host was set up for latency.
+    /// Whether processors are isolated for it: an administrator configured the host for latency.
     pub isolated: bool,
 }
 
-/// Servers that answer small requests from memory: their documentation asks for low latency.
+/// Servers that answer small requests from memory. Their documentation recommends tuning for low latency.
 const LATENCY_SERVERS: [&str; 6] =
     ["redis-server", "valkey-server", "keydb-server", "memcached", "nats-server", "asd"];
 
 impl<'a> View<'a> {
-    /// Time since boot, s: of `/proc/uptime`, else the ticks of a processor.
+    /// Returns the time since boot, s: from `/proc/uptime`, else from the ticks of a processor.
     #[must_use]
     pub fn uptime_s(&self) -> Option<f64> {
         const TICKS_PER_SECOND: f64 = 100.0;
@@ -44,13 +44,13 @@ impl<'a> View<'a> {
         told.or_else(ticks).filter(|seconds| *seconds >= 1.0)
     }
 
-    /// A count per second since boot.
+    /// Returns a counter's average rate per second since boot.
     #[must_use]
     pub fn per_second(&self, count: u64) -> Option<f64> {
         Some(count as f64 / self.uptime_s()?)
     }
 
-    /// `, 3.2 per second since boot`; nothing where the time or the count is 0.
+    /// Returns `, 3.2 per second since boot`; an empty text if the time or the count is 0.
     #[must_use]
     pub fn rate_words(&self, count: u64) -> String {
         match self.per_second(count).filter(|rate| *rate > 0.0) {
@@ -63,8 +63,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// `; it received 1,200,000 packets per second since boot and sent 800,000, and processors 0-7 spend 29 % of their time in
-    /// softirqs`: what a setting costs that takes processor time for each packet.
+    /// Returns text such as `; it received 1,200,000 packets per second since boot and sent 800,000, and processors 0-7
+    /// spend
+    /// 29 % of their time in softirqs`. It shows the cost of a setting that takes processor time for each packet.
     #[must_use]
     pub fn work_words(&self, nic: &Interface) -> String {
         let rate = |packets: u64| self.per_second(packets).map_or(0, |rate| rate.round() as u64);
@@ -80,7 +81,9 @@ impl<'a> View<'a> {
         text + &self.softirq_words(nic)
     }
 
-    /// `; processors 0-7 spend 29 % of their time in softirqs` of those that serve a NIC's interrupts, where it is 5 % and more.
+    /// Returns text such as `; processors 0-7 spend 29 % of their time in softirqs`. It lists the processors that serve
+    /// a NIC's
+    /// interrupts and spend at least 5 % there.
     #[must_use]
     pub fn softirq_words(&self, nic: &Interface) -> String {
         const LEAST: f64 = 0.05;
@@ -101,7 +104,7 @@ impl<'a> View<'a> {
         format!("; processors {} spend {share} of their time in softirqs", processor_list(&servers))
     }
 
-    /// What a NIC carried per second since boot.
+    /// Returns the average load of a NIC since boot.
     #[must_use]
     pub fn load(&self, nic: &Interface) -> Option<Load> {
         let bytes = |name: &str| nic.statistics.get(name).copied().unwrap_or(0);
@@ -112,8 +115,9 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Whether a NIC has real work, by one of: packets per second since boot, a share of its link, the softirq time of a
-    /// processor that serves its interrupts, or packets lost at the NIC.
+    /// Returns whether a NIC is loaded, by any of: packets per second since boot, its share of the link's rate, the
+    /// softirq
+    /// time of a processor that serves its interrupts, or packets lost at the NIC.
     #[must_use]
     pub fn is_loaded(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 10_000.0;
@@ -126,22 +130,25 @@ impl<'a> View<'a> {
         busy_link || Self::loses(nic) || self.serves_with(nic, SOFTIRQ_SHARE)
     }
 
-    /// Whether counters show that a NIC has next to nothing to do: no setting of it costs anything now.
+    /// Returns whether counters show that a NIC is almost idle, so that no setting of it costs anything now.
     #[must_use]
     pub fn is_idle(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 100.0;
         !self.is_loaded(nic) && self.load(nic).is_some_and(|load| load.packets < PACKETS)
     }
 
-    /// Whether receiving keeps processors busy: the softirq time of one that serves a NIC's interrupts, or losses at the NIC.
+    /// Returns whether receiving keeps processors busy: by the softirq time of a processor that serves a NIC's
+    /// interrupts, or
+    /// by losses at the NIC.
     #[must_use]
     pub fn is_busy(&self, nic: &Interface) -> bool {
         const SOFTIRQ_SHARE: f64 = 0.3;
         self.serves_with(nic, SOFTIRQ_SHARE) || Self::loses(nic)
     }
 
-    /// Whether a processor that serves a NIC's interrupts spends such a share of its time in softirqs; any processor where no
-    /// interrupt names the NIC.
+    /// Returns whether a processor that serves a NIC's interrupts spends at least the share `least` of its time in
+    /// softirqs.
+    /// If no interrupt names the NIC, any processor counts.
     fn serves_with(&self, nic: &Interface, least: f64) -> bool {
         let mut servers = self.interrupt_processors(nic);
         if servers.is_empty() && self.receive_interrupts(nic).is_empty() {
@@ -150,21 +157,22 @@ impl<'a> View<'a> {
         servers.into_iter().any(|server| self.softirq_share(server).is_some_and(|share| share >= least))
     }
 
-    /// Whether packets were lost at a NIC.
     fn loses(nic: &Interface) -> bool {
         const LOST: u64 = 10_000;
         nic.losses.ring.unwrap_or(0).max(nic.losses.nic.unwrap_or(0)) >= LOST
     }
 
-    /// What a finding about a setting rests on that costs processor time for each packet: measured where processors are
-    /// busy receiving.
+    /// Returns the basis of a finding about a setting that costs processor time for each packet: measured if receiving
+    /// keeps
+    /// processors busy.
     #[must_use]
     pub fn cost_basis(&self, nic: &Interface) -> Basis {
         if self.is_busy(nic) { Basis::Measured } else { self.load_basis(nic).min(Basis::Setting) }
     }
 
-    /// What a finding about a NIC's place or setting rests on: measured where counters show load, an assumption where the NIC
-    /// is idle and the setting costs nothing yet.
+    /// Returns the basis of a finding about a NIC's slot or settings: measured if counters show load, assumed if the
+    /// NIC is idle
+    /// and the setting costs nothing yet.
     #[must_use]
     pub fn load_basis(&self, nic: &Interface) -> Basis {
         if self.is_loaded(nic) {
@@ -176,8 +184,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether TCP of this host has a part in what its NICs carry, or that is not known: a router's and a name server's has
-    /// none to speak of, and limits of TCP cost these nothing.
+    /// Returns whether this host's own TCP connections carry part of its traffic, or may do so. On a router or a name
+    /// server
+    /// they carry almost none, so limits of TCP cost nothing there.
     #[must_use]
     pub fn carries_tcp(&self) -> bool {
         const ENOUGH: u64 = 1_000_000;
@@ -189,14 +198,15 @@ impl<'a> View<'a> {
         !is_known || packets < ENOUGH || segments.saturating_mul(ONE_IN) >= packets
     }
 
-    /// Share of a processor's time since boot in softirqs.
+    /// Returns the share of its time since boot that a processor spent in softirqs.
     #[must_use]
     pub fn softirq_share(&self, processor: u32) -> Option<f64> {
         let time = self.facts.processor(processor)?.time.filter(|time| time.total > 0)?;
         Some(softirq_share(&time))
     }
 
-    /// Mean share in softirqs of the processors that a condition names; none where no time of any is known.
+    /// Returns the mean share of time in softirqs of the processors for which `is_named` holds; `None` if no times are
+    /// known.
     #[must_use]
     pub fn mean_softirq_share(&self, is_named: impl Fn(u32) -> bool) -> Option<f64> {
         let named = self.facts.processors.iter().filter(|processor| is_named(processor.number));
@@ -204,8 +214,9 @@ impl<'a> View<'a> {
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     }
 
-    /// Whether a processor is in another package (socket) than a NIC. Nodes of one package (sub-NUMA clustering, AMD's NPS)
-    /// are not: what the paper measured is the interconnect between packages.
+    /// Returns whether a processor is in another package (socket) than a NIC. Nodes of one package (sub-NUMA
+    /// clustering, AMD's
+    /// NPS) do not count as other packages: the paper measured the interconnect between packages.
     #[must_use]
     pub fn is_other_package(&self, nic: &Interface, processor: u32) -> bool {
         let Some(node) = nic.node else { return false };
@@ -217,8 +228,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Processors that can each take a queue: the cores of a NIC's node; in a virtual machine all processors, as what cores
-    /// they share is the hypervisor's business.
+    /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual machine these
+    /// are all
+    /// processors, because the guest does not see which of them share a core.
     #[must_use]
     pub fn queue_places(&self, nic: &Interface) -> Vec<u32> {
         if !self.facts.virtual_machine {
@@ -229,14 +241,14 @@ impl<'a> View<'a> {
         self.local_processors(nic).into_iter().filter(is_free).collect()
     }
 
-    /// The kernel's version, such as `(6, 12)`.
+    /// Returns the kernel's version, such as `(6, 12)`.
     #[must_use]
     pub fn kernel_version(&self) -> Option<(u32, u32)> {
         let mut parts = self.facts.kernel.as_deref()?.split(|character: char| !character.is_ascii_digit());
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// An application that waits for each answer: by its connections, else by its name.
+    /// Returns an application that waits for each answer, found by its connections, else by its name.
     #[must_use]
     pub fn latency_bound(&self) -> Option<LatencyBound> {
         let isolated =
@@ -286,7 +298,7 @@ fn softirq_share(time: &ProcessorTime) -> f64 {
     time.softirq as f64 / time.total as f64
 }
 
-/// The smallest round trip of a connection between machines of one site, µs.
+/// Returns the smallest round-trip time of a connection, µs, if both ends are within one site.
 fn rtt_within_site(socket: &SocketFacts) -> Option<u64> {
     const RTT_US: u64 = 1000;
     let tcp =
@@ -294,14 +306,14 @@ fn rtt_within_site(socket: &SocketFacts) -> Option<u64> {
     (1..=RTT_US).contains(&tcp.min_rtt_us).then_some(tcp.min_rtt_us)
 }
 
-/// Whether a connection carries small requests and answers between machines of one site.
+/// Returns whether a connection carries small requests and answers within one site.
 fn exchanges_requests(socket: &SocketFacts) -> bool {
     const SEGMENTS: u64 = 100_000;
     const FEW_SEGMENTS: u64 = 10_000;
     const SEGMENT_BYTES: u64 = 1000;
-    /// With less payload in a segment on average most of them acknowledge, and request nothing.
+    /// With a smaller mean payload, most segments are acknowledgements and not requests.
     const LEAST_BYTES: u64 = 50;
-    /// Answers of a few packets: longer ones are limited by the rate, not by the wait.
+    /// Answers of a few packets. Longer ones are limited by the rate, not by latency.
     const ANSWER: u64 = 16;
     let Some(tcp) = socket.tcp.as_ref().filter(|_| socket.kind == SocketKind::Tcp) else { return false };
     let is_small =
@@ -309,7 +321,7 @@ fn exchanges_requests(socket: &SocketFacts) -> bool {
     let carries = tcp.bytes_acked > 0 && tcp.bytes_received > 0;
     let both_small =
         is_small(tcp.bytes_acked, tcp.segments_out) && is_small(tcp.bytes_received, tcp.segments_in);
-    // Requests, each in a packet of its own, and answers of a few packets.
+    // Each request is one packet; an answer is a few packets.
     let requests = |(bytes, segments): (u64, u64), answers: u64| {
         let per_segment = bytes / segments.max(1);
         segments >= FEW_SEGMENTS

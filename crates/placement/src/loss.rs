@@ -1,5 +1,6 @@
-//! Where packets were lost between two readings of a host: the path of the paper's figure 12, from the qdisc of a sender to
-//! the receive buffer of a socket.
+//! Finds where packets were lost between two readings of a host. The places follow the path of the paper's figure 12,
+//! from
+//! the sender's qdisc to a socket's receive buffer.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +9,32 @@ use serde::Serialize;
 
 use crate::rules::{needs, receive_queue_drops};
 
-/// A place on the way of a packet, in the order in which it passes them.
+/// A place on a packet's path, in path order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// The sender's queueing discipline.
     Qdisc,
-    /// The transmit ring and the driver's way out.
+    /// The transmit ring and the driver's transmit path.
     TransmitRing,
     /// The wire: packets that arrived damaged.
     Wire,
-    /// The NIC's own memory and its receive ring.
+    /// The NIC's memory and its receive ring.
     ReceiveRing,
     /// The backlog of a processor.
     SoftnetBacklog,
-    /// IP and what stands around it: tracking, routes, neighbours.
+    /// The IP layer: connection tracking, routes, neighbours.
     Network,
     /// The accept queue of a listener.
     AcceptQueue,
-    /// The backlog of a socket that its application holds.
+    /// The backlog of a socket that its application has locked.
     TcpBacklog,
-    /// The receive queue of a socket.
     ReceiveQueue,
-    /// Somewhere between this host and its peers, or at these: segments that had to be sent again.
+    /// The network between this host and its peers, or the peers themselves: retransmitted segments.
     Path,
 }
 
 impl Place {
-    /// Words for it.
+    /// Returns the name of the place as printed.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -56,20 +55,19 @@ impl Place {
 /// Packets lost at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
-    /// Where.
     pub place: Place,
-    /// At what: an interface, a processor, a socket.
+    /// An interface, a processor or a socket.
     pub subject: String,
-    /// How many.
     pub packets: u64,
-    /// The counter that shows it.
+    /// The counter that shows the loss.
     pub counter: String,
-    /// The rule that explains it.
+    /// The rule that explains the loss.
     pub rule: &'static str,
 }
 
-/// Where the kernel drops for a reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix), and the
-/// rule that explains it; none of reasons that are no loss of a host that is too slow.
+/// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) to its place and the
+/// rule
+/// that explains it. Returns `None` for reasons that do not mean that this host is too slow.
 #[must_use]
 pub fn place_of_reason(reason: &str) -> Option<(Place, &'static str)> {
     Some(match reason {
@@ -106,22 +104,23 @@ impl Losses {
     }
 }
 
-/// What a counter gained; 0 where it began anew.
+/// Returns the increase of a counter. A counter that was reset or is new counts from 0.
 fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     match (before, after) {
         (Some(before), Some(after)) if after >= before => after - before,
-        // A counter that has come since, or was set back to 0.
+        // The counter is new or was reset to 0.
         (_, Some(after)) => after,
         (_, None) => 0,
     }
 }
 
-/// What a counter of 32 bits gained (`/proc/net/softnet_stat`, `struct gnet_stats_queue`): it wraps, where one of 64 bits would
-/// have begun anew.
+/// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which wraps. A
+/// 64-bit
+/// counter that decreases was reset instead.
 fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
     const RANGE: u64 = 1 << 32;
     match before {
-        // Near its end before and near its start now.
+        // The counter was near its maximum before and is near 0 now, so it wrapped.
         Some(before) if (RANGE / 4 * 3..RANGE).contains(&before) && after < RANGE / 4 => {
             (after + RANGE).saturating_sub(before)
         }
@@ -143,7 +142,7 @@ pub const COUNTERS: &[&str] = &[
     "/proc/net/stat",
 ];
 
-/// Packets lost between two readings of a host, in the order of their way.
+/// Returns the packets lost between two readings of a host, in path order.
 #[must_use]
 pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     let mut found = Losses(Vec::new());
@@ -171,7 +170,7 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     for (name, _) in receive_queue_drops(&after.counters) {
         found.add(Place::ReceiveQueue, "host", counter(name), name, "tcp-receive-pruned");
     }
-    // sk_drops of a socket counts both kinds.
+    // A socket's `sk_drops` counts drops for both reasons.
     let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
     udp(&mut found, before, after, datagrams.into_iter().map(counter).saturating_sum());
     found.add(Place::Path, "host", counter("Tcp.RetransSegs"), "Tcp.RetransSegs", "retransmissions");
@@ -179,7 +178,7 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     found.0
 }
 
-/// Counters of the whole host, the place that they count, and the rule that explains it.
+/// Counters of the whole host: the place, the counter, and the rule that explains the loss.
 const HOST_COUNTERS: &[(Place, &str, &str)] = &[
     (Place::Network, "Conntrack.drop", "conntrack-full"),
     (Place::Network, "Arp.table_fulls", "neighbours-full"),
@@ -214,8 +213,9 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
         "dropped by the driver",
         "rx-ring-drops",
     );
-    // The kernel's rx_dropped repeats what the driver counts, and adds frames without a receiver, such as those of unknown
-    // protocols. It counts only where the driver has no counter of its own.
+    // The kernel's `rx_dropped` includes the drops that the driver counts. It also counts frames without a receiver,
+    // such as
+    // those of unknown protocols. So it is used only if the driver has no counter of its own.
     let has_own = after.losses.ring.or(after.losses.nic).or(after.losses.driver).is_some();
     if !has_own {
         let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
@@ -224,11 +224,11 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
     }
 }
 
-/// Qdiscs are told apart by kind and place.
+/// Adds the drops of qdiscs. Kind, handle and parent identify a qdisc.
 fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
     for qdisc in &after.qdiscs {
-        // A root without a queue of its own sums up what is below it.
+        // A root without a queue of its own reports the sum of its leaves.
         if qdisc.is_root() && has_leaves {
             continue;
         }
@@ -247,7 +247,7 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     }
 }
 
-/// Datagrams dropped at sockets: those that can be named, and what the host counted beyond.
+/// Adds the datagrams dropped at known sockets, and the remainder of the host's counter.
 fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) {
     let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
     let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(lost(&counters(&events)), 30, "an old kernel");
         let today = [&events[..], &[("TcpExt.TCPRcvQDrop", 28), ("TcpExt.TCPOFODrop", 2)]].concat();
         assert_eq!(lost(&counters(&today)), 30);
-        // A datagram that a socket dropped for want of memory counts at the socket alone.
+        // If a socket drops a datagram for lack of memory, the loss is counted at the socket only.
         let mut udp = counters(&[("Udp.MemErrors", 7), ("Udp.RcvbufErrors", 3)]);
         udp.sockets.push(SocketFacts { kind: SocketKind::Udp, drops: 10, ..SocketFacts::default() });
         assert_eq!(lost(&udp), 10);

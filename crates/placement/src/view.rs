@@ -1,4 +1,4 @@
-//! A host's facts with what rules compute from them again and again.
+//! A host's facts, with values that several rules derive from them.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,38 +11,35 @@ use crate::plan::interrupt_processors;
 use crate::rules::running_balancer;
 use crate::{Basis, Severity};
 
-/// Round trip that is assumed where no socket with enough traffic shows one, µs: two hosts of a site, with queues between
-/// them.
+/// Assumed round-trip time if no socket with enough traffic shows one, µs: two hosts of a site, with some queueing.
 pub const ASSUMED_RTT_US: u64 = 1000;
-/// A connection that has carried so much shows a round trip that matters, bytes.
+/// Bytes that a connection must have carried for its round-trip time to count.
 const BULK_BYTES: u64 = 10_000_000;
-/// Bytes of a frame on the wire beside its MTU: header, checksum, preamble, gap.
+/// Bytes of a frame on the wire in addition to its MTU: header, checksum, preamble, gap.
 const FRAME_OVERHEAD: f64 = 38.0;
-/// Interrupts below which nothing is concluded from where they were served.
+/// Smallest number of interrupts from which the processors that serve them are inferred.
 pub const ENOUGH_INTERRUPTS: u64 = 10_000;
 
-/// A host, seen by a rule.
+/// The facts of a host, as a rule sees them.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// Its facts.
     pub facts: &'a HostFacts,
-    /// Interfaces whose facts a rule cannot judge.
+    /// Interfaces whose facts are too incomplete for a rule to judge.
     hidden: BTreeSet<&'a str>,
-    /// Where the planner puts the interrupts of each NIC; found when it is first asked for, for all NICs at once.
+    /// The planned processors of each NIC's interrupts, computed for all NICs on first use.
     placements: OnceCell<BTreeMap<String, Vec<u32>>>,
 }
 
-/// A round-trip time and where it is from.
+/// A round-trip time and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTrip {
-    /// µs.
     pub us: u64,
-    /// The peer of the connection that shows it; none: it is assumed.
+    /// The peer of the connection that shows it; `None` if the time is assumed.
     pub peer: Option<String>,
 }
 
 impl RoundTrip {
-    /// Words for evidence.
+    /// Returns the text for a finding's evidence.
     #[must_use]
     pub fn words(&self) -> String {
         let time = milliseconds(self.us);
@@ -52,24 +49,22 @@ impl RoundTrip {
         }
     }
 
-    /// What a finding that needs it rests on: a round trip that no connection shows is an assumption.
+    /// Returns the basis of a finding that depends on this time: an assumption if no connection shows it, else
+    /// `otherwise`.
     #[must_use]
     pub const fn basis(&self, otherwise: Basis) -> Basis {
         if self.peer.is_some() { otherwise } else { Basis::Assumed }
     }
 }
 
-/// The direction of a connection's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Received by this host.
     Receive,
-    /// Sent by this host.
     Send,
 }
 
 impl Direction {
-    /// Payload of a connection in this direction, bytes.
+    /// Returns the payload of a connection in this direction, bytes.
     #[must_use]
     pub fn bytes(self, socket: &SocketFacts) -> u64 {
         socket.tcp.as_ref().map_or(0, |tcp| match self {
@@ -80,39 +75,41 @@ impl Direction {
 }
 
 impl<'a> View<'a> {
-    /// Of a host.
+    /// Creates the view of a host.
     #[must_use]
     pub fn new(facts: &'a HostFacts) -> Self {
         Self::without(facts, BTreeSet::new())
     }
 
-    /// Of a host, some interfaces of which cannot be judged.
+    /// Creates the view of a host on which rules cannot judge the interfaces `hidden`.
     #[must_use]
     pub fn without(facts: &'a HostFacts, hidden: BTreeSet<&'a str>) -> Self {
         Self { facts, hidden, placements: OnceCell::new() }
     }
 
-    /// Processors that should take a NIC's receive interrupts with the queues that it has; none of a NIC without any.
+    /// Returns the processors that should take a NIC's receive interrupts, with its present queues; none if it has no
+    /// such
+    /// interrupts.
     #[must_use]
     pub fn planned_processors(&self, nic: &Interface) -> &[u32] {
         let placements = self.placements.get_or_init(|| interrupt_processors(self));
         placements.get(&nic.name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// NICs that carry traffic.
+    /// Returns the NICs that are up.
     pub fn nics(&self) -> impl Iterator<Item = &'a Interface> {
         let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device && interface.up;
         let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
     }
 
-    /// The fastest NIC's speed, bit/s; none if no NIC tells.
+    /// Returns the fastest NIC's speed, bit/s; `None` if no NIC reports one.
     #[must_use]
     pub fn fastest_bps(&self) -> Option<u64> {
         self.nics().filter_map(|nic| nic.speed_bps).max()
     }
 
-    /// Processors on a NIC's memory node; all of a NIC that has none.
+    /// Returns the processors on a NIC's memory node; all processors if it has none.
     #[must_use]
     pub fn local_processors(&self, nic: &Interface) -> Vec<u32> {
         let local = nic.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
@@ -123,7 +120,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// One processor of each core on a NIC's node, those that are isolated left out.
+    /// Returns one processor of each core on a NIC's node, without isolated ones.
     #[must_use]
     pub fn local_cores(&self, nic: &Interface) -> Vec<u32> {
         let mut seen = BTreeSet::new();
@@ -138,7 +135,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Interrupts of a NIC that announce received packets of a queue.
+    /// Returns the interrupts of a NIC that announce received packets of a queue.
     #[must_use]
     pub fn receive_interrupts(&self, nic: &Interface) -> Vec<&'a Interrupt> {
         let facts = self.facts;
@@ -146,7 +143,7 @@ impl<'a> View<'a> {
         of_nic.filter(|interrupt| interrupt.queue.is_some() && interrupt.receives).collect()
     }
 
-    /// How often each processor served a NIC's receive interrupts.
+    /// Returns how often each processor served a NIC's receive interrupts.
     #[must_use]
     pub fn served_by(&self, nic: &Interface) -> BTreeMap<u32, u64> {
         let mut found = BTreeMap::new();
@@ -159,8 +156,9 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Processors that serve at least a hundredth of a NIC's receive interrupts; where too few were counted, those that the
-    /// interrupts go to.
+    /// Returns the processors that serve at least a hundredth of a NIC's receive interrupts. If too few were counted,
+    /// returns
+    /// the processors to which the interrupts are directed.
     #[must_use]
     pub fn interrupt_processors(&self, nic: &Interface) -> BTreeSet<u32> {
         let served = self.served_by(nic);
@@ -175,20 +173,22 @@ impl<'a> View<'a> {
         if self.is_balanced(nic) { BTreeSet::new() } else { self.interrupt_targets(nic) }
     }
 
-    /// Whether a NIC's interrupts are left to irqbalance, which moves them every ten seconds: AWS advises that for ena.
+    /// Returns whether a NIC's interrupts are left to irqbalance, which moves them every ten seconds: AWS advises that
+    /// for ena.
     #[must_use]
     pub fn is_balanced(&self, nic: &Interface) -> bool {
         nic.driver.as_deref() == Some("ena") && running_balancer(self.facts).is_some()
     }
 
-    /// Processors that a NIC's receive interrupts go to now, of those that go to one.
+    /// Returns the processors of those receive interrupts of a NIC that are directed to a single processor.
     #[must_use]
     pub fn interrupt_targets(&self, nic: &Interface) -> BTreeSet<u32> {
         let targets = self.receive_interrupts(nic).into_iter().map(Interrupt::target);
         targets.filter(|target| target.len() == 1).flatten().copied().collect()
     }
 
-    /// TCP connections through a NIC. Sockets that name no interface are those of the only NIC, else of the fastest.
+    /// Returns the TCP connections through a NIC. Sockets that name no interface belong to the only NIC, else to the
+    /// fastest.
     #[must_use]
     pub fn connections(&self, nic: &Interface) -> Vec<&'a SocketFacts> {
         let is_default = self.default_nic().is_some_and(|default| default == nic.name);
@@ -209,7 +209,7 @@ impl<'a> View<'a> {
             .map(|nic| nic.name.clone())
     }
 
-    /// Connections through a NIC that have carried much in a direction.
+    /// Returns the connections through a NIC that have carried much data in a direction.
     #[must_use]
     pub fn bulk(&self, nic: &Interface, direction: Direction) -> Vec<&'a SocketFacts> {
         let mut found = self.connections(nic);
@@ -217,7 +217,7 @@ impl<'a> View<'a> {
         found
     }
 
-    /// A connection's smallest round trip, µs, which queues do not inflate.
+    /// Returns a connection's smallest round-trip time, µs, which queueing does not inflate.
     #[must_use]
     pub fn round_trip_of(socket: &SocketFacts) -> Option<u64> {
         let tcp = socket.tcp.as_ref()?;
@@ -225,14 +225,15 @@ impl<'a> View<'a> {
         (us > 0).then_some(us)
     }
 
-    /// The longest round trip of a connection through a NIC that has carried much.
+    /// Returns the longest round-trip time of a connection through a NIC that has carried much data.
     #[must_use]
     pub fn round_trip(&self, nic: &Interface) -> RoundTrip {
         longest_round_trip(self.connections(nic).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES))
     }
 
-    /// The NIC whose product of bandwidth and delay is the largest for connections that carried much in a direction: bytes
-    /// in flight, and the round trip.
+    /// Returns the NIC with the largest bandwidth-delay product of connections that carried much data in a direction,
+    /// with the
+    /// product in bytes and the round-trip time.
     #[must_use]
     pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
         let products = self.nics().filter_map(|nic| {
@@ -240,26 +241,29 @@ impl<'a> View<'a> {
             let bytes = u128::from(nic.speed_bps?) * u128::from(time.us) / 8_000_000;
             Some((nic, u64::try_from(bytes).unwrap_or(u64::MAX), time))
         });
-        // A round trip that is known counts more than one that is assumed.
+        // A measured round-trip time takes precedence over an assumed one.
         products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
     }
 
-    /// Time for which a NIC's receive ring holds packets of full size at line rate, µs.
+    /// Returns the time for which a NIC's receive ring holds packets of full size at line rate, µs.
     #[must_use]
     pub fn ring_time_us(nic: &Interface) -> Option<f64> {
         let rings = nic.rings.filter(|rings| rings.rx > 0)?;
         Some(f64::from(rings.rx) * Self::packet_time_us(nic)?)
     }
 
-    /// Time of one packet of full size at line rate, µs.
+    /// Returns the time of one packet of full size at line rate, µs.
     #[must_use]
     pub fn packet_time_us(nic: &Interface) -> Option<f64> {
         let speed = nic.speed_bps.filter(|speed| *speed > 0)?;
         Some((f64::from(nic.mtu?) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
     }
 
-    /// What a TCP flow can have at a loss ratio, bit/s: M. Mathis et al., "The macroscopic behavior of the TCP congestion
-    /// avoidance algorithm" (1997), for the round trip and segment size of a NIC. None without an MTU.
+    /// Returns the rate that a TCP flow can reach at a loss ratio, bit/s, for a NIC's round-trip time and segment size;
+    /// `None`
+    /// without an MTU. The formula: M. Mathis et al., "The macroscopic behavior of the TCP congestion avoidance
+    /// algorithm"
+    /// (1997).
     #[must_use]
     pub fn rate_at_loss(&self, nic: &Interface, ratio: f64) -> Option<f64> {
         Self::flow_rate_at_loss(nic, ratio, self.round_trip(nic).us)
@@ -270,21 +274,24 @@ impl<'a> View<'a> {
         Some(segment / (us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt())
     }
 
-    /// The cost of a loss ratio in words.
+    /// Returns the cost of a loss ratio in words.
     #[must_use]
     pub fn cost_of_loss(&self, nic: &Interface, ratio: f64) -> Option<String> {
         let rate = self.rate_at_loss(nic, ratio)?.min(nic.speed_bps.unwrap_or(u64::MAX) as f64);
         Some(format!("a Reno-like flow reaches about {}", gigabits(rate)))
     }
 
-    /// What the connections through a NIC that carried much can have together at a loss ratio, bit/s; 0 without any.
+    /// Returns the rate that all connections with much data through a NIC can reach together at a loss ratio, bit/s.
     fn rate_of_all_at_loss(&self, nic: &Interface, ratio: f64) -> f64 {
         let busy = self.connections(nic).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
         busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(nic, ratio, us)).sum()
     }
 
-    /// The severity of a number of packets that a NIC lost, and their cost; none if they are too few. High from one in ten thousand
-    /// on, or where the connections whose round trips are known cannot reach half of the link together at this loss.
+    /// Returns the severity and the cost of packets lost at a NIC; `None` if they are too few. The severity is high
+    /// from one
+    /// lost packet in ten thousand. It is also high if the connections with known round-trip times cannot reach half of
+    /// the
+    /// link's rate together at this loss.
     #[must_use]
     pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
@@ -321,7 +328,7 @@ impl<'a> View<'a> {
         Some((severity, format!("at this loss a Reno-like TCP flow {of_link} (round trip {})", time.words())))
     }
 
-    /// Processors that a process is kept to, of one that is kept to some.
+    /// Returns the processors to which a process is pinned; `None` if it is not.
     #[must_use]
     pub fn pinned(&self, process: u32) -> Option<Vec<u32>> {
         let process = self.facts.process(process)?;
@@ -329,7 +336,7 @@ impl<'a> View<'a> {
         (!process.allowed.is_empty() && process.allowed.len() < online).then(|| process.allowed.clone())
     }
 
-    /// Processors of the same cores, themselves included.
+    /// Returns all processors of the cores of `processors`, including these.
     #[must_use]
     pub fn with_siblings(&self, processors: &[u32]) -> BTreeSet<u32> {
         let siblings = |number: &u32| {
@@ -341,14 +348,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// The next power of two, or the largest number.
+/// Returns the next power of two, or the largest number.
 #[must_use]
 pub fn power_of_two(number: u64) -> u64 {
     number.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// The longest round trip of connections: windows have to hold what is in flight for that long. Smallest values seen are
-/// taken, as queues make no window necessary.
+/// Returns the longest of the connections' smallest round-trip times. Windows have to hold the data in flight for that
+/// long; time spent in queues needs no window.
 fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) -> RoundTrip {
     let times = connections.filter_map(|socket| {
         Some(RoundTrip { us: View::round_trip_of(socket)?, peer: Some(socket.remote.clone()) })
@@ -356,12 +363,12 @@ fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) ->
     times.max_by_key(|time| time.us).unwrap_or(RoundTrip { us: ASSUMED_RTT_US, peer: None })
 }
 
-/// Whether a socket's end stays on the host.
+/// Returns whether a socket's address is on the loopback interface.
 pub(crate) fn is_loopback(end: &str) -> bool {
     end.starts_with("127.") || end.starts_with("[::1]")
 }
 
-/// `12.3 Gbit/s`, `300 Mbit/s`.
+/// Formats a rate: `12.3 Gbit/s`, `300 Mbit/s`.
 #[must_use]
 pub fn gigabits(bps: f64) -> String {
     if bps >= 9.95e9 {
@@ -373,7 +380,7 @@ pub fn gigabits(bps: f64) -> String {
     }
 }
 
-/// `1.25 MB`, `87 kB`.
+/// Formats a size: `1.25 MB`, `87 kB`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     match bytes {
@@ -384,13 +391,13 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// `0.12 ms`, `30 ms`.
+/// Formats a time: `0.12 ms`, `30 ms`.
 #[must_use]
 pub fn milliseconds(us: u64) -> String {
     if us < 10_000 { format!("{:.2} ms", us as f64 / 1e3) } else { format!("{:.0} ms", us as f64 / 1e3) }
 }
 
-/// `1,234,567`.
+/// Formats a number: `1,234,567`.
 #[must_use]
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -404,7 +411,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// `12 %`, `0.003 %`.
+/// Formats a share: `12 %`, `0.003 %`.
 #[must_use]
 pub fn per_cent(share: f64) -> String {
     let percent = share * 100.0;
@@ -413,7 +420,7 @@ pub fn per_cent(share: f64) -> String {
     } else if percent >= 0.1 {
         format!("{percent:.1} %")
     } else if percent > 0.0 {
-        // The first digit that is not 0.
+        // Digits up to the first one that is not 0.
         let digits = (-percent.log10()).ceil().clamp(2.0, 9.0) as usize;
         format!("{percent:.digits$} %")
     } else {

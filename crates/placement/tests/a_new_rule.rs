@@ -1,10 +1,10 @@
-//! A rule is added in under 30 lines: the one that `docs/how-to/add-a-rule.md` shows, taken from there.
+//! Tests that a rule takes under 30 lines: the example in `docs/how-to/add-a-rule.md`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Found, Rule, Severity, check_with, rules};
 
-// The example of docs/how-to/add-a-rule.md, letter by letter.
+// The example in docs/how-to/add-a-rule.md, verbatim.
 #[rustfmt::skip]
 const NEW: Rule =
 Rule {
@@ -69,7 +69,7 @@ fn every_rule_says_what_it_is() {
     assert_eq!(names.len(), count, "two rules of one name");
 }
 
-/// A host of which nothing is known gets no finding, and no rule trips over it.
+/// A host without any facts gets no finding, and no rule panics.
 #[test]
 fn what_is_not_known_is_not_judged() {
     assert!(check_with(&HostFacts::default(), rules()).is_empty());

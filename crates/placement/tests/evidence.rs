@@ -1,4 +1,4 @@
-//! Severity needs evidence: TCP's limits, losses and pauses on hosts that were, or were not, held up by them.
+//! Tests that severity needs evidence: TCP's limits, losses and pauses on hosts that these slow down or do not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{
@@ -6,7 +6,7 @@ use evenkeel_model::host::{
 };
 use evenkeel_placement::{Basis, Finding, Severity, check};
 
-/// A host with one port, kernel defaults of TCP, and some connections through it.
+/// Creates a host with one port, the kernel's TCP defaults, and these connections through the port.
 fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
     let nic = Interface {
         name: "eth0".to_owned(),
@@ -43,7 +43,7 @@ fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
     facts
 }
 
-/// A connection that received and sent so many bytes, with a round trip of 30 ms.
+/// Creates a connection with these numbers of bytes received and sent, and a round-trip time of 30 ms.
 fn connection(received: u64, sent: u64) -> SocketFacts {
     let tcp = TcpFacts {
         rtt_us: 31_000,
@@ -67,7 +67,7 @@ fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
 
 #[test]
 fn windows_of_a_web_server_are_no_alarm() {
-    // 4 kB of requests on each connection, gigabytes of answers, and no wait for the send buffer.
+    // Each connection has 4 kB of requests and gigabytes of answers, and never waits for its send buffer.
     let facts = host(10, (0..50).map(|_| connection(4_000, 2_000_000_000)).collect());
     let receive = found(&facts, "receive-window");
     assert!(receive.is_none(), "1 ms is assumed, for which the default is enough: {receive:?}");
@@ -95,7 +95,7 @@ fn windows_that_held_up_a_connection_are_high() {
 
 #[test]
 fn windows_of_connections_that_fill_the_link_together_are_no_alarm() {
-    // 3.1 MB in 30 ms are 0.84 Gbit/s for each.
+    // A window of 3.1 MB per 30 ms is 0.84 Gbit/s for each connection.
     let receivers = |number| {
         let mut receiver = connection(2_000_000_000, 4_000);
         receiver.receive_buffer = Some(6_291_456);
@@ -111,7 +111,7 @@ fn windows_of_connections_that_fill_the_link_together_are_no_alarm() {
 
 #[test]
 fn a_loss_that_all_connections_together_survive_is_not_high() {
-    // One in 200,000: 0.21 Gbit/s for a flow of 30 ms.
+    // One loss in 200,000 limits a flow of 30 ms to 0.21 Gbit/s.
     let lost = |flows| {
         let mut facts = host(10, vec![connection(2_000_000_000, 4_000); flows]);
         facts.interfaces[0].losses = LossCounters { ring: Some(25_000), ..LossCounters::default() };
@@ -182,7 +182,7 @@ fn tcp_mem_is_not_proposed_below_the_kernels_default() {
     let mut facts = host(1, vec![]);
     facts.counters.insert("TcpExt.TCPMemoryPressures".to_owned(), 4);
     let memory = found(&facts, "tcp-memory").unwrap();
-    // 64 GiB are 16,777,216 pages; a sixteenth of them, times 3/2, is 1,572,864.
+    // 64 GiB are 16,777,216 pages. A sixteenth of them, times 3/2, is 1,572,864.
     assert_eq!(memory.remedy.lines(), ["sysctl -w 'net.ipv4.tcp_mem=786432 1179648 1572864'"]);
 }
 
@@ -193,7 +193,8 @@ fn a_small_loss_does_not_limit_a_slow_link() {
         facts.interfaces[0].losses = LossCounters { nic: Some(lost), ..LossCounters::default() };
         found(&facts, "rx-ring-drops").unwrap()
     };
-    // Two in a million, as rx_discards_phy of a link of 25 Gbit/s showed: "62 Gbit/s of 25" says nothing.
+    // A ratio of 2 in a million, as rx_discards_phy of a link of 25 Gbit/s showed. A rate above the link's would say
+    // nothing.
     let small = lost(1, 10_000);
     assert_eq!(small.severity, Severity::Low, "{}", small.effect);
     assert!(small.effect.contains("still reaches the line rate"), "{}", small.effect);
@@ -229,7 +230,7 @@ fn a_storm_of_priority_pauses_is_high() {
 fn squeezes_are_judged_although_packets_wrapped() {
     let mut facts = host(10, vec![]);
     facts.processors = (0..2).map(|number| Processor { number, ..Processor::default() }).collect();
-    // 5 billion packets wrapped to a few: a CPU of 5,000 squeezes is no fault.
+    // The 32-bit counter wrapped after 5 billion packets. 5,000 squeezes of that many are not a fault.
     let line = |processor, squeezed| Softnet { processor, processed: 1000, squeezed, ..Softnet::default() };
     facts.softnet = vec![line(0, 5_000), line(1, 5_000)];
     assert!(found(&facts, "softnet-squeezed").is_none());

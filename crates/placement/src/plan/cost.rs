@@ -1,30 +1,35 @@
-//! What a placement costs, on one scale.
+//! The cost of a placement, on one scale.
 //!
-//! | what | cost | the paper |
+//! | placement | cost | in the paper |
 //! |---|---|---|
 //! | interrupts and application on the NIC's node | 0 | case 1 of figure 8: best |
-//! | the application on another node | 4 | case 3: fewest losses, but the interconnect's rate |
-//! | both on another node | 6 | case 4: losses as in case 2, less of them |
+//! | the application on another node | 4 | case 3: fewest losses, but the rate of the interconnect |
+//! | both on another node | 6 | case 4: losses as in case 2, but fewer |
 //! | the interrupts on another node | 8 | case 2: worst, data crosses the interconnect twice |
 //! | either on another node of the NIC's package | 0.5 | AMD, Linux Network Tuning Guide for EPYC (NPS) |
-//! | two on twins of a core | 2 | distribution 2 of figure 10 keeps them off |
-//! | two on one processor | 5 | distribution 3: losses and less throughput |
+//! | two units on SMT siblings of a core | 2 | distribution 2 of figure 10 avoids this |
+//! | two units on one processor | 5 | distribution 3: losses and less throughput |
 //!
-//! The paper ranks these by figures 9 and 11, of which it has no numbers in its text; the scale keeps its order: the
-//! socket has "the largest impact" (section III), losses below TCP are worse than a slower flow, and sharing a processor
-//! with interrupts loses packets, which an application on the far node does not. Costs of a node count by the traffic that
-//! crosses, those of sharing by the lesser need of the two: a unit with little work takes little from the other.
+//! The paper ranks these placements in figures 9 and 11, without numbers in its text. The scale keeps its order:
+//!
+//! - The socket has "the largest impact" (section III).
+//! - Losses below TCP are worse than a slower flow.
+//! - An application that shares a processor with interrupts loses packets; one on the far node does not.
+//!
+//! The cost of a far node is weighted by the traffic that crosses the interconnect. The cost of sharing is weighted by
+//! the
+//! smaller need of the two units: a unit with little work takes little from the other.
 
 use super::{Distance, Problem, Slot, Unit};
 
-/// Where interrupts and application are, by far node or not: rows the interrupts, columns the application.
+/// Costs of being on the far node: a row for interrupts near or far, a column for the application near or far.
 const NODES: [[f64; 2]; 2] = [[0.0, 4.0], [8.0, 6.0]];
-/// On another node of the package: memory is a few nanoseconds further away.
+/// Cost of another node in the same package: its memory is a few nanoseconds further away.
 const OTHER_NODE: f64 = 0.5;
 const TWINS: f64 = 2.0;
 const SAME_PROCESSOR: f64 = 5.0;
 
-/// What two units cost each other in their places.
+/// Returns the cost that two units cause each other in their slots.
 pub(crate) fn between(problem: &Problem, one: (&Unit, Slot), other: (&Unit, Slot)) -> f64 {
     sharing(one, other) + crossing(problem, one, other)
 }
@@ -52,7 +57,7 @@ fn crossing(problem: &Problem, (one, here): (&Unit, Slot), (other, there): (&Uni
     (crossed + OTHER_NODE * (near(interrupts) + near(application))) * one.traffic
 }
 
-/// The cost of a unit alone. Applications of a NIC that are not known count as if they ran on its node.
+/// Returns the cost of a unit on its own. If a NIC's applications are unknown, they count as if they ran on its node.
 pub(crate) fn alone(problem: &Problem, unit: &Unit, slot: Slot, has_applications: bool) -> f64 {
     if unit.application.is_some() || has_applications {
         return 0.0;
@@ -70,12 +75,12 @@ fn distance(problem: &Problem, nic: usize, slot: Slot) -> Distance {
     if core.node == node {
         return Distance::OwnNode;
     }
-    // Packages of a node whose cores are all isolated are not known: then it is as far as any.
+    // The package of a node whose cores are all isolated is unknown. Such a node counts as far.
     let is_near = problem.cores.iter().any(|other| other.node == node && other.package == core.package);
     if is_near { Distance::OwnPackage } else { Distance::Far }
 }
 
-/// What a whole placement costs.
+/// Returns the cost of a whole placement.
 pub(crate) fn of(problem: &Problem, units: &[Unit], slots: &[Slot]) -> f64 {
     let placed: Vec<(&Unit, Slot)> = units.iter().zip(slots.iter().copied()).collect();
     let mut cost = 0.0;
@@ -88,7 +93,7 @@ pub(crate) fn of(problem: &Problem, units: &[Unit], slots: &[Slot]) -> f64 {
     cost
 }
 
-/// Whether anything is known to work with a NIC's data.
+/// Returns whether any known application uses a NIC's data.
 pub(crate) fn has_applications(units: &[Unit], nic: usize) -> bool {
     units.iter().any(|unit| unit.nic == nic && unit.application.is_some())
 }

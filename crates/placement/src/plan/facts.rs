@@ -1,4 +1,4 @@
-//! A host's facts as what has to be placed.
+//! Derives a placement problem from a host's facts.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,19 @@ use evenkeel_model::host::{Interface, SocketFacts};
 use super::{Application, Core, Nic, Problem, interrupt_cores_for, place};
 use crate::view::View;
 
-/// Connections that have carried so much are an application's work, bytes.
+/// Bytes that a connection must have carried to count as an application's work.
 const BULK_BYTES: u64 = 10_000_000;
-/// Speed of a NIC that tells none, bit/s.
+/// Assumed speed of a NIC that reports none, bit/s.
 const UNKNOWN_BPS: u64 = 1_000_000_000;
-/// Threads that are placed for one application at most: more connections share them.
+/// Largest number of threads placed for one application. Further connections share these threads.
 const MOST_THREADS: u32 = 64;
 
-/// Cores that are not isolated, NICs with receive interrupts, and the processes with connections through them that have
-/// carried much: a thread for each connection, those that are pinned where they are.
+/// Returns the placement problem of a host:
+///
+/// - the cores that are not isolated;
+/// - the NICs with receive interrupts;
+/// - the processes whose connections through these NICs have carried much data, with one thread for each connection. A
+///   pinned process keeps its processors.
 #[must_use]
 pub fn problem(view: &View<'_>) -> Problem {
     let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();
@@ -34,7 +38,7 @@ pub fn problem(view: &View<'_>) -> Problem {
     Problem { cores, nics, applications }
 }
 
-/// An unknown MTU counts as a small one: then the interrupts get more cores.
+/// Describes a NIC. If its MTU is unknown, it counts as small, so that the interrupts get more cores.
 fn described(nic: &Interface) -> Nic {
     Nic {
         name: nic.name.clone(),
@@ -62,7 +66,7 @@ fn applications_of(view: &View<'_>, number: usize, nic: &Interface) -> Vec<Appli
     connections.into_iter().map(application).collect()
 }
 
-/// Of each NIC with receive interrupts the processors that should take them, with the queues that it has.
+/// Returns the processors that should take the receive interrupts of each NIC, with its present queues.
 #[must_use]
 pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
     let problem = problem(view);
@@ -83,7 +87,9 @@ mod tests {
         Channels, HostFacts, InterfaceKind, Interrupt, ProcessFacts, Processor, SocketKind, TcpFacts,
     };
 
-    /// Two sockets of eight cores with two threads; a NIC of 100 Gbit/s on each, one application on the second.
+    /// Creates two sockets of eight cores with two threads each. Each socket has a NIC of 100 Gbit/s, the second one
+    /// also an
+    /// application.
     fn host() -> HostFacts {
         let processor = |number: u32| Processor {
             number,

@@ -1,8 +1,12 @@
-//! Which changes put the interrupts of a NIC's queues on their processors: as few as possible.
+//! Chooses the changes that move the interrupts of a NIC's queues to their processors, with as few changes as possible.
 //!
-//! An interrupt that is on a good processor stays there. The others get whole cores before SMT twins, of the NIC's node
-//! before other nodes of its package, and those that the planner gives the NIC first. More queues than cores are
-//! reduced first, where the driver can.
+//! An interrupt that is on a good processor stays there. The others get processors in this order:
+//!
+//! - whole cores before SMT siblings;
+//! - the NIC's node before other nodes of its package;
+//! - first the cores that the planner gives the NIC.
+//!
+//! If there are more queues than cores, the number of queues is reduced first, if the driver can do so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,25 +15,24 @@ use evenkeel_model::host::{Channels, Interface, Interrupt, ReceiveQueue};
 
 use crate::View;
 
-/// A core with the processors that may take interrupts.
+/// A core with those of its processors that may take interrupts.
 struct Place {
-    /// The better, the smaller.
+    /// Smaller is better.
     rank: (Distance, bool, usize, u32),
     processors: Vec<u32>,
 }
 
-/// Where a processor is, as seen from a NIC.
+/// The location of a processor relative to a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// On its memory node, or anywhere where that makes no difference.
+    /// On the NIC's memory node, or on any node if the NIC has none.
     OwnNode,
-    /// On another node of its package: no interconnect of packages between them.
+    /// On another node of the NIC's package, without an interconnect between packages on the path.
     OwnPackage,
-    /// In another package.
     Far,
 }
 
-/// The distance of a processor from a NIC.
+/// Returns the distance of a processor from a NIC.
 #[must_use]
 pub fn distance(view: &View<'_>, nic: &Interface, processor: u32) -> Distance {
     let home = |node: u32| view.facts.processors.iter().find(|found| found.node == node);
@@ -45,24 +48,26 @@ pub fn distance(view: &View<'_>, nic: &Interface, processor: u32) -> Distance {
     }
 }
 
-/// Where a NIC's interrupts may go.
+/// The cores to which a NIC's interrupts may move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Processors of each core that may take some, the best core first.
+    /// For each core its usable processors, the best core first.
     pub cores: Vec<Vec<u32>>,
-    /// How many of these are on the NIC's own node.
+    /// Number of these cores that are on the NIC's node.
     pub own: usize,
-    /// Whether they are in its package: those of a package whose processors are all isolated have to go further.
+    /// Whether some of these cores are in the NIC's package. If all of its processors are isolated, none is.
     pub near: bool,
-    /// Whether none of them is a core to which an application with connections through the NIC is kept.
+    /// Whether no application with connections through the NIC is pinned to any of these cores.
     pub clear: bool,
-    /// Queues that each have a core of their own, with those of applications: more share them. In a virtual machine
-    /// processors count.
+    /// Largest number of queues for which each queue and each application thread has its own core. In a virtual
+    /// machine,
+    /// processors count instead of cores.
     pub queues: u32,
 }
 
-/// The cores that may take a NIC's interrupts: near ones that are not isolated, without those that applications with
-/// connections through the NIC are kept to, as far as others are left.
+/// Returns the cores that may take a NIC's interrupts: near ones that are not isolated. Cores to which applications
+/// with
+/// connections through the NIC are pinned are left out if others remain.
 #[must_use]
 pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
     let (places, queues) = places(view, nic);
@@ -77,15 +82,16 @@ pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
     }
 }
 
-/// Processors of the cores to which applications with connections through a NIC are kept.
+/// Returns the processors of the cores to which applications with connections through a NIC are pinned.
 fn pinned(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     let pinned: Vec<u32> =
         view.connections(nic).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
     view.with_siblings(&pinned)
 }
 
-/// Processors of a NIC's node that its interrupts leave to applications that belong there and are kept to another package:
-/// half of the cores, those without interrupts first. None where no application has to move.
+/// Returns the processors of a NIC's node that are reserved for applications which are pinned to another package and
+/// should
+/// move here. These are half of the cores, those without interrupts first. Returns none if no application has to move.
 #[must_use]
 pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     let is_far = |number: &u32| view.is_other_package(nic, *number);
@@ -103,13 +109,13 @@ pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32>
     let cores: Vec<u32> =
         view.local_cores(nic).into_iter().filter(|number| !pinned.contains(number)).collect();
     let (idle, busy): (Vec<u32>, Vec<u32>) = cores.iter().partition(|number| !serving.contains(number));
-    // The interrupts keep the other half: where they are, or the first cores for those that come.
+    // The interrupts keep the other half: their present cores, or the first cores for additional ones.
     let chosen: Vec<u32> = busy.into_iter().chain(idle).rev().take(cores.len() / 2).collect();
     let is_open = |number: &u32| view.facts.processor(*number).is_some_and(|processor| !processor.isolated);
     view.with_siblings(&chosen).into_iter().filter(is_open).collect()
 }
 
-/// [`Places`] with their ranks, and how many queues have a core of their own.
+/// Returns the ranked cores, and the number of queues that can have their own core.
 fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     let pinned = pinned(view, nic);
     let others: BTreeSet<u32> = view
@@ -140,10 +146,11 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
     let queues = places.len().max(view.queue_places(nic).len());
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
-    // Applications that will come get cores of their own, and the interrupts stay beside them.
+    // Applications that should move here get cores of their own, and the interrupts stay on the other cores of the
+    // node.
     let left = cores_for_applications(view, nic);
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| left.contains(number)));
-    // The NIC's own node, where it has a core for each queue.
+    // Use only the NIC's node if it has a core for each queue.
     let own = places.iter().filter(|place| place.rank.0 == Distance::OwnNode).count();
     if own >= nic.receive_queue_count() as usize || !left.is_empty() {
         keep_if_any(&mut places, &|place| place.rank.0 == Distance::OwnNode);
@@ -152,13 +159,13 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     (places, u32::try_from(queues).unwrap_or(u32::MAX))
 }
 
-/// The changes that give a NIC this number of receive queues; none where its driver has no such setting. Drivers without combined
-/// channels (gve) take receive and transmit channels apart.
+/// Returns the changes that give a NIC this number of receive queues; none if its driver has no such setting. Drivers
+/// without combined channels (gve) set receive and transmit channels separately.
 #[must_use]
 pub fn channel_changes(nic: &Interface, number: u32) -> Vec<Change> {
     let Some(channels) = nic.channels else { return Vec::new() };
     let mut changes = numbers(channels, number);
-    // Flow steering goes on when the queues that had it go.
+    // The remaining queues take over the flow steering (RFS) entries of the removed queues.
     let (stay, go) = nic.receive_queues.split_at((number as usize).min(nic.receive_queues.len()));
     let flows = |queues: &[ReceiveQueue]| queues.iter().map(|queue| queue.rps_flow_count).max().unwrap_or(0);
     if !changes.is_empty() && flows(stay) == 0 && flows(go) > 0 {
@@ -185,7 +192,7 @@ fn numbers(channels: Channels, number: u32) -> Vec<Change> {
     changes
 }
 
-/// The changes for a NIC: first the number of channels, then interrupts.
+/// Returns the changes for a NIC: first the number of channels, then the interrupts.
 #[must_use]
 pub fn interrupt_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     let (places, whole) = places(view, nic);
@@ -216,7 +223,7 @@ pub fn interrupt_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     changes
 }
 
-/// The one processor that serves a queue now: receive interrupts decide.
+/// Returns the one processor that serves a queue now. Receive interrupts take precedence.
 fn place_now(interrupts: &[&Interrupt]) -> Option<u32> {
     let receiving = interrupts.iter().find(|interrupt| interrupt.receives).or(interrupts.first())?;
     match receiving.target() {
@@ -225,12 +232,12 @@ fn place_now(interrupts: &[&Interrupt]) -> Option<u32> {
     }
 }
 
-/// A processor for each queue. `now` has where each queue is.
+/// Assigns a processor to each queue. `now` contains the present processor of each queue.
 fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u32> {
     let core_of = |processor: u32| places.iter().position(|place| place.processors.contains(&processor));
     let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
     let mut used_cores = BTreeSet::new();
-    // A core of one's own, wherever it is near.
+    // Keep a queue on its present core if that core is near and no other queue uses it.
     for (queue, processor) in now {
         let own = processor.and_then(|processor| Some((core_of(processor)?, processor)));
         if let Some((core, processor)) = own
@@ -239,7 +246,7 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
             placed.insert(*queue, processor);
         }
     }
-    // Where queues have to share cores, those that share now may stay.
+    // If queues have to share cores, those that share one now may stay.
     let free = places.len() - used_cores.len();
     let mut sharing = (now.len() - placed.len()).saturating_sub(free);
     let mut load: BTreeMap<u32, usize> = placed.values().map(|processor| (*processor, 1)).collect();
@@ -304,13 +311,13 @@ mod tests {
     #[test]
     fn whole_cores_come_before_twins_and_what_is_right_stays() {
         assert_eq!(assigned(4, 2, &[None; 4]), [0, 1, 2, 3]);
-        // A twin is as good as the first processor of its core while that core has no other queue.
+        // A core's second processor is as good as the first while the core has no other queue.
         assert_eq!(assigned(4, 2, &[Some(6), Some(1), None, None]), [6, 1, 0, 3]);
-        // Two on twins: the second moves to a free core.
+        // Two queues on SMT siblings: the second moves to a free core.
         assert_eq!(assigned(4, 2, &[Some(0), Some(4), Some(2), Some(3)]), [0, 1, 2, 3]);
-        // Far away: 99 is no place.
+        // Processor 99 is not among the allowed ones.
         assert_eq!(assigned(2, 1, &[Some(99), Some(0)]), [1, 0]);
-        // More queues than cores: twins, then again.
+        // More queues than cores: first the SMT siblings are used, then processors are shared.
         assert_eq!(assigned(2, 2, &[None; 6]), [0, 1, 2, 3, 0, 1]);
         assert_eq!(
             assigned(2, 2, &[Some(0), Some(2), Some(1), Some(3)]),

@@ -1,4 +1,4 @@
-//! Which changes give each transmit queue its processors (XPS): as few as possible.
+//! Chooses the changes that give each transmit queue its processors (XPS), with as few changes as possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,10 @@ use super::interrupts::distance;
 use crate::View;
 use crate::rules::mask;
 
-/// The changes for a NIC. A map that has a processor in the package of its queue's interrupt stays; processors of the others
-/// are shared out, each to the queue whose interrupt it serves, else to a queue of its package.
+/// Returns the changes for a NIC. A map with a processor in the package of its queue's interrupt stays. The remaining
+/// processors are divided among the other queues: each goes to the queue whose interrupt it serves, else to a queue of
+/// its
+/// package.
 #[must_use]
 pub fn map_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     let package = |number: u32| view.facts.processor(number).map(|processor| processor.package);
@@ -57,7 +59,7 @@ pub fn map_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     }
     let mut changes = Vec::new();
     for (queue, mut share) in shares {
-        // Where others have the near processors already, the queue is at least that of its own interrupt's.
+        // If the near processors are all assigned to other queues, the processor of the queue's own interrupt is added.
         let is_near =
             home.get(&queue).is_none_or(|home| share.iter().any(|number| package(*number) == package(*home)));
         if share.is_empty() || !is_near {

@@ -1,12 +1,17 @@
-//! Which processors take a NIC's interrupts and which its applications, and how many queues that makes.
+//! Chooses the processors of a NIC's interrupts and of its applications, and the resulting number of queues.
 //!
-//! The paper's section III: interrupts and applications belong on the NIC's own node (III-A, figure 8), apart from each
-//! other and off each other's SMT twins (III-B, figure 10). Here several NICs and applications share the cores of a host
-//! by need: a NIC needs as many cores for its interrupts as its rate takes ([`interrupt_cores_for`]), and what cannot be
-//! had without harm is had where it harms least, by the costs of [`cost`].
+//! By the paper's section III, interrupts and applications belong on the NIC's own node (III-A, figure 8). They need
+//! separate cores, and must not be on SMT siblings of one core (III-B, figure 10).
 //!
-//! [`place`] puts everything on its place one by one, in several orders, then moves and swaps as long as that makes it
-//! cheaper; on a host of a few processors it tries every placement after that.
+//! Here several NICs and applications share the cores of a host by need. A NIC needs cores for its interrupts in
+//! proportion
+//! to its rate ([`interrupt_cores_for`]). If the cores do not suffice for all, the placement with the lowest [`cost`]
+//! is
+//! chosen.
+//!
+//! [`place`] assigns the units one by one, in several orders, then moves and swaps them while that lowers the cost. On
+//! a host
+//! with few processors it then tries every placement.
 
 pub mod cost;
 mod facts;
@@ -23,119 +28,116 @@ pub use interrupts::{
 pub use maps::map_changes;
 pub use search::place;
 
-/// What one core receives of one flow with an MTU of 9,000 bytes, bit/s: the paper's figure 1, one flow, application and
-/// interrupts on cores of their own.
+/// Rate that one core receives of one flow with an MTU of 9,000 bytes, bit/s: the paper's figure 1, one flow,
+/// application
+/// and interrupts on separate cores.
 const PER_CORE_JUMBO_BPS: u64 = 43_000_000_000;
 /// The same with an MTU of 1,500 bytes: figure 5.
 const PER_CORE_BPS: u64 = 25_000_000_000;
-/// From which MTU on a frame is a jumbo frame, bytes.
+/// Smallest MTU of jumbo frames, bytes.
 const JUMBO: u32 = 8_000;
 
-/// Cores that a NIC's interrupts need at a rate, as a fraction of cores: the paper's hardware had one for 25 Gbit/s, for
-/// 43 Gbit/s with jumbo frames. Later processors need less, so a NIC never has too few by this.
+/// Returns the number of cores that a NIC's interrupts need at a rate, with a fraction. The paper's hardware needed one
+/// core
+/// for 25 Gbit/s, or for 43 Gbit/s with jumbo frames. Later processors need fewer cores, so the result is never too
+/// low.
 #[must_use]
 pub fn interrupt_cores_for(rate_bps: u64, mtu: u32) -> f64 {
     let per_core = if mtu >= JUMBO { PER_CORE_JUMBO_BPS } else { PER_CORE_BPS };
     rate_bps as f64 / per_core as f64
 }
 
-/// A core with its processors: several where it has simultaneous multithreading.
+/// A core with its processors; several with simultaneous multithreading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Core {
-    /// Its memory node.
     pub node: u32,
-    /// Its package: an interconnect joins packages, not the nodes of one.
+    /// The package. An interconnect joins packages, not the nodes of one package.
     pub package: u32,
-    /// Its processors by their numbers; the first is taken first.
+    /// Numbers of the processors, in the order in which they are assigned.
     pub processors: Vec<u32>,
 }
 
-/// A NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nic {
-    /// Its name.
     pub name: String,
-    /// The node that it is attached to; none on a host where that makes no difference.
+    /// The node that the NIC is attached to; `None` if the host has no such distinction.
     pub node: Option<u32>,
-    /// What its interrupts need, in cores: [`interrupt_cores_for`].
+    /// The need of its interrupts, in cores: [`interrupt_cores_for`].
     pub need: f64,
-    /// Queues that it can have at most.
+    /// The maximum number of queues.
     pub queues_most: u32,
 }
 
-/// An application that works with a NIC's data.
+/// An application that uses a NIC's data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
-    /// Its name.
     pub name: String,
-    /// The NIC, by its place in the list.
+    /// Index of the NIC in [`Problem::nics`].
     pub nic: usize,
-    /// Threads that work at the same time.
+    /// Number of threads that work at the same time.
     pub threads: u32,
-    /// What each of them needs of a core, 0 to 1.
+    /// Share of a core that each thread needs, 0 to 1.
     pub need: f64,
-    /// Processors that an administrator has pinned it to: its threads stay there, in turn.
+    /// Processors to which an administrator has pinned it. Its threads are assigned to them round-robin.
     pub pinned: Vec<u32>,
 }
 
-/// What has to be placed, and where there is place.
+/// The units to place, and the cores on which to place them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Problem {
-    /// The host's cores, without those that are isolated.
+    /// The host's cores without isolated ones.
     pub cores: Vec<Core>,
-    /// Its NICs.
     pub nics: Vec<Nic>,
-    /// What works with their data.
+    /// The applications that use the NICs' data.
     pub applications: Vec<Application>,
 }
 
-/// A placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// Of each NIC the processors that take its interrupts, one for each queue that it should have.
+    /// For each NIC the processors of its interrupts, one for each queue that it should have.
     pub interrupts: Vec<Vec<u32>>,
-    /// Of each application the processors of its threads.
+    /// For each application the processors of its threads.
     pub applications: Vec<Vec<u32>>,
-    /// What it costs, by [`cost`], before cores that were left over were shared out.
+    /// The placement's [`cost`], before the unused cores are divided among the NICs.
     pub cost: f64,
 }
 
 impl Placement {
-    /// Queues that a NIC should have.
+    /// Returns the number of queues that a NIC should have.
     #[must_use]
     pub fn queues(&self, nic: usize) -> u32 {
         self.interrupts.get(nic).map_or(0, |places| u32::try_from(places.len()).unwrap_or(u32::MAX))
     }
 }
 
-/// What is placed: the interrupts of one queue, or one thread.
+/// A unit of placement: the interrupts of one queue, or one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unit {
     pub(crate) nic: usize,
-    /// Which application it is a thread of; none of a queue's interrupts.
+    /// The application of a thread; `None` for a queue's interrupts.
     pub(crate) application: Option<usize>,
-    /// What it needs of a core.
+    /// Share of a core that the unit needs.
     pub(crate) need: f64,
-    /// How much of the NIC's traffic passes between it and each unit of the other kind, in cores of need.
+    /// The NIC's traffic between this unit and each unit of the other kind, as the need for cores that it causes.
     pub(crate) traffic: f64,
-    /// Where it stays.
+    /// The slot from which the unit must not move.
     pub(crate) fixed: Option<Slot>,
 }
 
-/// A processor: which core, and which of its processors.
+/// A processor: the core, and the processor within the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) core: usize,
     pub(crate) thread: usize,
 }
 
-/// On a node with fewer cores, all of them may take interrupts: half of two would be one.
+/// On a node with fewer cores, all of them may take interrupts: half of two cores would be only one.
 const FEW_CORES: usize = 8;
-/// The least that anything is taken to need, so that idle NICs are placed well, too.
+/// The smallest assumed need, so that idle NICs are placed well, too.
 const LEAST_NEED: f64 = 0.01;
 
 impl Problem {
-    /// Queues that a NIC needs: as many as its need has cores, no more than it can have.
+    /// Returns the number of queues that a NIC needs: its need in cores, rounded up, at most its maximum.
     fn queues_needed(nic: &Nic) -> u32 {
         let needed = nic.need.max(0.0).ceil().min(f64::from(nic.queues_most));
         (needed as u32).max(1)
@@ -148,7 +150,7 @@ impl Problem {
         })
     }
 
-    /// Everything that is to be placed: the NICs' interrupts first, then the applications.
+    /// Returns all units to place: the NICs' interrupts first, then the applications.
     pub(crate) fn units(&self) -> Vec<Unit> {
         let mut units = Vec::new();
         for (number, nic) in self.nics.iter().enumerate() {
@@ -181,9 +183,11 @@ impl Problem {
         self.applications.iter().filter(move |application| application.nic == nic)
     }
 
-    /// Shares out the free cores: on each node in turn to the NIC whose queues have most to do, as far as it can have
-    /// more queues. Half of a node's cores are left to applications that are not known yet, unless there are few of them. More cores make it
-    /// less likely that several flows meet on one (section III-B).
+    /// Divides the free cores among the NICs. On each node, the next core goes to the NIC with the highest need per
+    /// queue that
+    /// can have more queues. More cores make it less likely that several flows meet on one core (section III-B).
+    ///
+    /// Half of a node's cores remain free for applications that are not known yet, unless the node has few cores.
     pub(crate) fn share_out(&self, placement: &mut Placement) {
         let busy: BTreeSet<u32> =
             placement.interrupts.iter().chain(&placement.applications).flatten().copied().collect();
@@ -209,7 +213,7 @@ impl Problem {
                         nic.node.is_none_or(|of| of == node) && placement.queues(*number) < nic.queues_most
                     })
                     .max_by(|one, other| {
-                        // Of equals the first.
+                        // The first NIC wins a tie.
                         per_queue(one).total_cmp(&per_queue(other)).then(other.0.cmp(&one.0))
                     });
                 let Some((number, _)) = neediest else { break };

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use super::cost::{alone, between, has_applications, of};
 use super::{Placement, Problem, Slot, Unit};
 
-/// Costs that differ by less are the same: sums of the same terms in another order.
+/// Costs with a smaller difference count as equal: they are sums of the same terms in another order.
 const SAME: f64 = 1e-9;
-/// Rounds of improvement after which a beginning is given up; each makes it cheaper, and few are ever needed.
+/// Largest number of improvement rounds for one initial placement. Each round lowers the cost, and few are needed.
 const MOST_ROUNDS: usize = 1000;
-/// Largest number of placements of which all are tried after the search, as on small hosts.
+/// Largest number of placements for which all are tried after the search, as on small hosts.
 const MOST_TRIALS: f64 = 1e6;
-/// Largest number of units of which the search also places every pair anew.
+/// Largest number of units for which the search also moves pairs of units.
 const FEW: usize = 32;
 
-/// Places everything. Nothing is placed on a host without cores.
+/// Places all units. On a host without cores, it places none.
 #[must_use]
 pub fn place(problem: &Problem) -> Placement {
     let units = problem.units();
@@ -28,7 +28,7 @@ pub fn place(problem: &Problem) -> Placement {
     placement
 }
 
-/// The cheapest of what several beginnings lead to.
+/// Returns the cheapest placement that the search finds from several initial orders.
 pub(crate) fn found_by_search(problem: &Problem, units: &[Unit]) -> (f64, Vec<Slot>) {
     let mut best: Option<(f64, Vec<Slot>)> = None;
     if problem.cores.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn found_by_search(problem: &Problem, units: &[Unit]) -> (f64, Vec<Sl
     best.unwrap_or_default()
 }
 
-/// A placement that is cheaper than a cost, if there is one: every one is tried, where there are not too many.
+/// Tries every placement, if there are few enough, and returns one that is cheaper than `cost`.
 fn found_by_trial(problem: &Problem, units: &[Unit], cost: f64) -> Option<(f64, Vec<Slot>)> {
     let slots = all_slots(problem);
     let placements = (slots.len() as f64).powi(i32::try_from(units.len()).unwrap_or(i32::MAX));
@@ -72,7 +72,7 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     fn go_on(&mut self, cost: f64) {
-        // Costs are never negative, so what is dearer already stays so.
+        // Costs are never negative, so adding units to a placement that already costs more cannot make it cheaper.
         if cost >= self.least {
             return;
         }
@@ -104,12 +104,14 @@ fn all_slots(problem: &Problem) -> Vec<Slot> {
     problem.cores.iter().enumerate().flat_map(threads).collect()
 }
 
-/// Orders in which to place: as listed (interrupts first), the applications first, the neediest first, NIC by NIC.
+/// Returns the orders in which to place the units: as listed (interrupts first), the applications first, the highest
+/// need
+/// first, NIC by NIC.
 fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
     let listed: Vec<usize> = (0..units.len()).collect();
     let by = |compare: &dyn Fn(&Unit, &Unit) -> Ordering| {
         let mut order = listed.clone();
-        // What stays is there before anything else.
+        // Fixed units are placed first.
         order.sort_by(|one, other| {
             let (one, other) = (&units[*one], &units[*other]);
             other.fixed.is_some().cmp(&one.fixed.is_some()).then(compare(one, other))
@@ -128,9 +130,9 @@ fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
 struct Search<'a> {
     problem: &'a Problem,
     units: &'a [Unit],
-    /// Of each unit its place.
+    /// The slot of each unit.
     slots: Vec<Slot>,
-    /// Whether it has one yet.
+    /// Whether each unit is placed.
     placed: Vec<bool>,
     all: Vec<Slot>,
 }
@@ -147,7 +149,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What a unit costs in a place, among those that are placed.
+    /// Returns the cost of a unit in a slot, given the units placed so far.
     fn cost_in(&self, number: usize, slot: Slot) -> f64 {
         let unit = &self.units[number];
         let mut cost = alone(self.problem, unit, slot, has_applications(self.units, unit.nic));
@@ -159,7 +161,7 @@ impl<'a> Search<'a> {
         cost
     }
 
-    /// Places that differ for a unit: of the empty cores of a node one is as good as the other.
+    /// Returns the slots that differ for a unit: all empty cores of a node are equivalent.
     fn places(&self, number: usize) -> Vec<Slot> {
         if let Some(fixed) = self.units[number].fixed {
             return vec![fixed];
@@ -225,8 +227,9 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Takes everything of one kind of a NIC away and places it anew: one by one none of them may want to leave the
-    /// others.
+    /// Removes all units of one kind of a NIC and places them again. Moving them one by one may find no improvement,
+    /// because
+    /// each move away from the others costs more.
     fn move_a_nic(&mut self) -> bool {
         let kinds: BTreeSet<(usize, Option<usize>)> =
             self.units.iter().map(|unit| (unit.nic, unit.application)).collect();
@@ -251,7 +254,9 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Places every two anew, together: each may be in the other's way. Only while they are few, as there are many pairs.
+    /// Places each pair of units again, together, because each may occupy the other's best slot. Large hosts skip this
+    /// because
+    /// they have too many pairs.
     fn move_two(&mut self) -> bool {
         if self.units.len() > FEW {
             return false;
@@ -267,7 +272,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Finds places for two that are cheaper together than `before`.
+    /// Looks for slots of two units that cost less together than `before`, and moves the units there.
     fn place_together(&mut self, one: usize, other: usize, before: f64) -> bool {
         let here = (self.slots[one], self.slots[other]);
         for slot in self.places(one) {
@@ -301,7 +306,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Tries a change of some units' places, and keeps it if all is cheaper then.
+    /// Applies a change of some units' slots, and keeps it if the total cost becomes lower.
     fn is_cheaper(&mut self, change: impl FnOnce(&mut Self), members: &[usize]) -> bool {
         let (slots, before) = (self.slots.clone(), self.cost_of(members));
         change(self);
@@ -312,7 +317,7 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// What some units cost, each pair of them once.
+    /// Returns the cost of some units, with each pair counted once.
     fn cost_of(&self, members: &[usize]) -> f64 {
         let mut cost = 0.0;
         for (at, &number) in members.iter().enumerate() {

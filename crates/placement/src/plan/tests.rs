@@ -3,7 +3,8 @@ use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
-/// Two sockets with so many cores each; processors are numbered as Linux does: first threads first.
+/// Creates sockets with this number of cores each. Processors are numbered as Linux does: first threads of all cores
+/// first.
 fn host(nodes: u32, cores: u32, threads: u32) -> Vec<Core> {
     let all = nodes * cores;
     let processors = |core: u32| (0..threads).map(|thread| core + thread * all).collect();
@@ -20,7 +21,7 @@ fn application(nic: usize, threads: u32) -> Application {
     Application { name: "iperf3".to_owned(), nic, threads, need: 1.0, pinned: Vec::new() }
 }
 
-/// What it costs to have a NIC's interrupts and its application in places of one's own choosing.
+/// Returns the cost of a NIC's interrupts and its application in given slots.
 fn cost_of(problem: &Problem, places: &[u32]) -> f64 {
     let units = problem.units();
     let slots: Vec<Slot> = places.iter().map(|processor| problem.slot_of(*processor).unwrap()).collect();
@@ -28,7 +29,7 @@ fn cost_of(problem: &Problem, places: &[u32]) -> f64 {
     cost::of(problem, &units, &slots)
 }
 
-/// The least cost of all placements, one after the other, without any cleverness.
+/// Returns the least cost of all placements, by trying each.
 fn cheapest(problem: &Problem) -> f64 {
     let units = problem.units();
     let threads =
@@ -49,12 +50,12 @@ fn cheapest(problem: &Problem) -> f64 {
     least
 }
 
-/// Figures 8 to 11: one queue on node 1 of two sockets with two cores of two processors each.
+/// Figures 8 to 11: one queue on node 1. The host has two sockets with two cores of two processors each.
 #[test]
 fn the_papers_cases_and_distributions_are_in_its_order() {
     let nics = vec![nic("ens2f0", 1, 40_000_000_000, 1)];
     let problem = Problem { cores: host(2, 2, 2), nics, applications: vec![application(0, 1)] };
-    // Interrupts first. Processors 0 and 1 are of node 0; 2, 3 and their twins 6, 7 of node 1.
+    // Each pair is interrupts, application. Processors 0 and 1 are on node 0; 2, 3 and their siblings 6, 7 on node 1.
     let [one, two, three, four] = [[2, 3], [0, 2], [2, 0], [0, 1]].map(|places| cost_of(&problem, &places));
     assert!(one < three && three < four && four < two, "{one} {three} {four} {two}");
     assert_eq!(one, 0.0);
@@ -63,7 +64,7 @@ fn the_papers_cases_and_distributions_are_in_its_order() {
     assert_eq!(place(&problem).cost, 0.0);
 }
 
-/// Three flows at 100 Gbit/s as in the paper: interrupts and applications at home, apart, off the twins.
+/// Three flows at 100 Gbit/s as in the paper: interrupts and applications on the NIC's node, on separate cores.
 #[test]
 fn the_papers_host_is_placed_as_its_best_distribution() {
     let nics = vec![nic("ens2f0", 1, 100_000_000_000, 40)];
@@ -75,7 +76,7 @@ fn the_papers_host_is_placed_as_its_best_distribution() {
     let all: BTreeSet<u32> = interrupts.iter().chain(applications).map(core).collect();
     assert_eq!(all.len(), interrupts.len() + applications.len(), "apart and off the twins: {placement:?}");
     assert!(all.iter().all(|core| (20..40).contains(core)), "{placement:?}");
-    // Three are needed at 43 Gbit/s each; more cores keep flows apart, and half of the node is left.
+    // Three queues suffice at 43 Gbit/s each. More keep flows apart, and half of the node's cores remain free.
     assert_eq!(placement.queues(0), 10);
 }
 
@@ -110,7 +111,7 @@ fn what_an_administrator_pinned_stays_and_is_kept_clear_of() {
     assert_eq!(placement.interrupts[0], [0, 1]);
 }
 
-/// Nodes of one package are near: what does not fit on the NIC's own node goes to another one of its package.
+/// Units that do not fit on the NIC's node are placed on another node of its package.
 #[test]
 fn nodes_of_a_package_are_near() {
     let mut cores = host(4, 2, 1);
@@ -123,7 +124,7 @@ fn nodes_of_a_package_are_near() {
     assert_eq!(places, [0, 1, 2, 3]);
 }
 
-/// A node without cores of its own (all isolated, or memory alone): then what belongs together stays together.
+/// A node without usable cores (all isolated, or memory only): interrupts and application stay on one node.
 #[test]
 fn a_nic_whose_node_has_no_cores_keeps_both_on_one_node() {
     let nics = vec![nic("eth0", 7, 40_000_000_000, 1)];
@@ -143,7 +144,7 @@ fn nothing_is_placed_where_nothing_is() {
     assert_eq!(place(&problem).applications, [Vec::<u32>::new()]);
 }
 
-/// 128 cores, eight NICs of 100 Gbit/s, as many applications: fast enough to be asked while somebody waits.
+/// A host with 128 cores, eight NICs of 100 Gbit/s and eight applications is placed fast enough for interactive use.
 #[test]
 fn a_large_host_is_placed_at_once() {
     let nics = (0..8).map(|number| nic(&format!("eth{number}"), number / 4, 100_000_000_000, 64)).collect();
@@ -190,7 +191,6 @@ fn small_problem() -> impl Strategy<Value = Problem> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// No placement of a small host is cheaper than the one that is found.
     #[test]
     fn nothing_is_cheaper(problem in small_problem()) {
         let placement = place(&problem);
@@ -198,7 +198,7 @@ proptest! {
         prop_assert!((placement.cost - least).abs() < 1e-6, "{} and {least}: {placement:?}", placement.cost);
     }
 
-    /// Everything has a place, on a processor that there is; what is pinned to one that there is, there.
+    /// Each unit is on an existing processor, and a unit that is pinned to an existing one is there.
     #[test]
     fn everything_has_a_place(problem in small_problem()) {
         let placement = place(&problem);
@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-/// Large hosts have the search alone: how often it misses on hosts where every placement can be tried.
+/// Large hosts use the search alone. This test counts its misses on hosts where every placement can be tried.
 #[test]
 fn the_search_alone_rarely_misses() {
     const PROBLEMS: usize = 3000;

@@ -21,7 +21,7 @@ use evenkeel_model::text::{nearest, suggestion};
 
 use crate::rules::rules;
 
-/// What is kept.
+/// The settings and rules that a file keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     name: String,
@@ -35,12 +35,12 @@ struct Kept {
     rules: Vec<String>,
 }
 
-/// Why a change is not made.
+/// The reason for not making a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason<'a> {
-    /// The setting is kept, by this entry.
+    /// This entry of the file keeps the setting.
     Setting(&'a str),
-    /// Nothing is done about the rule.
+    /// This entry of the file keeps the rule's findings unfixed.
     Rule(&'a str),
 }
 
@@ -54,10 +54,10 @@ impl fmt::Display for Reason<'_> {
 }
 
 impl Keep {
-    /// Reads a text, which errors call `file`.
+    /// Parses a file's text. Errors name it as `file`.
     ///
     /// # Errors
-    /// The first mistake: not TOML of this form, or an entry that names no setting or rule.
+    /// Returns an error if the text is not TOML of this form, or if an entry names no setting or rule.
     pub fn parse(text: &str, file: &str) -> Result<Self, ScenarioError> {
         let tree = document(text, file)?;
         let complaints = Complaints::new(text, file);
@@ -69,7 +69,7 @@ impl Keep {
         complaints.into_error().map_or(Ok(keep), Err)
     }
 
-    /// Entries and interfaces that a host does not have, each a sentence: likely misspelled.
+    /// Returns a sentence for each entry or interface that the host does not have: it is likely misspelled.
     #[must_use]
     pub fn remarks(&self, facts: &HostFacts) -> Vec<String> {
         let of_host = host_names(facts);
@@ -91,7 +91,7 @@ impl Keep {
         remarks
     }
 
-    /// A sentence for each entry that matches none of these names.
+    /// Returns a sentence for each entry that matches none of these names.
     fn unmatched(&self, kept: &Kept, names: Vec<String>) -> Vec<String> {
         let is_unmatched = |entry: &&String| !names.iter().any(|name| matches(entry, name));
         let sentence = |entry: &String| {
@@ -102,7 +102,6 @@ impl Keep {
         kept.keep.iter().filter(is_unmatched).map(sentence).collect()
     }
 
-    /// The file's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -115,7 +114,7 @@ impl Keep {
         lists.into_iter().flatten().any(|kept| kept.rules.iter().any(|kept| kept == rule))
     }
 
-    /// Why a rule's change of a knob is not made; none: it may be.
+    /// Returns the reason for not making a rule's change of a knob; `None` if the change is allowed.
     #[must_use]
     pub fn reason(&self, interface: &str, rule: &str, knob: &Knob) -> Option<Reason<'_>> {
         let name = knob.name();
@@ -151,7 +150,7 @@ fn read_interfaces(field: &Field<'_>) -> BTreeMap<String, Kept> {
     all
 }
 
-/// The settings and rules of a table.
+/// Reads the settings and rules of a table.
 fn read_kept(table: &mut Table<'_>) -> Kept {
     let mut names = |key, form: &str, check: &dyn Fn(&Field<'_>, &str)| -> Vec<String> {
         let elements = table.take(key).and_then(|field| field.list(&format!("names, as in {form}")));
@@ -175,7 +174,7 @@ fn read_kept(table: &mut Table<'_>) -> Kept {
     Kept { keep, rules }
 }
 
-/// What follows the first word of a knob's name.
+/// The part of a knob's name after its first word.
 #[derive(Clone, Copy)]
 enum Rest {
     Nothing,
@@ -184,7 +183,7 @@ enum Rest {
     OneOf(&'static [&'static str]),
 }
 
-/// The first words of the names of knobs ([`Knob::name`]), and what follows them.
+/// The first words of the names of knobs ([`Knob::name`]), and the kind of text after each.
 const KINDS: [(&str, Rest); 19] = [
     ("sysctl", Rest::Text),
     ("gso-max-size", Rest::Nothing),
@@ -239,7 +238,7 @@ fn check_name(entry: &str) -> Result<(), String> {
     }
 }
 
-/// Names of the knobs of a host that rules can change.
+/// Returns the names of the host's knobs that rules can change.
 fn host_names(facts: &HostFacts) -> Vec<String> {
     let sysctls = facts.sysctls.keys().map(|path| Knob::Sysctl(path.clone()).name());
     let interrupts =
@@ -253,7 +252,7 @@ fn host_names(facts: &HostFacts) -> Vec<String> {
     sysctls.chain(interrupts).chain(processors).collect()
 }
 
-/// Names of the knobs of an interface that rules can change.
+/// Returns the names of an interface's knobs that rules can change.
 fn interface_names(interface: &Interface) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (kind, rest) in KINDS {
@@ -284,7 +283,7 @@ fn interface_names(interface: &Interface) -> Vec<String> {
     names
 }
 
-/// Whether a name is one of a pattern, in which `*` is anything.
+/// Returns whether a name matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, name: &str) -> bool {
     let pattern = pattern.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
     let mut parts = pattern.split('*');
@@ -393,7 +392,7 @@ mod tests {
         );
     }
 
-    /// Every kind of knob has a name that a file may list.
+    /// Every kind of knob has a name that the file accepts.
     #[test]
     fn every_kind_can_be_kept() {
         let text = || "x".to_owned();
@@ -432,7 +431,7 @@ mod tests {
             let _ = Keep::parse(&text, "f");
         }
 
-        /// A pattern with parts of a name replaced by stars has the name.
+        /// A name still matches after parts of it are replaced by stars.
         #[test]
         fn stars_stand_for_anything(parts in prop::collection::vec("[a-z. ]{0,4}", 1..5), between in "[a-z.]{0,3}") {
             prop_assert!(matches(&parts.join("*"), &parts.join(&between).split_ascii_whitespace().collect::<Vec<_>>().join(" ")) ||

@@ -1,9 +1,11 @@
-//! From what a check found to what is changed: which changes, in which order, and which are left.
+//! Turns the findings of a check into a plan: which changes are made, in which order, and which are not made.
 //!
-//! Nothing is changed that no rule found, and nothing that an administrator keeps ([`Keep`]). Two rules that want one
-//! setting to be different cannot both have it: the graver one does, and that is said. Changes are made in an order in
-//! which none undoes another: a new number of channels resets tables and makes queues come and go, a ring restarts the
-//! device, and a qdisc takes its quantum from the MTU.
+//! - Only changes that a rule asks for are made, and none of a setting that the administrator keeps ([`Keep`]).
+//! - If two rules want different values of one setting, the rule with the higher severity wins, and the plan reports
+//!   that.
+//! - The order ensures that no change undoes another. A new number of channels resets tables and recreates queues, a
+//!   new
+//!   ring size restarts the device, and a qdisc takes its quantum from the MTU.
 
 mod keep;
 pub mod persist;
@@ -24,63 +26,59 @@ use crate::rules::running_balancer;
 pub use keep::{Keep, Reason};
 pub use undo::{of_queues, undo};
 
-/// What is to be done about one rule's findings.
+/// The findings of one rule and their fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The rule: the name by which it is asked for.
+    /// The rule's name, by which a user selects the item.
     pub rule: &'static str,
-    /// How grave the gravest finding is.
+    /// The highest severity of the findings.
     pub severity: Severity,
-    /// What shows it, a line for each finding.
+    /// One line for each finding.
     pub evidence: Vec<String>,
-    /// What it costs.
     pub effect: String,
-    /// Where that is known from.
+    /// The document or paper that describes the fault.
     pub source: &'static str,
-    /// What to do by hand.
+    /// Steps that the administrator has to do by hand.
     pub advice: Vec<String>,
 }
 
-/// A change, and the item that wants it.
+/// A change, and the rule that asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The rule.
     pub rule: &'static str,
-    /// What is to be changed.
     pub change: Change,
 }
 
 /// A change that is not made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Left {
-    /// The rule that wants it.
+    /// The rule that asks for it.
     pub rule: &'static str,
-    /// The change.
     pub change: Change,
-    /// Why it is not made.
+    /// The reason for not making it.
     pub why: String,
 }
 
 /// A plan for an interface and its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TuningPlan {
-    /// What was found, the gravest first.
+    /// The items, the highest severity first.
     pub items: Vec<Item>,
     /// The changes in the order in which they are made.
     pub steps: Vec<Step>,
-    /// Changes that are left.
+    /// The changes that are not made.
     pub left: Vec<Left>,
-    /// The process that would undo the placement of interrupts, irqbalance: it has to be stopped before.
+    /// The process id of irqbalance, which would undo the placement of interrupts. It has to be stopped first.
     pub stop_balancer: Option<u32>,
 }
 
-/// An item was asked for that is not among what was found.
+/// The user selected an item that is not among the findings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nothing was found of '{item}'{}", among(.found))]
 pub struct UnknownItem {
-    /// What was asked for.
+    /// The selected item.
     pub item: String,
-    /// What was found.
+    /// The rules with findings.
     pub found: Vec<&'static str>,
 }
 
@@ -92,10 +90,12 @@ fn among(found: &[&'static str]) -> String {
 }
 
 impl TuningPlan {
-    /// The first round of a plan for an interface, of what was found on its host; with `only` of these items alone.
+    /// Returns the first round of a plan for an interface, from the findings on its host. If `only` is not empty, the
+    /// plan is
+    /// limited to these items.
     ///
     /// # Errors
-    /// When one of `only` was not found.
+    /// Returns an error if one of `only` has no finding.
     pub fn new(
         facts: &HostFacts,
         findings: &[Finding],
@@ -160,7 +160,9 @@ impl TuningPlan {
         }
     }
 
-    /// irqbalance moves interrupts every ten seconds: what it would move again is placed once it is stopped, or not at all.
+    /// Handles a running irqbalance, which moves interrupts every ten seconds. Interrupts that it would move are placed
+    /// only
+    /// after it is stopped, or not at all.
     fn mind_balancer(&mut self, facts: &HostFacts, interface: &str, keep: &Keep) {
         let is_placement = |step: &Step| matches!(step.change.knob, Knob::InterruptAffinity(_));
         let Some(process) = running_balancer(facts).filter(|_| self.steps.iter().any(is_placement)) else {
@@ -186,7 +188,8 @@ impl TuningPlan {
         }
     }
 
-    /// Steps come with the gravest first: the first of a knob has it.
+    /// Leaves out the steps that conflict with an earlier one. Steps are sorted by severity, so the first step of a
+    /// knob wins.
     fn leave_conflicts(&mut self) {
         let steps = std::mem::take(&mut self.steps);
         for step in steps {
@@ -203,7 +206,9 @@ impl TuningPlan {
     }
 }
 
-/// Whether a finding is about an interface or its host: a finding that another interface's settings fix is not.
+/// Returns whether a finding concerns an interface or its host. Findings that are fixed by settings of another
+/// interface do
+/// not.
 fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
         Some(name) => name == interface,
@@ -214,8 +219,8 @@ fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     }
 }
 
-/// Rules that want more of what there is, as counters since boot show it: what tune has raised already they would have
-/// raised again, for losses from before.
+/// Rules that increase a limit because of counters since boot. After tune has raised the limit, the old losses still
+/// count, so these rules would raise it again.
 const GROWING: [&str; 9] = [
     "backlog-drops",
     "softnet-squeezed",
@@ -228,8 +233,9 @@ const GROWING: [&str; 9] = [
     "tcp-memory",
 ];
 
-/// Why a rule's change of a setting is not made that tune has set before, for an interface; none: it may be made.
-/// `losing` has the rules that explain packets which are lost now.
+/// Returns the reason for not making a rule's change of a setting that tune has already changed for an interface;
+/// `None` if
+/// the change is allowed. `losing` contains the rules that explain current packet losses.
 #[must_use]
 pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&str>) -> Option<String> {
     if set_for != interface {
@@ -242,7 +248,7 @@ pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&st
     })
 }
 
-/// Whether it comes and goes with channels.
+/// Returns whether a new number of channels recreates or resets the knob.
 fn is_of_queue(knob: &Knob) -> bool {
     match knob {
         Knob::InterruptAffinity(_) => true,
@@ -251,8 +257,9 @@ fn is_of_queue(knob: &Knob) -> bool {
     }
 }
 
-/// The kernel switches a feature off, or refuses it, while one that it needs is off (`netdev_fix_features`): segmentation
-/// needs scatter-gather, which needs checksums.
+/// Returns the rank of a knob among features that depend on each other. The kernel switches a feature off, or refuses
+/// it,
+/// while one that it needs is off (`netdev_fix_features`): segmentation needs scatter-gather, which needs checksums.
 fn dependence(knob: &Knob) -> u8 {
     match knob {
         Knob::Feature(name) if name.contains("checksum") => 0,
@@ -261,19 +268,20 @@ fn dependence(knob: &Knob) -> u8 {
     }
 }
 
-/// The last [`stage`].
+/// The highest value of [`stage`].
 const LAST_STAGE: u8 = 11;
 
-/// When a knob is set: what makes others come and go first, what depends on others last.
+/// Returns the stage in which a knob is set. Knobs that recreate others come first; knobs that depend on others come
+/// last.
 fn stage(knob: &Knob) -> u8 {
     match knob {
         Knob::Channels(_) => 0,
-        // Queues that stay take over the flows of those that go.
+        // The remaining queues take over the flows of the removed ones.
         Knob::InterfaceFile(file) if file.ends_with("/rps_flow_cnt") => 0,
         Knob::Ring(_) => 1,
         Knob::Mtu => 2,
         Knob::Feature(_) => 3,
-        // What is adaptive decides the numbers beside it.
+        // Adaptive coalescing determines the other coalescing values, so its switches come first.
         Knob::Coalescing(parameter) => {
             if parameter.is_switch() {
                 4
@@ -283,7 +291,7 @@ fn stage(knob: &Knob) -> u8 {
         }
         Knob::RssTable | Knob::RssContext(_) | Knob::FlowHash(_) | Knob::NtupleRule(_) => 6,
         Knob::InterruptAffinity(_) => 7,
-        // Maps follow the interrupts of their queues.
+        // Maps are derived from the interrupts of their queues.
         Knob::InterfaceFile(_)
         | Knob::GsoSizes
         | Knob::GroSizes

@@ -1,9 +1,13 @@
-//! A plan that is carried on until nothing is left to change.
+//! Extends a plan until nothing is left to change.
 //!
-//! A change of one rule makes others fire: interrupts that move leave the maps of their queues behind. So a plan is made
-//! stage by stage, what others depend on first ([`stage`]): each round of changes is set in a model of the host, which is
-//! checked again, and a stage ends when no rule wants anything of it or of one before. Interrupts are placed for the queues
-//! that the host will have, and maps follow interrupts that do not move any more.
+//! A change for one rule can make others fire: after interrupts move, the XPS maps of their queues no longer match. So
+//! a
+//! plan is built stage by stage, settings on which others depend first ([`stage`]):
+//!
+//! - Each round of changes is applied to a model of the host, which is checked again.
+//! - A stage ends when no rule asks for a change of this stage or an earlier one.
+//!
+//! Thus interrupts are placed for the final number of queues, and maps are set after interrupts have their final place.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +20,14 @@ use crate::current::current;
 use crate::finding::Finding;
 use crate::rules::check;
 
-/// More rounds of one stage were never needed.
+/// Largest number of rounds in a stage; known hosts need fewer.
 const ROUNDS: usize = 6;
-/// A knob that rules disagree about is left as the last of them wants it.
+/// Largest number of changes of one knob. If rules disagree about it, the last one wins.
 const TIMES: u32 = 3;
-/// Why a change is not made without whose undo is not known.
+/// Reason for not making a change that cannot be undone.
 const NO_WAY_BACK: &str = "what it is now is not known, so there would be no way back";
 
-/// What is found that was not found before, or is graver.
+/// Returns the findings of `after` that are new, or have a higher severity than before.
 fn caused<'a>(before: &[Finding], after: &'a [Finding]) -> Vec<&'a Finding> {
     let is_known = |new: &Finding| {
         let same = |old: &Finding| old.rule == new.rule && old.subject == new.subject;
@@ -32,17 +36,18 @@ fn caused<'a>(before: &[Finding], after: &'a [Finding]) -> Vec<&'a Finding> {
     after.iter().filter(|new| !is_known(new)).collect()
 }
 
-/// Whether a change sends flows to other queues, where they may collide by chance.
+/// Returns whether a change redistributes flows over queues, where some may collide by chance.
 fn moves_flows(change: &Change) -> bool {
     matches!(change.knob, Knob::Channels(_) | Knob::RssTable | Knob::FlowHash(_))
 }
 
 impl TuningPlan {
-    /// The plan for an interface, carried on until nothing is left to change. Other channels, another
-    /// table or other hash fields send flows to other queues: they are left where that causes what was not found before.
+    /// Returns the plan for an interface, extended until nothing is left to change. A new number of channels, RSS table
+    /// or set
+    /// of hash fields redistributes flows. Such a change is left out if it causes new findings.
     ///
     /// # Errors
-    /// When one of `only` was not found.
+    /// Returns an error if one of `only` has no finding.
     pub fn settle(
         facts: &HostFacts,
         interface: &str,
@@ -67,7 +72,7 @@ impl TuningPlan {
         Ok(plan)
     }
 
-    /// The plan without some knobs, and what is found once it is applied.
+    /// Returns the plan without the knobs in `without`, and the findings after it is applied.
     fn settle_without(
         facts: &HostFacts,
         before: &[Finding],
@@ -128,7 +133,7 @@ impl TuningPlan {
         }
     }
 
-    /// Adds the steps of a round, and the items that want them.
+    /// Adds the steps of a round, and the items that ask for them.
     fn carry_on(&mut self, items: &[Item], steps: &[Step]) {
         for step in steps {
             self.steps.retain(|before| before.change.knob != step.change.knob);
@@ -146,8 +151,9 @@ impl TuningPlan {
         self.items.extend(further);
     }
 
-    /// Drops steps for queues and interrupts that go or come with their channels, and those that change nothing in the
-    /// end.
+    /// Drops steps for queues and interrupts that the new number of channels adds or removes. Also drops steps without
+    /// an effect
+    /// in the end.
     fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
         self.steps.retain(|Step { change: Change { knob, to }, .. }| {
             let now = current(facts, Some(interface), knob);

@@ -61,7 +61,7 @@ fn only_what_was_found_for_the_interface_and_its_host_is_changed() {
     ];
     let plan = plan(&findings, "", &[]).unwrap();
     assert_eq!(plan.items.iter().map(|item| item.rule).collect::<Vec<_>>(), ["ring", "windows", "queues"]);
-    // Channels first, for they restart everything; sysctls last.
+    // Channels first, because they restart everything; sysctls last.
     assert_eq!(plan.steps.iter().map(|step| step.rule).collect::<Vec<_>>(), ["queues", "ring", "windows"]);
     assert_eq!(plan.steps[1].change, ring(4096));
     assert_eq!(plan.items[0].evidence, ["eth0: evidence of ring"]);
@@ -123,7 +123,7 @@ fn what_was_raised_is_raised_again_only_while_packets_are_lost() {
     assert!(settled("receive-window", "eth1", "eth0", &none).unwrap().contains("evenkeel tune eth1"));
 }
 
-/// A NIC of four queues, each with its processor.
+/// Creates a NIC of four queues, each with its processor.
 fn nic_of_four() -> HostFacts {
     let queue =
         |number| TransmitQueue { has_xps: true, xps_processors: vec![number], ..TransmitQueue::default() };
@@ -210,7 +210,6 @@ fn features_come_after_those_that_they_need() {
     assert!(gather < place("tx-tcp-segmentation") && gather < place("tx-generic-segmentation"), "{plan:?}");
 }
 
-/// Interrupts move before the maps of their queues, and channels before both.
 #[test]
 fn what_others_depend_on_comes_first() {
     let file = Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned());

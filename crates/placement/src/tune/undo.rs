@@ -1,7 +1,7 @@
-//! What takes a plan back.
+//! Computes the changes that undo a plan.
 //!
-//! Each knob gets the value from before. A new number of channels makes queues, interrupts and the table of the NIC
-//! anew, and so does the way back: their settings are given again once the old queues are there.
+//! Each knob gets its previous value. Restoring the number of channels recreates the queues, the interrupts and the RSS
+//! table, as the plan did. So their settings are set again once the previous queues exist.
 
 use evenkeel_model::change::{Change, Channels, Knob};
 use evenkeel_model::host::HostFacts;
@@ -9,8 +9,9 @@ use evenkeel_model::host::HostFacts;
 use crate::applied::set;
 use crate::current::current;
 
-/// The changes that take a plan back, in their order: `made` are its changes in the order in which they were made,
-/// `before` and `after` the host around them.
+/// Returns the changes that undo a plan, in order. `made` contains the plan's changes in the order in which they were
+/// made;
+/// `before` and `after` are the facts around them.
 #[must_use]
 pub fn undo(before: &HostFacts, after: &HostFacts, interface: &str, made: &[Change]) -> Vec<Change> {
     let (channels, others): (Vec<&Change>, Vec<&Change>) =
@@ -34,7 +35,7 @@ pub fn undo(before: &HostFacts, after: &HostFacts, interface: &str, made: &[Chan
     back
 }
 
-/// The settings of queues that numbers of channels take along: what gives them back once the old numbers are there.
+/// Returns the changes that restore the settings of queues after the number of channels is changed and restored.
 #[must_use]
 pub fn of_queues(before: &HostFacts, interface: &str, channels: &[Change]) -> Vec<Change> {
     let mut host = before.clone();
@@ -59,7 +60,7 @@ fn differing(before: &HostFacts, now: &HostFacts, interface: &str) -> Vec<Change
     knobs.into_iter().filter_map(differs).collect()
 }
 
-/// What comes and goes with channels.
+/// Returns the knobs that a new number of channels recreates or resets.
 fn queue_knobs(facts: &HostFacts, interface: &str) -> Vec<Knob> {
     let Some(nic) = facts.interface(interface) else { return Vec::new() };
     let mut knobs: Vec<Knob> =

@@ -1,8 +1,8 @@
-//! Whether a change made it better: losses before and after, in packets of a million that were carried.
+//! Judges whether a change reduced losses: lost packets per million carried ones, before and after.
 //!
-//! Counters are compared over two stretches of time, one before the changes and one after. Traffic differs between them,
-//! so losses are divided by the packets carried; and a difference has to be larger than chance makes it: three standard
-//! deviations of two Poisson counts.
+//! Counters are compared over two intervals, one before the changes and one after. Traffic differs between them, so
+//! losses
+//! are divided by the packets carried. A difference must exceed three standard deviations of two Poisson counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use serde::Serialize;
 
 use crate::loss::{Place, losses};
 
-/// Packets below which nothing is concluded.
+/// Smallest number of packets from which a conclusion is drawn.
 const FEWEST_PACKETS: u64 = 1000;
 
-/// A stretch of time on a host.
+/// Traffic and losses of a time interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stretch {
-    /// Packets that the interface carried, both ways.
+    /// Packets that the interface received or sent.
     pub packets: u64,
     /// Packets lost, by place and subject.
     pub lost: BTreeMap<(Place, String), u64>,
-    /// The rules that explain them.
+    /// The rules that explain the losses.
     pub rules: BTreeSet<&'static str>,
 }
 
 impl Stretch {
-    /// Between two readings, of an interface and its host.
+    /// Returns the traffic and losses between two readings, of an interface and its host.
     #[must_use]
     pub fn between(first: &HostFacts, second: &HostFacts, interface: &str) -> Self {
         let carried = |facts: &HostFacts| {
@@ -47,49 +47,43 @@ impl Stretch {
     }
 }
 
-/// How two stretches compare at a place.
+/// The comparison of two intervals at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Fewer are lost.
     Better,
-    /// More are lost.
     Worse,
-    /// No more than chance.
+    /// The difference can be due to chance.
     Same,
 }
 
-/// Losses at a place, before and after.
+/// Losses at one place, before and after.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// Where.
     pub place: Place,
-    /// At what.
     pub subject: String,
-    /// Lost packets of a million that were carried, before.
+    /// Lost packets per million carried ones, before.
     pub before_ppm: f64,
-    /// The same after.
+    /// Lost packets per million carried ones, after.
     pub after_ppm: f64,
-    /// What that says.
     pub verdict: Verdict,
 }
 
-/// What a watch says of changes.
+/// The result of watching the host around the changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Watched {
-    /// Too few packets before or after to say anything.
+    /// Too few packets before or after for a conclusion.
     NoTraffic {
         /// Packets before.
         before: u64,
         /// Packets after.
         after: u64,
     },
-    /// What was lost, at each place where anything was; nothing at all: no packet.
+    /// The losses at each place that had any; empty if no packet was lost.
     Losses(Vec<Compared>),
 }
 
-/// Compares two stretches.
 #[must_use]
 pub fn compare(before: &Stretch, after: &Stretch) -> Watched {
     if before.packets < FEWEST_PACKETS || after.packets < FEWEST_PACKETS {
@@ -117,7 +111,7 @@ pub fn compare(before: &Stretch, after: &Stretch) -> Watched {
 }
 
 impl Watched {
-    /// Whether it became worse at some place.
+    /// Returns whether losses increased at any place.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         match self {

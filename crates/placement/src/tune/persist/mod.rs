@@ -1,8 +1,10 @@
-//! Files that make settings again after a restart: `sysctl.d`, a systemd unit, udev rules.
+//! Files that restore settings after a restart: `sysctl.d`, a systemd unit, udev rules.
 //!
-//! Each kind of file holds what it can hold. Sysctls belong in `sysctl.d`; an interface's own settings can be made by udev
-//! when it appears; a unit can make everything, as the lines that an administrator would type. Interrupts have other
-//! numbers after a restart, so they are looked for by what they do.
+//! - Sysctls belong in `sysctl.d`.
+//! - udev can set an interface's own settings when the interface appears.
+//! - A unit can set everything, with the commands that an administrator would type.
+//!
+//! Interrupts have other numbers after a restart, so the commands find them by their action's name.
 
 mod quote;
 
@@ -13,55 +15,48 @@ use evenkeel_model::shell::Line;
 
 use quote::{UdevRule, file_name};
 
-/// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `sysctl.d(5)`.
     Sysctl,
-    /// A unit of systemd.
     Systemd,
-    /// Rules of udev.
     Udev,
 }
 
-/// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its path below `/etc`.
+    /// The path below `/etc`.
     pub path: String,
-    /// Its text.
     pub text: String,
-    /// A link to it that switches it on, by its path below `/etc`, with what it points to.
+    /// The link that enables the file: its path below `/etc`, and its target.
     pub link: Option<(String, String)>,
 }
 
-/// Files for an interface, and what none of them can hold.
+/// The files for an interface, and the settings that no file can hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// The files.
     pub files: Vec<File>,
-    /// Settings that will not be there after a restart, each with why.
+    /// Settings that are lost on a restart, each with the reason.
     pub not_kept: Vec<String>,
 }
 
-/// An interface as the names of its files have it.
+/// An interface as named in its file names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Its name.
     pub interface: &'a str,
-    /// Inode of its network namespace; none in the host's own.
+    /// Inode of its network namespace; `None` in the initial namespace.
     pub namespace: Option<u64>,
 }
 
 impl Place<'_> {
-    /// No name of an interface has a colon (`dev_valid_name`, net/core/dev.c).
+    /// Returns the interface's part of a file name. An interface's name cannot contain a colon (`dev_valid_name`,
+    /// net/core/dev.c), so the colon separates.
     fn file_name(self) -> String {
         let name = file_name(self.interface);
         self.namespace.map_or_else(|| name.clone(), |inode| format!("{name}:{inode}"))
     }
 }
 
-/// The paths, below `/etc`, that an interface's files and links may have.
+/// Returns all paths below `/etc` that an interface's files and links may have.
 #[must_use]
 pub fn paths(place: Place<'_>) -> Vec<String> {
     let name = place.file_name();
@@ -69,7 +64,7 @@ pub fn paths(place: Place<'_>) -> Vec<String> {
     files.into_iter().chain([wanted_by(&name)]).collect()
 }
 
-/// Whether a path is one of the files of a network namespace.
+/// Returns whether a path is one of the files of a network namespace.
 #[must_use]
 pub fn is_of_namespace(path: &str, namespace: Option<u64>) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -96,8 +91,8 @@ fn wanted_by(name: &str) -> String {
     format!("systemd/system/multi-user.target.wants/{}", unit(name))
 }
 
-/// Files of some kinds for settings of an interface and its host. `actions` says what an interrupt does, by which it is
-/// found again.
+/// Returns files of some kinds with the settings of an interface and its host. `actions` has the action name of each
+/// interrupt, by which the files find the interrupt again.
 #[must_use]
 pub fn files(
     place: Place<'_>,
@@ -112,7 +107,7 @@ pub fn files(
     kinds.dedup();
     let mut of_kind: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
     for (knob, value) in settings {
-        // Sysctls first, then udev: the tool nearest to a setting.
+        // The most specific tool first: sysctl.d, then udev, then systemd.
         let order = [Kind::Sysctl, Kind::Udev, Kind::Systemd];
         let line = order
             .into_iter()
@@ -274,7 +269,7 @@ mod tests {
         assert_eq!(files(ETH0, &[], &[Kind::Systemd], &BTreeMap::new()), Files::default());
     }
 
-    /// The same name in another network namespace is another interface.
+    /// Interfaces with the same name in different network namespaces are different interfaces.
     #[test]
     fn namespaces_have_files_of_their_own() {
         let elsewhere = paths(Place { interface: "eth0", namespace: Some(4_026_532_345) });

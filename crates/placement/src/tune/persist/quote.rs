@@ -1,12 +1,13 @@
-//! What each kind of file takes literally. A name or a value that a file cannot hold is refused: none of them reads it as
-//! something else.
+//! Quotes names and values so that each kind of file reads them literally. If a file cannot hold a name or a value, it
+//! is
+//! refused.
 
 use std::fmt::Write;
 
 use evenkeel_model::shell::Line;
 
-/// A line of `sysctl.d(5)`. Names are patterns there (`*`, `?`, `[`), and a line that begins with `#`, `;` or `-` is something
-/// else.
+/// Returns a line of `sysctl.d(5)`. In names, `*`, `?` and `[` are patterns; a first character of `#`, `;` or `-` has a
+/// special meaning.
 pub(super) fn sysctl(name: &str, value: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-/:@+".contains(character);
     let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -16,12 +17,11 @@ pub(super) fn sysctl(name: &str, value: &str) -> Option<String> {
         .then(|| format!("{name} = {value}"))
 }
 
-/// A rule of udev(7) for one interface.
 #[derive(Debug)]
 pub(super) struct UdevRule(String);
 
 impl UdevRule {
-    /// The rule that sets an attribute of the interface. `%` and `$` begin substitutions.
+    /// Returns the rule that sets an attribute of the interface. `%` and `$` begin substitutions.
     pub(super) fn attribute(interface: &str, file: &str, value: &str) -> Option<Self> {
         let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-/".contains(character);
         let is_value =
@@ -33,8 +33,9 @@ impl UdevRule {
         Self::new(interface, &format!(r#"ATTR{{{file}}}="{value}""#))
     }
 
-    /// The rule that runs a command. udev and the shell have quotes of their own, so that only a command without any is
-    /// taken.
+    /// Returns the rule that runs a command. udev and the shell quote differently, so only a command that needs no
+    /// quotes is
+    /// accepted.
     pub(super) fn run(interface: &str, line: &Line) -> Option<Self> {
         let is_plain =
             |character: char| character.is_ascii_alphanumeric() || " ._-@/=:,+".contains(character);
@@ -42,7 +43,7 @@ impl UdevRule {
         Self::new(interface, &format!(r#"RUN+="/bin/sh -c 'PATH=/usr/sbin:/usr/bin:/sbin:/bin; {command}'""#))
     }
 
-    /// NAME is what the interface is called after it was renamed.
+    /// Creates a rule for an interface. NAME is the name of the interface after it was renamed.
     fn new(interface: &str, assignment: &str) -> Option<Self> {
         let pattern = pattern(interface)?;
         Some(Self(format!(r#"ACTION=="add|move", SUBSYSTEM=="net", NAME=="{pattern}", {assignment}"#)))
@@ -53,7 +54,8 @@ impl UdevRule {
     }
 }
 
-/// The pattern that matches one name alone: in brackets a character of a pattern is itself (fnmatch(3)). `|` separates
+/// Returns the pattern that matches only this name: in brackets a special character is literal (fnmatch(3)). `|`
+/// separates
 /// patterns everywhere.
 fn pattern(name: &str) -> Option<String> {
     let mut text = String::new();
@@ -70,8 +72,9 @@ fn pattern(name: &str) -> Option<String> {
     Some(text)
 }
 
-/// A command of a unit, for a shell. `\`, `"`, `%` and `$` mean something there (systemd.service(5)). That one command fails
-/// does not keep the others from being run.
+/// Returns a command of a unit, for a shell. `\`, `"`, `%` and `$` are special (systemd.service(5)). If one command
+/// fails,
+/// the next ones still run.
 pub(super) fn unit_command(line: &Line) -> Option<String> {
     let mut quoted = String::new();
     for character in line.command()?.chars() {
@@ -84,12 +87,12 @@ pub(super) fn unit_command(line: &Line) -> Option<String> {
     Some(format!("ExecStart=-/bin/sh -c \"{quoted}\""))
 }
 
-/// Running text of a unit, in which `%` begins a specifier and `\` at the end of a line continues it.
+/// Returns text for a unit's description. There, `%` begins a specifier, and `\` at the end of a line continues it.
 pub(super) fn unit_text(text: &str) -> String {
     evenkeel_model::text::printable(text).replace('\\', "/").replace('%', "%%")
 }
 
-/// As systemd-escape(1) writes a name in that of a unit.
+/// Returns a name as systemd-escape(1) writes it in a unit's name.
 pub(super) fn unit_name(name: &str) -> String {
     let mut text = String::new();
     for (at, byte) in name.bytes().enumerate() {
@@ -102,7 +105,7 @@ pub(super) fn unit_name(name: &str) -> String {
     text
 }
 
-/// A part of a file's name: two interfaces never share a file.
+/// Returns the interface's part of a file name. Two interfaces never share a file.
 pub(super) fn file_name(interface: &str) -> String {
     let mut text = String::new();
     for byte in interface.bytes() {

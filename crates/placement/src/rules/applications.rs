@@ -1,4 +1,4 @@
-//! Where applications run.
+//! Rules about the processors on which applications run.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Processes with much traffic through a NIC, by number: their bytes.
+/// Returns the processes with much traffic through a NIC: process id and bytes.
 fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     let mut found = BTreeMap::new();
     for socket in view.connections(nic) {
@@ -73,10 +73,10 @@ fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     found
 }
 
-/// Processes of one name that are kept to the same processors: what is wrong with one is wrong with all.
+/// Processes of one name that are pinned to the same processors. One finding covers all of them.
 struct Group<'a> {
     processes: Vec<&'a ProcessFacts>,
-    /// Processors that they are kept to; none of a process that may run anywhere.
+    /// The processors that they are pinned to; `None` if they may run anywhere.
     allowed: Option<Vec<u32>>,
     bytes: u64,
 }
@@ -86,7 +86,7 @@ impl Group<'_> {
         self.processes.first().map_or("", |process| &process.name)
     }
 
-    /// `ceph-osd (processes 5100 and 5101)`, and the verb that goes with it.
+    /// Returns text such as `ceph-osd (processes 5100 and 5101)`, and the matching verb form.
     fn words(&self) -> (String, &'static str) {
         let numbers: Vec<String> = self.processes.iter().map(|process| process.number.to_string()).collect();
         match numbers.split_last() {
@@ -97,7 +97,7 @@ impl Group<'_> {
         }
     }
 
-    /// The command that moves them now.
+    /// Returns the command that moves the running processes.
     fn taskset(&self, cores: &str) -> String {
         match self.processes.as_slice() {
             [one] => format!("`taskset -a -p -c {cores} {}`", one.number),
@@ -109,7 +109,7 @@ impl Group<'_> {
     }
 }
 
-/// The processes with much traffic through a NIC, in groups.
+/// Returns the processes with much traffic through a NIC, in groups.
 fn busy_groups<'a>(view: &View<'a>, nic: &Interface) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for (number, bytes) in busy_processes(view, nic) {
@@ -129,10 +129,10 @@ fn busy_groups<'a>(view: &View<'a>, nic: &Interface) -> Vec<Group<'a>> {
     groups
 }
 
-/// From here on a process's traffic says something about its place, bytes.
+/// Smallest traffic of a process that counts as measured load, bytes.
 const MUCH: u64 = 100_000_000;
 
-/// What a finding about a process rests on: its traffic, where there is enough, or the load of its NIC.
+/// Returns the basis of a finding about a process: its traffic if there is enough, else the load of its NIC.
 fn load_of(view: &View<'_>, nic: &Interface, bytes: u64) -> Basis {
     const BYTES_PER_SECOND: f64 = 1e6;
     let busy = view.per_second(bytes).is_none_or(|rate| rate >= BYTES_PER_SECOND) || view.is_loaded(nic);
@@ -171,12 +171,12 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
                 gigabits(speed as f64)
             );
-            // The interrupts and the applications share the node: the planner leaves these cores to them.
+            // The interrupts and the applications share the node: the planner reserves these cores for applications.
             let reserved: Vec<u32> = cores_for_applications(view, nic).into_iter().collect();
             let (cores, place) = match (reserved.is_empty(), free_cores(view, nic)) {
                 (false, _) => (reserved, ", on cores without its interrupts"),
                 (true, free) if !free.is_empty() => (free, ", on cores without its interrupts"),
-                // Other applications are kept to all of them.
+                // Other applications are pinned to all of these cores.
                 (true, _) => (view.local_cores(nic), ""),
             };
             let list = processor_list(&cores);
@@ -207,9 +207,10 @@ fn free_cores(view: &View<'_>, nic: &Interface) -> Vec<u32> {
 }
 
 fn on_interrupts(view: &View<'_>) -> Vec<Found> {
-    /// Number of shared cores from which half of them are enough for interrupts.
+    /// Number of shared cores from which half of them suffice for the interrupts.
     const CROWDED: usize = 4;
-    /// With such a part of its cores for itself the scheduler keeps an application apart from the interrupts.
+    /// If an application has a core without interrupts for every four of its cores, the scheduler keeps it off the busy
+    /// ones.
     const ENOUGH_PART: usize = 4;
     const GRAVE_BPS: u64 = 40_000_000_000;
     let mut found = Vec::new();
@@ -226,9 +227,9 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let (same, twins): (Vec<u32>, Vec<u32>) =
                 allowed.iter().filter(|core| busy_cores.contains(core)).partition(|core| busy.contains(core));
             let shared = same.len() + twins.len();
-            // Cores that no application is kept to.
+            // Cores to which no application is pinned.
             let is_free = places.clear && places.near;
-            // Interrupts on all cores of the node: they have to be fewer first.
+            // The interrupts use all cores of the node: first reduce their number.
             let own: Vec<u32> = allowed.iter().copied().filter(|core| !busy_cores.contains(core)).collect();
             let crowded = !is_free
                 && same.len() >= CROWDED
@@ -259,7 +260,8 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let severity = match (view.is_busy(nic), speed >= GRAVE_BPS && !crowded) {
                 (true, true) => High,
                 (true, false) => Medium,
-                // A worker beside its own queue is a common placement; it costs where the processor has no time left.
+                // A worker thread next to its own queue is a common placement. It costs only if the processor has no
+                // time left.
                 (false, _) => Low,
             };
             let entry =

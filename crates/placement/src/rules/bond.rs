@@ -1,4 +1,4 @@
-//! Bonds: several ports as one interface.
+//! Rules about bonds: several ports as one interface.
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{BondFacts, Interface, SaturatingSum};
@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Bonds with their settings and the ports below them.
+/// Returns the bonds with their settings and their ports.
 fn bonds<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Interface, &'a BondFacts, Vec<&'a Interface>)> {
     let facts = view.facts;
     facts.interfaces.iter().filter_map(|bond| {

@@ -1,4 +1,4 @@
-//! Limits that a cloud sets for a machine.
+//! Rules about limits that a cloud sets for a virtual machine.
 
 use evenkeel_model::host::Interface;
 
@@ -46,7 +46,7 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
         };
         let all = nic.received_packets().saturating_add(nic.sent_packets());
         let by_function = received.saturating_add(sent);
-        // Without any packet of one there may be no function: the machine's size has none.
+        // If no virtual function has received a packet, the size of the machine may include none.
         let function = view.facts.interfaces.iter().find(|other| {
             nic.lower.contains(&other.name) || other.name != nic.name && other.name.starts_with("enP")
         });
@@ -54,7 +54,7 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         if function.is_none() && by_function == 0 {
-            // The machine's size may have none; it costs where its processors are busy receiving.
+            // The machine's size may have no such function. Its absence costs if the processors are busy receiving.
             if view.is_loaded(nic) {
                 let text = format!(
                     "no virtual function carries its packets (vf_rx_packets 0, vf_tx_packets 0), {} received and {} sent{}",
@@ -91,7 +91,7 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// What helps where an allowance is exceeded.
+/// The remedy for each exceeded allowance.
 const ALLOWANCES: &[(&str, &str)] = &[
     ("bw_in_allowance_exceeded", "incoming bandwidth: a larger machine, or traffic spread over several"),
     (

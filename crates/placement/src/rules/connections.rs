@@ -1,4 +1,4 @@
-//! What limits how many connections are opened and closed.
+//! Rules about limits on opening and closing connections.
 
 use evenkeel_model::host::{InterfaceKind, PortUse};
 
@@ -241,7 +241,7 @@ fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
     )]
 }
 
-/// From here on events are worth a line.
+/// Smallest number of events to report.
 const FEWEST: u64 = 100;
 
 fn syn_queue(view: &View<'_>) -> Vec<Found> {
@@ -277,7 +277,7 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
     } else {
         "connections lose TCP options, such as window scaling where timestamps are off"
     };
-    // Fixed values: what was raised already is not raised again for counts from before.
+    // Fixed values: counters from before a raise must not cause another raise.
     const WANTED: [(&str, i64); 2] = [("net/core/somaxconn", 4096), ("net/ipv4/tcp_max_syn_backlog", 8192)];
     let mut entry = Found::measured(severity, "host", text, effect);
     for (name, wanted) in WANTED {
@@ -340,14 +340,14 @@ fn ports(view: &View<'_>) -> Vec<Found> {
     let ports = last.saturating_sub(first).saturating_add(1);
     let waiting = view.facts.counter("Sockstat.TCP.tw");
     let share = |sockets: u64| sockets as f64 / ports as f64;
-    // Sockets in TIME_WAIT name no destination: with a busiest one they are taken for its own.
+    // Sockets in TIME_WAIT have no known destination. If one destination has most connections, they count for it.
     let busiest = view.facts.port_use.as_ref().filter(|busiest| share(busiest.connections) >= SHARE / 2.0);
     // TCP_TIMEWAIT_LEN, include/net/tcp.h.
     const TIME_WAIT_S: f64 = 60.0;
     let opened = view.facts.counter("Tcp.ActiveOpens");
     let rate = view.per_second(opened).unwrap_or(0.0);
     let lasting = (rate * TIME_WAIT_S) as u64;
-    // 2, the default, is for the loopback alone.
+    // The default value 2 reuses ports on the loopback interface only.
     let reuses = view.facts.sysctl_number("net/ipv4/tcp_tw_reuse");
     let taken = |busiest: &PortUse| busiest.connections.saturating_add(waiting).min(ports);
     let failed = view.facts.counter("Tcp.AttemptFails");
@@ -362,7 +362,8 @@ fn ports(view: &View<'_>) -> Vec<Found> {
             per_cent(alone),
             count(ports)
         );
-        // The kernel counts them for the whole host, and this destination can have no more than the ports that are left.
+        // The kernel counts TIME_WAIT sockets for the whole host. This destination can have at most the remaining
+        // ports.
         if waiting > 0 {
             text += &format!(
                 ", and up to {} of the host's {} sockets in TIME_WAIT others of them",

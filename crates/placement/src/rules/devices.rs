@@ -1,4 +1,4 @@
-//! What interfaces lose on the way out, what virtual ones lose, and what a NIC itself reports of its health.
+//! Rules about transmit losses, losses of virtual interfaces, and the health that a NIC reports.
 
 use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind};
@@ -63,10 +63,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// From here on losses are worth a line.
+/// Smallest number of losses to report.
 const FEWEST: u64 = 100;
 
-/// The largest counters of a driver whose names a condition picks: `tx_dropped 12, tx_errors 3`.
+/// Returns the largest counters of a driver for whose names `is_named` holds: `tx_dropped 12, tx_errors 3`.
 fn largest(nic: &Interface, is_named: impl Fn(&str) -> bool) -> Vec<String> {
     let mut named: Vec<(&str, u64)> = nic
         .driver_statistics
@@ -151,7 +151,7 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
         let field = |name: &str| interface.statistics.get(name).copied().unwrap_or(0);
         let is_tap = interface.driver.as_deref() == Some("tun")
             || ["tap", "vnet", "macvtap"].iter().any(|start| interface.name.starts_with(start));
-        // What a bridge drops on receiving was for nobody: blocked ports, unknown groups.
+        // A bridge drops received frames that had no destination: blocked ports, unknown groups.
         let ways = [("tx", "towards it"), ("rx", "from it")];
         let ways =
             ways.into_iter().filter(|(way, _)| *way == "tx" || interface.kind != InterfaceKind::Bridge);
@@ -206,7 +206,7 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
             .advice(advice),
         );
     }
-    // A host with many pods: the worst say it.
+    // A host with many pods may have many findings: keep only the most severe ones.
     found.sort_by_key(|entry| std::cmp::Reverse(entry.severity));
     found.truncate(5);
     found
@@ -243,13 +243,14 @@ fn pcie_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Names of counters of frames that were too long.
+/// Returns whether a counter's name means frames that were too long.
 fn is_too_long(name: &str) -> bool {
     let kinds = ["oversize", "ovrsz", "long_length", "over_mru", "too_long", "toolong", "giant"];
     !name.starts_with("tx") && kinds.iter().any(|kind| name.contains(kind))
 }
 
-/// Received frames that were longer than the MTU allows. Drivers count them in all, or for each queue.
+/// Returns the number of received frames that were longer than the MTU allows. Drivers count them in total, or for each
+/// queue.
 pub(super) fn frames_too_long(nic: &Interface) -> u64 {
     let named = nic.driver_statistics.iter().filter(|(name, _)| is_too_long(&name.to_ascii_lowercase()));
     named.map(|(_, value)| *value).max().unwrap_or(0)

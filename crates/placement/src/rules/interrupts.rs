@@ -1,4 +1,4 @@
-//! Where interrupts are served.
+//! Rules about the processors that serve interrupts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +94,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The changes that put a NIC's interrupts on cores near it.
+/// Adds to a finding the changes that move a NIC's interrupts to cores near it.
 pub(super) fn with_placement(view: &View<'_>, nic: &Interface, found: Found) -> Found {
     if !interrupt_places(view, nic).near {
         let advice = "all processors of its package are isolated: leave some of them to interrupts";
@@ -121,7 +121,7 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
     view.nics().filter_map(|nic| other_package(view, nic).or_else(|| other_node(view, nic))).collect()
 }
 
-/// Interrupts in another package than the NIC.
+/// Finds interrupts that are served in another package than the NIC's.
 fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.1;
     const GRAVE_SHARE: f64 = 0.3;
@@ -134,10 +134,10 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let remote: u64 =
         served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).saturating_sum();
     let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
-    // Where they go now; a mask over both packages decides nothing.
+    // The present affinity: a mask that covers both packages does not count as remote.
     let goes_away =
         |interrupt: &&&Interrupt| !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote);
-    // What irqbalance moves is elsewhere in ten seconds.
+    // irqbalance moves interrupts every ten seconds, so their present affinity means little.
     let away = if view.is_balanced(nic) { 0 } else { interrupts.iter().filter(goes_away).count() };
     let away_share = away as f64 / interrupts.len().max(1) as f64;
     let goes_home =
@@ -180,7 +180,7 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     Some(if severity == Low && all_home { entry.on(&nic.name) } else { with_placement(view, nic, entry) })
 }
 
-/// Most interrupts on another node of the same package, though the NIC's own has a core for each queue.
+/// Finds most interrupts on another node of the same package, while the NIC's node has a core for each queue.
 fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.5;
     let node = nic.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
@@ -206,7 +206,7 @@ fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     Some(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)))
 }
 
-/// What a NIC without load says of itself: why its finding is not graver.
+/// Returns the load of a NIC without much traffic as text. It explains the low severity.
 fn load_words(view: &View<'_>, nic: &Interface) -> String {
     match view.load(nic) {
         Some(load) if !view.is_loaded(nic) => {
@@ -216,7 +216,7 @@ fn load_words(view: &View<'_>, nic: &Interface) -> String {
     }
 }
 
-/// Whether packets come over several queues: otherwise no placement of interrupts spreads them.
+/// Returns whether several queues receive packets. Otherwise no placement of interrupts spreads the load.
 fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
     const ONE_QUEUE: f64 = 0.8;
     let total: u64 = interrupts.iter().map(|interrupt| interrupt.total()).saturating_sum();
@@ -224,7 +224,7 @@ fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
     interrupts.len() > 1 && (most as f64) < ONE_QUEUE * total as f64
 }
 
-/// A few processors that serve many queues, and are busy with it while others are not.
+/// Finds a few processors that serve many queues, and are busy while others are not.
 fn few_processors(view: &View<'_>, nic: &Interface, served: &BTreeMap<u32, u64>) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const QUEUES_EACH: usize = 4;
@@ -338,8 +338,9 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Several NICs with work, each with one interrupt, all of them on one processor: as on small routers. The processor has to
-/// have work, too: until then one is enough.
+/// Finds several loaded NICs with one interrupt each, all on one processor, as on small routers. The processor has to
+/// be
+/// busy: otherwise one is enough.
 fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const SOFTIRQ_SHARE: f64 = 0.1;
@@ -374,7 +375,7 @@ fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -
         text,
         "one processor receives for all NICs: it is the limit while others idle",
     );
-    // One that has a core of its own stays there.
+    // An interrupt with a core of its own stays there.
     let mut taken: BTreeSet<u32> = BTreeSet::new();
     let mut shared = Vec::new();
     for nic in &nics {
@@ -394,7 +395,7 @@ fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -
             found = found.change(Knob::InterruptAffinity(interrupt.number), Value::Text(core.to_string()));
         }
     }
-    // Where they all end on one again nothing is gained.
+    // If all interrupts would be on one processor again, the changes gain nothing.
     if taken.len() < 2 {
         found.remedy.changes.clear();
     }
@@ -409,7 +410,7 @@ fn twins(view: &View<'_>) -> Vec<Found> {
         let core_of =
             |number: &u32| view.facts.processor(*number).map(|processor| (processor.package, processor.core));
         let used: BTreeSet<(u32, u32)> = busy.iter().filter_map(core_of).collect();
-        // Cores that applications are kept to take none.
+        // Leave out cores to which applications are pinned.
         let places = interrupt_places(view, nic);
         let cores = places.cores.iter().take(places.own).filter_map(|processors| processors.first());
         let free = cores.filter_map(core_of).filter(|core| !used.contains(core)).count();
@@ -465,7 +466,7 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// irqbalance, if it runs and was not told to leave interrupts alone.
+/// Returns the irqbalance process, unless its arguments keep it from moving interrupts.
 pub(crate) fn running_balancer(facts: &HostFacts) -> Option<&ProcessFacts> {
     const HARMLESS: [&str; 8] =
         ["-o", "--oneshot", "-l", "--policyscript", "-i", "--banirq", "-m", "--banmod"];

@@ -1,4 +1,4 @@
-//! What IP drops: fragments that never become a packet, and packets from where no route leads back.
+//! Rules about packets that IP drops: fragments that are not reassembled, and packets that fail reverse path filtering.
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -92,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Counters of the stack by name, those that count, and their sum.
+/// Returns the sum of counters of the network stack, and the names of those that are not 0.
 fn named(view: &View<'_>, names: &[&str]) -> (u64, String) {
     let parts: Vec<(&str, u64)> =
         names.iter().map(|name| (*name, view.facts.counter(name))).filter(|(_, value)| *value > 0).collect();
@@ -104,7 +104,7 @@ fn named(view: &View<'_>, names: &[&str]) -> (u64, String) {
     (sum, words.join(", "))
 }
 
-/// Packets of both versions of IP: received, and sent or forwarded.
+/// Returns the numbers of IPv4 and IPv6 packets: received, and sent or forwarded.
 fn packets(view: &View<'_>) -> (u64, u64) {
     let sum = |names: &[&str]| named(view, names).0;
     (
@@ -113,13 +113,13 @@ fn packets(view: &View<'_>) -> (u64, u64) {
     )
 }
 
-/// Lost packets against all, by two limits: medium from the second on.
+/// Returns the severity of lost packets by two limits on their share: low from the first, medium from the second.
 fn severity(least: u64, limits: (u64, u64), lost: u64, of: u64) -> Option<crate::Severity> {
     let is_one_in = |limit: u64| lost.saturating_mul(limit) >= of;
     (lost >= least && is_one_in(limits.0)).then(|| if is_one_in(limits.1) { Medium } else { Low })
 }
 
-/// `12,345 of 1,000,000 packets (1.2 %, 3.2 per second since boot; NAMES)`.
+/// Returns text such as `12,345 of 1,000,000 packets (1.2 %, 3.2 per second since boot; NAMES)`.
 fn share_words(view: &View<'_>, lost: u64, of: u64, what: &str, names: &str) -> String {
     let share = per_cent(lost as f64 / of.max(lost).max(1) as f64);
     format!("{} of {} {what} ({share}{}; {names})", count(lost), count(of.max(lost)), view.rate_words(lost))
@@ -204,7 +204,7 @@ fn fragments_made(view: &View<'_>) -> Vec<Found> {
     let (made, names) = named(view, &kinds);
     let (_, sent) = packets(view);
     let Some(severity) = severity(10_000, (1000, 100), made, sent) else { return Vec::new() };
-    // mtu-tunnel names the tunnel.
+    // The rule mtu-tunnel already reports the tunnel.
     if super::link::explains_fragments(view) {
         return Vec::new();
     }
@@ -248,7 +248,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 1000;
     const GRAVE: u64 = 10_000;
     const FULL: f64 = 0.5;
-    /// A hundredth or so of the memory, within what a burst of fragments needs.
+    /// About a hundredth of the memory, limited to what a burst of fragments needs.
     const MEMORY_PART: u64 = 128;
     const LEAST_BYTES: u64 = 16 << 20;
     const MOST_BYTES: u64 = 256 << 20;
@@ -266,7 +266,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
         let limit = view.facts.sysctl_number(sysctl).and_then(|limit| u64::try_from(limit).ok());
         let used = view.facts.counter(memory);
         let full = limit.is_some_and(|limit| used as f64 >= FULL * limit as f64);
-        // What failed without waiting for its time found no memory.
+        // Reassembly failures that were not timeouts were caused by lack of memory.
         let no_memory = full || timeouts.saturating_mul(2) < failed;
         let mut text = format!(
             "{} of {} fragments over {version} could not be put together ({}{})",

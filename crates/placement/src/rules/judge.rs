@@ -1,4 +1,4 @@
-//! Runs rules on a host, and lists those that could not judge.
+//! Runs rules on a host, and lists the rules that lacked facts.
 
 use std::collections::BTreeSet;
 
@@ -12,23 +12,22 @@ use crate::{Basis, Finding, Severity, View};
 
 const SYSCTLS: &str = "/proc/sys/";
 
-/// The outcome of all rules on a host.
+/// The results of all rules on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// Findings, the gravest first; of the same severity in the order of the rules.
+    /// Findings, the highest severity first, then in the order of the rules.
     pub findings: Vec<Finding>,
-    /// Rules that had all facts that they need.
+    /// Number of rules that had all facts that they need.
     pub judged: usize,
-    /// Rules that lacked some.
+    /// The rules that lacked facts.
     pub not_judged: Vec<NotJudged>,
 }
 
-/// A rule that lacked facts. It may have findings about interfaces whose facts are complete.
+/// A rule that lacked facts. It may still have findings about interfaces whose facts are complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotJudged {
-    /// The rule.
     pub rule: &'static str,
-    /// The files and answers that could not be read, and why.
+    /// The files and kernel answers that could not be read, and the reason.
     pub why: String,
 }
 
@@ -38,13 +37,13 @@ pub fn judge(facts: &HostFacts) -> Judgement {
     judge_with(facts, rules())
 }
 
-/// Findings of all rules on a host, the gravest first.
+/// Returns the findings of all rules on a host, the highest severity first.
 #[must_use]
 pub fn check(facts: &HostFacts) -> Vec<Finding> {
     judge(facts).findings
 }
 
-/// Findings of some rules on a host, the gravest first.
+/// Returns the findings of some rules on a host, the highest severity first.
 pub fn check_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
     judge_with(facts, rules).findings
 }
@@ -69,9 +68,11 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
     judgement
 }
 
-/// The findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the others. A gap in
-/// the facts of the whole host keeps it from judging at all. Exceptions are sysctls, without which a counted loss still
-/// is one and only the change of that sysctl is left out of its fix, and the masks of interrupts, whose place the counts show.
+/// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the
+/// others. A gap in the facts of the whole host keeps the rule from judging at all, with two exceptions:
+///
+/// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the fix.
+/// - Affinity masks of interrupts: the counts of served interrupts show where they are served.
 fn found_beside<'f>(
     rule: &Rule,
     facts: &'f HostFacts,
@@ -82,7 +83,7 @@ fn found_beside<'f>(
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_setting(gap)) {
         return (Vec::new(), gaps);
     }
-    // Rules know NICs without a speed, and drivers without rings or channels: what they find there by other evidence counts.
+    // Rules handle NICs without a speed, and drivers without rings or channels: findings from other evidence count.
     let is_absent = |gap: &&Unknown| {
         gap.source.ends_with("/speed") && gap.concerns(SPEED) || gap.source.contains("/ethtool/")
     };
@@ -106,7 +107,7 @@ fn found_beside<'f>(
         Some(interface) => {
             is_absent(gap) && found.iter().any(|found| found.concerns().any(|subject| subject == interface))
         }
-        // The loss is judged; only its fix lacks a figure.
+        // The loss is judged; only a figure of its fix is missing.
         None => !found.is_empty(),
     };
     let gaps = gaps.into_iter().filter(|gap| !is_found(gap)).collect();
@@ -114,7 +115,7 @@ fn found_beside<'f>(
 }
 
 impl Found {
-    /// A setting of a NIC that has next to nothing to do costs nothing yet.
+    /// Lowers the severity of a finding about a setting of an almost idle NIC: the setting costs nothing yet.
     fn on_load(mut self, view: &View<'_>) -> Self {
         let idle = view.nics().any(|nic| nic.name == self.subject && view.is_idle(nic));
         if self.basis == Basis::Setting && idle {
@@ -123,13 +124,13 @@ impl Found {
         self
     }
 
-    /// The interfaces that a finding is about.
+    /// Returns the interfaces that a finding concerns.
     fn concerns(&self) -> impl Iterator<Item = &str> {
         self.subject.split(", ").chain(self.remedy.interface.as_deref())
     }
 }
 
-/// Each reason once, and how many there are beyond the first.
+/// Returns the first few distinct reasons, and the number of further ones.
 fn reasons(gaps: &[&Unknown]) -> String {
     const MOST: usize = 3;
     let reasons: BTreeSet<&str> = gaps.iter().map(|gap| gap.why.as_str()).collect();
@@ -140,7 +141,7 @@ fn reasons(gaps: &[&Unknown]) -> String {
 }
 
 fn finding(rule: &Rule, found: Found) -> Finding {
-    // Rules live as long as the program or the test that made them; only their texts are kept.
+    // A rule may be temporary, as in tests, so only its texts are kept.
     let Rule { name, source, .. } = *rule;
     let Found { basis, severity, subject, evidence, effect, remedy } = found;
     Finding { rule: name, severity, basis, subject, evidence, effect, remedy, source }
@@ -196,10 +197,10 @@ mod tests {
         assert_eq!(judged(&["/proc/net/netstat"]), (both.clone(), 1, vec![]), "it does not need that");
         let softnet = "/proc/net/softnet_stat";
         assert_eq!(judged(&[softnet]), (vec![], 0, vec![format!("{softnet} is missing")]));
-        // One interface is not judged, the other is.
+        // One of the two interfaces is not judged.
         let mtu = "/sys/class/net/eth0/mtu";
         assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 0, vec![format!("{mtu} is missing")]));
-        // A finding on a link without a speed counts.
+        // The finding on a link without a speed counts.
         assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![]));
     }
 

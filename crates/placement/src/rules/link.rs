@@ -1,4 +1,4 @@
-//! The link: its speed, its errors, its MTU.
+//! Rules about the link: its speed, its errors, its MTU.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(supported)) = (nic.speed_bps, nic.supported_bps) else { continue };
-        // In half duplex the ends did not agree on a mode at all: link-half-duplex says so.
+        // In half duplex, autonegotiation failed: link-half-duplex reports that.
         if speed.saturating_mul(2) <= supported && nic.duplex.as_deref() != Some("half") {
             let text = format!(
                 "the link runs at {}, the NIC supports {}",
@@ -140,7 +140,7 @@ fn slow(view: &View<'_>) -> Vec<Found> {
                 gigabits(supported as f64)
             );
             let effect = format!("at most {} of the NIC's rate", per_cent(speed as f64 / supported as f64));
-            // A NIC of several rates often runs at a lower one on purpose.
+            // A NIC that supports several speeds often runs at a lower one on purpose.
             let is_fault = speed.saturating_mul(10) <= supported && !view.is_idle(nic);
             let severity = if is_fault { Medium } else { Low };
             found.push(
@@ -183,7 +183,8 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Counters of the wire by kind: checksums of frames, blocks that forward error correction could not repair.
+/// Returns the driver's error counters of the wire: frame checksums, and blocks that forward error correction could not
+/// repair.
 fn named_errors(nic: &Interface) -> Vec<(&str, u64)> {
     const KINDS: [&str; 3] = ["crc_err", "fcs_err", "fec_uncorrectable"];
     let is_named = |name: &str| KINDS.iter().any(|kind| name.contains(kind)) && !name.starts_with("tx");
@@ -203,10 +204,10 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
         let named = named_errors(nic);
         let largest = named.iter().map(|(_, errors)| *errors).max().unwrap_or(0);
         let total = nic.losses.wire.unwrap_or(0);
-        // A total of some drivers includes packets that the NIC missed, which rx-ring-drops counts.
+        // Some drivers' totals include packets that the NIC missed, which rx-ring-drops counts.
         let missed = nic.losses.nic.unwrap_or(0);
         let errors = if missed > 0 && total == largest.saturating_add(missed) { largest } else { total };
-        // Frames that are too long are sound: frames-too-long counts them.
+        // Frames that are too long are not damaged: frames-too-long counts them.
         let errors = errors.saturating_sub(super::devices::frames_too_long(nic));
         let packets = nic.received_packets();
         let all = packets.saturating_add(errors);
@@ -237,13 +238,13 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Pauses of one direction.
+/// Pauses in one direction.
 struct Pauses {
     words: String,
     severity: Severity,
 }
 
-/// The number of the priority in a counter's name: `rx_prio3_pause`, `rx_priority_3_xoff`, `mac_rx_pfc_pri3_pkt_num`.
+/// Returns the priority number in a counter's name: `rx_prio3_pause`, `rx_priority_3_xoff`, `mac_rx_pfc_pri3_pkt_num`.
 fn priority_of(name: &str) -> Option<u8> {
     let behind = name.split_once("pri")?.1;
     let digits =
@@ -252,7 +253,7 @@ fn priority_of(name: &str) -> Option<u8> {
     digits[..end].parse().ok()
 }
 
-/// `priorities 3, 5`: those whose pauses are counted in a direction, `rx` or `tx`.
+/// Returns text such as `priorities 3, 5`: the priorities whose pauses are counted in a direction, `rx` or `tx`.
 fn paused_priorities(nic: &Interface, direction: &str) -> Option<String> {
     const KINDS: [&str; 4] = ["pause", "xoff", "pfc", "pxoff"];
     let of_direction = |name: &str| name.split(['_', '.']).any(|word| word == direction);
@@ -268,7 +269,8 @@ fn paused_priorities(nic: &Interface, direction: &str) -> Option<String> {
     }
 }
 
-/// Time of the longest pauses of a direction, `rx` or `tx`, s: mlx5 counts it in µs for the link and for each priority
+/// Returns the longest pause time in a direction, `rx` or `tx`, s. mlx5 counts it in µs for the link and for each
+/// priority
 /// (Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst).
 fn paused_s(nic: &Interface, direction: &str) -> Option<f64> {
     let is_time = |name: &str| {
@@ -279,9 +281,9 @@ fn paused_s(nic: &Interface, direction: &str) -> Option<f64> {
     times.max().filter(|us| *us > 0).map(|us| us as f64 / 1e6)
 }
 
-/// Pause frames of the link and of its priorities, where they are many, and how grave that is. The time of the pauses
-/// decides where the NIC counts it. Of frames one for ten packets is a storm: a frame stops its side for up to 65,535 times
-/// 512 bits (annex 31B).
+/// Returns the pause frames of the link and of its priorities if they are many, and their severity. If the NIC counts
+/// pause time, that time decides. Else one pause frame per ten packets is a storm: a frame stops the sender for up to
+/// 65,535 times 512 bits (annex 31B).
 fn many_pauses(
     view: &View<'_>,
     nic: &Interface,
@@ -291,7 +293,7 @@ fn many_pauses(
 ) -> Option<Pauses> {
     const SHARE: f64 = 0.01;
     const GRAVE_SHARE: f64 = 0.1;
-    // mlx5 counts frames of priorities among those of the link, too.
+    // mlx5 also includes the frames of priorities in the counters of the link.
     let link = link.filter(|frames| Some(*frames) != priorities);
     let all = link.unwrap_or(0).saturating_add(priorities.unwrap_or(0));
     let time = paused_s(nic, direction).zip(view.uptime_s()).map(|(paused, up)| (paused, paused / up));
@@ -327,7 +329,9 @@ fn many_pauses(
     Some(Pauses { words, severity })
 }
 
-/// A receive ring that bridges longer pauses of its processor; none where it is as long, or another rule lengthens it.
+/// Returns a size of the receive ring that bridges longer delays of its processor. Returns `None` if the ring is
+/// already
+/// that large, or if another rule enlarges it.
 fn longer_ring(view: &View<'_>, nic: &Interface) -> Option<u32> {
     const ENTRIES: u32 = 8192;
     let rings = nic.rings?;
@@ -340,7 +344,7 @@ const fn on_off(on: bool) -> &'static str {
 }
 
 fn pause_sent(view: &View<'_>) -> Vec<Found> {
-    /// The NIC paused its side for a long time (mlx5, counters.rst).
+    /// Number of times that the NIC paused the sender for a long time (mlx5, counters.rst).
     const STORMS: &str = "tx_pause_storm_warning_events";
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -439,7 +443,7 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// An interface's MTU, and what it dropped on the way out: among that is what was too large for it.
+/// Returns an interface's MTU and its transmit drops as text. The drops include packets larger than the MTU.
 fn mtu_words(interface: &Interface, mtu: u32) -> String {
     const FEWEST: u64 = 100;
     let dropped = interface.losses.transmit.filter(|dropped| *dropped >= FEWEST);
@@ -480,7 +484,7 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Bytes that a tunnel puts around its packets, over IPv4, by its kind (`ethtool -i`).
+/// Returns the bytes of headers that a tunnel adds over IPv4, by its kind (`ethtool -i`).
 fn tunnel_headers(kind: &str) -> Option<u32> {
     Some(match kind {
         // Outer IP, UDP, the tunnel's own header, inner Ethernet.
@@ -493,7 +497,7 @@ fn tunnel_headers(kind: &str) -> Option<u32> {
     })
 }
 
-/// Whether a tunnel that is too large for the NIC below it explains fragments.
+/// Returns whether a tunnel with an MTU too large for the NIC below it explains fragments.
 pub(super) fn explains_fragments(view: &View<'_>) -> bool {
     !tunnel_mtu(view).is_empty()
 }
@@ -511,8 +515,9 @@ fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for tunnel in view.facts.interfaces.iter().filter(|interface| interface.up) {
         let Some(headers) = tunnel.driver.as_deref().and_then(tunnel_headers) else { continue };
-        // A tunnel names the interface below it only if it is bound to one; else routes decide, and the largest MTU is the
-        // one that harms least.
+        // A tunnel names the interface below it only if it is bound to one. Otherwise routes decide; the largest MTU is
+        // assumed
+        // because it causes the fewest false findings.
         let bound = tunnel.lower.iter().filter_map(|name| view.facts.interface(name)).next();
         let below = bound.or_else(|| carriers.iter().copied().max_by_key(|nic| nic.mtu));
         let (Some(below), Some(mtu)) = (below, tunnel.mtu) else { continue };

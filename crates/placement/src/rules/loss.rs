@@ -1,4 +1,4 @@
-//! Where packets were lost above the NIC: softirq, sockets, tables.
+//! Rules about packets lost above the NIC: in softirqs, sockets and tables.
 
 use std::collections::BTreeMap;
 
@@ -161,10 +161,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// From here on losses are worth a line.
+/// Smallest number of losses to report.
 const FEWEST: u64 = 100;
 
-/// The severity of a share of lost packets; none where they are too few.
+/// Returns the severity of a share of lost packets; `None` if they are too few.
 fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Severity> {
     if lost < FEWEST || lost.saturating_mul(one_in) < of {
         return None;
@@ -172,7 +172,8 @@ fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Se
     Some(if lost.saturating_mul(grave_one_in) >= of { High } else { Medium })
 }
 
-/// Packets that come in two milliseconds at line rate, in packets of 1,500 bytes: what a softirq may be late.
+/// Returns the number of packets of 1,500 bytes that arrive in two milliseconds at line rate: a typical delay of a
+/// softirq.
 fn burst_packets(view: &View<'_>) -> u64 {
     view.fastest_bps().map_or(2000, |speed| speed / 8 / 1538 / 500)
 }
@@ -216,7 +217,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     }]
 }
 
-/// The processors with the most of something, with their counts.
+/// Returns the processors with the highest counts, as text.
 fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
     let mut lines: Vec<(u32, u64)> =
         lines.iter().map(|line| (line.processor, of(line))).filter(|(_, count)| *count > 0).collect();
@@ -229,7 +230,8 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
     names
 }
 
-/// `CPU 0 ran out of budget 1,048,575 times, CPU 3 12 times`, of the processors with the most.
+/// Returns text such as `CPU 0 ran out of budget 1,048,575 times, CPU 3 12 times` for the processors with the highest
+/// counts.
 fn out_of_budget(lines: &[Softnet]) -> String {
     let words = |(at, name): (usize, String)| match name.split_once(": ") {
         Some((processor, times)) if at == 0 => format!("CPU {processor} ran out of budget {times} times"),
@@ -247,10 +249,11 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let lines = &view.facts.softnet;
     let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
-    // The kernel counts in 32 bits here: more packets than that are seen only in the counters of the interfaces.
+    // These counters have 32 bits. If the interfaces received more packets than they show, they have wrapped.
     let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
     let has_wrapped = received > processed;
-    // Where one CPU has nearly all, a smaller share of all packets counts: the others received most of them in time.
+    // If one CPU has most squeezes, a smaller share of all packets counts, because the other CPUs received most in
+    // time.
     let is_one = |line: &Softnet| line.squeezed.saturating_mul(10) >= all.saturating_mul(7);
     let is_squeezed = |line: &&Softnet| {
         let share = if has_wrapped && is_one(line) { ONE_IN_OF_ALL } else { ONE_IN };
@@ -260,7 +263,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     if !lines.iter().any(|line| is_squeezed(&line)) {
         return Vec::new();
     }
-    // Not beyond what budget-large finds too much.
+    // At most the values that the rule budget-large still accepts.
     const BUDGETS: [(&str, i64, i64); 2] =
         [("netdev_budget", 600, 1000), ("netdev_budget_usecs", 4000, 10_000)];
     let budgets: Vec<(&str, i64, i64)> = BUDGETS
@@ -283,7 +286,8 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let most = lines.iter().max_by_key(|line| line.squeezed);
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
-    // Under load rounds end early by design; it costs where the ring overflows meanwhile, or no time is left.
+    // Under load, softirqs exhaust their budget by design. That costs only if the ring overflows meanwhile, or if the
+    // processor has no time left.
     let loses = !own_losses(view).is_empty();
     let busy = lines
         .iter()
@@ -326,11 +330,11 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// `tcp_rmem` with a larger last figure, doubled up to what the product of bandwidth and delay asks for.
+/// Returns `tcp_rmem` with a larger third field: doubled, at most up to the bandwidth-delay product.
 pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
     let (least, default, most) = (field(0)?, field(1)?, field(2)?);
-    // Larger buffers take what all of TCP lacks: tcp-memory comes first.
+    // Larger buffers would use more of the memory that TCP lacks: the rule tcp-memory comes first.
     if super::tcp::lacks_memory(view) {
         return None;
     }
@@ -363,8 +367,9 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
     vec![entry.advice("put applications on the node of their interrupts, on other cores: see app-remote-node and irq-on-application")]
 }
 
-/// Packets that TCP dropped at receive queues, by counter. `RcvPruned`, `OfoPruned` and `PruneCalled` are events that lead there
-/// (`tcp_prune_queue`, net/ipv4/tcp_input.c); only kernels without counters of packets make `RcvPruned` stand for one each.
+/// Returns the packets that TCP dropped at receive queues, by counter. `RcvPruned`, `OfoPruned` and `PruneCalled` count
+/// events that cause drops (`tcp_prune_queue`, net/ipv4/tcp_input.c). On kernels without counters of packets, each
+/// `RcvPruned` counts as one packet.
 pub(crate) fn receive_queue_drops(counters: &BTreeMap<String, u64>) -> Vec<(&'static str, u64)> {
     const PACKETS: [&str; 3] = ["TcpExt.TCPRcvQDrop", "TcpExt.TCPOFODrop", "TcpExt.TCPZeroWindowDrop"];
     let of = |name: &'static str| Some((name, *counters.get(name)?));
@@ -469,23 +474,24 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     );
     let number = |path: &str| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
     let (default, most) = (number("net/core/rmem_default"), number("net/core/rmem_max"));
-    // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
+    // A buffer has to bridge the reader's pauses, whose length is unknown. A first step is four times the present size.
     const LEAST: u64 = 8 << 20;
     let larger = |default: u64| default.saturating_mul(4).clamp(LEAST, 67_108_864);
-    // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default, which
-    // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
+    // A larger rmem_max has no effect on a socket that does not set SO_RCVBUF. New sockets have rmem_default, which
+    // rmem_max
+    // does not limit (`sock_init_data_uid`, net/core/sock.c).
     let entry = match default.map(|default| (default, larger(default))) {
         Some((default, wanted)) if default < LEAST && default < wanted => {
             entry.sysctl("net/core/rmem_default", wanted)
         }
         _ => entry,
     };
-    // What a program asks for (SO_RCVBUF) ends there.
+    // rmem_max limits the size that a program sets with SO_RCVBUF.
     let entry = match most {
         Some(most) if most < LEAST => entry.sysctl("net/core/rmem_max", LEAST),
         _ => entry,
     };
-    // The kernel's own limit is an eighth of the memory and half as much again (udp_init, net/ipv4/udp.c).
+    // The kernel's limit: an eighth of the memory, times 3/2 (udp_init, net/ipv4/udp.c).
     let pages = facts.memory_bytes.unwrap_or(0) / facts.page_bytes.max(1) / 16 * 3;
     let limit = facts.sysctl_field("net/ipv4/udp_mem", 2);
     let entry = if memory > 0 && limit.is_some_and(|limit| limit < pages) {
@@ -553,7 +559,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let limit = facts.sysctl_number("net/core/somaxconn");
     let at_limit =
         |socket: &SocketFacts| i64::try_from(socket.send_queue).is_ok_and(|queue| Some(queue) >= limit);
-    // A listener that is full now shows which of the two limits it has reached.
+    // A listener whose queue is full now shows which of the two limits it has reached.
     let is_limited = if full.is_empty() {
         listeners.iter().any(|socket| at_limit(socket)) || limit.is_some_and(|limit| limit < 1024)
     } else {
@@ -630,7 +636,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     vec![Found::measured(severity, "host", text, effect).advice(advice)]
 }
 
-/// Packets that this host lost between the wire and TCP, each place with its name.
+/// Returns the packets that this host lost between the wire and TCP, as text for each place.
 fn own_losses(view: &View<'_>) -> Vec<String> {
     let mut places = Vec::new();
     for nic in view.nics() {
@@ -679,7 +685,7 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
     let severity = if share >= 0.95 || grave { High } else { Medium };
     let entry = Found::measured(severity, "host", text, "new connections are dropped");
-    /// Five days, the default; a day outlasts most keep-alive times.
+    /// Five days, the default. One day outlasts most keep-alive times.
     const TIMEOUT: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
     const DAY_S: u64 = 86_400;
     const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
@@ -708,7 +714,7 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
             let path = |number: u32| format!("net/{version}/neigh/default/gc_thresh{number}");
             let (full, forced, entries) =
                 (counter("table_fulls"), counter("forced_gc_runs"), counter("entries"));
-            /// The kernel's default (`arp_tbl`, `nd_tbl`), where the tree does not have it.
+            /// The kernel's default (`arp_tbl`, `nd_tbl`), used if the sysctl is missing.
             const DEFAULT: u64 = 1024;
             let named = view.facts.sysctl_field(&path(3), 0);
             let most = named.or_else(|| (entries.abs_diff(DEFAULT) <= DEFAULT / 16).then_some(DEFAULT));
@@ -737,13 +743,13 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
                     "`sysctl -w {name}.gc_thresh3=16384 {name}.gc_thresh2=8192 {name}.gc_thresh1=4096`"
                 )));
             };
-            // Fixed values: what was raised already is not raised again for counts from before.
+            // Fixed values: counters from before a raise must not cause another raise.
             const WANTED: u64 = 16_384;
             let wanted = power_of_two(entries.saturating_mul(2)).max(WANTED);
             if most >= wanted {
                 return Some(entry.advice("the table is large: look for scans, and for routes to whole networks on a link (`ip neigh show | wc -l`)"));
             }
-            // The lower thresholds follow: between them the kernel clears entries of a few seconds.
+            // The lower thresholds grow along: above them the kernel removes entries that are a few seconds old.
             let lower = [(1, wanted / 4), (2, wanted / 2)];
             let is_low = |(at, value): &(u32, u64)| {
                 view.facts.sysctl_field(&path(*at), 0).is_none_or(|now| now < *value)

@@ -1,4 +1,4 @@
-//! Where memory is allocated, and what moves or merges it meanwhile.
+//! Rules about the placement of memory, and about reclaim, migration and merging of pages.
 
 use evenkeel_model::host::{Interface, NodeAllocations, processor_list};
 
@@ -7,7 +7,7 @@ use crate::Severity::{Low, Medium};
 use crate::View;
 use crate::view::{count, per_cent};
 
-/// `/sys/devices/system/node/nodeN/numastat`: below what [`needs::NODES`] names.
+/// `/sys/devices/system/node/nodeN/numastat`: below the path of [`needs::NODES`].
 const VMSTAT: &str = "/proc/vmstat";
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
@@ -94,7 +94,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// How often a driver found no memory for a receive buffer. Drivers show one counter, or one for each queue, or both.
+/// Returns how often a driver found no memory for a receive buffer. Drivers have one counter, one for each queue, or
+/// both.
 fn failed_allocations(nic: &Interface) -> u64 {
     let (mut whole, mut of_queues) = (0_u64, 0_u64);
     for (name, value) in &nic.driver_statistics {
@@ -138,7 +139,8 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Shares of a node's pages that lie where they should not, of those that were wanted there and of those that lie there.
+/// Returns two shares: of the pages intended for a node, those allocated elsewhere; of the pages allocated on the node,
+/// those of processes that run elsewhere.
 fn remote_shares(pages: &NodeAllocations) -> (f64, f64) {
     let share = |remote: u64, local: u64| remote as f64 / remote.saturating_add(local).max(1) as f64;
     (share(pages.foreign, pages.hit), share(pages.other, pages.local))
@@ -158,7 +160,8 @@ fn remote_memory(view: &View<'_>) -> Vec<Found> {
         let Some(pages) = node.allocations.filter(|_| view.facts.nodes.len() > 1) else { continue };
         let (away, others) = remote_shares(&pages);
         let is_away = is_sent_away(&pages);
-        // What one node sends away is what another has of processes that run elsewhere.
+        // Pages that one node sends elsewhere appear on another node as pages of remote processes. Report only the
+        // former.
         let from_others = !sends_away && pages.other >= ENOUGH && others >= FROM_OTHERS;
         if !is_away && !from_others {
             continue;
@@ -273,19 +276,19 @@ fn balancing(view: &View<'_>) -> Vec<Found> {
     vec![entry.sysctl("kernel/numa_balancing", 0)]
 }
 
-/// Waits per second that applications feel.
+/// Waits per second that slow down applications.
 const OFTEN: f64 = 1.0;
 
 fn reclaim(view: &View<'_>) -> Vec<Found> {
     const SOMETIMES: f64 = 0.01;
     const PAGES: f64 = 100.0;
     let counter = |name: &str| view.facts.counter(&format!("Vmstat.{name}"));
-    // What waited while a node freed its own memory first zone-reclaim counts.
+    // The rule zone-reclaim counts waits for a node that reclaims its own memory first.
     let stalls = reclaim_stalls(view).saturating_sub(counter("zone_reclaim_failed"));
     let (compacted, killed) = (counter("compact_stall"), counter("oom_kill"));
     let swapped = counter("pswpin").saturating_add(counter("pswpout"));
     let rate = |times: u64| view.per_second(times).unwrap_or(0.0);
-    // Where huge pages are always on huge-pages counts compaction.
+    // If huge pages are set to `always`, the rule huge-pages counts compaction.
     let for_packets = if view.facts.huge_pages.as_deref() == Some("always") { 0 } else { compacted };
     let waits = rate(stalls.saturating_add(for_packets));
     if waits < SOMETIMES && rate(swapped) < PAGES && killed == 0 {
@@ -320,9 +323,9 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
     vec![entry.advice("less memory for caches and applications, or more of it; vm.watermark_scale_factor=200 lets the kernel free memory earlier")]
 }
 
-/// What should be kept free for bursts of received packets, kB.
+/// Returns the memory to keep free for bursts of received packets, kB.
 fn kept_free_kb(view: &View<'_>) -> u64 {
-    /// Of the memory, within what the buffers of a few large rings need.
+    /// A part of the memory, limited to the needs of the buffers of a few large rings.
     const PART: u64 = 100;
     const LEAST_KB: u64 = 65_536;
     const MOST_KB: u64 = 2_097_152;
@@ -363,7 +366,7 @@ fn huge_pages(view: &View<'_>) -> Vec<Found> {
     )]
 }
 
-/// How often allocations waited for memory to be freed.
+/// Returns how often allocations waited for memory reclaim.
 fn reclaim_stalls(view: &View<'_>) -> u64 {
     ["allocstall_normal", "allocstall_movable", "allocstall_dma32", "allocstall_dma"]
         .into_iter()

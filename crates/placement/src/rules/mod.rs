@@ -1,8 +1,9 @@
 //! The table of rules.
 //!
-//! A rule is one [`Rule`]: its texts, its source, the facts that it needs, and a function from the facts to its findings. It
-//! is added to the list of its topic; the documentation and `--explain` are made from the same entry. A rule whose facts
-//! could not be read is listed as not judged: no finding is not the same as no fault.
+//! A rule is one [`Rule`]: its texts, its source, the facts that it needs, and a function from the facts to its
+//! findings.
+//! It is added to the list of its topic; the documentation and `--explain` use the same entry. A rule whose facts could
+//! not be read is listed as not judged: a missing finding does not mean that there is no fault.
 
 mod applications;
 mod bond;
@@ -39,28 +40,28 @@ pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with};
 
 use crate::{Basis, Remedy, Severity, View};
 
-/// A rule.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name, as `--explain` takes it.
+    /// The name, as `--explain` takes it.
     pub name: &'static str,
-    /// What it looks at.
+    /// The settings and counters that the rule reads.
     pub looks_at: &'static str,
-    /// With its limits.
+    /// The condition of a finding, with its limits.
     pub fires_when: &'static str,
-    /// Why that matters, and what it costs.
+    /// The effect of the fault and its cost.
     pub why: &'static str,
     pub fix: &'static str,
-    /// Where that is known from.
+    /// The document or paper that describes the fault.
     pub source: &'static str,
-    /// The sources without which it cannot judge ([`needs`]). A fact that a host does not have, such as the rings of a driver
-    /// without `ethtool -g`, is no gap: there is nothing to judge.
+    /// The sources without which the rule cannot judge ([`needs`]). A fact that does not exist on a host is not a gap:
+    /// a driver
+    /// without `ethtool -g` has no rings to judge.
     pub needs: &'static [&'static str],
-    /// Finds it.
+    /// Returns the findings on a host.
     pub check: fn(&View<'_>) -> Vec<Found>,
 }
 
-/// What a rule found, without what is the same of all that it finds.
+/// A single result of a rule, without the texts that all of its findings share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     basis: Basis,
@@ -72,7 +73,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Counters show load or loss: any severity.
+    /// Creates a finding that counters of load or loss show: any severity.
     pub fn measured(
         severity: Severity,
         subject: &str,
@@ -82,7 +83,7 @@ impl Found {
         Self::on_basis(Basis::Measured, severity, subject, evidence, effect)
     }
 
-    /// A limit that is certainly below what the link needs: any severity.
+    /// Creates a finding of a limit that is below the link's requirement for certain: any severity.
     pub fn limit(
         severity: Severity,
         subject: &str,
@@ -92,7 +93,7 @@ impl Found {
         Self::on_basis(Basis::Limit, severity, subject, evidence, effect)
     }
 
-    /// A setting that costs, whose cost no counter shows: at most medium.
+    /// Creates a finding of a setting whose cost no counter shows: at most medium.
     pub fn setting(
         severity: Severity,
         subject: &str,
@@ -102,12 +103,12 @@ impl Found {
         Self::on_basis(Basis::Setting, severity, subject, evidence, effect)
     }
 
-    /// A finding that rests on an assumption, which the evidence names: low.
+    /// Creates a finding that depends on an assumption, which the evidence names: low.
     pub fn assumed(subject: &str, evidence: impl Into<String>, effect: impl Into<String>) -> Self {
         Self::on_basis(Basis::Assumed, Severity::Low, subject, evidence, effect)
     }
 
-    /// On a basis that the rule computed; it caps the severity.
+    /// Creates a finding on a basis that the rule computed, which caps the severity.
     pub fn on_basis(
         basis: Basis,
         severity: Severity,
@@ -125,7 +126,7 @@ impl Found {
         }
     }
 
-    /// The interface that changes mean.
+    /// Sets the interface to which the changes apply.
     #[must_use]
     pub fn on(mut self, interface: &str) -> Self {
         self.remedy.interface = Some(interface.to_owned());
@@ -145,7 +146,7 @@ impl Found {
         self.change(Knob::Sysctl(path.to_owned()), Value::Text(value.to_string()))
     }
 
-    /// Adds a fix in words.
+    /// Adds advice to the fix.
     #[must_use]
     pub fn advice(mut self, text: impl Into<String>) -> Self {
         self.remedy.advice = Some(text.into());
@@ -153,7 +154,7 @@ impl Found {
     }
 }
 
-/// The rules of all topics, in the order of the documentation.
+/// Returns the rules of all topics, in the order of the documentation.
 pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     [
         interrupts::RULES,
@@ -183,16 +184,15 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     .flatten()
 }
 
-/// A rule by its name.
 #[must_use]
 pub fn find_rule(name: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.name == name)
 }
 
-/// Severity by a NIC's speed: one for fast NICs, from 10 Gbit/s on, another for the others.
+/// Returns `fast` for a NIC of at least 10 Gbit/s, else `slow`.
 fn by_speed(nic: &evenkeel_model::host::Interface, fast: Severity, slow: Severity) -> Severity {
     if nic.speed_bps.is_some_and(|speed| speed >= FAST) { fast } else { slow }
 }
 
-/// From here on a NIC is fast, bit/s: one processor can be too little.
+/// Smallest speed of a fast NIC, bit/s: one processor may be too slow for it.
 const FAST: u64 = 10_000_000_000;

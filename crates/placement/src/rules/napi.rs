@@ -1,4 +1,4 @@
-//! How packets wait before the stack takes them: polling by timers and by applications, limits of single flows.
+//! Rules about the delay before the stack polls packets: timers, busy polling, limits of single flows.
 
 use evenkeel_model::change::{Coalescing, Knob, Value};
 use evenkeel_model::host::SaturatingSum;
@@ -190,7 +190,7 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| !view.is_idle(nic)) {
-        // Adaption waits longest where packets come in bursts; on isolated processors no wait at all is wanted.
+        // Adaptive coalescing waits longest for bursts of packets. On isolated processors, no wait is wanted.
         let adapts = nic.coalescing.is_some_and(|coalescing| coalescing.adaptive_rx);
         let Some(wait) = nic
             .coalescing

@@ -1,15 +1,14 @@
-//! Sources of facts that rules need, as paths of the host; `*` stands for each interface or CPU. A sysctl is stated by its path
-//! below `/proc/sys`. The kernel's answers over ioctl and netlink have paths too.
+//! Sources of the facts that rules need, as paths of the host; `*` represents each interface or CPU. A sysctl is given
+//! by its
+//! path below `/proc/sys`. The kernel's answers over ioctl and netlink have paths, too.
 
-/// Changes of the carrier.
 pub const CARRIER_CHANGES: &str = "/sys/class/net/*/carrier_changes";
 /// `ethtool -l`.
 pub const CHANNELS: &str = "/sys/class/net/*/ethtool/channels";
 /// `ethtool -c`.
 pub const COALESCING: &str = "/sys/class/net/*/ethtool/coalescing";
-/// Duplex mode.
 pub const DUPLEX: &str = "/sys/class/net/*/duplex";
-/// The driver's name.
+/// Includes the driver's name.
 pub const DRIVER: &str = "/sys/class/net/*/device/uevent";
 /// `ethtool -S`.
 pub const DRIVER_STATISTICS: &str = "/sys/class/net/*/ethtool/statistics";
@@ -23,13 +22,11 @@ pub const LINK_MODES: &str = "/sys/class/net/*/ethtool/supported_mbps";
 pub const LINK_SPEED: &str = "/sys/class/net/*/device/current_link_speed";
 /// Width of the PCI Express link.
 pub const LINK_WIDTH: &str = "/sys/class/net/*/device/current_link_width";
-/// The fastest PCI Express link of the NIC.
+/// The NIC's fastest PCI Express speed.
 pub const BEST_SPEED: &str = "/sys/class/net/*/device/max_link_speed";
-/// The widest PCI Express link of the NIC.
+/// The NIC's widest PCI Express width.
 pub const BEST_WIDTH: &str = "/sys/class/net/*/device/max_link_width";
-/// MTU.
 pub const MTU: &str = "/sys/class/net/*/mtu";
-/// Memory node of the NIC.
 pub const NODE: &str = "/sys/class/net/*/device/numa_node";
 /// Queues: RPS, XPS, byte queue limits.
 pub const QUEUES: &str = "/sys/class/net/*/queues";
@@ -37,13 +34,10 @@ pub const QUEUES: &str = "/sys/class/net/*/queues";
 pub const RINGS: &str = "/sys/class/net/*/ethtool/rings";
 /// `ethtool -x`, `-n rx-flow-hash`.
 pub const RSS: &str = "/sys/class/net/*/ethtool/rss";
-/// Speed of the link.
 pub const SPEED: &str = "/sys/class/net/*/speed";
 /// The kernel's counters of an interface (`struct rtnl_link_stats64`).
 pub const STATISTICS: &str = "/sys/class/net/*/statistics";
-/// Length of the transmit queue.
 pub const TX_QUEUE_LENGTH: &str = "/sys/class/net/*/tx_queue_len";
-/// Settings of a bond.
 pub const BONDING: &str = "/sys/class/net/*/bonding";
 /// Model and flags of the CPUs.
 pub const CPUINFO: &str = "/proc/cpuinfo";
@@ -51,7 +45,7 @@ pub const CPUINFO: &str = "/proc/cpuinfo";
 pub const FREQUENCY: &str = "/sys/devices/system/cpu/*/cpufreq";
 /// Idle states.
 pub const IDLE_STATES: &str = "/sys/devices/system/cpu/*/cpuidle";
-/// Where interrupts were served.
+/// Numbers of interrupts that each CPU served.
 pub const INTERRUPTS: &str = "/proc/interrupts";
 /// Affinity masks of interrupts.
 pub const AFFINITY: &str = "/proc/irq";
@@ -61,13 +55,11 @@ pub const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 pub const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
 /// Release of the kernel.
 pub const KERNEL: &str = "/proc/sys/kernel/osrelease";
-/// Size of the memory.
 pub const MEMORY: &str = "/proc/meminfo";
 /// Counters `TcpExt`, `IpExt`.
 pub const NETSTAT: &str = "/proc/net/netstat";
 /// CPUs of each memory node.
 pub const NODES: &str = "/sys/devices/system/node";
-/// Names of processes.
 pub const PROCESSES: &str = "/proc/PID/comm";
 /// Arguments of services.
 pub const PROCESS_ARGUMENTS: &str = "/proc/PID/cmdline";
@@ -91,9 +83,6 @@ pub const SOCKSTAT: &str = "/proc/net/sockstat";
 pub const SOFTNET: &str = "/proc/net/softnet_stat";
 /// Time of each CPU.
 pub const TIMES: &str = "/proc/stat";
-/// Cores, threads and packages.
 pub const TOPOLOGY: &str = "/sys/devices/system/cpu/*/topology";
-/// UDP sockets.
 pub const UDP: &str = "/proc/net/udp";
-/// UDP sockets over IPv6.
 pub const UDP6: &str = "/proc/net/udp6";

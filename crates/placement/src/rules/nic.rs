@@ -1,4 +1,4 @@
-//! The NIC: its slot, its rings, when it interrupts.
+//! Rules about the NIC: its slot, its rings, its interrupt moderation.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// In a virtual machine the bus is the hypervisor's invention.
+/// Returns the PCI Express link of a NIC; `None` in a virtual machine, where the hypervisor emulates the bus.
 fn pcie_link(view: &View<'_>, nic: &Interface) -> Option<PcieLink> {
     nic.pcie.filter(|_| !view.facts.virtual_machine)
 }
@@ -196,13 +196,15 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Packets lost between the wire and the stack: in front of the ring, at the ring, in the driver. Each counts once.
+/// Returns the packets lost between the wire and the stack: in the NIC before the ring, at the ring, in the driver.
+/// Each
+/// packet is counted once.
 pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
-/// Rules that explain why a NIC loses packets, in the order in which their fixes help. Those of the bus explain what a NIC
-/// lost in front of its ring.
+/// Rules that explain why a NIC loses packets, in the order in which to apply their fixes. Those about the bus explain
+/// losses in the NIC before the ring.
 const BUS: [&str; 3] = ["pcie-narrow", "pcie-stalled", "iommu-translates"];
 const EMPTIED_SLOWLY: [&str; 10] = [
     "irq-remote-node",
@@ -217,7 +219,7 @@ const EMPTIED_SLOWLY: [&str; 10] = [
     "coalescing-long",
 ];
 
-/// The finding of another rule that explains a NIC's losses: of medium severity and more.
+/// Returns the finding of another rule that explains a NIC's losses, of at least medium severity.
 pub(super) fn explained_by(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
     let in_front = nic.losses.nic.unwrap_or(0).saturating_mul(2) >= ring_losses(&nic.losses);
     let bus: &[&str] = if in_front { &BUS } else { &[] };
@@ -229,7 +231,7 @@ pub(super) fn explained_by(view: &View<'_>, nic: &Interface) -> Option<(&'static
     })
 }
 
-/// The fix of the finding that explains another one, in words.
+/// Returns as text the fix of the finding that explains another one.
 pub(super) fn first_fix(rule: &str, other: &Found) -> String {
     let line = other.remedy.lines().into_iter().next().map(|line| format!("`{line}`"));
     let fix: Vec<String> = line.into_iter().chain(other.remedy.advice.clone()).collect();
@@ -309,7 +311,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Whether a finding about the receive ring itself lengthens it.
+/// Returns whether a finding about the receive ring itself enlarges it.
 pub(super) fn lengthens_ring(view: &View<'_>, nic: &Interface) -> bool {
     let is_of = |found: &Found| found.subject == nic.name && !found.remedy.changes.is_empty();
     ring_drops(view).iter().chain(&ring_short(view)).any(is_of)
@@ -363,7 +365,8 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// A wait that a quarter of the ring bridges at line rate and that makes at most 20,000 interrupts a second, µs.
+/// Returns a coalescing time that a quarter of the ring bridges at line rate, with at most 20,000 interrupts per
+/// second, µs.
 fn suitable_wait_us(nic: &Interface) -> u32 {
     let quarter = View::ring_time_us(nic).map_or(50.0, |time| time / 4.0);
     quarter.clamp(4.0, 50.0) as u32
@@ -379,7 +382,7 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
             continue;
         };
         let wait = f64::from(coalescing.rx_usecs);
-        // Frames end the wait early where the NIC counts them.
+        // If the NIC also counts frames, they can end the coalescing time early.
         let frames = View::packet_time_us(nic).map(|time| time * f64::from(coalescing.rx_frames));
         let wait = frames.filter(|time| *time > 0.0).map_or(wait, |time| time.min(wait));
         let share = View::ring_time_us(nic).map_or(0.0, |time| wait / time);
@@ -408,17 +411,17 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Drivers whose `rx-usecs 3` lets them set the wait by the traffic (`igb_set_coalesce`, `e1000_set_coalesce`).
+/// Drivers that adapt the coalescing time to the traffic with `rx-usecs 3` (`igb_set_coalesce`, `e1000_set_coalesce`).
 const SELF_TUNING: [&str; 3] = ["igb", "igc", "e1000e"];
 const SELF_TUNED: u32 = 3;
 
 fn coalescing_off(view: &View<'_>) -> Vec<Found> {
-    // Beside an application that waits for answers it is wanted.
+    // An application that waits for answers needs this setting.
     if view.latency_bound().is_some() {
         return Vec::new();
     }
     const MANY: u64 = 1_000_000;
-    /// Interrupts per second from which a slow NIC costs noticeable processor time, too.
+    /// Interrupt rate from which even a slow NIC costs noticeable processor time.
     const RATE: f64 = 5000.0;
     let mut found = Vec::new();
     if view.facts.virtual_machine {

@@ -1,4 +1,4 @@
-//! What the NIC or the stack does for many packets at once.
+//! Rules about offloads: work that the NIC or the stack does for many packets at once.
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, InterfaceKind};
@@ -218,7 +218,7 @@ fn tunnel_offload(view: &View<'_>) -> Vec<Found> {
         let entry = Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect)
             .on(&nic.name)
             .change(Knob::Feature(NAME.to_owned()), Value::Switch(true));
-        // Its sibling, for tunnels with a checksum of their own.
+        // The variant of the offload for tunnels with a checksum of their own.
         if nic.feature(SUMMED).is_some_and(|feature| !feature.on && !feature.fixed) {
             return entry.change(Knob::Feature(SUMMED.to_owned()), Value::Switch(true));
         }
@@ -254,7 +254,7 @@ fn switched_off(
         .collect()
 }
 
-/// Where the offload is off for both versions of IP, one fix switches both on.
+/// Finds TCP segmentation offload that is off. If it is off for both IPv4 and IPv6, one finding switches both on.
 fn tso_off(view: &View<'_>) -> Vec<Found> {
     const SIX: &str = "tx-tcp6-segmentation";
     let found = switched_off(
@@ -335,7 +335,7 @@ fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
         let by_default = nic.driver.as_deref().is_some_and(|driver| DRIVERS.contains(&driver));
-        // Without GRO the NIC may not merge either.
+        // Without GRO, hardware GRO is off, too.
         let gro = nic.feature("rx-gro").is_none_or(|feature| feature.on);
         if by_default && gro && nic.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
         {
@@ -351,7 +351,7 @@ fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
 fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
     const FROM_BPS: u64 = 100_000_000_000;
     const LEGACY_BYTES: u32 = 65_536;
-    /// What the authors of BIG TCP measured with.
+    /// The size with which the authors of BIG TCP measured.
     const WANTED_BYTES: u32 = 185_000;
     let mut found = Vec::new();
     if view.kernel_version().is_none_or(|kernel| kernel < (6, 3)) || !view.carries_tcp() {
@@ -380,9 +380,9 @@ fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// The bridge that an interface is a port of, itself or by a bond or VLAN above it.
+/// Returns the bridge of which an interface is a port, directly or through a bond or VLAN.
 fn bridge_above<'a>(view: &View<'a>, name: &str) -> Option<&'a Interface> {
-    /// Interfaces on top of each other; a tree from elsewhere may have a circle.
+    /// Limits the depth of stacked interfaces, because facts from a file may contain a cycle.
     const MOST: usize = 4;
     let mut names = vec![name.to_owned()];
     for _ in 0..MOST {

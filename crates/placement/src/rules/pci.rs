@@ -1,4 +1,4 @@
-//! How a NIC uses its slot: requests, completions, firmware.
+//! Rules about a NIC's use of its PCI Express slot: requests, completions, firmware.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How processors save power, and other users of their time.
+//! Rules about power saving of processors, and about other users of their time.
 
 use std::collections::BTreeSet;
 
@@ -91,12 +91,14 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The fastest NIC of those to which a processor is local.
+/// Returns the fast NICs.
 fn fast_nics<'a>(view: &View<'a>) -> Vec<&'a Interface> {
     view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)).collect()
 }
 
-/// Drivers that let the processor choose its frequency: their powersave is no lowest frequency, and the preference counts.
+/// Returns whether the driver lets the processor choose its frequency. With such a driver, `powersave` does not mean
+/// the
+/// lowest frequency, and the energy preference matters.
 fn chooses_itself(processor: &Processor) -> bool {
     matches!(processor.frequency_driver.as_deref(), Some("intel_pstate" | "amd-pstate-epp"))
 }
@@ -119,9 +121,9 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     let preference = first.energy_preference.as_deref().filter(|_| chooses_itself(first));
     let very_fast = speed >= VERY_FAST_BPS;
     let severity = match (governor, preference) {
-        // It keeps the lowest frequency.
+        // The governor keeps the lowest frequency.
         ("powersave", _) if !chooses_itself(first) && !driver.is_empty() => High,
-        // The processor saves energy only where that costs little.
+        // The processor saves energy only if that costs little performance.
         (_, Some("balance_performance" | "default")) => Low,
         (_, Some(_)) => Medium,
         ("powersave" | "schedutil", _) if !very_fast => Low,
@@ -185,7 +187,8 @@ fn idle_latency(view: &View<'_>) -> Vec<Found> {
     let effect = format!("a request after a pause waits up to {} µs for its processor", deepest.latency_us);
     let shows =
         application.rtt_us.is_some_and(|rtt| deepest.latency_us.saturating_mul(PART_OF_ROUND_TRIP) >= rtt);
-    // On other hosts the states save power on purpose, and most requests find their processor awake.
+    // On hosts without isolated processors, idle states save power on purpose, and most requests find the processor
+    // awake.
     let is_longer = application.rtt_us.is_some_and(|rtt| deepest.latency_us >= rtt);
     let is_grave = application.isolated && is_longer && most_pauses >= MOST_PAUSES;
     let mut entry = if shows {
@@ -344,7 +347,7 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
     };
     let others = shares.iter().filter(|(other, _)| *other != number).map(|(_, share)| share).sum::<f64>();
     let others = others / shares.len().saturating_sub(1).max(1) as f64;
-    // Several that are busy alike share the work: most processors of a large host serve no queue.
+    // Several processors that are equally busy share the work: most processors of a large host serve no queue.
     let busy = shares.iter().filter(|(_, share)| share * 2.0 >= most).count();
     if shares.len() < 2 || most < SHARE || others * 5.0 > most || busy > 1 {
         return Vec::new();

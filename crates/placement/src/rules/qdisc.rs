@@ -1,4 +1,4 @@
-//! What feeds the transmit queues.
+//! Rules about qdiscs.
 
 use evenkeel_model::change::{Knob, Value, root_qdisc};
 use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts, SaturatingSum};
@@ -83,18 +83,18 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The qdiscs that hold packets: leaves, or the root where nothing is below it.
+/// Returns the qdiscs that hold packets: the leaves, or the root if it has none.
 fn leaves(nic: &Interface) -> Vec<&QdiscFacts> {
     const WITHOUT_PACKETS: [&str; 6] = ["mq", "mqprio", "clsact", "ingress", "taprio", "multiq"];
     nic.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
 }
 
-/// Share of segments that TCP sent again.
+/// Returns the share of segments that TCP retransmitted.
 fn retransmitted(view: &View<'_>) -> f64 {
     view.facts.counter("Tcp.RetransSegs") as f64 / view.facts.counter("Tcp.OutSegs").max(1) as f64
 }
 
-/// What explains retransmissions better than bursts, by counters.
+/// Returns a cause that explains retransmissions better than bursts do, by counters.
 fn other_cause(view: &View<'_>, nic: &Interface) -> Option<String> {
     const FEWEST: u64 = 1000;
     if let Some(allowance) = nic.losses.allowance.filter(|packets| *packets >= FEWEST) {
@@ -110,7 +110,7 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u64 = 100_000;
     let congestion = view.facts.sysctl("net/ipv4/tcp_congestion_control").unwrap_or("cubic");
     let default = view.facts.sysctl("net/core/default_qdisc");
-    // fq paces what TCP of this host sends, not what it forwards.
+    // fq paces only TCP of this host, not forwarded packets.
     if congestion.starts_with("bbr") || !view.carries_tcp() {
         return Vec::new();
     }
@@ -199,7 +199,7 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
         let Some(root) = nic.root_qdisc() else { continue };
         let shapes = root.rate_bps.is_some()
             || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
-        // A shaper stays the one for all when there are more queues.
+        // A shaper stays one qdisc for all queues even if there are more queues.
         let most = nic.channels.map_or(0, |channels| channels.receive_max() as usize);
         let queues = if shapes { nic.transmit_queues.len().max(most) } else { nic.transmit_queues.len() };
         if FOR_EACH.contains(&root.kind.as_str()) || queues < QUEUES {
@@ -281,7 +281,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
     for interface in
         view.facts.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback)
     {
-        // What a root sums up stands below it again.
+        // A root repeats the drops of its leaves.
         let leaves = leaves(interface);
         let Some(worst) = leaves.iter().max_by_key(|qdisc| qdisc.drops) else { continue };
         let dropped: u64 = leaves
@@ -305,7 +305,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
             view.rate_words(dropped)
         );
         let severity = match worst.kind.as_str() {
-            // Shapers drop what is over their rate: that is what they are for.
+            // Shapers drop packets above their rate by design.
             "cake" | "htb" | "tbf" | "hfsc" => Low,
             _ if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device => High,
             _ if one_in(MANY_ONE_IN) => Medium,
@@ -320,7 +320,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
             limit.map(|limit| format!("; {name} {limit}")).unwrap_or_default()
         };
         text += &(limit("limit", worst.limit_packets) + &limit("flow_limit", worst.flow_limit));
-        // A queue in front of a full link drops whatever its kind.
+        // The queue in front of a fully used link drops packets with any qdisc.
         let share =
             view.load(interface).zip(interface.speed_bps).map(|(load, speed)| load.sent_bps / speed as f64);
         let is_slow = interface

@@ -1,4 +1,4 @@
-//! How many queues receive, and what software does where hardware has too few.
+//! Rules about the number of receive queues, and about packet steering in software (RPS) when they are too few.
 
 use std::collections::BTreeSet;
 
@@ -136,20 +136,21 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The changes that give a NIC this number of receive queues.
+/// Adds to a finding the changes that give a NIC this number of receive queues.
 fn with_channels(nic: &Interface, found: Found, number: u32) -> Found {
     let changes = channel_changes(nic, number);
     changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))
 }
 
-/// Words for why the queues in use are too few, whatever their number: their processors are busy while others are not, or
-/// packets found no descriptor.
+/// Returns as text why the queues in use are too few, regardless of their number: their processors are busy while
+/// others
+/// are not, or the ring had no free descriptor.
 fn overload(view: &View<'_>, nic: &Interface) -> Option<String> {
     const SHARE: f64 = 0.25;
     let servers = view.interrupt_processors(nic);
     let serves = |number: u32| servers.contains(&number);
     let shares = view.mean_softirq_share(serves).zip(view.mean_softirq_share(|number| !serves(number)));
-    // Where several queues share a processor their place is at fault, not their number.
+    // If several queues share a processor, their placement is at fault, not their number.
     let apart = servers.len() * 2 > nic.receive_queue_count() as usize;
     let is_lopsided = |(share, others): &(f64, f64)| apart && *share >= SHARE && others * 2.0 < *share;
     if let Some((share, others)) = shares.filter(is_lopsided) {
@@ -167,7 +168,7 @@ fn overload(view: &View<'_>, nic: &Interface) -> Option<String> {
 
 fn few(view: &View<'_>) -> Vec<Found> {
     const PER_QUEUE_BPS: u64 = 25_000_000_000;
-    /// With jumbo frames and a core for the interrupts alone: the paper's figure 1.
+    /// With jumbo frames and one core only for the interrupts: the paper's figure 1.
     const PER_QUEUE_MOST_BPS: u64 = 43_000_000_000;
     const LEAST: u64 = 4;
     const IN_ONE: f64 = 0.9;
@@ -177,7 +178,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let (now, most) = (channels.receive(), channels.receive_max());
         let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
         let possible = most.min(cores);
-        // What arrives in one queue, more queues do not spread: rss-skew says why.
+        // More queues do not spread packets that all arrive in one queue: rss-skew explains why.
         let in_one = super::spread::busiest(view, nic)
             .is_some_and(|(_, share, _, what)| what == "packets" && share >= IN_ONE);
         if now == 0 || now >= possible || in_one {
@@ -188,7 +189,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
             Some(speed) => {
                 u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
             }
-            // Clouds and hypervisors tell no speed; their NICs are fast where they have many queues.
+            // Virtual NICs report no speed. They count as fast if they have many queues.
             None if nic.speed_bps.is_none() => u32::try_from(LEAST).unwrap_or(4).min(possible),
             None => 2.min(possible),
         };
@@ -201,7 +202,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
             nic.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
             overload.as_ref().map_or_else(|| view.softirq_words(nic), |words| format!("; {words}"))
         );
-        // What one processor receives at best is certainly less than such a link has.
+        // The link's speed exceeds what this number of processors can receive at best.
         let limit = fast.is_some_and(|speed| u64::from(now) * PER_QUEUE_MOST_BPS < speed);
         let basis = match overload {
             _ if limit => Basis::Limit,
@@ -245,7 +246,7 @@ fn share_interrupts(view: &View<'_>) -> Vec<Found> {
     for nic in view.nics() {
         let queues = nic.receive_queue_count();
         let apart = nic.channels.is_some_and(|channels| channels.combined == 0 && channels.rx > 0);
-        // Where channels for receiving and sending are apart, the same interrupt may serve one of each.
+        // With separate receive and transmit channels, one interrupt may serve one of each.
         let lines = match view.receive_interrupts(nic).len() {
             lines if lines > 0 && apart => view
                 .facts
@@ -298,7 +299,7 @@ fn transmit_few(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Processors as a mask, in words of 32 bits, the highest first.
+/// Formats processors as a mask, in words of 32 bits, the highest first.
 pub(crate) fn mask(processors: &[u32]) -> String {
     let words = processors.iter().max().map_or(1, |most| *most as usize / 32 + 1);
     let word = |at: usize| {
@@ -318,7 +319,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         let all_in_use = nic.channels.is_none_or(|channels| channels.receive() >= channels.receive_max());
         let steered = nic.receive_queues.iter().any(|queue| !queue.rps.is_empty());
         let cores = view.queue_places(nic);
-        // A processor may be busy with the packets of another NIC.
+        // The processor may be busy with the packets of another NIC.
         let busiest = view.nics().map(Interface::received_packets).max().unwrap_or(0);
         if nic.received_packets().saturating_mul(5) < busiest {
             continue;
@@ -326,7 +327,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         if queues == 0 || !all_in_use || steered || queues * 2 > cores.len() {
             continue;
         }
-        // Interrupts say where packets are received; a device without any is received by the processor that is busy.
+        // Interrupts show the receiving processors. Without any, the receiving processor is the busy one.
         let mut servers = view.interrupt_processors(nic);
         if servers.is_empty() {
             let busiest = view.facts.processors.iter().map(|processor| processor.number);
@@ -344,7 +345,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
                 && line.squeezed >= SQUEEZES
                 && line.squeezed.saturating_mul(10_000) >= line.processed
         });
-        // Twins of the processors that are busy are the second choice (amzn-drivers, ENA Linux best practices).
+        // SMT siblings of the busy processors are the second choice (amzn-drivers, ENA Linux best practices).
         let now = view.interrupt_targets(nic);
         let twins = view.with_siblings(&servers.union(&now).copied().collect::<Vec<_>>());
         let mut targets: Vec<u32> = cores.iter().copied().filter(|core| !twins.contains(core)).collect();
@@ -377,7 +378,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Queues whose packets are steered to one processor.
+/// Finds NICs whose queues are all steered to one processor.
 fn rps_one(view: &View<'_>) -> Vec<Found> {
     view.nics().filter_map(|nic| rps_one_of(view, nic)).collect()
 }
@@ -449,7 +450,9 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     };
     let servers = view.interrupt_targets(nic);
     let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
-    // Where queues are few the mask was meant to spread; where each core has one, or no two are left, it is not needed.
+    // If there are few queues, the mask is replaced by one that spreads packets. It is removed if each core has a
+    // queue, or if
+    // fewer than two processors are left.
     let is_few = queues * 2 <= places.len() && others.len() > 1;
     let wanted = if is_few { mask(&others) } else { "0".to_owned() };
     let changed = single.iter().filter(|queue| busy || is_own(queue));
@@ -459,12 +462,13 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     }))
 }
 
-/// Whether one processor takes the packets of all queues: rps-one-processor reports it, with the cost.
+/// Returns whether one processor receives the packets of all queues. The rule rps-one-processor reports that with its
+/// cost.
 fn is_steered_to_one(view: &View<'_>, nic: &Interface) -> bool {
     rps_one_of(view, nic).is_some_and(|found| found.basis == Basis::Measured)
 }
 
-/// What packet steering to one processor asks for, where that processor dropped most of what the backlogs dropped.
+/// Returns the finding about packet steering to one processor, if most backlog drops are on that processor.
 pub(super) fn steered_to_dropper(view: &View<'_>) -> Option<Found> {
     const SHARE: f64 = 0.9;
     let dropped = |line: &Softnet| line.dropped;
@@ -484,7 +488,7 @@ pub(super) fn steered_to_dropper(view: &View<'_>) -> Option<Found> {
 fn rps_redundant(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| !is_steered_to_one(view, nic)) {
-        // A queue that gets most packets, as the hash leads there, is spread in software (rss-skew).
+        // If the hash directs most packets to one queue, software steering spreads that queue (rss-skew).
         let skewed = super::spread::busiest(view, nic).map(|(queue, ..)| queue);
         let steered: Vec<usize> = nic
             .receive_queues
@@ -494,7 +498,7 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
             .map(|(at, _)| at)
             .collect();
         let cores = view.queue_places(nic).len();
-        // Flow steering is another matter: it follows the application.
+        // Receive flow steering (RFS) is different: it follows the application.
         let flows = nic.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
         if steered.is_empty() || flows || nic.receive_queues.len() < cores.max(2) {
             continue;
@@ -528,10 +532,10 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
                 continue;
             }
             let local: Vec<u32> = queue.rps.iter().copied().filter(is_local).collect();
-            // One processor alone would be the limit (rps-one-processor).
+            // With one processor, that processor would be the limit (rps-one-processor).
             let local = if local.len() < 2 { view.local_cores(nic) } else { local };
             let local = if local.len() < 2 { Vec::new() } else { local };
-            // Where the NIC's own queues reach every core no steering is wanted at all (rps-redundant).
+            // If the NIC has a queue for every core, no steering is needed (rps-redundant).
             let flows = nic.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
             let enough = nic.receive_queues.len() >= view.queue_places(nic).len().max(2);
             let local = if enough && !flows { Vec::new() } else { local };
@@ -575,7 +579,7 @@ fn rfs_half(view: &View<'_>) -> Vec<Found> {
     if entries > 0 && counts == 0 && !nics.is_empty() {
         let text = format!("rps_sock_flow_entries is {entries}, and rps_flow_cnt of every queue is 0");
         let mut entry = Found::setting(Low, "host", text, effect);
-        // One interface is named; the others are set alike.
+        // The finding names one interface; the others need the same change.
         if let Some(nic) = nics.iter().max_by_key(|nic| nic.speed_bps) {
             let share = (entries / i64::try_from(nic.receive_queues.len()).unwrap_or(1).max(1)).max(1);
             entry = entry.on(&nic.name);

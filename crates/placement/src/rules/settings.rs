@@ -1,4 +1,4 @@
-//! Sysctls and features whose value costs on any host, in one table each.
+//! Tables of sysctls and features with values that are bad on any host.
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::Interface;
@@ -34,7 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// A sysctl: the range in which its value is right, the value of the fix, its cost.
+/// A sysctl with the range of its good values, the value of the fix, and the cost of a bad value.
 struct Setting {
     path: &'static str,
     least: i64,
@@ -45,7 +45,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// Its path below `/proc/sys`.
+    /// Returns the path below `/proc/sys`.
     fn name(&self) -> &'static str {
         self.path.trim_start_matches("/proc/sys/")
     }
@@ -59,7 +59,7 @@ const fn row(
     Setting { path, least, most, wanted, severity, effect }
 }
 
-/// From here on a value is not too large.
+/// Upper limit of a setting for which no value is too large.
 const ANY: i64 = i64::MAX;
 
 const SETTINGS: &[Setting] = &[
@@ -144,7 +144,7 @@ fn sysctls(view: &View<'_>) -> Vec<Found> {
     let forwards = facts.sysctl_number("/proc/sys/net/ipv4/ip_forward") == Some(1);
     let is_wrong = |row: &&Setting| {
         let value = facts.sysctl_number(row.name());
-        // On a router early lookups of sockets are in vain.
+        // On a router, the early lookup of sockets finds none.
         let is_router = row.path.contains("early_demux") && forwards;
         value.is_some_and(|value| !(row.least..=row.most).contains(&value)) && !is_router
     };
@@ -160,7 +160,7 @@ fn sysctls(view: &View<'_>) -> Vec<Found> {
     found.collect()
 }
 
-/// A feature: the state that it should have, where that matters, its cost.
+/// A feature: its name, the right state, the condition under which it matters, the severity, the cost.
 type FeatureRow = (&'static str, bool, fn(&View<'_>, &Interface) -> Option<String>, Severity, &'static str);
 
 const FEATURES: &[FeatureRow] = &[
@@ -191,7 +191,7 @@ const FEATURES: &[FeatureRow] = &[
     ),
 ];
 
-/// The share of datagrams in what this host sends, where it is a fifth and more.
+/// Returns the share of datagrams among the packets that this host sends, if it is at least a fifth.
 fn udp_share(view: &View<'_>) -> Option<String> {
     let counter = |name: &str| view.facts.counter(name);
     let udp = counter("Udp.OutDatagrams").saturating_add(counter("Snmp6.Udp6OutDatagrams"));

@@ -1,4 +1,4 @@
-//! TCP's own counters and connections: readers that are slow, windows of the peer, buffers that applications set.
+//! Rules about TCP's counters and connections: slow readers, the peer's windows, buffers that applications set.
 
 use evenkeel_model::host::{SocketFacts, TcpFacts};
 
@@ -90,7 +90,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// From here on events are worth a line.
+/// Smallest number of events to report.
 const FEWEST: u64 = 1000;
 
 fn is_one_in(limit: u64, lost: u64, of: u64) -> bool {
@@ -110,7 +110,7 @@ fn windows_closed(view: &View<'_>) -> Vec<Found> {
     let segments = counter("Tcp.InSegs");
     let mut full: Vec<&SocketFacts> =
         view.facts.sockets.iter().filter(|socket| socket.tcp.is_some()).collect();
-    // Half of a buffer is what the packets cost beside their payload.
+    // About half of a buffer is overhead: packets take more memory than their payload.
     full.retain(|socket| {
         socket.receive_queue >= FULL_BYTES
             && socket
@@ -169,7 +169,7 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
             milliseconds(View::round_trip_of(socket).unwrap_or(0)),
             bytes(tcp.bytes_acked)
         );
-        // What one round trip carried: connections that did without window scaling are window-scaling-off's.
+        // Data that one round trip carried. The rule window-scaling-off reports connections without window scaling.
         let in_flight = u128::from(tcp.bytes_acked) * u128::from(View::round_trip_of(socket).unwrap_or(0))
             / u128::from(tcp.busy_us.max(1));
         let severity = if share(tcp) >= 0.5 && in_flight > UNSCALED { Medium } else { Low };
@@ -210,10 +210,10 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 let waits = socket.tcp.as_ref().is_some_and(|tcp| {
                     tcp.busy_us > 0 && tcp.sender_limited_us.saturating_mul(PART) >= tcp.busy_us
                 });
-                // The kernel doubles what is asked for.
+                // The kernel doubles the requested size.
                 let is_limit = number(limit).is_some_and(|limit| buffer == limit.saturating_mul(2));
                 match direction {
-                    // Where others have grown further, neither tcp_wmem nor its former value was the limit.
+                    // If other buffers have grown further, neither tcp_wmem nor its previous value was the limit.
                     Direction::Send => waits && (is_limit || buffer.saturating_mul(2) <= largest),
                     Direction::Receive => is_short && is_limit,
                 }
@@ -275,7 +275,7 @@ fn orphans(view: &View<'_>) -> Vec<Found> {
         view.rate_words(cut)
     );
     let severity = if is_cut || share >= 0.9 { Medium } else { Low };
-    // Not raised again for counts from before.
+    // Counters from before a raise must not cause another raise.
     let wanted = power_of_two(now.saturating_mul(4)).max(262_144);
     let entry = Found::measured(
         severity,

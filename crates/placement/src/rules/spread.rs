@@ -1,4 +1,4 @@
-//! How received packets are spread over queues: the hash, its table, and what came of them.
+//! Rules about the distribution of received packets over queues: the RSS hash, its table, and the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -92,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Entries of each queue in the table.
+/// Returns the number of table entries of each queue.
 fn entries(rss: &Rss) -> BTreeMap<u32, usize> {
     let mut found = BTreeMap::new();
     for queue in &rss.indirection {
@@ -108,7 +108,8 @@ fn with_even_table(nic: &Interface, rss: &Rss, found: Found) -> Found {
     found.on(&nic.name).change(Knob::RssTable, Value::Table(table))
 }
 
-/// The load of the processors that serve the queues in the table, where it is much more than that of the others.
+/// Returns as text the load of the processors that serve the queues in the table, if it is much higher than on the
+/// others.
 fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<String> {
     const MUCH: f64 = 0.3;
     let is_named = |interrupt: &&&Interrupt| {
@@ -136,7 +137,7 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
         let Some(rss) = nic.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
         let named = entries(rss).len();
         let queues = nic.receive_queue_count() as usize;
-        // A table over all processors is enough: the queues are too many, and queues-many says so.
+        // A table that covers all processors suffices: there are too many queues, which queues-many reports.
         if named >= queues.min(rss.indirection.len()) || named >= view.facts.processors.len() {
             continue;
         }
@@ -176,7 +177,7 @@ fn table_uneven(view: &View<'_>) -> Vec<Found> {
         ) else {
             continue;
         };
-        // Short tables cannot be even: 10 queues in 16 entries have one or two.
+        // Short tables cannot be even: with 10 queues in 16 entries, each queue has one or two.
         let fair = rss.indirection.len().div_ceil(entries.len());
         if *most < least * 2 || *most <= fair {
             continue;
@@ -200,7 +201,7 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.receive_queue_count() > 1) {
         let Some(rss) = nic.rss.as_ref() else { continue };
-        // Kinds of flow that are hashed alike are one finding.
+        // One finding covers all kinds of flow with the same hash fields.
         let mut alike: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (flow, fields) in &rss.hash_fields {
             alike.entry(fields).or_default().push(flow);
@@ -226,7 +227,7 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
                 count(nic.received_packets())
             );
             let (severity, effect) = if has("sd") {
-                // Many clients are spread by their addresses alone.
+                // With many clients, their addresses suffice to spread packets.
                 let severity = if is_even(&nic.queue_counters.receive) { Low } else { Medium };
                 (severity, "all connections between two hosts land on one queue")
             } else {
@@ -255,14 +256,14 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Whether queues are counted, and none got twice its share.
+/// Returns whether packets of queues are counted, and no queue received twice its share.
 fn is_even(counts: &[u64]) -> bool {
     let total = counts.iter().saturating_sum();
     let most = counts.iter().max().copied().unwrap_or(0);
     total > 0 && most.saturating_mul(counts.len() as u64) < total.saturating_mul(2)
 }
 
-/// The processor that spends the most time in softirqs, where that is much.
+/// Returns the processor with the largest share of time in softirqs, if that share is high.
 fn busiest_processor(view: &View<'_>) -> Option<(u32, f64)> {
     const MUCH: f64 = 0.3;
     let numbers = view.facts.processors.iter().map(|processor| processor.number);
@@ -270,7 +271,7 @@ fn busiest_processor(view: &View<'_>) -> Option<(u32, f64)> {
     shares.max_by(|one, other| one.1.total_cmp(&other.1)).filter(|(_, share)| *share >= MUCH)
 }
 
-/// The two busiest of more than four receive queues and their share, where that is more than half.
+/// Returns the two busiest of more than four receive queues and their share, if that is more than half.
 fn busiest_two(nic: &Interface) -> Option<(String, f64)> {
     let mut counts: Vec<(u64, usize)> =
         nic.queue_counters.receive.iter().enumerate().map(|(at, count)| (*count, at)).collect();
@@ -296,8 +297,9 @@ fn field_words(fields: &str) -> String {
     fields.chars().map(word).collect::<Vec<_>>().join(" and ")
 }
 
-/// The busiest queue: its number, its share, the sum over queues, and what was counted. None where too little was counted
-/// or the load is even.
+/// Returns the busiest queue: its number, its share, the sum over queues, and the counted unit. Returns `None` if too
+/// little
+/// was counted or the load is even.
 pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u64, &'static str)> {
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
@@ -311,7 +313,7 @@ pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u
     if nic.queue_counters.receive.len() > 1 {
         return of(&nic.queue_counters.receive, ENOUGH_PACKETS, "packets");
     }
-    // Interrupts say less: a busy queue interrupts seldom, as it is polled.
+    // Interrupts are weaker evidence: a busy queue is polled, so it interrupts seldom.
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     for interrupt in view.receive_interrupts(nic) {
         let sum = counts.entry(interrupt.queue?).or_insert(0);
@@ -321,7 +323,7 @@ pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u
     of(&counts, ENOUGH_INTERRUPTS, "interrupts")
 }
 
-/// The connection that carries 80 % of all received bytes and more.
+/// Returns the connection that carries at least 80 % of all received bytes.
 fn dominant<'a>(connections: &[&'a SocketFacts]) -> Option<(&'a SocketFacts, f64)> {
     const SHARE: f64 = 0.8;
     const LEAST: u64 = 100_000_000;
@@ -353,7 +355,7 @@ fn skew(view: &View<'_>) -> Vec<Found> {
             })
         });
         let cores = view.local_cores(nic);
-        // Neither the processor that is the limit nor, if others are free, those that serve another NIC.
+        // Exclude the overloaded processor and, if others are free, the processors that serve another NIC.
         let of_queue =
             view.receive_interrupts(nic).into_iter().filter(|line| line.queue == Some(queue as u32));
         let own: BTreeSet<u32> = of_queue.flat_map(|line| line.target().iter().copied()).collect();
@@ -403,7 +405,7 @@ fn one_flow(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// The Toeplitz hash of a received TCP packet (Microsoft, "RSS hashing functions").
+/// Returns the Toeplitz hash of a received TCP packet (Microsoft, "RSS hashing functions").
 fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     let window = |bit: usize| {
         let byte = |at: usize| u64::from(key.get(bit / 8 + at).copied().unwrap_or(0));
@@ -416,7 +418,7 @@ fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     bits.fold(0, |hash, bit| hash ^ window(bit))
 }
 
-/// The queue that a connection's packets come in on.
+/// Returns the queue that receives a connection's packets.
 fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     if rss.key.is_empty() || rss.indirection.is_empty() || !matches!(rss.function.as_str(), "toeplitz" | "") {
         return None;
@@ -432,7 +434,7 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     let fields = rss.hash_fields.get(if remote.is_ipv4() { "tcp4" } else { "tcp6" });
     let hashes =
         |letters: &str| fields.is_none_or(|fields| letters.chars().all(|letter| fields.contains(letter)));
-    // A hash without addresses is of what is not known here.
+    // Without addresses, the hash uses fields that the facts do not contain.
     if !hashes("sd") {
         return None;
     }
@@ -445,8 +447,11 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 
-/// The probability that some queue gets at least this number of flows, if each flow falls on a queue by chance, in proportion to the
-/// queue's entries: coefficients of the product over queues of the sums over k < `most` of (p x)^k / k!.
+/// Returns the probability that some queue gets at least `most` flows. Each flow falls on a queue at random, in
+/// proportion
+/// to the queue's table entries. The result uses the coefficients of a product over queues: of the sums over k < `most`
+/// of
+/// (p x)^k / k!.
 fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
     let mut ways = vec![0.0; flows + 1];
     ways[0] = 1.0;
@@ -470,9 +475,11 @@ fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
 fn collide(view: &View<'_>) -> Vec<Found> {
     const PART_OF_LARGEST: u64 = 10;
     const LEAST: u64 = 100_000_000;
-    /// Below this chance of a random hash the flows are clearly spread worse than by chance.
+    /// Below this probability, the flows are clearly spread worse than a random hash would do.
     const CHANCE: f64 = 0.05;
-    /// Flows that share a queue carried less than that part of what others did: sharing costs them, whatever the chance.
+    /// If flows that share a queue carried less than this part of the others' traffic, sharing slows them down,
+    /// whatever the
+    /// probability.
     const SUFFERS: f64 = 0.7;
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -480,7 +487,7 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         let connections = view.connections(nic);
         let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
         let largest = connections.iter().map(|socket| received(socket)).max().unwrap_or(0);
-        // Those that share a queue carry less than others: a part of the largest flow counts, not of all bytes.
+        // Flows that share a queue carry less. So the threshold is a part of the largest flow, not of all bytes.
         let is_large = |socket: &&SocketFacts| {
             received(socket) >= LEAST && received(socket).saturating_mul(PART_OF_LARGEST) >= largest
         };
@@ -564,7 +571,7 @@ mod tests {
         assert!((chance_of(2, 23, &even(365)) - 0.507).abs() < 0.001);
         assert!((chance_of(8, 8, &even(2)) - 2.0 / 256.0).abs() < 1e-9);
         assert!((0.01..0.05).contains(&chance_of(4, 8, &even(16))));
-        // A queue with most of the entries gets most of the flows: that is the table's fault.
+        // A queue with most table entries gets most flows: the table is at fault, not the hash.
         assert!(chance_of(4, 4, &[0.9, 0.1]) > 0.6);
         assert_eq!(chance_of(1, 3, &even(4)), 1.0);
     }

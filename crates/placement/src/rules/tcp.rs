@@ -1,4 +1,4 @@
-//! TCP's own limits, against what the links and round trips of this host need.
+//! Rules about TCP's limits, compared with the needs of this host's links and round-trip times.
 
 use evenkeel_model::host::{Interface, InterfaceKind, TcpFacts};
 
@@ -168,8 +168,9 @@ pub(super) const RULES: &[Rule] = &[
 
 use crate::Severity;
 
-/// What of a buffer is window: `tcp_adv_win_scale` until Linux 6.5, and half of it from then on until segments show better
-/// (`tcp_win_from_space`).
+/// Returns the part of a buffer that is available as window (`tcp_win_from_space`). Until Linux 6.5,
+/// `tcp_adv_win_scale`
+/// sets it. Later kernels use half of the buffer until received segments show a better ratio.
 fn window_of(view: &View<'_>, buffer: u64) -> u64 {
     match view.facts.sysctl_number("net/ipv4/tcp_adv_win_scale").unwrap_or(1) {
         scale @ 1..=31 => buffer - (buffer >> scale),
@@ -178,14 +179,14 @@ fn window_of(view: &View<'_>, buffer: u64) -> u64 {
     }
 }
 
-/// The kernel takes no larger buffer: they are of type `int`.
+/// The kernel stores buffer sizes as `int`.
 const LARGEST_BUFFER: u64 = 2_147_483_647;
 
 fn power_of_two_for(product: u64) -> u64 {
     product.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(LARGEST_BUFFER)
 }
 
-/// Whether connections that carried much were held up by their buffers, and by how much of the largest buffer.
+/// Returns whether the largest buffer limited connections that carried much data.
 fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64) -> bool {
     const SHARE: u64 = 10;
     view.bulk(nic, direction).into_iter().any(|socket| match direction {
@@ -200,7 +201,8 @@ fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64)
     })
 }
 
-/// What the connections that carried much can have together, each with such a window and its own round trip, bit/s.
+/// Returns the total rate of the connections that carried much data, each with this window and its own round-trip time,
+/// bit/s.
 fn rate_of_windows(view: &View<'_>, nic: &Interface, direction: Direction, window: u64) -> f64 {
     let connections = view.bulk(nic, direction);
     let times = connections.iter().filter_map(|socket| View::round_trip_of(socket));
@@ -211,7 +213,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     let Some((nic, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
     let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
-    // Of a send buffer, too, about half is what the packets cost beside their payload.
+    // About half of a send buffer, too, is overhead of packets.
     let (window, what) = match direction {
         Direction::Receive => (window_of(view, most), "receive"),
         Direction::Send => (most / 2, "send"),
@@ -224,7 +226,9 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     }
     let speed = nic.speed_bps.unwrap_or(0) as f64;
     let together = rate_of_windows(view, nic, direction, window);
-    // A receiver does not see its sender wait: a buffer at its limit holds up no link that its connections fill together.
+    // A receiver does not see its sender wait. A receive buffer at its limit does no harm if all connections together
+    // fill the
+    // link.
     let held_up =
         is_held_up(view, nic, direction, most) && (direction == Direction::Send || together < speed);
     let basis = time.basis(if held_up { Basis::Measured } else { Basis::Setting });
@@ -255,7 +259,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         bytes(window)
     );
     let effect = if is_scaling_off(view) {
-        // window-scaling-off says what that costs.
+        // The rule window-scaling-off reports the cost.
         "this buffer is the next limit once window scaling is on".to_owned()
     } else {
         format!(
@@ -271,7 +275,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     ]
 }
 
-/// ` for 91 % of its time with data to send`, of the connections that carried much.
+/// Returns text such as ` for 91 % of its time with data to send`, of the connections that carried much data.
 fn waited(view: &View<'_>, nic: &Interface, direction: Direction) -> String {
     let connections = view.bulk(nic, direction);
     let sum = |of: fn(&TcpFacts) -> u64| {
@@ -284,14 +288,14 @@ fn waited(view: &View<'_>, nic: &Interface, direction: Direction) -> String {
     format!(" for {} of its time with data to send", per_cent(share))
 }
 
-/// The product of bandwidth and delay of the busier direction.
+/// Returns the bandwidth-delay product of the busier direction.
 fn either_product<'a>(view: &View<'a>) -> Option<(&'a Interface, u64, RoundTrip)> {
     let products =
         [Direction::Receive, Direction::Send].into_iter().filter_map(|way| view.largest_product(way));
     products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
 }
 
-/// From here on a link needs large buffers at any round trip beyond the next switch, bit/s.
+/// From this speed on, a link needs large buffers at any round-trip time beyond the next switch, bit/s.
 const VERY_FAST: u64 = 40_000_000_000;
 
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
@@ -299,14 +303,14 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
     if !view.carries_tcp() {
         return Vec::new();
     }
-    // A product of an assumed round trip counts only where every link of that speed needs it.
+    // A product from an assumed round-trip time counts only at speeds at which every link needs it.
     let least = if time.peer.is_some() { FAST } else { VERY_FAST };
     if nic.speed_bps.is_none_or(|speed| speed < least) {
         return Vec::new();
     }
     let mut small = Vec::new();
     for path in ["net/core/rmem_max", "net/core/wmem_max"] {
-        // The kernel doubles what is asked for, for overhead.
+        // The kernel doubles the requested size, for overhead.
         let limit = view.facts.sysctl_number(path).and_then(|limit| u64::try_from(limit).ok());
         small.extend(limit.filter(|limit| *limit < product.min(LARGEST_BUFFER)).map(|limit| (path, limit)));
     }
@@ -386,15 +390,16 @@ fn memory(view: &View<'_>) -> Vec<Found> {
         text,
         "windows shrink for all connections, whatever their own limits",
     );
-    // Within a quarter of the memory, where that is known.
+    // At most a quarter of the memory, if its size is known.
     let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
-    // The kernel's own: a sixteenth of the memory is pressure, half as much again the limit (tcp_init_mem, net/ipv4/tcp.c).
+    // The kernel's defaults: pressure at a sixteenth of the memory, the limit at 3/2 of that (tcp_init_mem,
+    // net/ipv4/tcp.c).
     let usual = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 32 * 3);
     let factor = |value: u64| {
         let wanted = value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1));
         wanted.max(usual).max(used.saturating_mul(2)).min(most.max(value))
     };
-    // `tcp_init_mem` (net/ipv4/tcp.c): 1/16 of the memory is the pressure, 1/8 and a half of that the limit.
+    // `tcp_init_mem` (net/ipv4/tcp.c): pressure at a sixteenth of the memory, the limit at 3/2 of that.
     let defaults = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
     let wanted = factor(high).max(defaults);
     vec![if wanted > high {
@@ -406,7 +411,7 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     }]
 }
 
-/// Whether busy connections with such a window certainly cannot fill their link, even together.
+/// Returns whether busy connections with this window certainly cannot fill their link, even together.
 fn is_too_small(view: &View<'_>, window: u64) -> bool {
     [Direction::Receive, Direction::Send].into_iter().any(|direction| {
         view.largest_product(direction).is_some_and(|(nic, _, time)| {
@@ -483,7 +488,7 @@ fn scaling_off(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Whether all sockets together have reached `tcp_mem`, now or often.
+/// Returns whether all sockets together have reached `tcp_mem`, now or often.
 pub(super) fn lacks_memory(view: &View<'_>) -> bool {
     const OFTEN: u64 = 10;
     let pressure = view.facts.sysctl_field("net/ipv4/tcp_mem", 1).filter(|pressure| *pressure > 0);
@@ -507,7 +512,7 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
 }
 
 fn mtu_probing(view: &View<'_>) -> Vec<Found> {
-    /// A path that swallows full segments shows in timeouts: nothing behind them is acknowledged.
+    /// A path that drops full-size segments shows in timeouts: the peer acknowledges nothing after such a segment.
     const TIMEOUTS_ONE_IN: u64 = 1000;
     const FEWEST: u64 = 1000;
     let jumbo = view.facts.interfaces.iter().find(|interface| {
@@ -580,7 +585,8 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     if view.facts.sysctl_number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
         return Vec::new();
     }
-    // BBR restarts by its own model: tcp_slow_start_after_idle_check (include/net/tcp.h) leaves it alone.
+    // BBR's own model sets its rate after idle times: tcp_slow_start_after_idle_check (include/net/tcp.h) does not
+    // apply.
     if view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr")) {
         return Vec::new();
     }

@@ -1,4 +1,4 @@
-//! How packets to send are spread over queues.
+//! Rules about the distribution of sent packets over queues.
 
 use std::collections::BTreeSet;
 
@@ -115,7 +115,7 @@ fn is_fast(nic: &&Interface) -> bool {
     nic.speed_bps.is_some_and(|speed| speed >= FAST)
 }
 
-/// Maps that give each transmit queue its share of the processors.
+/// Adds to a finding the maps (XPS) that give each transmit queue its share of the processors.
 fn with_maps(view: &View<'_>, nic: &Interface, found: Found) -> Found {
     let changes = map_changes(view, nic);
     changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))
@@ -193,9 +193,9 @@ fn xps_remote(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Transmit rings that a burst of a few large packets fills.
+/// Finds transmit rings that a few large packets fill.
 fn ring_short(view: &View<'_>) -> Vec<Found> {
-    /// A few TSO packets of 64 KB, each of up to 17 fragments, fill that many.
+    /// A few TSO packets of 64 KB, with up to 17 fragments each, fill this number of entries.
     const FEW: u32 = 256;
     const ENTRIES: u32 = 512;
     const TIME_US: f64 = 50.0;
@@ -238,7 +238,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Resets and stuck queues that drivers count themselves.
+/// Returns the resets and stuck queues that drivers count.
 fn named_resets(nic: &Interface) -> Vec<(&str, u64)> {
     const NAMES: [&str; 12] = [
         "tx_timeout",
@@ -402,7 +402,7 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
 fn bql_capped(view: &View<'_>) -> Vec<Found> {
     const GSO_PACKETS: u64 = 2 * 65_536;
     const TIME_US: u64 = 20;
-    /// `DQL_MAX_LIMIT`: the kernel's own, which is none.
+    /// The default `max_limit` of byte queue limits, which means no limit: `DQL_MAX_LIMIT`.
     const NO_LIMIT: u64 = 1_879_048_192;
     let mut found = Vec::new();
     for nic in view.nics().filter(is_fast) {

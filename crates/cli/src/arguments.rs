@@ -85,7 +85,7 @@ pub struct RunOptions {
     /// Long windows in each repeat [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
-    /// Run at most two repeats of two long windows (qdisc scenarios: their own quick measure): too few for a claim
+    /// Run two repeats, or --repeat, of two long windows (qdisc scenarios: their own quick measure): too few for a claim
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
     /// A file with your own qdisc setups, which take part in a scenario of qdiscs (docs/reference/qdisc-setups.md)

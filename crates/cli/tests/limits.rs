@@ -129,6 +129,7 @@ fn a_run_that_measured_nothing_says_so() {
     for text in [&ended.stdout, &ended.stderr] {
         assert!(text.contains("nothing was measured"), "{ended:?}");
     }
+    assert!(!ended.stdout.contains("fair") && !ended.stdout.contains("NFM"), "{}", ended.stdout);
 }
 
 /// Flows that end before the measured time, and probes, are no silence.

@@ -60,7 +60,8 @@ pub(crate) fn metrics(
             backlogged: flow.backlogged.clone(),
         })
         .collect();
-    for (name, length) in &timing.windows {
+    // Flows that got nothing share it equally: that is no fairness.
+    for (name, length) in timing.windows.iter().filter(|_| payload > 0) {
         // Cannot fail: every window is a whole number of bins.
         let found = nfm(&series, timing.bin.as_u64(), length.as_u64(), rate.bits_per_second()).ok().flatten();
         put(metric::part(metric::NFM, name), found.map(|nfm| nfm.mean));

@@ -83,7 +83,18 @@ fn judge_one(
         let s = if repeats == 1 { "" } else { "s" };
         (None, Some(format!("not judged: {repeats} repeat{s}, {} needed", expectation.repeats)))
     } else {
+        let is_zero = |values: &[f64]| values.contains(&0.0);
+        let zeros = found.is_none().then_some((is_zero(&own), base.as_deref().map(is_zero)));
         match found.map(|found| found.interval) {
+            None if zeros == Some((true, Some(true))) => (
+                None,
+                Some(
+                    "not judged: both values are 0, so they have no ratio; leave out relative-to".to_owned(),
+                ),
+            ),
+            None if matches!(zeros, Some((true, Some(_)) | (_, Some(true)))) => {
+                (Some(false), Some("one of the values is 0, so they have no ratio".to_owned()))
+            }
             None => (Some(false), None),
             Some(Some(interval)) if interval.lies_within(low, high) => (Some(true), None),
             Some(Some(interval)) if interval.lies_outside(low, high) => (Some(false), None),
@@ -141,6 +152,16 @@ mod tests {
     fn judged(expectation: &Expectation, values: &[f64]) -> ExpectationRecord {
         let values: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
         judge_one(expectation, &variant("dqa", &values), None, false)
+    }
+
+    #[test]
+    fn a_ratio_to_zero_is_left_open() {
+        let expectation =
+            Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(1.5)) };
+        let zeros = [Some(0.0); 6];
+        let found = judge_one(&expectation, &variant("dqa", &zeros), Some(&variant("cmax", &zeros)), false);
+        assert_eq!(found.met, None);
+        assert!(found.open.unwrap().contains("both values are 0"));
     }
 
     #[test]

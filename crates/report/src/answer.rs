@@ -67,7 +67,7 @@ pub fn answer(record: &Record) -> Vec<String> {
         let why = if n < LEAST_REPEATS {
             format!("{}, no interval; a claim needs {LEAST_REPEATS} or more", repeats(record))
         } else {
-            "shorter than the scenario asks for, so nothing that it expects is judged".to_owned()
+            "nothing that the scenario expects is judged".to_owned()
         };
         sentences.push(format!("{quick}{why}."));
     }

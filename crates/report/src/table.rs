@@ -402,7 +402,7 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
         };
     let interval = expectation.interval.map(|(low, high)| format!(" ({} to {})", show(low), show(high)));
     let found = expectation.value.map_or_else(
-        || "not measured".to_owned(),
+        || if expectation.open.is_some() { "no value" } else { "not measured" }.to_owned(),
         |value| format!("{}{}", show(value), interval.unwrap_or_default()),
     );
     let open = expectation.open.as_ref().map(|open| format!("; {open}")).unwrap_or_default();

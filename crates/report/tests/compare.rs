@@ -105,6 +105,49 @@ fn what_one_record_lacks_is_named_with_the_record() {
     assert!(differ(&first, &first).lacking.is_empty());
 }
 
+/// Equality is claimed only where both records have everything.
+#[test]
+fn what_is_missing_is_not_the_same() {
+    let within = |first: &Record, second: &Record| {
+        let question = Question { within: Some(0.9), ..Question::default() };
+        let comparison = compare(first, second, &question).unwrap();
+        (comparison.agrees(), text(&comparison, false))
+    };
+    let whole = of_six();
+    assert!(within(&whole, &whole).0);
+    let mut without_figure = of_six();
+    for repeat in &mut without_figure.variants[0].repeats {
+        repeat.metrics.remove("throughput_bps");
+    }
+    let mut without_variant = of_six();
+    without_variant.variants.remove(0);
+    let mut without_repeats = of_six();
+    without_repeats.variants[0].repeats.clear();
+    for (other, why) in [
+        (without_figure, "1 figure in one record only"),
+        (without_variant, "1 variant not compared"),
+        (without_repeats, "1 variant not compared"),
+    ] {
+        for (agrees, shown) in [within(&whole, &other), within(&other, &whole)] {
+            assert!(!agrees && shown.starts_with("Not shown to be the same within 90 %: "), "{shown}");
+            assert!(shown.contains(why), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn repeats_with_the_same_seed_are_named() {
+    let (first, mut second) = (of_six(), of_six());
+    second.seed = first.seed + 2;
+    let warnings = |world: &str| {
+        let [mut first, mut second] = [first.clone(), second.clone()];
+        (first.world, second.world) = (world.to_owned(), world.to_owned());
+        differ(&first, &second).warnings.join("; ")
+    };
+    assert!(warnings("sim").contains("4 repeats of both records have the same seed"), "{}", warnings("sim"));
+    assert!(!warnings("netns").contains("same seed"));
+}
+
 /// A difference between −4 and +4 ms does not prove equality.
 #[test]
 fn noise_is_not_called_the_same() {
@@ -291,7 +334,10 @@ fn the_same_is_a_whole_interval_within_the_margin() {
 fn only_what_is_asked_for_is_judged() {
     let ask = |keys: &[&str], within| {
         let metrics = keys.iter().map(|key| (*key).to_owned()).collect();
-        compare(&of_six(), &changed(), &Question { metrics, within })
+        let (mut first, mut second) = (of_six(), changed());
+        first.variants.retain(|variant| second.variants.iter().any(|other| other.name == variant.name));
+        second.variants.retain(|variant| first.variants.iter().any(|other| other.name == variant.name));
+        compare(&first, &second, &Question { metrics, within })
     };
     let error = ask(&["nfm.3s"], None).unwrap_err().to_string();
     assert!(

@@ -51,6 +51,8 @@ pub struct Comparison {
     pub not_compared: Vec<String>,
     /// Figures and repeats of common variants that one of the records lacks, each with the record.
     pub lacking: Vec<String>,
+    /// Number of such figures, of all common variants.
+    pub missing_figures: usize,
     pub question: Question,
 }
 
@@ -79,11 +81,21 @@ impl Comparison {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Returns whether every figure of every common variant was shown to be the same within the margin; true if there is none.
+    /// Returns whether every figure of every variant of both records was shown to be the same within the margin; true
+    /// without a margin.
     #[must_use]
     pub fn agrees(&self) -> bool {
         let is_same = || self.figures().all(|(_, metric)| metric.within == Some(true));
-        self.question.within.is_none() || (self.not_compared.is_empty() && is_same())
+        self.question.within.is_none() || (self.is_complete() && is_same())
+    }
+
+    /// Returns whether both records have every figure and every variant.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing_figures == 0 && self.missing_variants() == 0
+    }
+
+    pub(crate) fn missing_variants(&self) -> usize {
+        self.not_compared.len() + self.only_in_first.len() + self.only_in_second.len()
     }
 }
 
@@ -185,7 +197,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         return Err(CompareError::UnknownMetric { key: key.clone(), known: known.join(", ") });
     }
     let asked = |key: &String| question.metrics.is_empty() || question.metrics.contains(key);
-    let lacking = lacking(&common, asked, &first.windows);
+    let (lacking, missing_figures) = lacking(&common, asked, &first.windows);
     let keys: Vec<Vec<String>> =
         keys.into_iter().map(|keys| keys.into_iter().filter(asked).collect()).collect();
 
@@ -221,6 +233,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         only_in_second: missing(second, first),
         not_compared,
         lacking,
+        missing_figures,
         question: question.clone(),
     })
 }
@@ -253,13 +266,13 @@ fn metrics(first: &VariantRecord, second: &VariantRecord, windows: &BTreeMap<Str
     catalogue::in_order(before.into_keys().filter(|key| after.contains_key(key)).collect(), windows)
 }
 
-/// Figures and repeats of common variants that one of the records lacks.
+/// Returns the figures and repeats of common variants that one of the records lacks, and the number of these figures.
 fn lacking(
     common: &[(&VariantRecord, &VariantRecord)],
     asked: impl Fn(&String) -> bool,
     windows: &BTreeMap<String, f64>,
-) -> Vec<String> {
-    let mut lacking = Vec::new();
+) -> (Vec<String>, usize) {
+    let (mut lacking, mut missing_figures) = (Vec::new(), 0);
     for (which, is_first) in [("first", true), ("second", false)] {
         // Variants by the figures that the record lacks for them: most often the same for all.
         let mut figures: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
@@ -268,6 +281,7 @@ fn lacking(
             let known = summaries::of_metrics(own);
             let missing = summaries::of_metrics(other).into_keys().filter(|key| !known.contains_key(key));
             let missing = catalogue::in_order(missing.filter(&asked).collect(), windows);
+            missing_figures += missing.len();
             match figures.iter_mut().find(|(keys, _)| *keys == missing) {
                 Some((_, variants)) => variants.push(&own.name),
                 None => figures.push((missing, vec![&own.name])),
@@ -297,7 +311,7 @@ fn lacking(
             lacking.push(format!("{keys}{of} in the {which}"));
         }
     }
-    lacking
+    (lacking, missing_figures)
 }
 
 fn judged(key: String, change: Change, margin: Option<f64>) -> MetricComparison {
@@ -335,6 +349,13 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
     differs("effort", effort(first), effort(second));
     differs("version", &first.evenkeel, &second.evenkeel);
     differs("seed", &first.seed.to_string(), &second.seed.to_string());
+    let shared = shared_repeats(first, second);
+    if first.seed != second.seed && shared > 0 {
+        warnings.push(format!(
+            "{} of both records have the same seed, so they are not independent: repeat 2 of seed 1 is repeat 1 of seed 2",
+            counted(shared, "repeat")
+        ));
+    }
     if first.windows != second.windows {
         warnings.push("windows differ: the fairness metrics are over other lengths of time".to_owned());
     }
@@ -354,6 +375,18 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
         warnings.push(format!("facts about the host differ: {}", changed.join(", ")));
     }
     warnings
+}
+
+/// Returns the number of repeats that have the same seed in two records of the simulator: the n-th repeat of seed S
+/// has seed S + n - 1.
+fn shared_repeats(first: &Record, second: &Record) -> usize {
+    if first.world != "sim" || second.world != "sim" {
+        return 0;
+    }
+    let repeats = |record: &Record| record.variants.iter().map(|variant| variant.repeats.len()).max();
+    let end = |record: &Record| record.seed.saturating_add(repeats(record).unwrap_or(0) as u64);
+    let (begin, end) = (first.seed.max(second.seed), end(first).min(end(second)));
+    usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX)
 }
 
 /// Keys with different values, and keys that only one has.

@@ -2,6 +2,7 @@
 
 use evenkeel_metrics::{Change, Interval, Scale};
 use evenkeel_model::record::Record;
+use evenkeel_model::text::counted;
 
 use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::{Description, describe};
@@ -217,10 +218,17 @@ fn same_within(comparison: &Comparison, margin: f64) -> String {
     let count = |verdict| comparison.figures().filter(|(_, metric)| metric.within == verdict).count();
     let (same, beyond, open) = (count(Some(true)), count(Some(false)), count(None));
     let margin = stated(margin);
-    if beyond + open == 0 {
+    if beyond + open == 0 && comparison.is_complete() {
         return format!("The same within {margin}: {}.", figures(same));
     }
     let mut parts = Vec::new();
+    match comparison.missing_variants() {
+        0 => {}
+        variants => parts.push(format!("{} not compared", counted(variants, "variant"))),
+    }
+    if comparison.missing_figures > 0 {
+        parts.push(format!("{} in one record only", figures(comparison.missing_figures)));
+    }
     if beyond > 0 {
         parts.push(format!("{} beyond it", figures(beyond)));
     }

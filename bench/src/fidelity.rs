@@ -1,4 +1,4 @@
-//! Compares the simulator with Titan's Table 3 (USENIX ATC 2018): prints every cell, then checks the criteria.
+//! Compares the simulator with Titan's Table 3 (USENIX ATC 2017): prints every cell, then checks the criteria.
 //!
 //! `fidelity [REPEATS]`. All rows use the same parameters. The paper's figures are part of the scenarios.
 

@@ -2,7 +2,7 @@
 
 /// Completion times of flows, or of values that clients fetch, seconds.
 ///
-/// Source: Titan (USENIX ATC 2018), section 6.2: the distribution over the flows (figure 4), and the difference
+/// Source: Titan (USENIX ATC 2017), section 6.2: the distribution over the flows (figure 4), and the difference
 /// between the earliest and the last completing flow (figure 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletionTimes {

@@ -51,7 +51,7 @@ pub enum NfmError {
 /// After the end of a shorter series, its bins count as empty. The caller excludes the warm-up. `Ok(None)` if
 /// no window is left.
 ///
-/// Source: Titan (USENIX ATC 2018), section 6, metric 4, where all flows are always backlogged and the weights
+/// Source: Titan (USENIX ATC 2017), section 6, metric 4, where all flows are always backlogged and the weights
 /// are 1.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! | figure | function | definition from |
 //! |---|---|---|
-//! | normalised fairness metric (NFM) | [`nfm`] | Stephens et al., *Titan: Fair Packet Scheduling for Commodity Multiqueue NICs*, USENIX ATC 2018, section 6 |
+//! | normalised fairness metric (NFM) | [`nfm`] | Stephens et al., *Titan: Fair Packet Scheduling for Commodity Multiqueue NICs*, USENIX ATC 2017, section 6 |
 //! | Jain's fairness index | [`jain`] | Jain, Chiu, Hawe, *A Quantitative Measure of Fairness and Discrimination*, DEC-TR-301, 1984 |
 //! | latency percentiles | [`LatencySummary`] | histogram of all samples, three significant digits |
 //! | flow completion times and their spread | [`CompletionTimes`] | Titan, section 6.2 and figures 3 and 4 |

@@ -2,7 +2,7 @@
 //!
 //! A NIC with several transmit queues serves them round robin. So a flow that shares its queue gets a
 //! fraction of the share of a flow with its own queue. The kernel's choice, a hash per socket, makes flows
-//! collide even if there are more queues than flows. *Dynamic queue assignment* (Titan, USENIX ATC 2018,
+//! collide even if there are more queues than flows. *Dynamic queue assignment* (Titan, USENIX ATC 2017,
 //! section 3.1) instead assigns the queue with the smallest weight to a flow with nothing outstanding.
 //!
 //! The algorithm is in `include/evenkeel/queue_choice.h`. The BPF programs include that header. This crate

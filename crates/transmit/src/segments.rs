@@ -1,4 +1,4 @@
-//! Dynamic segment size (Titan, USENIX ATC 2018, section 3.3): small segments while queues are shared.
+//! Dynamic segment size (Titan, USENIX ATC 2017, section 3.3): small segments while queues are shared.
 //!
 //! A queue is served in whole segments, so flows that share a queue send a segment each in turn. If flows are
 //! spread over the queues and queues have weights, this is the remaining short-term unfairness. Smaller

@@ -1,4 +1,4 @@
-//! Dynamic queue weights (Titan, USENIX ATC 2018, section 3.2): smoothed weights of the queues.
+//! Dynamic queue weights (Titan, USENIX ATC 2017, section 3.2): smoothed weights of the queues.
 //!
 //! A scheduler that serves queues round robin is fair to queues. To be fair to flows, it must serve a queue
 //! in proportion to the sum of its flow weights. The queue choice maintains that sum. [`WeightFilter`]

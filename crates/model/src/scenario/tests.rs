@@ -140,7 +140,7 @@ fn priorities_divide_the_queues() {
 #[test]
 fn the_paper_s_figures_are_those_of_table_3() {
     let paper = parse_bundled("titan-12-flows").paper.unwrap();
-    assert_eq!(paper.source, "Titan (USENIX ATC 2018), Table 3");
+    assert_eq!(paper.source, "Titan (USENIX ATC 2017), Table 3");
     assert!(MAIN.iter().all(|name| paper.variants.contains_key(*name)) && paper.variants.len() == 9);
     let dqa: Vec<_> = paper.variants["dqa"].iter().map(|(key, figure)| (key.as_str(), *figure)).collect();
     let expected = [

@@ -52,7 +52,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than that runs dry or stops \
               its queue. Byte queue limits keep a longer ring from adding delay.",
         fix: "1,024 entries, or the most that the NIC has",
-        source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2018), section 2",
+        source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2017), section 2",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::QDISCS],
         check: ring_short,
     },
@@ -95,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s on",
         why: "The NIC runs dry between two completions: the link idles while packets wait in the qdisc.",
         fix: "a ceiling that covers the time between two interrupts, or the kernel's own (no ceiling)",
-        source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2018), section 2",
+        source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2017), section 2",
         needs: &[needs::SPEED, needs::QUEUES],
         check: bql_capped,
     },

@@ -149,7 +149,7 @@ pub fn record() -> Record {
                 .to_owned(),
         }],
         paper: Some(PaperRecord {
-            source: "Stephens et al., Titan, USENIX ATC 2018, table 3".to_owned(),
+            source: "Stephens et al., Titan, USENIX ATC 2017, table 3".to_owned(),
             variants: map(&[
                 ("cmax", paper(9.4, 55.0, 912.0, 1.79, 1.39)),
                 ("dqa", paper(9.4, 66.0, 657.0, 1.17, 0.78)),

@@ -1,6 +1,6 @@
 //! Clients that fetch values: requests and responses over persistent connections.
 //!
-//! The sending host is the server, like memcached in Titan's experiment (USENIX ATC 2018, section 6.1). A
+//! The sending host is the server, like memcached in Titan's experiment (USENIX ATC 2017, section 6.1). A
 //! client sends a request, waits for the whole value, and sends the next request immediately:
 //!
 //! | event | time |

@@ -1,5 +1,5 @@
 //! The all-to-all shuffle of a scenario: every host sends the same amount of data to every other host (Titan,
-//! USENIX ATC 2018, sections 5 and 6.2).
+//! USENIX ATC 2017, sections 5 and 6.2).
 
 use std::collections::BTreeMap;
 

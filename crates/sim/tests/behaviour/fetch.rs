@@ -129,7 +129,7 @@ fn an_idle_connection_chooses_its_queue_anew() {
     assert!(queues_of(Policy::Dqa).iter().any(|used| used[0] && used[1]));
 }
 
-/// Runs a short version of Titan's experiment (USENIX ATC 2018, section 6.1).
+/// Runs a short version of Titan's experiment (USENIX ATC 2017, section 6.1).
 #[test]
 fn queues_of_their_own_spare_small_values_the_wait_behind_large_ones() {
     let clients = vec![group(6, &[512 << 10], false), group(1, &[2 << 10, 64 << 10], true)];

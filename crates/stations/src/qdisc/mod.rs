@@ -104,7 +104,7 @@ pub enum Kind {
 
 impl Kind {
     /// Creates a `prio` with a `pfifo` for the segments of band 0 and an `sfq` for all others. Stephens et
-    /// al., *Titan*, USENIX ATC 2018, section 4, found it the best one for plain Linux.
+    /// al., *Titan*, USENIX ATC 2017, section 4, found it the best one for plain Linux.
     #[must_use]
     pub fn sfq_prio(sfq: SfqConfig, limit: u32) -> Self {
         Self::Prio { classifier: Classifier::Band, bands: vec![Self::Pfifo { limit }, Self::Sfq(sfq)] }

@@ -10,7 +10,7 @@
  *
  *     weight[q] == sum of the weights of the flows charged to q
  *
- * Dynamic queue assignment follows Titan (USENIX ATC 2018, section 3.1). It selects the queue with
+ * Dynamic queue assignment follows Titan (USENIX ATC 2017, section 3.1). It selects the queue with
  * the smallest weight, but only when the flow has nothing outstanding. The flow's weight is removed
  * from the queue when the flow's last segment has left. Three deliberate differences from Titan:
  *   - In a tie, the flow keeps its previous queue, so that flows do not move needlessly. Without a

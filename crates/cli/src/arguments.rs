@@ -163,7 +163,6 @@ pub enum Format {
     Json,
 }
 
-/// A line rate, fixed or left to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// The highest rate that leaves the NIC the bottleneck.
@@ -171,8 +170,8 @@ pub enum Rate {
     Fixed(BitRate),
 }
 
-/// Parses a whole number within a range. Its own messages, because those of clap and the standard library name
-/// Rust types.
+/// Returns a parser for whole numbers within a range. It has its own messages, because those of clap and the standard
+/// library name Rust types.
 pub fn whole_number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + Display + PartialOrd + Clone + Send + Sync + 'static,
@@ -184,7 +183,7 @@ where
     }
 }
 
-/// Removes a misleading tip: for an unexpected `-1` it suggests `-- -1`, which makes it a scenario's name.
+/// Removes a misleading tip of clap: for an unexpected `-1` it suggests `-- -1`, which would be a scenario's name.
 pub fn plain(mut error: clap::Error) -> clap::Error {
     let is_number = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(argument))
         if argument.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())));
@@ -223,7 +222,7 @@ pub fn parse_line_rate(text: &str) -> Result<BitRate, String> {
 }
 
 fn parse_segments(text: &str) -> Result<Segments, String> {
-    // Below the minimum a segment is hardly more than two packets; the maximum is the kernel's without BIG TCP.
+    // At the minimum, a segment fills less than three packets. The maximum is the kernel's without BIG TCP.
     const LEAST: u64 = 4096;
     const MOST: u64 = 65_536;
     match text {
@@ -247,7 +246,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(time.as_u64()))
 }
 
-/// Parses the time of a watch: too short a one sees no loss, and would report that there is none.
+/// Parses the time of a watch. Refuses a very short one, which would report no losses because it sees none.
 fn parse_watch(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_millis(100);
     parse_time(text)
@@ -320,7 +319,7 @@ pub struct NicSource {
 }
 
 impl NicSource {
-    /// Whether the command line names a directory.
+    /// Returns whether the command line names a directory.
     pub fn is_given(&self) -> bool {
         self.nic_dir.is_some()
     }

@@ -52,14 +52,14 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
     Ok(if compared.agrees() { Exit::Done } else { Exit::Unmet })
 }
 
-/// What a path is, by its name and by what lies there.
+/// The kind of object at a path, by its name and its content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Study,
     /// A file in a study's directory.
     FileOfStudy,
     Record,
-    /// Another file: a record by any name, or none.
+    /// Any other file: it may contain a record.
     File,
     Neither,
     Missing,

@@ -10,19 +10,19 @@ use evenkeel_files::{InputError, OutputError, was_closed};
 use evenkeel_model::text::{excerpt, plain_words, suggestion, terminal_output};
 use evenkeel_report::page::Page;
 
-/// How the command ends.
+/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Done = 0,
-    /// Ran, but a stated expectation did not hold, or a host has a serious finding.
+    /// The command ran, but a stated expectation did not hold, or a host has a finding of high severity.
     Unmet = 1,
     /// Bad usage or bad input file.
     Usage = 2,
-    /// This machine cannot do it.
+    /// This machine lacks something that the command needs.
     Unable = 3,
-    /// Failed while running; everything is restored, or the message says what is not.
+    /// The command failed while running; every setting is restored, or the message names those that are not.
     Failed = 4,
-    /// Interrupted; everything is restored.
+    /// Interrupted; every setting is restored.
     Interrupted = 130,
 }
 
@@ -50,12 +50,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error that ends the command with this code.
+    /// Creates an error that ends the command with this code.
     pub fn new(exit: Exit, message: impl Display) -> Self {
         Self { exit, message: message.to_string() }
     }
 
-    /// An error with its causes; a cause that the text repeats is omitted.
+    /// Creates an error with its causes, without causes that the text repeats.
     pub fn with_causes(exit: Exit, error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -69,7 +69,7 @@ impl Failure {
         Self { exit, message }
     }
 
-    /// An unknown name of a `kind` of thing, with the nearest known one; `otherwise` lists alternatives.
+    /// Creates an error about an unknown name of a `kind`, with the nearest known one; `otherwise` lists alternatives.
     pub fn unknown<'k>(
         kind: &str,
         name: &str,
@@ -90,13 +90,13 @@ impl Failure {
         &self.message
     }
 
-    /// Adds the action that the user should take.
+    /// Appends the action that the user should take.
     pub fn and(mut self, next: &str) -> Self {
         self.message = format!("{}; {next}", self.message);
         self
     }
 
-    /// Adds the reason before it.
+    /// Prepends the reason.
     pub fn after(mut self, reason: &dyn Display) -> Self {
         self.message = format!("{reason}; {}", self.message);
         self
@@ -124,8 +124,9 @@ impl From<OutputError> for Failure {
     }
 }
 
-/// Writes a line to standard error; ignores errors, because the reader may have gone. Names from outside cannot
-/// control the terminal.
+/// Writes a line to standard error. Ignores errors, because the reader may have exited. Escapes control characters,
+/// because
+/// names in the line may come from other users.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", terminal_output(line, false));
 }
@@ -134,14 +135,14 @@ pub fn print_page(page: Page) -> Result<(), Failure> {
     print(&page.finish())
 }
 
-/// Writes a result to standard output; only styles may control the terminal.
+/// Writes a result to standard output. Of all control characters, only those of styles remain.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     let text = terminal_output(text, output.is_terminal());
     written(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
 }
 
-/// Whether a write failed because the terminal was closed: the kernel hangs it up, and a write gives EIO.
+/// Returns whether a write failed because the terminal was closed: the kernel hangs it up, and a write fails with EIO.
 fn hung_up(error: &io::Error) -> bool {
     use nix::libc::EIO;
     use nix::sys::stat::{SFlag, fstat};
@@ -151,8 +152,9 @@ fn hung_up(error: &io::Error) -> bool {
     error.raw_os_error() == Some(EIO) && is_device()
 }
 
-/// The outcome of a write to standard output. A reader that has gone (`| head`, a closed terminal) is no error: SIGHUP
-/// decides the exit code.
+/// Converts the result of a write to standard output. It is no error if the reader has exited (`| head`, a closed
+/// terminal):
+/// SIGHUP determines the exit code.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     let failed = |why: &dyn Display| {
         Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {why}")))

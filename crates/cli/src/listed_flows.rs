@@ -10,8 +10,9 @@ use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
 use crate::input;
 
-/// The flows of the command line, if any; `fits` refuses a number of them. Their current queues are among `queues`. Warns about classes that the policy does
-/// not have.
+/// Reads the flows of the command line, if it has any. `fits` refuses a number of flows that is too large. Their
+/// current
+/// queues are among `queues`. Warns about classes that the policy does not have.
 pub fn read(
     listed: &ListedFlows,
     policy: &PolicyFile,
@@ -30,7 +31,7 @@ pub fn read(
     Ok(Some(flows))
 }
 
-/// Flows from clients with 16 each; with classes, each tenth client is in the first one.
+/// Generates flows with 16 per client. If the policy has classes, every tenth client is in the first one.
 pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow> {
     let label = policy.classes.first().and_then(|class| class.selector.labels.first());
     let flows = flows::generate(first, count).zip(first..);
@@ -42,10 +43,10 @@ pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow
         .collect()
 }
 
-/// Names for flows without a class.
+/// Class names that mean no class.
 const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
 
-/// Warns about classes that the policy does not have: a misspelt one would go unnoticed.
+/// Warns about classes that the policy does not have: they may be misspelt.
 fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
     let labels: BTreeSet<String> = policy
         .classes

@@ -1,4 +1,4 @@
-//! Shared by commands on a live interface: the terminal, the guardian.
+//! Functions of commands on a live interface: the terminal, the guardian.
 
 use std::io::{IsTerminal, Write};
 use std::process::Command;
@@ -22,12 +22,12 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Draws nothing unless standard error is a terminal.
+    /// Creates a screen that draws only if standard error is a terminal.
     pub fn new() -> Self {
         Self { live: std::io::stderr().is_terminal(), drawn: None, lines: 0 }
     }
 
-    /// Draws if due.
+    /// Redraws the screen if the interval has passed.
     pub fn draw(&mut self, text: impl Fn() -> String) {
         if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) {
             return;
@@ -36,7 +36,7 @@ impl Screen {
         let text = text();
         let mut output = std::io::stderr().lock();
         if self.lines > 0 {
-            // To the start of the last drawing, then clear (ECMA-48: CPL, ED).
+            // Moves the cursor to the start of the last drawing, then clears the screen from there (ECMA-48: CPL, ED).
             let _ = write!(output, "\u{1b}[{}F\u{1b}[J", self.lines);
         }
         let _ = output.write_all(terminal_output(&text, true).as_bytes());
@@ -45,7 +45,7 @@ impl Screen {
     }
 }
 
-/// Refuses to continue without these capabilities; names the missing ones and `what` needs them.
+/// Returns an error that names the missing capabilities, and `what` as the reason why they are needed.
 pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     let missing = Host::live().missing_capabilities(capabilities);
     let missing = missing.map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
@@ -57,10 +57,10 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
-/// How a session ends after another program changed a setting.
+/// Message of a session that ends because another program changed a setting.
 pub const RESTORED: &str = "evenkeel restored its settings, what other programs set is left";
 
-/// The error of a session some of whose settings were not restored.
+/// Returns an error if some settings of a session were not restored.
 pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     let text = format!(
         "not every setting of {device} could be put back; see above, and run `{}` when the cause is gone",
@@ -69,7 +69,7 @@ pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
 }
 
-/// The guardian is this binary, even if its file was replaced.
+/// Returns the command of the guardian: this binary, even if its file was replaced.
 pub fn guardian() -> Option<Command> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new("/proc/self/exe");

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|failure| failure.tell()).into()
 }
 
-/// Prints help or version, which are results. A usage error ends the process with 2.
+/// Prints help or version to standard output. A usage error ends the process with code 2.
 fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     if error.use_stderr() {
         error.exit();
@@ -62,7 +62,8 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Commands that hold no resources end at the first signal. The others install handlers first.
+/// Lets the first signal end commands that hold no resources. The others install their own handlers before they change
+/// anything.
 fn prepare(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Scenario(_)

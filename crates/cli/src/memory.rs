@@ -1,4 +1,4 @@
-//! Refuses work that needs more memory than this process can have: a failed allocation, or a full stack, would abort it.
+//! Refuses work that needs more memory than this process can have: a failed allocation or a full stack would abort it.
 
 use evenkeel_host::Host;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -73,27 +73,27 @@ pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
     }
 }
 
-/// Memory that this process can have in addition: what the machine has, and the limit of its address space
+/// Returns the memory that this process can still allocate: limited by the machine's memory and by its address space
 /// (`ulimit -v`).
 fn available() -> Option<u64> {
     let left = address_space().map(|(limit, used)| limit.saturating_sub(used));
     Host::live().available_memory().into_iter().chain(left).min()
 }
 
-/// The limit of the address space, if there is one, and what is used of it, bytes.
+/// Returns the limit of the address space and its used part, bytes; `None` without a limit.
 fn address_space() -> Option<(u64, u64)> {
     let limit = getrlimit(Resource::RLIMIT_AS).ok().map(|(soft, _)| soft)?;
     let used = || size_in_status(&Host::live().read("/proc/self/status").ok()?);
     (limit != RLIM_INFINITY).then(|| (limit, used().unwrap_or(0)))
 }
 
-/// The address space in use (`VmSize` of proc(5)), bytes.
+/// Returns the used address space (`VmSize` of proc(5)), bytes.
 fn size_in_status(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// An amount of memory in words.
+/// Formats an amount of memory.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_000_000_000 => format!("{} MB", bytes / 1_000_000),

@@ -25,7 +25,8 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// The model of this name, from the directory of models if given, else from Evenkeel; or the model in the file
+/// Loads a model by its name, from the user's directory of models if given, else from Evenkeel's models; or from the
+/// file
 /// at this path.
 pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     let path = Path::new(name);
@@ -42,8 +43,9 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     Err(Failure::unknown("NIC model", name, NicModel::built_in_names(), otherwise))
 }
 
-/// The file of a model in the directory of models. Reads the directory even if it lacks the model: a misspelt
-/// directory must not select the bundled model.
+/// Returns the file of a model in the directory of models. Reads the directory even if it lacks the model: with a
+/// misspelt
+/// directory, the bundled model must not be used.
 pub fn own_file(name: &str, source: &NicSource) -> Result<Option<PathBuf>, Failure> {
     let Some(directory) = source.directory() else { return Ok(None) };
     let file = format!("{name}.toml");
@@ -58,11 +60,11 @@ fn parse_model(text: &Text) -> Result<NicModel, Failure> {
 struct Known {
     name: String,
     model: NicModel,
-    /// Its file; none for one that comes with Evenkeel.
+    /// The model's file; `None` if it comes with Evenkeel.
     path: Option<PathBuf>,
 }
 
-/// All models, by name.
+/// Returns all models, sorted by name.
 fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
     let mut models = Vec::new();
     for name in NicModel::built_in_names() {
@@ -98,7 +100,7 @@ fn list(source: &NicSource) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The kernel's facts about an interface.
+/// Reads the kernel's facts about an interface.
 fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
     // Without the privilege to mount a sysfs, the existing one belongs to the namespace in which it was
     // mounted.
@@ -283,7 +285,7 @@ fn precedence(table: &FilterTable) -> String {
     }
 }
 
-/// Kinds of packets whose paths are described.
+/// Returns the kinds of packets whose paths are described.
 fn kinds() -> Vec<(&'static str, Header)> {
     let flow = |transport, address: &str| {
         let address = address.parse().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
@@ -308,7 +310,7 @@ fn kinds() -> Vec<(&'static str, Header)> {
     ]
 }
 
-/// The configuration in words.
+/// Describes the configuration.
 fn configuration(nic: &ConfiguredNic) -> String {
     let mut text = format!("configured: {}\n", counted(usize::from(nic.queues()), "queue"));
     let _ = match nic.indirection() {

@@ -1,4 +1,4 @@
-//! Progress at the terminal, and Ctrl-C.
+//! Shows progress at the terminal, and handles Ctrl-C.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -18,8 +18,9 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// Shows progress as a bar on a terminal; elsewhere, and on a terminal that cannot move the cursor (`TERM=dumb`), as a line per tenth of the work, per activity at the
-/// beginning, and after a silence.
+/// Shows progress. On a terminal it draws a bar. Elsewhere, and if the terminal cannot move the cursor (`TERM=dumb`),
+/// it
+/// writes a line for each tenth of the work, for each of the first activities, and after a silence.
 pub struct Meter {
     shown: Shown,
 }
@@ -30,24 +31,24 @@ enum Shown {
     Lines(Mutex<Lines>),
 }
 
-/// Lines in a log.
+/// The state of progress lines in a log.
 #[derive(Default)]
 struct Lines {
-    /// The next line's tenth at least.
+    /// The smallest tenth of the work that gets a line next.
     next: u64,
-    /// The first activities.
+    /// The activities named so far, up to a maximum.
     activities: BTreeSet<String>,
     /// When the last line was written.
     last: Option<Instant>,
 }
 
-/// Without a line for this long, a command seems to hang.
+/// Longest time without a line: after it, a command seems to hang.
 const LONGEST_SILENCE: Duration = Duration::from_secs(8);
-/// A short run names its activities; hundreds of repeats must not fill the log.
+/// Largest number of named activities, so that hundreds of repeats do not fill the log.
 const MOST_ACTIVITIES: usize = 12;
 
 impl Lines {
-    /// Whether this deserves a line.
+    /// Returns whether to write a line for this progress.
     fn take(&mut self, fraction: f64, activity: &str, now: Instant) -> bool {
         let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
         let is_new = self.activities.len() < MOST_ACTIVITIES && self.activities.insert(activity.to_owned());
@@ -64,7 +65,7 @@ impl Lines {
 }
 
 impl Meter {
-    /// Shows nothing if `quiet`.
+    /// Creates a meter; it shows nothing if `quiet`.
     pub fn new(quiet: bool) -> Self {
         let bar = ProgressBar::new(STEPS);
         let shown = if quiet {
@@ -81,7 +82,7 @@ impl Meter {
         Self { shown }
     }
 
-    /// Shows how much of the work is done.
+    /// Shows the finished fraction of the work, and the activity.
     pub fn show(&self, fraction: f64, activity: &str) {
         match &self.shown {
             Shown::Nothing => {}
@@ -110,7 +111,7 @@ impl Meter {
 
 /// Waits with a progress display; returns early on a signal.
 pub fn wait(time: Duration, activity: &str, signals: &Signals) {
-    /// A signal does not interrupt the sleep, so sleep briefly.
+    /// A signal does not interrupt the sleep, so each sleep is short.
     const NAP: Duration = Duration::from_millis(20);
     /// A shorter wait writes no lines to a log.
     const WORTH_LINES: Duration = Duration::from_secs(10);
@@ -123,8 +124,8 @@ pub fn wait(time: Duration, activity: &str, signals: &Signals) {
     meter.finish();
 }
 
-/// Does work and shows its progress while it takes long: the fraction that is done, and the activity. Without a
-/// thread for the display, nothing is shown.
+/// Does work, and shows its progress if it takes long: `state` returns the finished fraction and the activity. If the
+/// thread for the display cannot start, nothing is shown.
 pub fn with_progress<T>(state: impl Fn() -> (f64, String) + Send, work: impl FnOnce() -> T) -> T {
     /// Shorter work shows nothing.
     const LONG: Duration = Duration::from_secs(2);
@@ -149,7 +150,7 @@ pub fn with_progress<T>(state: impl Fn() -> (f64, String) + Send, work: impl FnO
     })
 }
 
-/// Progress of a run, and its interruption by a signal.
+/// The progress of a run, and its interruption by a signal.
 pub struct Progress {
     signals: Signals,
     meter: Meter,
@@ -187,15 +188,15 @@ impl Observer for Progress {
 
 /// Width of a table in a file or pipe, unless COLUMNS is set.
 const FILE_WIDTH: usize = 120;
-/// A narrower table would break every word.
+/// Smallest width of a table: a narrower one would break every word.
 const LEAST_WIDTH: usize = 40;
 
-/// Begins a page that fits standard output.
+/// Begins a page as wide as standard output.
 pub fn page() -> Page {
     Page::new(table_options())
 }
 
-/// Returns the width and colour of standard output.
+/// Returns the width of standard output, and whether it shows colours.
 pub fn table_options() -> TableOptions {
     let is_set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let is_terminal = std::io::stdout().is_terminal();

@@ -1,4 +1,4 @@
-//! `evenkeel revert`, and the guardian, which does the same when its run dies.
+//! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
-/// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all; returns
-/// whether there were any.
+/// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all. Returns whether
+/// there were any.
 fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
     let (etc, namespace) = (Etc::from_environment(), Etc::namespace());
@@ -46,7 +46,7 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     require(&[Capability::NetAdmin], "revert")?;
-    // A failure of one does not exclude the other.
+    // Do both, even if one of them fails.
     let settings = revert_settings(options.interface.as_deref()).map_err(|error| error.tell());
     let files = remove_files(options.interface.as_deref()).map_err(|error| error.tell());
     let (exit, any) = match (settings, files) {
@@ -67,8 +67,8 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Restores the settings of all journals, or of an interface and the devices below it that `evenkeel fair` manages;
-/// returns whether any journal had something.
+/// Restores the settings of all journals, or of those for an interface and the devices below it that `evenkeel fair`
+/// manages. Returns whether any journal contained a change.
 fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     let state = StateDirectory::from_environment();
     let journals = state.remove_drafts().and_then(|()| state.journals());
@@ -87,7 +87,7 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
                 Ok(true) => chosen.push(path),
                 Ok(false) if below.contains(&path) => chosen.push(path),
                 Ok(false) => {}
-                // It may belong to any interface: report it, and continue with the others.
+                // This journal may belong to any interface: report it, and continue with the others.
                 Err(error) => exit = error.tell(),
             },
         }
@@ -111,12 +111,13 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     for path in chosen {
         // Continue with the others after a failure.
         match revert_journal(&path) {
-            // Its run has restored everything, or changed nothing.
+            // The journal's run has already restored everything, or changed nothing.
             Ok(RevertOutcome::Nothing) => continue,
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { header, .. }) => {
-                    // The user's request was not done, unless the name is also one of this namespace. An earlier
-                    // failure takes precedence.
+                    // The requested interface was not reverted, unless this namespace has an interface of the same
+                    // name. An earlier failure
+                    // takes precedence.
                     let is_of_another = named.as_ref().is_some_and(|named| !is_same_device(header, named));
                     if exit == Exit::Done && interface.is_some() && !is_of_another {
                         exit = Exit::Unable;
@@ -135,7 +136,8 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     Ok((exit, any))
 }
 
-/// Root qdiscs of dead sessions without a journal, on an interface and the devices below it, or on all.
+/// Returns the root qdiscs that dead sessions left without a journal, on an interface and the devices below it, or on
+/// all.
 pub fn stray(interface: Option<&str>) -> Result<Vec<StrayRoot>, FairError> {
     let mut found = stray_roots(&StateDirectory::from_environment())?;
     let names = interface.map(with_devices_below);
@@ -151,19 +153,20 @@ fn with_devices_below(interface: &str) -> Vec<String> {
     names
 }
 
-/// Whether a journal's interface is this one, whatever its name and namespace are now.
+/// Returns whether a journal's interface is this one, regardless of its present name and namespace.
 fn is_same_device(header: &Header, interface: &InterfaceIdentity) -> bool {
     let InterfaceIdentity { device, .. } = &header.interface;
     header.interface.same_boot(interface) && device.is_some() && *device == interface.device
 }
 
-/// An interface of this namespace.
+/// Identifies an interface of this namespace.
 fn identity(name: &str) -> Option<InterfaceIdentity> {
     let index = Sysfs::of_namespace().ok()?.read(&format!("class/net/{name}/ifindex")).ok()?;
     InterfaceIdentity::current(index.parse().ok()?, name).ok()
 }
 
-/// Reports a damaged journal of an earlier call, if it is about the interface; removes one of an earlier boot. Returns
+/// Reports a damaged journal of an earlier call, if it belongs to the interface; removes one of an earlier boot.
+/// Returns
 /// the exit code if settings may still be changed.
 fn tell_remains(remains: Remains, interface: Option<&str>) -> Option<Exit> {
     let is_about = |damaged: &Damaged| interface.is_none_or(|name| is_of(damaged, &[name.to_owned()]));
@@ -188,15 +191,16 @@ fn tell_remains(remains: Remains, interface: Option<&str>) -> Option<Exit> {
     }
 }
 
-/// Whether a damaged journal is of one of these interfaces. One of an unknown interface may be of any.
+/// Returns whether a damaged journal belongs to one of these interfaces. If its interface is unknown, it may belong to
+/// any.
 fn is_of(damaged: &Damaged, names: &[String]) -> bool {
     damaged.interface.as_ref().is_none_or(|interface| names.contains(interface))
 }
 
-/// Reports settings that a damaged journal left changed, before a command that works on a live host.
+/// Reports settings that a damaged journal left changed, before a command that uses a live host.
 pub fn remind(command: &Command) {
     match command {
-        // It refuses stray roots itself.
+        // The command itself refuses stray root qdiscs.
         Command::Fair(options) => remind_of_damaged(Some(&options.interface)),
         Command::Steer(options) if options.interface.is_some() => {
             remind_of_damaged(options.interface.as_deref());
@@ -218,11 +222,11 @@ fn remind_of_damaged(interface: Option<&str>) {
 }
 
 fn remind_of_stray(interface: Option<&str>) {
-    // Ignore the error: the command itself reports an interface that cannot be read.
+    // Ignore the error: if an interface cannot be read, the command itself reports that.
     stray(interface).unwrap_or_default().iter().for_each(|stray| say(&stray.to_string()));
 }
 
-/// Damaged journals of earlier runs on an interface or the devices below it, or of all interfaces.
+/// Returns the damaged journals of earlier runs on an interface or the devices below it, or of all interfaces.
 pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
     let state = StateDirectory::from_environment();
     // Ignore the error: a user who may not read the directory cannot restore anything either.
@@ -235,42 +239,42 @@ pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
     found
 }
 
-/// The journals of runs on the devices below an interface, such as the ports of a bridge.
+/// Returns the journals of runs on the devices below an interface, such as the ports of a bridge.
 fn journals_below(interface: &str, state: &StateDirectory) -> Vec<PathBuf> {
-    // An interface that is gone has no devices below.
+    // A removed interface has no devices below it.
     let devices = evenkeel_fair::managed_devices(interface).unwrap_or_default();
     devices.iter().filter_map(|name| Some(state.journal_of(&identity(name)?))).collect()
 }
 
-/// The interfaces of this namespace; none without permission to list them.
+/// Returns the names of this namespace's interfaces; none without permission to list them.
 fn all_interfaces() -> Vec<String> {
     Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default()
 }
 
 fn exists(interface: &str) -> bool {
     let names = Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net"));
-    // Without permission to read the directory, absence is unknown.
+    // Without permission to read the directory, it is unknown whether the interface exists.
     names.is_ok_and(|names| names.iter().any(|name| name == interface))
 }
 
-/// Whether a journal belongs to an interface, by its name at the start of the run or its current name.
+/// Returns whether a journal belongs to an interface, by its name at the start of the run or its current name.
 fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
     let contents = match StateDirectory::read(path) {
         Err(JournalError::Damaged(damaged)) => return Ok(is_of(&damaged, &[name.to_owned()])),
         read => read.map_err(|error| failure(&error.into()))?,
     };
-    // No journal: its run has ended, or a guardian has rolled it back.
+    // The journal was removed: its run has ended, or a guardian has rolled it back.
     let Some(contents) = contents else { return Ok(false) };
     if contents.header.as_ref().is_some_and(|header| header.interface.name == name) {
         return Ok(true);
     }
     let Some(interface) = identity(name) else { return Ok(false) };
-    // It may have been renamed and moved here.
+    // The journal's interface may have been renamed and moved to this namespace.
     if contents.header.as_ref().is_some_and(|header| is_same_device(header, &interface)) {
         return Ok(true);
     }
     let state = StateDirectory::from_environment();
-    // By the file's name, because every line may be damaged.
+    // Compare the file's name, because every line may be damaged.
     Ok([state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path))
 }
 
@@ -314,7 +318,7 @@ fn tell_damaged(damaged: &Damaged) -> Exit {
     Failure::with_causes(Exit::Failed, damaged).tell()
 }
 
-/// Reports remarks for the user; the exit code says whether something is left to do.
+/// Reports remarks for the user. Returns the exit code, which says whether the user has to act.
 fn tell_remarks(leftover: &Leftover) -> Exit {
     let then = &leftover.header.interface.name;
     match &leftover.name {
@@ -338,7 +342,7 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
     damaged.unwrap_or(settled)
 }
 
-/// Reports a dead run's leftover and its roll-back.
+/// Reports a dead run's changes and their roll-back.
 pub fn tell_leftover(leftover: &Leftover) {
     say_leftover(leftover);
 }
@@ -348,12 +352,12 @@ fn say_leftover(leftover: &Leftover) -> Exit {
     tell_remarks(leftover)
 }
 
-/// Reports a dead run's leftover that still exists.
+/// Reports a dead run whose changes were not undone.
 pub fn tell_unfinished(header: &Header) {
     say(&unfinished(header));
 }
 
-/// A dead run whose changes are still there, and the command that undoes them.
+/// Describes a dead run whose changes were not undone, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
     format!(
         "{} had died, and what it had changed is still there: `evenkeel revert {}` puts it back",
@@ -362,7 +366,6 @@ pub fn unfinished(header: &Header) -> String {
     )
 }
 
-/// Runs the guardian.
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {
     let arguments = Arguments {
         journal: options.journal.clone(),

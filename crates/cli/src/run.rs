@@ -33,7 +33,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     let scenario = if options.quick { scenario.quickened() } else { scenario };
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     let directory = options.out.clone().unwrap_or_else(|| default_directory(&scenario.name, options.place));
-    // Before a run of minutes, not after it.
+    // Claim the directory before a run that takes minutes, not after it.
     let writer = Writer::claim(&directory).map_err(|error| {
         let failure = Failure::from(error);
         if options.out.is_none() {
@@ -61,7 +61,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         version: env!("CARGO_PKG_VERSION"),
     };
     let progress = Progress::new(options.quiet)?;
-    // Only the world finds what is wrong with a setting: name its place.
+    // Only the world detects some invalid settings: add their place in the file.
     let at = |key: Option<&str>, failure: Failure| match key.and_then(|key| place_of(&text, &origin, key)) {
         Some(place) => Failure::new(failure.exit(), format!("{place}: {}", failure.message())),
         None => failure,
@@ -152,7 +152,7 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Estimates the memory of a large simulation, and refuses one that exceeds the machine's.
+/// Estimates the memory of a large simulation. Returns an error if the machine has less.
 fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failure> {
     const WORTH_SAYING: u64 = 256_000_000;
     let scenario = request.scenario;
@@ -182,7 +182,7 @@ fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failur
     )
 }
 
-/// The default simulator for tenants: a current kernel on the machine of a test bed.
+/// Returns the default simulator for tenants: a current kernel on the machine of a test bed.
 pub fn simulator_of_tenants() -> SimWorld {
     SimWorld::of_test_bed(Profile::Linux6_18, PROCESSORS)
 }
@@ -236,7 +236,7 @@ pub fn bed_failure(error: &TestbedError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// A unique name: scenario, world, start, process.
+/// Returns a unique name from scenario, world, start time and process id.
 fn default_directory(scenario: &str, place: Place) -> PathBuf {
     let world = match place {
         Place::Netns => "netns",

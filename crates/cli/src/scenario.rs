@@ -1,4 +1,4 @@
-//! `evenkeel scenario`, and finding scenarios by name or path.
+//! `evenkeel scenario`, and the search for scenarios by name or path.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl OwnSetups {
         Self::parse(&text, &origin)
     }
 
-    /// Parses a text; errors name it `origin`.
+    /// Parses the text of a file that errors name `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, Failure> {
         let catalogue = Catalogue::parse(text, origin).map_err(|error| Failure::new(Exit::Usage, error))?;
         Ok(Self { text: text.to_owned(), catalogue })
@@ -50,7 +50,7 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
     load_with(name, None)
 }
 
-/// As [`load`], with the user's qdisc setups for a scenario of qdiscs.
+/// Finds a scenario as [`load`] does, with the user's qdisc setups if it is a scenario of qdiscs.
 pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
         return parse_loaded(text, name, Path::new(""), own);
@@ -106,7 +106,7 @@ pub fn parse_loaded(
             Some((own, text)) => Some(NicModel::parse(text, &own.origin).map_err(|error| wrong(&error))?),
             None => NicModel::built_in(&knobs.nic.to_string()),
         };
-        // At most 256.
+        // A scenario has at most 256 queues.
         let queues = scenario.link.queues as u16;
         if let Some(Err(error)) = model.map(|model| ConfiguredNic::new(&model, queues)) {
             let place = place_of(text, origin, "link.queues").unwrap_or_else(|| origin.to_owned());
@@ -168,7 +168,7 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The link, the traffic and the measurement, a line each.
+/// Returns one line each for the link, the traffic and the measurement.
 fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let Scenario { link, workload, measure, .. } = scenario;
     let mut link_text =
@@ -212,7 +212,7 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The axes of a sweep, and the definition of each qdisc.
+/// Shows the axes of a sweep, and the definition of each qdisc.
 fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
     page.heading(&format!("{}, the product of:", counted(scenario.variants.len(), "variant")));
     for axis in &tenants.axes {
@@ -232,7 +232,7 @@ fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
     }
 }
 
-/// The common settings of the variants, and the changes of each variant.
+/// Shows the common settings of the variants, and the changes of each variant.
 fn show_variants(page: &mut Page, scenario: &Scenario) {
     let all: Vec<(&Variant, Vec<(&'static str, String)>)> =
         scenario.all_variants().map(|variant| (variant, variant.settings())).collect();

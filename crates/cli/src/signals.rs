@@ -1,8 +1,10 @@
-//! The signals that end a command; installed here for all of them.
+//! The signals that end a command. All commands install their handlers here.
 //!
-//! The first signal asks a command to end in order. A second one ends it at once with code 130: the kernel
-//! detaches its programs with its descriptors, and its guardian restores its settings. A signal that was
-//! ignored at the start (`nohup`, a shell's background jobs) stays ignored.
+//! - The first signal asks a command to restore its settings and end.
+//! - A second one ends it at once with code 130: the kernel detaches its programs with its descriptors, and its
+//!   guardian
+//!   restores its settings.
+//! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,11 +15,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
 
-/// A signal this soon after the first one is the same request: `timeout` sends one to the process and one to
-/// its group.
+/// A signal this soon after the first one belongs to the same request: `timeout` sends one to the process and one to
+/// its
+/// process group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
-/// The signals so far.
+/// The signals received so far.
 #[derive(Clone, Default)]
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
@@ -25,11 +28,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to catch signals.
+    /// Installs the handlers.
     pub fn catch() -> Result<Self, Failure> {
         let signals = Self::default();
         let began = Instant::now();
-        // Milliseconds from `began` to the first signal, plus 1.
+        // Milliseconds from `began` to the first signal, plus 1; 0 without a signal.
         let first = Arc::new(AtomicU64::new(0));
         let flags =
             [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
@@ -39,7 +42,7 @@ impl Signals {
                 flag.store(true, Ordering::Relaxed);
                 let now = began.elapsed().as_millis() as u64 + 1;
                 let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-                // A closing terminal may send several SIGHUPs; they are no second request.
+                // A closing terminal may send several SIGHUPs: they are not a second request.
                 let again = asked.is_err_and(|first| now - first > SAME_REQUEST.as_millis() as u64);
                 if again && signal != SIGHUP {
                     signal_hook::low_level::exit(Exit::Interrupted as i32);
@@ -49,24 +52,25 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Whether a signal interrupted the command: Ctrl-C, or a closed terminal.
+    /// Returns whether a signal interrupted the command: Ctrl-C, or a closed terminal.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Whether SIGTERM asked the command to end, as a service manager does.
+    /// Returns whether SIGTERM asked the command to end, as a service manager does.
     pub fn terminated(&self) -> bool {
         self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Whether any signal came.
+    /// Returns whether any signal was received.
     pub fn came(&self) -> bool {
         self.interrupted() || self.terminated()
     }
 }
 
-/// For a command that changes nothing and holds no resources: the first signal ends it with a message and the
-/// documented code.
+/// Lets the first signal end the command with a message and the documented code. Only for commands that change nothing
+/// and
+/// hold no resources.
 pub fn end_at_once() -> Result<(), Failure> {
     for signal in [SIGINT, SIGHUP, SIGTERM] {
         register(signal, || {
@@ -78,8 +82,9 @@ pub fn end_at_once() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing the
-/// process. A handler and not `SIG_IGN`, which child processes would inherit.
+/// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing
+/// the
+/// process. Installs a handler instead of `SIG_IGN`, which child processes would inherit.
 pub fn survive_file_size_limit() -> Result<(), Failure> {
     register(SIGXFSZ, || {})
 }
@@ -97,7 +102,7 @@ fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<()
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))
 }
 
-/// Whether a process with this `/proc/PID/status` ignores a signal: bit n - 1 of `SigIgn` (proc(5)).
+/// Returns whether a process with this `/proc/PID/status` ignores a signal: bit n - 1 of `SigIgn` (proc(5)).
 fn is_ignored(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
@@ -110,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_ignored_signal_is_found_in_the_status() {
-        // SIGHUP is 1 and SIGINT 2.
+        // The mask 0x1003 includes SIGHUP, which is 1, and SIGINT, which is 2.
         let status = "Name:\tevenkeel\nSigIgn:\t0000000000001003\nSigCgt:\t0000000000000000\n";
         assert!(is_ignored(status, SIGHUP) && is_ignored(status, SIGINT));
         assert!(!is_ignored(status, SIGTERM));

@@ -10,7 +10,7 @@ use evenkeel_report::page::Page;
 use super::show;
 use crate::exit::Failure;
 
-/// Finds a rule by name; suggests the nearest one for a typo.
+/// Finds a rule by name. The error suggests the nearest name.
 pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     find_rule(name).ok_or_else(|| {
         Failure::unknown(
@@ -22,7 +22,7 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     })
 }
 
-/// A rule, and its findings on a host.
+/// Shows a rule, and its findings on a host.
 pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
     let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule.name);
@@ -48,7 +48,7 @@ pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgemen
     }
 }
 
-/// Every rule as Markdown, for the documentation.
+/// Returns all rules as Markdown, for the documentation.
 pub fn all() -> String {
     let mut text = String::new();
     for rule in rules() {

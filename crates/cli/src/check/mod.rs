@@ -63,11 +63,11 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     Ok(if serious { Exit::Unmet } else { Exit::Done })
 }
 
-/// What dead runs left in this network namespace: the rules judge these settings, not the administrator's.
+/// The changes of dead runs in this network namespace. The rules judge these settings, not the administrator's.
 #[derive(Default)]
 pub struct Left {
     unfinished: Vec<Header>,
-    /// Also reported before the command.
+    /// Journals that are damaged. The command's start reports them, too.
     damaged: Vec<Damaged>,
     stray: Vec<StrayRoot>,
 }
@@ -78,7 +78,7 @@ impl Left {
         Self {
             unfinished: unfinished(facts, options),
             damaged: crate::revert::damaged(interface),
-            // Ignore the error: a rule whose facts cannot be read says so.
+            // Ignore the error: a rule whose facts cannot be read reports that.
             stray: crate::revert::stray(interface).unwrap_or_default(),
         }
     }
@@ -88,7 +88,8 @@ impl Left {
     }
 }
 
-/// Dead runs of this network namespace whose changes are still there. None if this user may not read the journals.
+/// Returns dead runs of this network namespace whose changes were not undone; none if this user may not read the
+/// journals.
 fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
     let only = options.interface.as_deref().and_then(|name| facts.interface(name)?.index);
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
@@ -103,7 +104,7 @@ fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failur
     Err(Failure::unknown("interface", name, known, ""))
 }
 
-/// Refuses two readings of which the second lacks the interface of the first: their counters are not comparable.
+/// Returns an error if only the first of two readings has an interface: their counters are not comparable.
 pub fn require_same_interface(
     before: &HostFacts,
     after: &HostFacts,
@@ -139,7 +140,7 @@ pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(),
     Ok(())
 }
 
-/// Without findings from a minority of the rules there is no result.
+/// Returns an error if there are no findings and most rules could not judge.
 pub fn require_judged(judgement: &Judgement, is_recorded: bool) -> Result<(), Failure> {
     if !judgement.findings.is_empty() || judgement.judged >= judgement.not_judged.len() {
         return Ok(());
@@ -152,7 +153,7 @@ pub fn failure(error: &HostError) -> Failure {
     let exit = match error {
         HostError::Write { .. } => Exit::Failed,
         HostError::ForeignSysfs { .. } => Exit::Unable,
-        // A tree that the user named.
+        // The user named this tree.
         _ => Exit::Usage,
     };
     Failure::with_causes(exit, error)
@@ -160,7 +161,7 @@ pub fn failure(error: &HostError) -> Failure {
 
 fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     if let Some(directory) = &options.save {
-        // The first signal ends or removes a recording in order; a second one ends it at once.
+        // The first signal completes or removes a recording; a second one ends the command at once.
         let signals = Signals::catch()?;
         let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| match error {
             HostError::Output(error) => error.into(),
@@ -180,7 +181,7 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     read_facts(&tree(options.from.as_deref())?).map_err(|error| failure(&error))
 }
 
-/// The host itself, or one that was recorded.
+/// Returns the live host's tree, or a recorded one.
 pub fn tree(recorded: Option<&Path>) -> Result<Tree, Failure> {
     let Some(directory) = recorded else { return Ok(Tree::live()) };
     Tree::recorded(directory).map_err(|error| {
@@ -191,7 +192,7 @@ pub fn tree(recorded: Option<&Path>) -> Result<Tree, Failure> {
     })
 }
 
-/// Findings about an interface and about the host.
+/// Returns the findings about an interface and about the host.
 fn of_interface(facts: &HostFacts, findings: Vec<Finding>, name: Option<&str>) -> Vec<Finding> {
     let Some(name) = name else { return findings };
     let concerns = |finding: &Finding| match &finding.remedy.interface {

@@ -1,4 +1,4 @@
-//! Findings for people and as JSON.
+//! Shows findings as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::Left;
 
-/// How many of a finding's lines to show.
+/// The number of lines to show for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
     /// The first line, and the number of further ones.
@@ -24,10 +24,10 @@ pub enum Lines {
     All,
 }
 
-/// Width of the label of a finding's line.
+/// Width of the labels of a finding's lines.
 const LABEL: usize = 10;
 
-/// One screen: the answer, the host, its interfaces, the findings.
+/// Shows one screen: the summary, the host, its interfaces, the findings.
 pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
     let findings = &judgement.findings;
     page.answer(&answer(judgement));
@@ -66,7 +66,8 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
     }
 }
 
-/// The answer in one or two sentences: number and severity of the findings, the first one, and rules that could
+/// Returns the summary in one or two sentences: number and severity of the findings, the first one, and rules that
+/// could
 /// not judge.
 fn answer(judgement: &Judgement) -> String {
     let Judgement { findings, judged, .. } = judgement;
@@ -87,13 +88,13 @@ fn answer(judgement: &Judgement) -> String {
     )
 }
 
-/// The number of rules that could not judge, in words; none if all could.
+/// Returns the number of rules that could not judge, in words; `None` if all could.
 pub fn missed(judgement: &Judgement) -> Option<String> {
     let missed = judgement.not_judged.len();
     (missed > 0).then(|| format!("{missed} of {} rules could not be judged", missed + judgement.judged))
 }
 
-/// Rules that could not judge, by reason.
+/// Returns the rules that could not judge, by reason.
 pub fn not_judged(judgement: &Judgement) -> Option<String> {
     let mut text = format!("{}:\n", missed(judgement)?);
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -123,7 +124,7 @@ fn header(facts: &HostFacts) -> String {
     parts.join(", ")
 }
 
-/// An interface in a line or two: its type, queues, traffic and losses.
+/// Describes an interface in one or two lines: its type, queues, traffic and losses.
 fn line_of(interface: &Interface) -> String {
     let mut parts: Vec<String> = Vec::new();
     let kind = match interface.kind {
@@ -161,7 +162,7 @@ fn line_of(interface: &Interface) -> String {
         parts.push(kinds.join("/"));
     }
     let losses = &interface.losses;
-    // rx_dropped repeats these, and adds frames of unknown protocols.
+    // Without `rx_dropped`, which repeats these losses and adds frames of unknown protocols.
     let lost = [losses.ring, losses.nic, losses.driver, losses.wire, losses.transmit];
     let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
     let dropped = interface.qdiscs.iter().map(|qdisc| qdisc.drops).max().unwrap_or(0);
@@ -174,7 +175,7 @@ fn line_of(interface: &Interface) -> String {
     parts.join(", ")
 }
 
-/// Shows a finding. Shell lines have their own lines, for copying.
+/// Shows a finding. Each shell command has a line of its own, for copying.
 pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lines) {
     let finding = &finding.printable();
     let severity = finding.severity.to_string().to_uppercase();
@@ -214,7 +215,7 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
     }
 }
 
-/// The documented JSON.
+/// Returns the documented JSON.
 pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
     let list: Vec<Value> = judgement
         .findings
@@ -300,12 +301,12 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
     })
 }
 
-/// The number of rules that judged, and those that could not.
+/// Returns the number of rules that judged, and the list of those that could not.
 pub fn rules(judgement: &Judgement) -> Value {
     json!({ "judged": judgement.judged, "not_judged": judgement.not_judged })
 }
 
-/// A host's description.
+/// Describes a host as JSON.
 pub fn host(facts: &HostFacts) -> Value {
     let interfaces: Vec<Value> = facts
         .interfaces

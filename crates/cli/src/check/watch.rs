@@ -51,7 +51,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     match options.format {
         Format::Table => {
             let mut page = page();
-            // A watch that was cut short is no all-clear for the time that was asked for.
+            // An interrupted watch covers only a part of the requested time, so the absence of losses proves nothing.
             if interrupted {
                 let (seconds, of) = (elapsed.as_secs_f64(), time.as_secs_f64());
                 page.line(&format!("The watch was interrupted after {seconds:.1} s of {of} s."));
@@ -81,7 +81,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
-/// The kernel's drop reasons, or why kernel or privileges do not allow them.
+/// Opens the kernel's drop reasons. The error says whether the kernel or missing privileges prevent that.
 fn open_reasons() -> Result<DropReasons, String> {
     let namespace = NamespaceIdentity::current().map_err(|error| error.to_string())?;
     let inode = u32::try_from(namespace.inode).unwrap_or(0);
@@ -89,13 +89,13 @@ fn open_reasons() -> Result<DropReasons, String> {
         DatapathError::Load { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             "counting them takes CAP_BPF and CAP_PERFMON: run it as root".to_owned()
         }
-        // One line is enough: the verifier's log does not help here.
+        // One line suffices: the verifier's log does not help the user.
         error => error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     DropReasons::attach(inode).map_err(short)
 }
 
-/// `10.0.0.1:40000 > 10.0.0.2:53 UDP`.
+/// Formats the flow of a drop: `10.0.0.1:40000 > 10.0.0.2:53 UDP`.
 fn flow_words(drop: &DropCount) -> Option<String> {
     let flow = drop.flow?;
     let protocol = match flow.protocol {
@@ -122,7 +122,7 @@ fn reason_json(drop: &DropCount) -> serde_json::Value {
     })
 }
 
-/// Reasons with a known place, and the flows that they affect; the others in one line.
+/// Shows the reasons with a known place and the flows that they affect, and all other reasons in one line.
 fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     const MOST_FLOWS: usize = 10;
     let drops = match drops {
@@ -166,7 +166,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     }
 }
 
-/// Counters of losses that one of the two readings lacks.
+/// Returns the loss counters that are missing in one of the two readings.
 fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> BTreeSet<&'f Unknown> {
     let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
     before.unknown.iter().chain(&after.unknown).filter(counts).collect()
@@ -245,7 +245,6 @@ mod tests {
     use super::*;
     use evenkeel_report::table::TableOptions;
 
-    /// A host with unreadable counters must not look free of losses.
     #[test]
     fn unreadable_counters_are_named() {
         let sound = HostFacts::default();

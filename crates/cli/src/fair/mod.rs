@@ -24,7 +24,7 @@ use crate::signals::Signals;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of a session's checks, which read two files per queue.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Why a run ends.
+/// The reason for the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The requested time has passed.
@@ -72,7 +72,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         segments: match options.segments {
             Segments::Off => SegmentMode::Off,
             Segments::Auto => SegmentMode::Auto,
-            // At most 64 KiB, which the command line checks.
+            // The size is at most 64 KiB, which the command line checks.
             Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
@@ -83,10 +83,10 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         error @ WeightsError::Wrong(_) => Failure::with_causes(Exit::Usage, &error),
         error @ WeightsError::Cgroup { .. } => Failure::with_causes(Exit::Unable, &error),
     })?;
-    // Before anything is attached, so that a signal never leaves something behind.
+    // Catch signals before attaching anything, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
     let state = StateDirectory::from_environment();
-    // First, so that the preflight sees the administrator's settings.
+    // Roll back first, so that the preflight sees the administrator's settings.
     settle_leftovers(options, &state).map_err(failure)?;
     let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
     if options.plan {
@@ -105,8 +105,9 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back dead runs, or only reports them if nothing is to be changed. Refuses to manage a root that a dead run left
-/// without a journal.
+/// Rolls back dead runs, or only reports them if the command changes nothing. Returns an error if a dead run left a
+/// root
+/// qdisc without a journal.
 fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(), FairError> {
     if options.plan || options.observe {
         for header in leftovers(&options.interface, state)? {
@@ -128,7 +129,7 @@ fn failure(error: FairError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-/// Calls `tick` until the run ends; draws meanwhile on a terminal.
+/// Calls `tick` until the run ends. Redraws the screen meanwhile if it is a terminal.
 fn keep_going<T>(
     what: &mut T,
     interval: Duration,
@@ -217,7 +218,7 @@ fn manage(
         let status: Vec<Status> = session.status();
         show::status(&status)
     });
-    // Restore first, in any case.
+    // Always restore the settings first.
     let ended = session.finish().map_err(failure)?;
     for device in &ended {
         for remark in device.report.remarks(&device.status.name) {
@@ -249,7 +250,7 @@ fn manage(
     Ok(exit_of(&end, RESTORED))
 }
 
-/// Follows the file of flow weights; while it is wrong, the previous weights stay.
+/// Reloads a changed file of flow weights. While the file is invalid, the previous weights stay.
 fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), FairError> {
     match weights.refresh() {
         Ok(None) => {}

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::End;
 use crate::progress::page;
 
-/// Flows per device in a table; JSON has all.
+/// Largest number of flows per device in a table; JSON has all flows.
 const MOST_FLOWS: usize = 20;
 
-/// bit/s, in decimal units with three digits.
+/// Formats a rate in bit/s, with three digits and a decimal unit.
 fn rate(bytes: u64, seconds: f64) -> String {
     let mut value = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
     let mut unit = "";
@@ -108,7 +108,7 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     }
 }
 
-/// A device's first line.
+/// Returns a device's first line.
 pub fn started(status: &Status) -> String {
     format!(
         "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}{}{}",
@@ -186,7 +186,7 @@ fn end_json(end: &End) -> Value {
     }
 }
 
-/// An observation, for scripts.
+/// Returns an observation as JSON.
 pub fn observation_json(seen: &Observation, end: &End) -> Value {
     json!({
         "schema": 1,
@@ -198,7 +198,7 @@ pub fn observation_json(seen: &Observation, end: &End) -> Value {
     })
 }
 
-/// The result of a session, for scripts.
+/// Returns the result of a session as JSON.
 pub fn ended_json(interface: &str, time: Duration, devices: &[evenkeel_fair::Ended], end: &End) -> Value {
     let devices: Vec<Value> = devices
         .iter()

@@ -1,4 +1,4 @@
-//! `evenkeel search bench`: the search's time, next to Table 1 of the Dragonet paper.
+//! `evenkeel search bench`: measures the search's time, and compares it with Table 1 of the Dragonet paper.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use crate::progress::{page, with_progress};
 /// A row of Dragonet's Table 1 (TRIOS 2015): Intel i82599, 10 queues, balance.
 struct PaperRow {
     flows: u32,
-    /// In the order and units of [`COLUMNS`].
+    /// Figures in the order and units of [`COLUMNS`].
     figures: [f64; 6],
 }
 
@@ -49,14 +49,13 @@ const TABLE_1: [PaperRow; 4] = [
     PaperRow { flows: 500, figures: [76_000.0, 17_000.0, 43_000.0, 484_000.0, 382.0, 548.0] },
 ];
 
-/// Flows above which the basic search is not measured: its time is quadratic.
+/// Largest number of flows for which the basic search is measured: its time is quadratic.
 const MOST_BASIC_FLOWS: u32 = 2_000;
-/// After this time no further repeat of a figure begins.
+/// Time after which no further repeat of a figure begins.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Least repeats, however long they take.
+/// Smallest number of repeats, regardless of their time.
 const LEAST_REPEATS: u32 = 3;
 
-/// Runs `evenkeel search bench`.
 pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
     let stage = Mutex::new(Stage::default());
     let bench = Bench {
@@ -89,28 +88,28 @@ struct Bench<'o> {
     stage: &'o Mutex<Stage>,
 }
 
-/// The repeat that is being measured, for the display of progress.
+/// The present repeat, for the progress display.
 #[derive(Default)]
 struct Stage {
-    /// Begin and share of the row in the whole work.
+    /// Start and size of the row's share of the whole work.
     row: (f64, f64),
     flows: usize,
     /// Index of the figure in [`COLUMNS`].
     figure: usize,
-    /// When its first repeat began.
+    /// Start of the figure's first repeat.
     begun: Option<Instant>,
-    /// Finished repeats of the figure, and the most that it can have.
+    /// Number of finished repeats of the figure, and their maximum.
     repeat: (u32, u32),
-    /// Progress of the running search, if it has one.
+    /// Progress of the running search.
     search: Option<Arc<Progress>>,
 }
 
 impl Stage {
-    /// The share of the work that is done, and the activity.
+    /// Returns the finished share of the work, and the activity.
     fn state(&self) -> (f64, String) {
         let search = self.search.as_ref().map_or(0.0, |search| search.fraction());
         let (done, most) = (f64::from(self.repeat.0) + search, f64::from(self.repeat.1.max(1)));
-        // As in `Clock`.
+        // The same rule as in `Clock`.
         let spent = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64() / LONGEST.as_secs_f64());
         let of_figure = (done / most).max((done / f64::from(LEAST_REPEATS)).min(spent)).min(1.0);
         let (begin, share) = self.row;
@@ -120,23 +119,23 @@ impl Stage {
     }
 }
 
-/// Figures for a number of flows.
+/// The figures for one number of flows.
 struct Row {
     flows: u32,
-    /// In the order of [`COLUMNS`]; none if not measured.
+    /// Figures in the order of [`COLUMNS`]; `None` if not measured.
     figures: [Option<Summary>; 6],
     cost: f64,
     verdict: Verdict,
     filters: usize,
     /// Minimum and maximum of flows per queue.
     spread: (usize, usize),
-    /// The table that was enlarged so that each flow could have a filter, and its size.
+    /// The table that was enlarged so that each flow can have a filter, and its new size.
     raised: Option<(String, usize)>,
 }
 
 impl Bench<'_> {
     fn rows(&self, sizes: &[u32]) -> Result<Vec<Row>, Failure> {
-        // The time is about quadratic in the flows.
+        // The time grows about quadratically with the number of flows.
         let work = |flows: u32| f64::from(flows).powi(2);
         let all: f64 = sizes.iter().copied().map(work).sum();
         let mut done = 0.0;
@@ -174,8 +173,9 @@ impl Bench<'_> {
             Search::new(nic.clone(), policy).map_err(fail)
         };
         let solve = |search: &mut Search| search.solve(&flows).map(drop).map_err(fail);
-        // The first one warms up; the last one is the start of the incremental searches. Keep one at a time: with many
-        // flows each takes hundreds of megabytes.
+        // The first search warms up the caches; the last one is the start of the incremental searches. Keep only one in
+        // memory:
+        // with many flows, each takes hundreds of megabytes.
         let mut first = start()?;
         solve(&mut first)?;
         let last = Cell::new(Some(first));
@@ -220,7 +220,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The NIC; if not every flow could have a filter, with an enlarged table.
+    /// Returns the NIC. If it has no room for a filter per flow, a table is enlarged.
     fn nic(&self, flows: usize) -> Result<(ConfiguredNic, Option<(String, usize)>), Failure> {
         let tables = self.model.tables().iter().filter(|table| table.fields.take_flows());
         let largest = tables.max_by_key(|table| table.capacity);
@@ -240,7 +240,7 @@ impl Bench<'_> {
         Ok((nic, raised))
     }
 
-    /// Times of `work` in seconds, without its set-up and clean-up.
+    /// Measures `work` repeatedly, in seconds, without its set-up and clean-up.
     fn repeat(
         &self,
         figure: usize,
@@ -294,7 +294,7 @@ impl Bench<'_> {
         object.into()
     }
 
-    /// The paper's row for the same case, if any.
+    /// Returns the paper's row for the same case, if it has one.
     fn paper(&self, row: &Row) -> Option<&'static PaperRow> {
         let same =
             self.model.name() == "i82599" && self.options.queues == 10 && self.policy.name == "balance";
@@ -352,7 +352,7 @@ impl Bench<'_> {
         page
     }
 
-    /// The search's speed in a sentence, compared with the paper's if it has the same case.
+    /// Returns a sentence about the search's speed, with the paper's time if it has the same case.
     fn answer(&self, rows: &[Row]) -> String {
         let Some(row) = rows.last() else { return String::new() };
         let flows = counted(row.flows as usize, "flow");
@@ -404,14 +404,14 @@ impl Clock {
         Self { begin: Instant::now(), begun: 0 }
     }
 
-    /// Whether no further repeat should begin; counts the repeats.
+    /// Counts a repeat. Returns whether it should not begin.
     fn is_over(&mut self) -> bool {
         self.begun += 1;
         self.begun > LEAST_REPEATS && self.begin.elapsed() > LONGEST
     }
 }
 
-/// A running search: flows come and go, and each measurement restores its state.
+/// A running search. Each measurement adds or removes flows, then restores the search's state.
 struct Running<'f> {
     search: Search,
     flows: &'f [ObservedFlow],
@@ -421,7 +421,7 @@ struct Running<'f> {
 }
 
 impl Running<'_> {
-    /// Times of adding `size` flows, different ones each time.
+    /// Measures adding `size` flows, different ones in each repeat.
     fn add(&mut self, size: usize, figure: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         for repeat in 0..bench.options.repeat {
@@ -440,7 +440,7 @@ impl Running<'_> {
         Ok(times)
     }
 
-    /// Times of removing `size` flows, different ones each time, from everywhere.
+    /// Measures removing `size` flows, different ones in each repeat, spread over the list.
     fn remove(&mut self, size: usize, figure: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         let count = self.indices.len();
@@ -484,7 +484,7 @@ fn summary_json(summary: &Summary) -> Value {
     })
 }
 
-/// Three significant digits.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

@@ -37,14 +37,14 @@ pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     read_policy(Path::new(name), evenkeel_files::read)
 }
 
-/// Reads a policy's file again: a running session does not wait for pipes.
+/// Reads a policy's file again. Unlike the first time, it does not wait for pipes.
 pub fn reload_policy(path: &Path) -> Result<PolicyFile, Failure> {
     read_policy(path, evenkeel_files::read_regular)
 }
 
 fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     let Text { text, origin } = read(path, Kind::Policy)?;
-    // Files that it names are in its directory.
+    // Files that the policy names are relative to its directory.
     let beside = input::beside(path);
     PolicyFile::parse_with_scripts(&text, &origin, &|script| {
         let Text { text, origin } = evenkeel_files::read_regular(&beside.join(script), Kind::Script)
@@ -54,12 +54,12 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     .map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// Filters for single flows that a NIC has room for.
+/// Returns the number of filters for single flows that fit into a NIC's tables.
 pub fn room(model: &NicModel) -> usize {
     model.tables().iter().filter(|table| table.fields.take_flows()).map(|table| table.capacity).sum()
 }
 
-/// Refuses a search that needs more memory than there is, or than it may take.
+/// Returns an error if a search needs more memory than there is, or than it may take.
 pub fn require_memory(flows: usize, filters: usize, more: usize) -> Result<(), Failure> {
     let work = format!("a search for {}", counted(flows, "flow"));
     memory::require_for_flows(search::memory(flows, filters) + more as u64, &work)
@@ -69,7 +69,7 @@ fn bind(policy: &PolicyFile, queues: u16) -> Result<Policy, Failure> {
     policy.bind(&Arc::new(Queues::new(queues))).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A NIC without filters, with the requested table sizes.
+/// Returns a NIC without filters, with the requested table sizes.
 fn configure(model: NicModel, sizes: &[TableSize], queues: u16) -> Result<ConfiguredNic, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, error);
     let mut model = model;

@@ -1,4 +1,4 @@
-//! `evenkeel search solve`: the filters for a list of flows, and the queue of each.
+//! `evenkeel search solve`: finds the filters for a list of flows, and the queue of each flow.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::progress::{page, with_progress};
 use crate::{listed_flows, nic};
 
-/// Memory of a filter in JSON, before it is text and as text.
+/// Memory of a filter in JSON, as a tree and as text.
 const JSON_FILTER_BYTES: usize = 2_000;
 
 /// Runs `evenkeel search solve`. An unmet policy is a result, not an error.
@@ -56,10 +56,9 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Result of a search.
 struct Solved {
     search: Search,
-    /// In the order of the list.
+    /// Indices in the order of the list.
     indices: Vec<FlowIndex>,
     search_us: f64,
     best: Option<Optimum>,
@@ -130,14 +129,16 @@ impl Solved {
             "dst_port": port(matches.destination_port),
             "queue": if filter.spread { None } else { Some(filter.queue.0) },
         });
-        // Absent if there are none: replaying other filters needs no contexts.
+        // Omitted if there are none: replaying filters without contexts needs no such key.
         if let (Some(context), Some(object)) = (filter.context, json.as_object_mut()) {
             object.insert("context".to_owned(), context.0.into());
         }
         json
     }
 
-    /// RSS decides for flows without a filter; null if filters decide all, or the NIC has no RSS.
+    /// Returns the RSS settings, which decide for flows without a filter. Returns null if filters decide for all flows,
+    /// or if the
+    /// NIC has no RSS.
     fn rss_json(&self) -> Value {
         let nic = self.search.nic();
         let decides = self.indices.iter().any(|index| self.search.map().deciding_filter(*index).is_none());
@@ -233,7 +234,7 @@ impl Solved {
     }
 }
 
-/// A time with the unit that fits it.
+/// Formats a time with a suitable unit.
 fn duration(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} µs"),
@@ -251,7 +252,7 @@ fn address(matched: Option<AddressMatch>) -> Option<String> {
     matched.map(|address| address.to_string())
 }
 
-/// A port as a number; one with a mask as text.
+/// Returns a port as a number; one with a mask as text.
 fn port(matched: Option<PortMatch>) -> Value {
     match matched {
         None => Value::Null,

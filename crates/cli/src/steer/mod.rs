@@ -27,11 +27,11 @@ use crate::signals::Signals;
 
 /// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// A signal does not interrupt the sleep, so sleep briefly.
+/// A signal does not interrupt the sleep, so each sleep is short.
 const NAP: Duration = Duration::from_millis(20);
 /// Time between a plan's two observations, from which it computes rates.
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
-/// Memory of a plan's flow besides its search: in the session and the status, and as text for JSON.
+/// Memory of a plan's flow in addition to its search: in the session and the status, and as text for JSON.
 const FLOW_BYTES: usize = 300;
 const JSON_FLOW_BYTES: usize = 560;
 /// The model of XDP steering.
@@ -43,7 +43,7 @@ const RPS_MODEL: &str = "rss-only";
 /// The model of NICs with n-tuple rules.
 const NTUPLE_MODEL: &str = "ntuple";
 
-/// Why a run ended.
+/// The reason for the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The requested time has passed.
@@ -76,7 +76,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     if options.plan {
         return plan(options, &interface, &policy.file);
     }
-    // Before anything is attached, so that a signal never leaves something behind.
+    // Catch signals before attaching anything, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
     let source = FlowSource::Observed(Box::new(observer(options, &interface)?));
     let backend = backend(options, &interface, &policy.file)?;
@@ -86,7 +86,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     manage(session, policy, options, &signals)
 }
 
-/// Refuses options that would be ignored.
+/// Returns an error for options that would be ignored.
 fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     let is_another_model = options.model.as_deref().is_some_and(|model| model != XDP_MODEL);
@@ -121,11 +121,11 @@ fn scope(names: &[String]) -> Scope {
     }
 }
 
-/// The processors for XDP or a plan, one per queue.
+/// Returns the processors for XDP or a plan, one per queue.
 fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
     let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
     if options.plan && options.model.is_some() {
-        // Another host's NIC: its queues use the processors in turn.
+        // On another host's NIC, the queues are assigned to the processors round-robin.
         return Ok(interface.processors.iter().copied().cycle().take(queues).collect());
     }
     if queues > interface.processors.len() {
@@ -224,7 +224,7 @@ fn rps(
     Ok(backend)
 }
 
-/// The model of a session on this host's interface, which must be able to have it.
+/// Returns the model for a session on this host's interface, or an error if the interface lacks what the model needs.
 fn able_model(options: &SteerOptions, interface: &Interface) -> Result<&'static str, SteerError> {
     let prefers_rules = || Ok::<bool, SteerError>(options.baseline.is_none() && interface.takes_rules()?);
     match options.backend {
@@ -283,15 +283,15 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
 
 const STAYS: &str = "the policy before stays in force";
 
-/// A policy that is read again when its file changes.
+/// A policy that is reloaded when its file changes.
 struct WatchedPolicy {
-    /// None if it is built in, or came through a pipe.
+    /// The path; `None` if the policy is built in, or came through a pipe.
     path: Option<PathBuf>,
     stamps: Option<Vec<Stamp>>,
     file: PolicyFile,
 }
 
-/// The stamps of a policy's file and its scripts; none while one of them does not exist.
+/// Returns the stamps of a policy's file and its scripts; `None` if one of them does not exist.
 fn stamps(path: &Path, scripts: &[String]) -> Option<Vec<Stamp>> {
     let scripts = scripts.iter().map(Path::new);
     [path].into_iter().chain(scripts).map(|path| Stamp::of(path).ok()).collect()
@@ -306,8 +306,8 @@ impl WatchedPolicy {
         Ok(Self { file, path, stamps })
     }
 
-    /// Reads a changed policy; returns the one that it replaces. While its file is wrong or missing, the old one
-    /// stays.
+    /// Reloads a changed policy. Returns the policy that it replaces. While the file is invalid or missing, the old
+    /// policy stays.
     fn refresh(&mut self) -> Option<PolicyFile> {
         let path = self.path.as_ref()?;
         let Some(now) = stamps(path, &self.file.script_files) else {
@@ -323,7 +323,7 @@ impl WatchedPolicy {
         match reload_policy(path) {
             Ok(file) => {
                 let before = std::mem::replace(&mut self.file, file);
-                // It may have other scripts.
+                // The new policy may have other scripts.
                 self.stamps = stamps(path, &self.file.script_files).or(self.stamps.take());
                 Some(before)
             }
@@ -347,7 +347,7 @@ fn manage(
     let end = watch(&mut session, &mut policy, options, signals);
     session.settle();
     let status = session.status();
-    // Restore first, in any case.
+    // Always restore the settings first.
     let report = session.finish().map_err(failure)?;
     report.remarks(&status.interface).iter().for_each(|remark| say(remark));
     let unsettled = unsettled(&status.interface, &report);
@@ -391,7 +391,7 @@ fn watch(
     let mut checked = began;
     let mut screen = Screen::new();
     let mut told = false;
-    // The policy to return to if the first search with a new one fails.
+    // The previous policy, restored if the first search with a new one fails.
     let mut before: Option<PolicyFile> = None;
     loop {
         if signals.interrupted() {
@@ -429,7 +429,7 @@ fn watch(
                 say(&show::step(&step));
                 before = None;
             }
-            // Only a search shows that a script never ends, or fails for a flow.
+            // Only a search detects that a script never ends, or that it fails for a flow.
             Err(error @ SteerError::Search(_)) => {
                 let Some(old) = before.take() else { return Err(error) };
                 say(&format!("{error}; {STAYS}"));

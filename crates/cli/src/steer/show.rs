@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::End;
 use crate::progress::page;
 
-/// Flows in a table; JSON has all.
+/// Largest number of flows in a table; JSON has all flows.
 const MOST_FLOWS: usize = 40;
 
-/// A session's first line.
+/// Returns a session's first line.
 pub fn started(status: &Status) -> String {
     let processors: Vec<String> = status.queues.iter().map(|queue| queue.processor.to_string()).collect();
     format!(
@@ -29,7 +29,7 @@ pub fn started(status: &Status) -> String {
     )
 }
 
-/// The result of an observation, as one line.
+/// Returns the result of an observation, as one line.
 pub fn step(step: &Step) -> String {
     let applied = &step.applied;
     let mut text = format!(
@@ -141,7 +141,7 @@ fn rate(bps: u64) -> String {
     }
 }
 
-/// A session's status for scripts, with its end.
+/// A session's status and its end as JSON.
 #[derive(Serialize)]
 struct Report<'s> {
     #[serde(flatten)]
@@ -157,7 +157,7 @@ struct Ending<'s> {
     reason: Option<&'s str>,
 }
 
-/// A session's status as JSON text; a tree of JSON values would take a kilobyte per flow.
+/// Returns a session's status as JSON text. A tree of JSON values would take a kilobyte per flow.
 pub fn json(status: &Status, ended: Option<(&End, Duration)>) -> String {
     let ending = ended.map(|(end, elapsed)| {
         let (end, reason) = match end {
@@ -168,7 +168,7 @@ pub fn json(status: &Status, ended: Option<(&End, Duration)>) -> String {
         };
         Ending { seconds: elapsed.as_secs_f64(), end, reason }
     });
-    // Cannot fail: every key is text, and memory takes every write.
+    // This cannot fail: every key is text, and the output is in memory.
     let mut text = serde_json::to_string_pretty(&Report { status, ending }).unwrap_or_default();
     text.push('\n');
     text

@@ -48,7 +48,7 @@ fn tc(options: &TcOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Runs the rest of the study, stores its result and prints it.
+/// Runs the remaining repeats of the study, stores its result and prints it.
 fn run<W: World>(
     world: &mut W,
     wanted: &Wanted,
@@ -94,7 +94,7 @@ fn run<W: World>(
         Format::Json => print(&kept.json),
         Format::Table => print(&evenkeel_study::summary(&results, table_options())),
     };
-    // The result is printed even if its files cannot be written; the same command makes them again.
+    // The result is printed even if its files cannot be written; the same command writes them again.
     match (written, printed) {
         (Ok(()), printed) => {
             printed.map_err(|failure| failure.and(&format!("the study is in {}", path_text(&directory))))?;
@@ -129,7 +129,7 @@ impl Kept {
         Ok(Self { json, page, charts })
     }
 
-    /// Writes them next to the repeats.
+    /// Writes the files into the directory of the repeats.
     fn write(&self, journal: &Journal) -> Result<(), JournalError> {
         for (file, text) in &self.charts {
             journal.keep(file, text)?;
@@ -139,8 +139,9 @@ impl Kept {
     }
 }
 
-/// The study's directory: the named one, or the first below the records that has this study unfinished or does
-/// not exist.
+/// Opens the study's directory: the named one, or else the first below the records that either has this study
+/// unfinished or
+/// does not exist yet.
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {
@@ -167,7 +168,7 @@ fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
         };
         if !is_another {
             match Journal::open(&directory, settings) {
-                // Another study that began here at the same moment.
+                // Another study created this directory at the same moment.
                 Err(JournalError::Other { .. } | JournalError::Occupied(_)) => {}
                 Err(JournalError::Busy(_)) if is_another_that_begins(&directory, settings) => {}
                 opened => return opened.map_err(failed),
@@ -177,7 +178,7 @@ fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     }
 }
 
-/// Whether another process has begun a different study. Its settings appear shortly after its lock.
+/// Returns whether another process has just begun a different study here. Its settings appear shortly after its lock.
 fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
     const LOOKS: u32 = 20;
     const BETWEEN: Duration = Duration::from_millis(50);

@@ -33,7 +33,7 @@ const DEFAULT_SEED: u64 = 1;
 const PREFIX: &str = "tc-";
 
 impl Wanted {
-    /// From the command line, or from the directory that it names.
+    /// Returns the study that the command line describes, or the one in the directory that it names.
     pub fn of(options: &TcOptions) -> Result<Self, Failure> {
         match &options.resume {
             Some(directory) => Self::resumed(directory),
@@ -62,7 +62,7 @@ impl Wanted {
         )
     }
 
-    /// With the settings of an unfinished study.
+    /// Returns the study with the settings of an unfinished one.
     fn resumed(directory: &Path) -> Result<Self, Failure> {
         let found = journal::read_settings(directory).map_err(|error| journal_failure(&error))?;
         let place = match found.world.as_str() {
@@ -84,7 +84,7 @@ impl Wanted {
             .map(|text| OwnSetups::parse(text, "the study's setups"))
             .transpose()?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
-        // In the original order: bundled setups, then the user's.
+        // Restores the original order: bundled setups, then the user's.
         let place_of =
             |name: &str| bundled().iter().position(|(known, _)| *known == name).unwrap_or(usize::MAX);
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
@@ -143,7 +143,7 @@ impl Wanted {
         Ok(Self { place, scenarios: timed(scenarios, &extent), extent, rate, seed, setups_text })
     }
 
-    /// The settings that the directory stores.
+    /// Returns the settings to store in the directory.
     pub fn settings<W: World>(&self, world: &W) -> Settings {
         let scenarios = self.scenarios.iter();
         let scenarios: BTreeMap<String, String> =
@@ -166,7 +166,7 @@ impl Wanted {
     }
 }
 
-/// Refuses a quick study without points, or with a setup that no quick point has.
+/// Returns an error if a quick study has no points, or if a setup has no quick point.
 fn require_quick_points(scenarios: &[Loaded], setups: &[String]) -> Result<(), Failure> {
     let points = scenarios.iter().flat_map(|loaded| &loaded.scenario.variants);
     let quick: BTreeSet<&str> =

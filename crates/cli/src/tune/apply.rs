@@ -16,10 +16,9 @@ use crate::progress::{page, wait};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
-/// Limit of rounds after a change of the number of channels, which changes interrupts and queues.
+/// Largest number of rounds after a change of the number of channels, which recreates interrupts and queues.
 const MOST_ROUNDS: usize = 3;
 
-/// A change that was made.
 pub struct Done {
     pub rule: &'static str,
     pub knob: Knob,
@@ -31,11 +30,11 @@ pub struct Done {
 #[derive(Default)]
 pub struct Outcome {
     pub done: Vec<Done>,
-    /// Restore the settings of queues after the undo of their channels.
+    /// Commands that restore the settings of queues, after the undo of their channels.
     pub undo_of_queues: Vec<Line>,
-    /// Changes refused by the kernel, or prevented by another program; each setting is as before.
+    /// Changes that the kernel refused or another program prevented. Each setting has its previous value.
     pub refused: Vec<(&'static str, Change, String)>,
-    /// Result of a watch; none: no watch.
+    /// Result of a watch; `None` without a watch.
     pub watched: Option<Watched>,
 }
 
@@ -67,7 +66,7 @@ pub fn apply(
     made.map_err(|error| staying(error, &options.interface, &outcome))
 }
 
-/// Adds to an error the changes that stay in spite of it.
+/// Adds to an error the changes that remain in effect.
 fn staying(error: Failure, interface: &str, outcome: &Outcome) -> Failure {
     if outcome.done.is_empty() {
         return error;
@@ -106,7 +105,7 @@ fn make_all(
         let made = outcome.done[earlier..].iter().map(|done| Change::new(done.knob.clone(), done.to.clone()));
         let channels: Vec<Change> = made.filter(|change| matches!(change.knob, Knob::Channels(_))).collect();
         let lines = show::undo_of_queues(&prepared.facts, &options.interface, &channels);
-        // The values from before the first change come last.
+        // Restore the values from before the first change last.
         outcome.undo_of_queues.splice(..0, lines);
         if channels.is_empty() || round >= MOST_ROUNDS {
             break;
@@ -122,7 +121,7 @@ fn make_all(
         leave_to_balancer(&mut prepared);
     }
 
-    // The interface stays locked, so that the comparison is of these changes.
+    // The interface stays locked, so that the comparison shows only the effect of these changes.
     if !outcome.done.is_empty()
         && let Some(before) = before
         && let Some(after) = watch(options, signals)?
@@ -169,7 +168,7 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
         outcome.done.push(Done { rule: ready.rule, knob: knob.clone(), from, to });
     };
     match lasting.change(&ready.change) {
-        // Another change included it.
+        // Another change already included this one.
         Ok(Made::AsBefore) => {}
         Ok(Made::Changed(from)) => done(from, to.clone()),
         Ok(Made::Rounded { from, to }) => done(from, to),
@@ -179,7 +178,7 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
     Ok(())
 }
 
-/// Undoes this command's changes; earlier kept changes stay.
+/// Undoes this command's changes. Changes of earlier commands stay.
 fn interrupted(mut lasting: Lasting, outcome: &mut Outcome) -> Result<Exit, Failure> {
     while let Some(done) = outcome.done.last() {
         lasting
@@ -192,7 +191,7 @@ fn interrupted(mut lasting: Lasting, outcome: &mut Outcome) -> Result<Exit, Fail
     Ok(Exit::Interrupted)
 }
 
-/// Counts traffic and losses for a while; none if not requested.
+/// Counts traffic and losses for a while; returns `None` if not requested.
 fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Failure> {
     if options.no_watch {
         return Ok(None);
@@ -213,7 +212,7 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(Exit::Failed, error)
 }
 
-/// Nothing was changed: a run is active, or a directory or a privilege is missing.
+/// Creates the error if nothing was changed: another run is active, or a directory or a privilege is missing.
 fn cannot_begin(error: &ApplyError) -> Failure {
     let exit = match error {
         ApplyError::Journal(JournalError::Damaged(_) | JournalError::Unfinished { .. }) => Exit::Failed,

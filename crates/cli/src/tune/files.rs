@@ -1,4 +1,4 @@
-//! Files that make settings again after a reboot.
+//! Writes files that restore settings after a reboot.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ fn kinds(options: &TuneOptions) -> Vec<Kind> {
     options.persist.iter().map(kind).collect()
 }
 
-/// The action of each interrupt that has a distinct one.
+/// Returns the action name of each interrupt whose name is unique.
 fn actions(facts: &HostFacts) -> BTreeMap<u32, String> {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     for interrupt in &facts.interrupts {
@@ -36,7 +36,8 @@ fn place(options: &TuneOptions) -> Place<'_> {
     Place { interface: &options.interface, namespace: Etc::namespace() }
 }
 
-/// Refuses files that would be read at boot in the initial network namespace, and change its settings instead.
+/// Returns an error if the files would take effect in the initial network namespace instead, where they are read at
+/// boot.
 pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     let is_named = Etc::is_named();
     if options.persist.is_empty() || options.from.is_some() || is_named || Etc::namespace().is_none() {

@@ -31,26 +31,26 @@ const KEEP: &str = "evenkeel/keep.toml";
 pub struct Ready {
     pub rule: &'static str,
     pub change: Change,
-    /// None if it cannot be read.
+    /// The current value; `None` if it cannot be read.
     pub from: Option<Value>,
 }
 
-/// The prepared plan.
+/// A plan, compared with the host's current settings.
 pub struct Prepared {
     pub facts: HostFacts,
-    /// What the rules found, and the rules that could not judge.
+    /// The findings, and the rules that could not judge.
     pub judgement: Judgement,
     pub plan: TuningPlan,
     /// The plan's steps that change something.
     pub ready: Vec<Ready>,
-    /// Steps that cannot be made here, and why.
+    /// Steps that cannot be made here, each with the reason.
     pub unable: Vec<(&'static str, Change, String)>,
     /// Whether some steps depend on current losses.
     pub wants_a_look: bool,
 }
 
 impl Prepared {
-    /// The process id of irqbalance, if it must be stopped for the plan.
+    /// Returns the process id of irqbalance, if it must be stopped for the plan.
     pub fn stops_balancer(&self) -> Option<u32> {
         let places = |ready: &Ready| matches!(ready.change.knob, Knob::InterruptAffinity(_));
         self.plan.stop_balancer.filter(|_| self.ready.iter().any(places))
@@ -60,7 +60,7 @@ impl Prepared {
 pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     files::check_namespace(options)?;
     let keep = keep(options.keep.as_deref())?;
-    // Before any change, so that a signal is handled by an undo.
+    // Catch signals before any change, so that a signal causes an undo.
     let signals = Signals::catch()?;
     let only = options.apply.clone().unwrap_or_default();
     let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
@@ -81,7 +81,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reads the host, checks it, and plans. `losing`: rules that explain current losses.
+/// Reads the host, checks it, and plans. `losing` contains the rules that explain current losses.
 pub fn prepare(
     options: &TuneOptions,
     keep: &Keep,
@@ -97,7 +97,7 @@ pub fn prepare(
     };
     let judgement = judge(&facts);
     let plan = TuningPlan::settle(&facts, name, keep, only).map_err(|error| {
-        // Not found is not the same as not looked for.
+        // A rule that could not judge differs from one without a finding.
         match judgement.not_judged.iter().find(|rule| rule.rule == error.item) {
             Some(NotJudged { rule, why }) => {
                 Failure::new(Exit::Usage, format!("{rule} could not be judged: {why}"))
@@ -126,7 +126,7 @@ pub fn prepare(
                 let from = current(&facts, Some(name), &step.change.knob);
                 Ready { rule: step.rule, change: step.change.clone(), from }
             };
-            // A value that the host has already is no change, in whatever form a file writes it.
+            // A value that the host already has is no change, regardless of its format in a file.
             let differs = |ready: &Ready| {
                 let Ready { change, from, .. } = ready;
                 from.as_ref().is_none_or(|from| !change.knob.same(from, &change.to))
@@ -138,7 +138,7 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// Selects the plan's steps to make now.
+/// Selects the steps of the plan to make now.
 fn sort_out(
     prepared: &mut Prepared,
     index: u32,
@@ -146,12 +146,12 @@ fn sort_out(
     losing: &BTreeSet<&'static str>,
 ) -> Result<(), Failure> {
     let mut kernel = look(index, interface)?;
-    // Without permission to read journals, assume that nothing was changed before.
+    // Without permission to read journals, assume that no earlier command changed a setting.
     let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
     for Step { rule, change } in &prepared.plan.steps {
         let from = match kernel.read(&change.knob) {
             Ok(from) => from,
-            // A setting of the machine, which only the initial network namespace has.
+            // A setting of the whole machine, which only the initial network namespace has.
             Err(KnobError::Gone { .. })
                 if matches!(change.knob, Knob::Sysctl(_)) && Etc::namespace().is_some() =>
             {
@@ -186,7 +186,7 @@ fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
     read_facts(&crate::check::tree(from)?).map_err(|error| crate::check::failure(&error))
 }
 
-/// The keep list; a file named by the user must exist.
+/// Reads the keep list. A file named by the user must exist.
 fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     let path: PathBuf = named.map_or_else(|| Etc::from_environment().path(KEEP), Path::to_owned);
     let read = if named.is_some() { evenkeel_files::read } else { evenkeel_files::read_regular };
@@ -198,7 +198,7 @@ fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     Keep::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// Read-only: without the privilege to mount the namespace's sysfs, use the mounted one.
+/// Opens the namespace's settings for reading. Without the privilege to mount its sysfs, uses the mounted one.
 fn look(index: u32, name: &str) -> Result<LiveKernel, Failure> {
     let kernel =
         LiveKernel::open(index, name).or_else(|_| LiveKernel::with_sysfs(index, name, Sysfs::at("/sys")));

@@ -1,4 +1,4 @@
-//! The output of `evenkeel tune`. Everything except shell lines is a comment, so that a shell can run a plan.
+//! Formats the output of `evenkeel tune`. Everything except commands is a comment, so that a shell can run a plan.
 
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ fn undo(interface: &str, ready: &Ready) -> String {
     }
 }
 
-/// The plan as shell lines with their undo; its first line is the summary.
+/// Returns the plan as shell commands with their undo; the first line is the summary.
 pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String {
     let interface = options.interface.as_str();
     let mut text = String::new();
@@ -68,7 +68,7 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
         comment(&mut text, "undo: ", "systemctl start irqbalance");
         comment(&mut text, "", "after a restart: systemctl disable irqbalance");
     }
-    // In execution order; an item with separate steps is shown at its first.
+    // In execution order. An item whose steps are not adjacent is shown at its first step.
     for rule in &shown {
         if let Some(item) = prepared.plan.items.iter().find(|item| item.rule == *rule) {
             text.push('\n');
@@ -89,7 +89,7 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
     written(&mut text, files, "would be written with --apply");
     if let Some(first) = shown.first() {
         let command = |more: &'static str| Line::new("evenkeel tune {}", &[&interface]).with(more, &[]);
-        // Without them the plan, or its files, would be others.
+        // Without these options, the plan or its files would differ.
         let given = !options.speeds.is_empty() || options.keep.is_some() || !options.persist.is_empty();
         let same = if given { " with the same options" } else { "" };
         text.push('\n');
@@ -107,7 +107,7 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
     text
 }
 
-/// Lines of a rule, each with its undo.
+/// Adds the commands of a rule, each with its undo.
 fn changes(text: &mut String, interface: &str, members: &[&Ready]) {
     let settings: Vec<(&Knob, &Value)> =
         members.iter().map(|ready| (&ready.change.knob, &ready.change.to)).collect();
@@ -127,7 +127,8 @@ fn changes(text: &mut String, interface: &str, members: &[&Ready]) {
     }
 }
 
-/// Channels take the settings of their queues along: the lines that restore them once the channels are undone.
+/// Returns the commands that restore the settings of queues after the undo of a change of channels, which resets these
+/// settings.
 pub fn undo_of_queues<'c>(
     facts: &HostFacts,
     interface: &str,
@@ -191,7 +192,7 @@ fn written(text: &mut String, files: &Files, words: &str) {
     }
 }
 
-/// The plan for scripts.
+/// Returns the plan as JSON.
 pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
     let stop = prepared.stops_balancer().map(|process| {
         json!({ "process": process, "fix": "systemctl stop irqbalance", "undo": "systemctl start irqbalance" })
@@ -208,7 +209,7 @@ pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
     })
 }
 
-/// The files of `--persist`.
+/// Returns the files of `--persist`.
 fn files_json(files: &Files) -> Vec<Json> {
     let etc = Etc::from_environment();
     let file =
@@ -247,7 +248,7 @@ fn left_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
         .collect()
 }
 
-/// The result of the changes.
+/// Returns the result of the changes as text.
 pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> String {
     let mut text = String::new();
     if outcome.done.is_empty() {
@@ -327,7 +328,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
     text
 }
 
-/// The result for scripts.
+/// Returns the result of the changes as JSON.
 pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> Json {
     let done: Vec<Json> = outcome
         .done

@@ -112,6 +112,8 @@ pub struct Ended {
     pub status: Status,
     /// Result of restoring the device's settings.
     pub report: Report,
+    /// A change by another program that was lost with Evenkeel's own root qdisc.
+    pub lost: Option<ForeignChange>,
 }
 
 /// Keeps only `CAPABILITIES` in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays,
@@ -257,17 +259,20 @@ impl Session {
             .into_iter()
             .map(|managed| {
                 let status = managed.status();
-                let Managed { controller, gate, select, sampler, leaves, mut run, .. } = managed;
+                let Managed { controller, gate, select, sampler, leaves, mut watched, mut run, .. } = managed;
                 // Ignore the error: the journal restores the controller's changes.
                 let _ = controller.map(Controller::stop);
                 drop(gate.stop(&mut run));
+                // Changes since the last tick. Ignore the error: the device may be gone.
+                let lost = watched.lost_with_root().ok().flatten();
+                let lost = lost.map(|reason| ForeignChange { device: status.name.clone(), reason });
                 let report = run.restore();
                 // Detach before waiting for the guardian, because a stopped guardian takes time.
                 drop((select, sampler, leaves));
                 let last = run.finish().map_err(|error| error.after(&report, &status.name))?;
                 // The second report covers settings that could not be restored at first and may be restored
                 // by now.
-                Ok(Ended { status, report: if report.is_settled() { report } else { last } })
+                Ok(Ended { status, report: if report.is_settled() { report } else { last }, lost })
             })
             .collect()
     }

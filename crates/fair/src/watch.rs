@@ -57,12 +57,14 @@ fn below_root(mut qdiscs: Vec<QdiscState>) -> Vec<QdiscState> {
     qdiscs
 }
 
-/// An HTB root with its classes and their qdiscs. An HTB of another program under the same handle has other
-/// classes.
+/// An HTB root with its classes, their qdiscs, and the filters of both. An HTB of another program under the same
+/// handle has other classes.
 #[derive(Clone)]
 struct Tree {
     qdiscs: Vec<QdiscState>,
     classes: Vec<HtbClassState>,
+    /// By the qdisc or class that they are attached to.
+    filters: Vec<(Handle, FilterState)>,
 }
 
 impl Tree {
@@ -80,8 +82,11 @@ impl Tree {
         let both = |own: &[HtbClassState], other: &[HtbClassState]| {
             own.iter().find(|class| !other.contains(class)).map(|class| class.handle)
         };
-        let class = both(&self.classes, &now.classes).or_else(|| both(&now.classes, &self.classes))?;
-        Some(format!("the HTB class {class} was changed, removed or added"))
+        if let Some(class) = both(&self.classes, &now.classes).or_else(|| both(&now.classes, &self.classes)) {
+            return Some(format!("the HTB class {class} was changed, removed or added"));
+        }
+        let (place, filter) = now.filters.iter().find(|filter| !self.filters.contains(filter))?;
+        Some(format!("a filter was added at {place}: {} (preference {})", filter.kind, filter.preference))
     }
 }
 
@@ -125,7 +130,32 @@ impl Watched {
     }
 
     fn tree_now(&mut self, qdiscs: Vec<QdiscState>) -> Result<Tree, FairError> {
-        Ok(Tree { qdiscs: below_root(qdiscs), classes: self.netlink.htb_classes(self.index)? })
+        let classes = self.netlink.htb_classes(self.index)?;
+        let root = root_of(&qdiscs).map(|(_, handle)| handle);
+        let mut filters = Vec::new();
+        for place in root.into_iter().chain(classes.iter().map(|class| class.handle)) {
+            let found = self.netlink.filters(self.index, place)?;
+            filters.extend(found.into_iter().map(|filter| (place, filter)));
+        }
+        Ok(Tree { qdiscs: below_root(qdiscs), classes, filters })
+    }
+
+    /// Returns a change by another program below Evenkeel's own root qdisc; it is lost with the root.
+    pub(crate) fn lost_with_root(&mut self) -> Result<Option<String>, FairError> {
+        let qdiscs = self.netlink.qdiscs(self.index)?;
+        if root_of(&qdiscs) != self.root {
+            return Ok(None);
+        }
+        let replaced = |(place, kind): &&(Handle, String)| kind_at(&qdiscs, *place) != Some(kind.as_str());
+        let mut difference = self.leaves.iter().find(replaced).map(|(place, _)| {
+            let now = kind_at(&qdiscs, *place).unwrap_or("none");
+            format!("the qdisc at {place} was replaced: {now} now")
+        });
+        if let Some(tree) = self.tree.clone() {
+            difference = tree.difference(&self.tree_now(qdiscs)?);
+        }
+        Ok(difference
+            .map(|difference| format!("{difference}; changes below evenkeel's own root qdisc go with it")))
     }
 
     /// Sets the meter of this process, whose detachment is then detected. It replaces an earlier meter.
@@ -239,15 +269,8 @@ impl Watched {
         if root != self.root {
             return Ok(Some(root_difference(self.root.as_ref(), root.as_ref())));
         }
-        let replaced = |(place, kind): &&(Handle, String)| kind_at(&qdiscs, *place) != Some(kind.as_str());
-        if let Some((place, _)) = self.leaves.iter().find(replaced) {
-            let now = kind_at(&qdiscs, *place).unwrap_or("none");
-            return Ok(Some(format!("the qdisc at {place} was replaced: {now} now")));
-        }
-        if let Some(tree) = self.tree.clone()
-            && let Some(difference) = tree.difference(&self.tree_now(qdiscs.clone())?)
-        {
-            return Ok(Some(format!("{difference}; changes below evenkeel's own root qdisc go with it")));
+        if let Some(lost) = self.lost_with_root()? {
+            return Ok(Some(lost));
         }
         if self.filters_now(&qdiscs)? != self.filters {
             return Ok(Some("the filters at clsact egress were changed".to_owned()));

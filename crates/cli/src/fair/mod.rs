@@ -226,8 +226,10 @@ fn manage(
         }
     }
     let unsettled = ended.iter().find_map(|device| unsettled(&device.status.name, &device.report));
+    let lost = ended.iter().find_map(|device| device.lost.clone());
     let end = match (end, &unsettled) {
-        (Ok(end), _) => end,
+        (Ok(end @ End::ForeignChange(_)), _) => end,
+        (Ok(end), _) => lost.map_or(end, End::ForeignChange),
         (Err(error), None) => return Err(failure(error)),
         // Also report settings that are not restored.
         (Err(error), Some(unsettled)) => {

@@ -1,4 +1,4 @@
-//! The answer of a run in one or two sentences: which variant is best by the scenario's main metric, against
+//! Answers a run in one or two sentences: which variant is best by the scenario's main metric, compared with
 //! the baseline, with the uncertainty and the cost.
 
 use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};
@@ -9,13 +9,13 @@ use crate::catalogue::{Description, Direction, describe};
 use crate::format::{self, clean, repeats, seconds, signed};
 use crate::{paired, summaries};
 
-/// A scenario's main metric, and the word for the best variant.
+/// A scenario's main metric, and the phrase that describes the best variant.
 pub(crate) struct Subject {
     pub key: String,
     superlative: String,
 }
 
-/// Selects them by the measured metrics: rare metrics come first.
+/// Selects the main metric among the measured ones; metrics that few scenarios have come first.
 pub(crate) fn subject(record: &Record) -> Option<Subject> {
     let has = |key: &str| {
         record
@@ -36,7 +36,7 @@ pub(crate) fn subject(record: &Record) -> Option<Subject> {
         of(metric::part(metric::NFM, name), &format!("is fairest over {over}"))
     };
     let is_about_fairness = record.scenario.contains("fairness");
-    // Flows of one size complete together if they are treated alike.
+    // Flows of the same size complete at the same time if the qdisc treats them alike.
     (record.duration_s == 0.0)
         .then(|| of(completion("spread"), "completes its flows closest together"))
         .flatten()
@@ -57,7 +57,7 @@ pub(crate) fn subject(record: &Record) -> Option<Subject> {
         .or_else(|| of(metric::THROUGHPUT.to_owned(), "has the highest throughput"))
 }
 
-/// The answer of a run, by sentence.
+/// Returns the answer of a run as a list of sentences.
 #[must_use]
 pub fn answer(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -78,8 +78,8 @@ pub fn answer(record: &Record) -> Vec<String> {
 fn finding(record: &Record) -> Option<String> {
     let subject = subject(record)?;
     let measured = record.variants.iter().filter(|variant| mean(variant, &subject.key).is_some());
-    // Compare like with like: points of a sweep only with points of the same workload. The first of the workloads
-    // with the most variants is the example.
+    // Only compare points of a sweep that have the same workload. The first of the workloads with the most
+    // variants is the example.
     let groups = paired::by_workload(measured);
     let most = groups.iter().map(|(_, group)| group.len()).max()?;
     let (workload, group) = groups.iter().find(|(_, group)| group.len() == most)?;
@@ -93,7 +93,7 @@ fn finding(record: &Record) -> Option<String> {
     Some(found)
 }
 
-/// A variant's name within its workload.
+/// Returns a variant's name without its workload.
 fn short_name(variant: &VariantRecord) -> &str {
     variant.name.strip_suffix(paired::workload(variant)).unwrap_or(&variant.name).trim_end()
 }
@@ -102,7 +102,7 @@ fn mean(variant: &VariantRecord, key: &str) -> Option<f64> {
     Some(mean_interval(&summaries::values(variant, key))?.mean)
 }
 
-/// The answer for variants of the same workload.
+/// Returns the answer for variants of the same workload.
 fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> {
     let description = describe(&subject.key);
     let higher = description.direction == Direction::HigherIsBetter;
@@ -168,7 +168,7 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
     ))
 }
 
-/// Cost compared with the baseline: processor time always, throughput and latency if they differ.
+/// Returns the cost compared with the baseline: processor time always, throughput and latency if they differ.
 fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     let latency = metric::part(metric::LATENCY, "mean");
     let mut text = String::new();
@@ -186,16 +186,16 @@ fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     text
 }
 
-/// Without an interval, a smaller change is not mentioned.
+/// A smaller change without a confidence interval is omitted.
 const WORTH_SAYING: f64 = 0.05;
 
-/// `+10 % (-2 to +22 %)`.
+/// Returns a ratio as a change: `+10 % (-2 to +22 %)`.
 fn change(ratio: &MeanInterval) -> String {
     let interval = ratio.interval.map(|interval| format!(" ({})", range(interval)));
     format!("{} %{}", percent(ratio.mean), interval.unwrap_or_default())
 }
 
-/// The interval of a ratio as a change: `-2 to +22 %`.
+/// Returns the interval of a ratio as a change: `-2 to +22 %`.
 fn range(interval: Interval) -> String {
     format!("{} to {} %", percent(interval.low), percent(interval.high))
 }
@@ -215,7 +215,7 @@ fn alone(variant: &VariantRecord, subject: &Description, key: &str) -> String {
     format!("{}: {}.", variant.name, parts.join(", "))
 }
 
-/// `NFM 1s 0.757 (0.74 to 0.77)`.
+/// Returns a metric's label, mean and interval: `NFM 1s 0.757 (0.74 to 0.77)`.
 fn figure(description: &Description, values: &[f64]) -> Option<String> {
     let found = mean_interval(values)?;
     let interval = found.interval.map(|interval| {

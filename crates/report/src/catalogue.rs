@@ -1,4 +1,4 @@
-//! Name, displayed unit and better direction of each metric key.
+//! Describes each metric key: name, displayed unit, and whether higher or lower is better.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use evenkeel_model::units::ByteSize;
 
 use crate::format::{number, trimmed};
 
-/// The better direction of a metric.
+/// Whether higher or lower values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     HigherIsBetter,
     LowerIsBetter,
-    /// Unknown or none.
+    /// Neither is better, or the metric is unknown.
     Neutral,
 }
 
@@ -27,25 +27,25 @@ pub struct Description {
     pub unit: &'static str,
     /// Factor from the recorded to the displayed unit.
     pub scale: f64,
-    /// Maximum of decimals.
+    /// Maximum number of decimals.
     pub decimals: usize,
-    /// A count: whole numbers need no decimals.
+    /// The metric is a count, whose whole numbers need no decimals.
     count: bool,
     pub direction: Direction,
-    /// Rank among the columns.
+    /// Position among the columns of a table.
     order: u32,
-    /// Priority when columns do not fit; 0 is kept longest.
+    /// Priority when columns do not fit; the column with 0 is dropped last.
     pub importance: u32,
 }
 
 impl Description {
-    /// Such as `latency p99`.
+    /// Returns name and part: `latency p99`.
     #[must_use]
     pub fn label(&self) -> String {
         if self.part.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.part) }
     }
 
-    /// The two lines of a column's heading.
+    /// Returns the two lines of a column's heading.
     #[must_use]
     pub fn heading(&self) -> String {
         let second = [self.part.as_str(), self.unit]
@@ -56,20 +56,20 @@ impl Description {
         format!("{}\n{second}", self.name)
     }
 
-    /// A recorded value in the displayed unit, without the unit.
+    /// Returns a recorded value in the displayed unit, without the unit.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let text = number(value * self.scale, self.decimals);
         if self.count { trimmed(text) } else { text }
     }
 
-    /// A recorded value with its unit and only necessary decimals.
+    /// Returns a recorded value with its unit, without trailing zeros.
     #[must_use]
     pub fn show_with_unit(&self, value: f64) -> String {
         self.with_unit(trimmed(self.show(value)))
     }
 
-    /// The same with as many decimals as it takes to display `value` as other than 0.
+    /// Returns a description with enough decimals to display `value` as other than 0.
     #[must_use]
     pub fn resolving(&self, value: f64) -> Self {
         const MOST_DECIMALS: usize = 12;
@@ -78,13 +78,14 @@ impl Description {
         (self.decimals..=MOST_DECIMALS).map(with).find(|with| !is_zero(with)).unwrap_or_else(|| self.clone())
     }
 
-    /// Description of ratios of the metric.
+    /// Returns the description of ratios of the metric.
     #[must_use]
     pub fn into_ratio(self) -> Self {
         Self { unit: "", scale: 1.0, decimals: 3, count: false, ..self }
     }
 
-    /// A recorded value with its unit, with enough digits to differ from `others` unless it equals one of them.
+    /// Returns a recorded value with its unit, with enough digits to differ from all `others` that are not
+    /// equal to it.
     #[must_use]
     pub fn show_distinctly(&self, value: f64, others: &[f64]) -> String {
         let others: Vec<f64> = others.iter().copied().filter(|other| *other != value).collect();
@@ -108,7 +109,7 @@ impl Description {
     }
 }
 
-/// Describes a metric key; an unknown key keeps its name, unscaled.
+/// Describes a metric key; an unknown key keeps its name and is not scaled.
 #[must_use]
 pub fn describe(key: &str) -> Description {
     use Direction::{HigherIsBetter, LowerIsBetter, Neutral};
@@ -193,7 +194,7 @@ pub fn describe(key: &str) -> Description {
             Description { decimals: 1, count: true, ..describe("qdisc", spelt, unit, Neutral, 8, 9) }
         }
         metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),
-        // Flows of a shuffle take seconds, clients' values less than a millisecond.
+        // Flows of a shuffle take seconds; responses to clients take less than a millisecond.
         metric::COMPLETION => {
             let (part, importance) = match part.split_once('.') {
                 // Completion times of flows of one size.
@@ -204,7 +205,7 @@ pub fn describe(key: &str) -> Description {
         }
         metric::RESPONSE | metric::REQUESTS => {
             let (group, part) = part.split_once('.').unwrap_or(("", part));
-            // The source of these scenarios reports medians over clients.
+            // The paper behind these scenarios reports medians over clients.
             let (spelt, importance) = match part {
                 "client_median" => ("client median", 1),
                 "total" => ("total", 5),
@@ -223,12 +224,11 @@ pub fn describe(key: &str) -> Description {
     }
 }
 
-/// Returns the word for a part of the processors' time; none for all of it.
 fn part_of_cores(part: &str) -> &str {
     if part == "busy" { "" } else { part }
 }
 
-/// `keys` in display order: by metric, windows by length.
+/// Returns `keys` in display order: by metric, and windows by length.
 pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let rank = |key: &str| {
         let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
@@ -237,7 +237,7 @@ pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) 
             metric::COMPLETION => metric::COMPLETION_PARTS.iter().position(|known| *known == part),
             _ => None,
         };
-        // Completion times are ordered by size.
+        // Order completion times by the size of the flow.
         let size = part.split_once('.').filter(|_| prefix == metric::COMPLETION);
         let size = size.and_then(|(size, _)| size.parse::<ByteSize>().ok()).map(|size| size.bytes() as f64);
         let length = windows.get(part).copied().or(size).unwrap_or(f64::INFINITY);

@@ -1,7 +1,7 @@
-//! Charts as SVG: a metric against an axis, one line per series, with the range of the repeats.
+//! SVG charts of a metric against an axis, with one line per series and the range of the repeats.
 //!
-//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour vision. The
-//! places on the axis are the measured values at equal distances: sweeps double from value to value.
+//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour vision.
+//! The measured values are spaced equally on the horizontal axis, because sweeps double from value to value.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
@@ -16,20 +16,18 @@ const HEIGHT: u32 = 420;
 const LEGEND_ROW: u32 = 18;
 const LEGEND_COLUMNS: usize = 4;
 const FONT: &str = "sans-serif";
-/// The axis of a logarithmic chart begins and ends at powers of ten.
+/// A logarithmic axis begins and ends at a power of ten.
 const LEAST_LOGARITHMIC: f64 = 1e-12;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chart {
     /// Above the chart.
     pub title: String,
-    /// Label of the horizontal axis.
     pub across: String,
-    /// Label of the vertical axis, with its unit.
     pub metric: String,
-    /// Labels of the places on the horizontal axis.
+    /// Labels of the positions on the horizontal axis.
     pub places: Vec<String>,
-    /// Of the vertical axis.
+    /// Whether the vertical axis is logarithmic.
     pub logarithmic: bool,
     pub lines: Vec<Line>,
 }
@@ -37,21 +35,20 @@ pub struct Chart {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     pub name: String,
-    /// In the order of the places.
+    /// In the order of the positions.
     pub points: Vec<ChartPoint>,
 }
 
-/// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChartPoint {
-    /// Index of its place.
+    /// Index in [`Chart::places`].
     pub place: usize,
     pub value: f64,
     /// Minimum and maximum of the repeats.
     pub range: (f64, f64),
 }
 
-/// Why a chart cannot be drawn.
+/// The reason why a chart cannot be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the chart {title:?}: {problem}")]
 pub struct ChartError {
@@ -59,11 +56,10 @@ pub struct ChartError {
     pub problem: String,
 }
 
-/// Style of a line.
 #[derive(Clone, Copy)]
 struct Look {
     colour: RGBColor,
-    /// Length of a dash and its gap, pixels; none: solid.
+    /// Lengths of a dash and of the gap after it, in pixels; none for a solid line.
     dashes: Option<(u32, u32)>,
     marker: Marker,
 }
@@ -78,7 +74,8 @@ enum Marker {
     Diamond,
 }
 
-/// Styles differ by marker first, then by dashes; each colour has a different darkness.
+/// Returns the style of a line. Styles differ by marker first, then by dashes; each colour has a different
+/// darkness.
 fn look(number: usize) -> Look {
     const COLOURS: [RGBColor; 5] = [
         RGBColor(0, 0, 0),
@@ -97,7 +94,7 @@ fn look(number: usize) -> Look {
     }
 }
 
-/// The chart as SVG text.
+/// Returns the chart as SVG text.
 ///
 /// # Errors
 /// Returns an error if there is no data, or a value is not finite.
@@ -156,7 +153,7 @@ where
 {
     let name = |place: &f64| {
         let number = place.round();
-        // Tick marks may be between places.
+        // Tick marks can be between two positions.
         if (place - number).abs() > 1e-6 || number < 0.0 {
             return String::new();
         }
@@ -177,7 +174,7 @@ where
         .draw()
 }
 
-/// A number with enough digits for an axis.
+/// Returns a number with enough digits for an axis label.
 fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -200,7 +197,7 @@ where
     let count = chart.lines.len().max(1) as f64;
     for (number, line) in chart.lines.iter().enumerate() {
         let Look { colour, dashes, marker } = look(number);
-        // Shift the bars of several lines at one place.
+        // Shift the range bars, because several lines have points at the same position.
         let shift = (number as f64 + 0.5) / count * 0.3 - 0.15;
         let at = |point: &ChartPoint, value: f64| (point.place as f64 + shift, value.max(floor));
         let points: Vec<(f64, f64)> = line.points.iter().map(|point| at(point, point.value)).collect();
@@ -232,7 +229,7 @@ where
     Ok(())
 }
 
-/// The outline of a marker, pixels around its centre.
+/// Returns the outline of a marker, in pixels relative to its centre.
 fn outline(marker: Marker) -> Vec<(i32, i32)> {
     match marker {
         Marker::Disc | Marker::Circle => {
@@ -306,7 +303,7 @@ mod tests {
             {
                 assert!(text.contains(word), "{word}");
             }
-            // The first line is solid, the second dashed and so drawn in more pieces.
+            // The first line is solid. The second is dashed, so it is drawn in more pieces.
             let pieces =
                 |colour: &str| text.matches(&format!("stroke=\"{colour}\" stroke-width=\"2\"")).count();
             assert!(
@@ -340,7 +337,7 @@ mod tests {
         let mut broken = chart(1, false);
         broken.places.pop();
         assert!(svg(&broken).is_err());
-        // Zero has no logarithm, but needs a position.
+        // The logarithm of zero does not exist, but the point needs a position.
         let mut zeros = chart(1, true);
         for point in &mut zeros.lines[0].points {
             (point.value, point.range) = (0.0, (0.0, 0.0));

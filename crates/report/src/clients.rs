@@ -1,4 +1,4 @@
-//! Clients' requests in a run's table: a row per group, below its variant.
+//! The table of clients' requests in a run: one row per group of clients and variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::grid::{Cell, Column, Emphasis, Grid};
 use crate::summaries;
 use crate::table::TableOptions;
 
-/// Prefix and part of the metric, heading and importance.
+/// Metric prefix, metric part, heading and importance of each column.
 const COLUMNS: [(&str, &str, &str, u32); 8] = [
     (metric::REQUESTS, "client_median", "k/s\nclient median", 1),
     (metric::REQUESTS, "total", "k/s\ntotal", 4),
@@ -23,12 +23,12 @@ const COLUMNS: [(&str, &str, &str, u32); 8] = [
     (metric::RESPONSE, "p999", "response µs\np99.9", 7),
 ];
 
-/// Whether a metric belongs to the clients' table.
+/// Returns whether a metric belongs to the clients' table.
 pub(crate) fn is_of_clients(key: &str) -> bool {
     key.split_once('.').is_some_and(|(prefix, _)| [metric::REQUESTS, metric::RESPONSE].contains(&prefix))
 }
 
-/// The clients' table; none if no variant has clients.
+/// Returns the clients' table; none if no variant has clients.
 pub(crate) fn table(record: &Record, options: TableOptions) -> Option<String> {
     let mut columns = vec![
         Column { heading: "variant".to_owned(), importance: 0, text: true },

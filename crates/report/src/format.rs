@@ -1,10 +1,10 @@
-//! Numbers and text for a terminal.
+//! Formats numbers and text for a terminal.
 
 use evenkeel_model::record::Record;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// `value` with three significant digits, at most `decimals` decimals, and all digits of its integer part:
-/// 1.88, 52.1, 912, 3881, 0.002.
+/// Returns `value` with three significant digits, at most `decimals` decimals, and all digits of its integer
+/// part: 1.88, 52.1, 912, 3881, 0.002.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
     let whole_digits = match value.abs() {
         below if below < 9.995 => 1,
@@ -25,7 +25,7 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// `value` with at most three significant digits and no trailing zeros: 2, 0.05, 2.5.
+/// Returns `value` with at most three significant digits and no trailing zeros: 2, 0.05, 2.5.
 pub(crate) fn short(value: f64) -> String {
     trimmed(number(value, 3))
 }
@@ -35,7 +35,7 @@ pub(crate) fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A share in per cent, without the sign. A share below 1 is never rounded to 100: 99.97.
+/// Returns a share in per cent, without the unit. A share below 1 is never rounded to 100: 99.97.
 pub(crate) fn percent(share: f64, decimals: usize) -> String {
     let value = share * 100.0;
     let text = trimmed(number(value, decimals));
@@ -46,7 +46,7 @@ pub(crate) fn percent(share: f64, decimals: usize) -> String {
     longer.into_iter().find(|longer| !longer.contains("100")).unwrap_or(text)
 }
 
-/// Adds the sign unless the number is displayed as 0.
+/// Adds a plus sign to a positive number, unless the number is displayed as 0.
 pub(crate) fn signed(text: String) -> String {
     if text.starts_with('-') || text.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
         text
@@ -55,7 +55,7 @@ pub(crate) fn signed(text: String) -> String {
     }
 }
 
-/// A count with thousands separators: 1,234,567.
+/// Returns a count with thousands separators: 1,234,567.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -68,7 +68,7 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// A bit rate with its unit: `2 Gbit/s`.
+/// Returns a bit rate with its unit: `2 Gbit/s`.
 pub(crate) fn rate(bits_per_second: u64) -> String {
     let value = bits_per_second as f64;
     match bits_per_second {
@@ -79,7 +79,7 @@ pub(crate) fn rate(bits_per_second: u64) -> String {
     }
 }
 
-/// A kernel release without the builder's suffix: `6.18.44` of `6.18.44-custom-17`, `6.8.0-45` of
+/// Returns a kernel release without the builder's suffix: `6.18.44` of `6.18.44-custom-17`, `6.8.0-45` of
 /// `6.8.0-45-generic`.
 pub(crate) fn kernel(release: &str) -> String {
     let is_version = |part: &&str| part.starts_with(|c: char| c.is_ascii_digit()) || part.starts_with("rc");
@@ -89,7 +89,7 @@ pub(crate) fn kernel(release: &str) -> String {
     kept.join("-")
 }
 
-/// `5 repeats`, or `4 to 5 repeats` if a variant has fewer.
+/// Returns the number of repeats: `5 repeats`, or `4 to 5 repeats` if a variant has fewer.
 pub(crate) fn repeats(record: &Record) -> String {
     let numbers = || record.variants.iter().map(|variant| variant.repeats.len());
     match (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0)) {
@@ -99,7 +99,7 @@ pub(crate) fn repeats(record: &Record) -> String {
     }
 }
 
-/// A duration with its unit: `5 ms`.
+/// Returns a duration with its unit: `5 ms`.
 pub(crate) fn seconds(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
@@ -110,12 +110,13 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// `text` on one line, without control characters: data of a foreign record must not control the terminal.
+/// Returns `text` on one line, without control characters: text from another host's record must not control
+/// the terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|character| match character {
             '\n' | '\t' => ' ',
-            // Also bidirectional controls, which can disguise text.
+            // Also replace bidirectional controls, which can disguise text.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
             other if other.is_control() => '\u{fffd}',
             other => other,
@@ -123,16 +124,17 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Returns the terminal columns of `text`.
+/// Returns how many terminal columns `text` occupies.
 pub(crate) fn text_width(text: &str) -> usize {
     text.width()
 }
 
 /// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`, further
-/// lines with as many spaces. A word longer than a line is broken, after a slash or comma if possible.
+/// lines with the same number of spaces. A word longer than a line is broken, after a punctuation mark if
+/// possible.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
-    /// An indent that leaves less room is dropped.
+    /// Minimum width left for text; a wider indent is omitted.
     const LEAST_ROOM: usize = 12;
     let hang = Some(text_width(indent)).filter(|hang| hang + LEAST_ROOM <= width).unwrap_or(2);
     let hanging = " ".repeat(hang);
@@ -161,7 +163,7 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
             continue;
         }
         if !line_has_word && text_width(word) > room && !line.trim().is_empty() {
-            // A label without space for text gets its own line.
+            // If a label leaves no space for text, it gets a separate line.
             end_line(&mut line);
             words.push(word);
             continue;
@@ -176,10 +178,11 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     result.replace(JOINT, " ")
 }
 
-/// A non-breaking blank; from the private use area, so no text contains it.
+/// A placeholder for a space at which a line must not break. It is in Unicode's private use area.
 const JOINT: char = '\u{e000}';
 
-/// Keeps a command in backquotes or parentheses on one line if it fits, because readers copy it.
+/// Replaces the spaces of a command in backquotes or parentheses by [`JOINT`] if it fits one line, because
+/// readers copy it.
 fn joined_commands(text: &str, room: usize) -> String {
     const PROGRAMS: [&str; 6] = ["ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
     let mut joined = String::with_capacity(text.len());
@@ -207,8 +210,8 @@ fn joined_commands(text: &str, room: usize) -> String {
     joined
 }
 
-/// Returns the break of a word wider than `room`: after its last slash or comma within the room, else at its
-/// end.
+/// Returns where to break a word wider than `room`: after its last punctuation mark that fits, otherwise
+/// after its last character that fits.
 fn break_of(word: &str, room: usize) -> usize {
     let mut width = 0;
     let mut last_mark = None;

@@ -1,4 +1,4 @@
-//! Tables that drop their least important columns until they fit.
+//! Tables that omit their least important columns until they fit.
 
 use comfy_table::{
     Attribute, Cell as TableCell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
@@ -6,15 +6,14 @@ use comfy_table::{
 
 use crate::format::clean;
 
-/// How a table is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Columns of the terminal; none: unlimited.
+    /// Columns of the terminal; none for no limit.
     pub width: Option<usize>,
     pub colour: bool,
 }
 
-/// Width of running text if the terminal's is unknown.
+/// Width of text lines if the terminal's width is unknown.
 const TEXT_WIDTH: usize = 100;
 
 impl TableOptions {
@@ -22,22 +21,22 @@ impl TableOptions {
         self.width.unwrap_or(TEXT_WIDTH)
     }
 
-    /// `text` in bold, if styles are on.
+    /// Returns `text` in bold, if styles are on.
     pub(crate) fn strong(self, text: &str) -> String {
         self.styled("1", text)
     }
 
-    /// `text` in the colour for good, if colours are on.
+    /// Returns `text` in the colour of good results, if colours are on.
     pub(crate) fn good(self, text: &str) -> String {
         self.styled("32", text)
     }
 
-    /// `text` in the colour for bad, if colours are on.
+    /// Returns `text` in the colour of bad results, if colours are on.
     pub(crate) fn bad(self, text: &str) -> String {
         self.styled("1;31", text)
     }
 
-    /// `text` in the colour for warnings, if colours are on.
+    /// Returns `text` in the colour of warnings, if colours are on.
     pub(crate) fn warning(self, text: &str) -> String {
         self.styled("33", text)
     }
@@ -47,21 +46,21 @@ impl TableOptions {
     }
 }
 
-/// Rules above and below the table and below its heading; none between columns.
+/// Horizontal lines above and below the table and below its heading; no vertical lines between columns.
 const STYLE: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// Blanks before a column.
+/// Spaces before a column.
 const PADDING: usize = 1;
 
 pub(crate) struct Column {
     /// May have several lines.
     pub heading: String,
-    /// 0 is never dropped; of the others, the largest is dropped first.
+    /// A column with 0 is always kept; of the others, the one with the largest value is dropped first.
     pub importance: u32,
-    /// Text is aligned left, numbers right.
+    /// Align left, as text; numbers are aligned right.
     pub text: bool,
 }
 
@@ -110,7 +109,7 @@ impl Grid {
         let mut table = self.table(&shown, options);
         let too_wide = |width: &usize| self.width_of(&widths, &shown) > *width;
         if let Some(width) = options.width.filter(too_wide) {
-            // Even the columns that are never dropped do not fit: wrap their cells.
+            // Even the columns that must be kept do not fit: wrap their cells.
             table.set_content_arrangement(ContentArrangement::Dynamic);
             table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
         }
@@ -119,19 +118,19 @@ impl Grid {
         Drawing { text, dropped }
     }
 
-    /// Returns the width of a table of these columns, with padding before each and a gap between two.
+    /// Returns the width of a table of these columns, with padding before each and a gap between two columns.
     fn width_of(&self, content_widths: &[u16], shown: &[usize]) -> usize {
         let content = shown.iter().filter_map(|index| content_widths.get(*index));
         content.map(|width| usize::from(*width) + PADDING + 1).sum::<usize>().saturating_sub(1)
     }
 
-    /// Indices of the columns that fit `width`, in display order: chosen by importance, up to the first one
-    /// that does not fit.
+    /// Returns the indices of the columns that fit `width`, in display order. It takes columns by importance,
+    /// up to the first one that does not fit.
     fn fitting(&self, content_widths: &[u16], width: usize) -> Vec<usize> {
         let mut by_importance: Vec<usize> = (0..self.columns.len()).collect();
         by_importance.sort_by_key(|index| self.columns[*index].importance);
         let mut shown: Vec<usize> = Vec::new();
-        // Padding before each column, and the gap between two.
+        // Width including the padding before each column and the gap between two.
         let mut used = 0;
         for index in by_importance {
             let gap = usize::from(!shown.is_empty());

@@ -1,10 +1,11 @@
 //! The JSON of `run`: one object, for scripts.
 //!
-//! Metric keys nest at their dot: `nfm.1s` is `metrics.nfm["1s"]`. Those of a size or a group of clients nest
-//! twice: `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`, `response_us.high.p99` is
-//! `metrics.response_us.high.p99`. Every metric and counter is summarised over the repeats as `{"mean",
-//! "median", "min", "max", "n"}`; a missing metric is absent. Within a schema, keys may be added, but none
-//! changes its meaning.
+//! - Metric keys nest at their dot: `nfm.1s` is `metrics.nfm["1s"]`.
+//! - Keys with a flow size or a group of clients nest twice: `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`,
+//!   `response_us.high.p99` is `metrics.response_us.high.p99`.
+//! - Every metric and counter is summarised over the repeats as `{"mean", "median", "min", "max", "n"}`; a
+//!   missing metric is absent.
+//! - Within a schema version, keys may be added, but none changes its meaning.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +16,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{answer, catalogue, paired, summaries};
 
-/// Version of this JSON.
 pub const SCHEMA: u32 = 1;
 
-/// The JSON of a run; `directory` has its record, if any.
+/// Returns the JSON of a run; `directory` has its record, if any.
 #[must_use]
 pub fn run(record: &Record, directory: Option<&Path>) -> Value {
     let variants: Vec<Value> = record.variants.iter().map(|variant| variant_json(record, variant)).collect();
@@ -57,7 +57,7 @@ pub fn run(record: &Record, directory: Option<&Path>) -> Value {
     object.into()
 }
 
-/// `{"mean", "median", "min", "max", "n"}`.
+/// Returns `{"mean", "median", "min", "max", "n"}`.
 pub(crate) fn summary(summary: &Summary) -> Value {
     json!({
         "mean": summary.mean,
@@ -68,7 +68,7 @@ pub(crate) fn summary(summary: &Summary) -> Value {
     })
 }
 
-/// `{"low", "high"}`.
+/// Returns `{"low", "high"}`.
 pub(crate) fn interval(interval: Interval) -> Value {
     json!({"low": interval.low, "high": interval.high})
 }
@@ -81,7 +81,8 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
         "metrics": nested(metrics, record),
         "queues": variant.repeats.last().map_or(&[][..], |repeat| &repeat.queues),
     }));
-    // One repeat only, as with queues: seconds of several repeats have no meaningful mean.
+    // Use the last repeat only, as for queues: per-second values of different repeats have no meaningful
+    // mean.
     if let Some(clients) =
         variant.repeats.last().map(|repeat| &repeat.clients).filter(|clients| !clients.is_empty())
     {
@@ -169,7 +170,7 @@ fn paired_json(record: &Record) -> Value {
         .collect()
 }
 
-/// `{"mean", "low", "high", "n"}`, without an interval for fewer than five pairs.
+/// Returns `{"mean", "low", "high", "n"}`; `low` and `high` are absent for fewer than five pairs.
 fn ratio_json(ratio: &MeanInterval) -> Value {
     let mut object = Map::new();
     object.insert("mean".to_owned(), ratio.mean.into());
@@ -187,13 +188,14 @@ fn by_length(windows: &BTreeMap<String, f64>) -> Map<String, Value> {
     windows.into_iter().map(|(name, length)| (name.clone(), json!(length))).collect()
 }
 
-/// Figures by key in display order, each nested at its dot.
+/// Returns the figures by key in display order, each nested at its dot.
 fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     let keys = catalogue::in_order(figures.keys().cloned().collect(), &record.windows);
     let mut root = Map::new();
     for key in keys {
         let Some(figure) = figures.remove(&key) else { continue };
-        // A window's name may have further dots (`2.5ms`), so only the first one nests; a size has none.
+        // A window's name may contain further dots (`2.5ms`), so only the first dot nests. A size contains
+        // none.
         match key.split_once('.') {
             None => {
                 root.entry(key).or_insert(figure);

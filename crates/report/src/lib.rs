@@ -1,4 +1,4 @@
-//! The results of a run, for people and scripts.
+//! Displays the results of a run, for people and for scripts.
 //!
 //! All functions depend only on [records](evenkeel_model::record), without new measurements. So a record
 //! gives the same table on any machine at any time.

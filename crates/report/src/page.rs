@@ -1,4 +1,4 @@
-//! The layout of every screen: running text, labelled lines, tables and shell lines that fit the terminal.
+//! The layout of all terminal output: text, labelled lines, tables and shell lines that fit the terminal.
 //!
 //! Text is wrapped between words and keeps its indent or label. A table drops its least important columns, then
 //! wraps its cells. A shell line is never wrapped, because readers copy it.
@@ -18,26 +18,26 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// A text column, aligned left.
+    /// Returns a text column, aligned left.
     #[must_use]
     pub const fn text(text: &'static str) -> Self {
         Self { text, importance: 0, is_text: true }
     }
 
-    /// A number column, aligned right.
+    /// Returns a number column, aligned right.
     #[must_use]
     pub const fn number(text: &'static str) -> Self {
         Self { text, importance: 0, is_text: false }
     }
 
-    /// Allows dropping the column; the largest number is dropped first.
+    /// Allows dropping the column; the column with the largest number is dropped first.
     #[must_use]
     pub const fn dropped(self, importance: u32) -> Self {
         Self { importance, ..self }
     }
 }
 
-/// Emphasis on a terminal; without colour the text is the same.
+/// Emphasis on a terminal. Without colours, the text has no emphasis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -60,8 +60,8 @@ impl Page {
         Self { text: String::new(), options }
     }
 
-    /// Adds a line. Continuation lines are indented to the line's text: to its second column if it follows two
-    /// blanks, else to its beginning.
+    /// Adds a line. Continuation lines are indented to its text. The text begins after the first two
+    /// consecutive spaces, or at the beginning of the line if there are none.
     pub fn line(&mut self, line: &str) {
         let (label, text) = label_of(line, self.options.text_width());
         self.labelled(label, text);
@@ -71,7 +71,7 @@ impl Page {
         text.lines().for_each(|line| self.line(line));
     }
 
-    /// Adds a label, with its blanks, and its text.
+    /// Adds a label, including the spaces after it, and its text.
     pub fn labelled(&mut self, label: &str, text: &str) {
         self.toned(label, Tone::Plain, text);
     }
@@ -126,7 +126,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Adds a script: comments are wrapped as comments; other lines and every undo are not wrapped.
+    /// Adds a script. Comments are wrapped as comments; other lines and every undo are not wrapped.
     pub fn script(&mut self, script: &str) {
         for line in script.lines() {
             let comment = line.strip_prefix('#').filter(|comment| !comment.trim_start().starts_with("undo:"));
@@ -167,7 +167,7 @@ fn plain(text: &str) -> String {
     printable(&text.replace(['\n', '\t'], " "))
 }
 
-/// Splits a line into its label, with blanks, and its text.
+/// Splits a line into its label, including the spaces after it, and its text.
 fn label_of(line: &str, width: usize) -> (&str, &str) {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map(|at| {

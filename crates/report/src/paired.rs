@@ -6,10 +6,9 @@
 use evenkeel_metrics::{MeanInterval, paired_ratio};
 use evenkeel_model::record::{Record, VariantRecord, metric};
 
-/// The preferred baseline: hashing, tuned.
+/// The preferred baseline is the tuned variant with hashing.
 const PREFERRED_BASELINE: &str = "cmax";
 
-/// One variant, compared with the baseline.
 pub(crate) struct Paired<'r> {
     pub variant: &'r str,
     pub baseline: &'r str,
@@ -17,19 +16,20 @@ pub(crate) struct Paired<'r> {
     pub throughput: Option<MeanInterval>,
 }
 
-/// `cmax` if present, else the first variant.
+/// Returns `cmax` if present, otherwise the first variant.
 pub(crate) fn baseline<'r>(variants: &[&'r VariantRecord]) -> Option<&'r VariantRecord> {
     variants.iter().find(|variant| variant.name == PREFERRED_BASELINE).or_else(|| variants.first()).copied()
 }
 
-/// The workload of a variant: a point of a sweep is named `QDISC AXIS=VALUE...`, and its workload is the part after
-/// the qdisc. Empty for the others: the variants of a scenario without a sweep have the same workload.
+/// Returns the workload of a variant. A point of a sweep is named `QDISC AXIS=VALUE...`, and its workload is
+/// the part after the qdisc. It is empty for other variants: those of a scenario without a sweep have the
+/// same workload.
 pub(crate) fn workload(variant: &VariantRecord) -> &str {
     let (_, values) = variant.name.split_once(' ').unwrap_or_default();
     if values.split(' ').all(|value| value.contains('=')) { values } else { "" }
 }
 
-/// The variants by workload, in the order of the record.
+/// Returns the variants by workload, in the order of the record.
 pub(crate) fn by_workload<'r>(
     variants: impl IntoIterator<Item = &'r VariantRecord>,
 ) -> Vec<(&'r str, Vec<&'r VariantRecord>)> {
@@ -44,7 +44,7 @@ pub(crate) fn by_workload<'r>(
     groups
 }
 
-/// Every other variant compared with the baseline of its workload, if they have a common figure.
+/// Compares every other variant with the baseline of its workload, if they have a common figure.
 pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     let mut all = Vec::new();
     for (_, group) in by_workload(&record.variants) {
@@ -61,7 +61,7 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     all
 }
 
-/// The ratio of a variant's metric to the baseline's, by repeat.
+/// Returns the ratio of a variant's metric to the baseline's, paired by repeat.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use evenkeel_metrics::Summary;
 use evenkeel_model::record::{DatapathCost, RepeatRecord, VariantRecord};
 
-/// Summary of each metric over the repeats that have it.
+/// Returns the summary of each metric over the repeats that have it.
 pub(crate) fn of_metrics(variant: &VariantRecord) -> BTreeMap<String, Summary> {
     summarised(variant, |repeat| &repeat.metrics)
 }
 
-/// Summary of each counter over the repeats that have it.
+/// Returns the summary of each counter over the repeats that have it.
 pub(crate) fn of_counters(variant: &VariantRecord) -> BTreeMap<String, Summary> {
     summarised(variant, |repeat| &repeat.counters)
 }
 
-/// One metric's values in the order of the repeats.
+/// Returns one metric's values in the order of the repeats.
 pub(crate) fn values(variant: &VariantRecord, key: &str) -> Vec<f64> {
     variant.repeats.iter().filter_map(|repeat| repeat.metrics.get(key).copied()).collect()
 }
@@ -23,16 +23,16 @@ pub(crate) fn values(variant: &VariantRecord, key: &str) -> Vec<f64> {
 /// Cost of the BPF programs over all repeats, ns per segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Datapath {
-    /// The queue choice; none without segments.
+    /// Cost of choosing the queue; none without segments.
     pub(crate) choice: Option<f64>,
-    /// Completion; none without segments.
+    /// Cost of processing a completion; none without segments.
     pub(crate) completion: Option<f64>,
-    /// Segments that passed the choice.
+    /// Number of segments for which a queue was chosen.
     pub(crate) segments: u64,
 }
 
 impl Datapath {
-    /// Choice and completion together.
+    /// Returns the cost of choice and completion together.
     pub(crate) fn whole(&self) -> Option<f64> {
         Some(self.choice? + self.completion?)
     }

@@ -1,9 +1,12 @@
 //! The terminal table of a run.
 //!
-//! First the answer in a sentence, then the figures. Variants are rows and metrics columns, the main ones
-//! first. A variant shows its median over the repeats, and below it the range. If a paper states figures, it
-//! also shows these, and the mean unless it reads like the median. A remark below the table names the columns
-//! that do not fit.
+//! The answer in a sentence comes first, then the figures:
+//!
+//! - Variants are rows and metrics are columns, the main ones first.
+//! - Each variant shows its median over the repeats, and below it the range.
+//! - If a paper states figures, they are shown as well, and the mean if it is displayed differently from the
+//!   median.
+//! - A remark below the table names the columns that do not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +20,10 @@ use crate::{answer, clients, paired, summaries};
 
 pub use crate::grid::TableOptions;
 
-/// With more queues, only show how many queues have how many flows.
+/// With more queues than this, the table only shows how many queues have how many flows.
 const QUEUES_SPELT_OUT: usize = 16;
 
-/// The table of a run, with the notes that its figures need.
+/// Returns the table of a run, with the notes that its figures need.
 #[must_use]
 pub fn render(record: &Record, options: TableOptions) -> String {
     let mut text = String::new();
@@ -63,7 +66,7 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     } else {
         format!("{} (nominally {})", rate(record.rate_bps), rate(record.nominal_rate_bps))
     };
-    // Flows with a size determine a repeat's length.
+    // If the flows have a size, it determines a repeat's length.
     let extent = if record.duration_s == 0.0 {
         String::new()
     } else {
@@ -74,7 +77,7 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
         &format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started),
         width,
     ));
-    // Windows are stretched on slower lines, so that the same number of bytes pass.
+    // On slower links, windows are longer, so that they cover the same number of bytes.
     let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
     let windows: Vec<String> =
@@ -85,7 +88,7 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     text.push('\n');
 }
 
-/// The notes of all variants, numbered without duplicates.
+/// The notes of all variants, numbered, without duplicates.
 struct Notes<'r> {
     numbered: Vec<&'r str>,
 }
@@ -101,7 +104,7 @@ impl<'r> Notes<'r> {
         Self { numbered }
     }
 
-    /// ` [1,3]` after a variant's name.
+    /// Returns the numbers of a variant's notes, to append to its name: ` [1,3]`.
     fn marks(&self, variant: &VariantRecord) -> String {
         let numbers: BTreeSet<usize> = variant
             .notes
@@ -165,7 +168,7 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
             });
         }
         if let Some(paper) = paper {
-            // Omit a row that repeats the median.
+            // Omit the mean if it is displayed like the median.
             let is_median = |key: &String, description: &Description| {
                 summaries
                     .get(key)
@@ -275,7 +278,7 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
     text.push_str(&Grid { columns, rows }.draw(options).text);
 }
 
-/// `1.020 (0.981–1.059)`.
+/// Returns a ratio with its interval: `1.020 (0.981–1.059)`.
 fn ratio_text(ratio: &MeanInterval) -> String {
     ratio.interval.map_or_else(
         || format!("{:.3}", ratio.mean),
@@ -359,7 +362,7 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
         .iter()
         .map(|expectation| {
             let line = wrapped("           ", &expectation_text(expectation), options.text_width());
-            // The verdict replaces the indent; styles have no width.
+            // The verdict replaces the indent. Styles do not change the displayed width.
             let rest = line.trim_start();
             match expectation.met {
                 Some(true) => format!("  {}      {rest}", options.good("met")),
@@ -371,7 +374,7 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
     section(text, &title, &lines, options);
 }
 
-/// `dqa: mean NFM 1s at most 0.02; found: 0.002 (0.001 to 0.003)`.
+/// Returns an expectation and its result: `dqa: mean NFM 1s at most 0.02; found: 0.002 (0.001 to 0.003)`.
 fn expectation_text(expectation: &ExpectationRecord) -> String {
     let description = match &expectation.relative_to {
         None => describe(&expectation.metric),
@@ -409,7 +412,7 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
     format!("{}: {what}; found: {found}{open}", expectation.variant)
 }
 
-/// Appends a section, unless it is empty.
+/// Appends a section if it has any lines.
 fn section(text: &mut String, title: &str, lines: &str, options: TableOptions) {
     if !lines.is_empty() {
         text.push('\n');

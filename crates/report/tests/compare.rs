@@ -1,4 +1,4 @@
-//! Compares two records.
+//! Tests of comparisons of two records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ use support::{assert_golden, map, record, variant};
 
 const NAMES: [&str; 2] = ["records/before", "records/after"];
 
-/// A record with one variant and one metric.
+/// Returns a record with one variant and one metric.
 fn with(metric: &str, values: &[f64]) -> Record {
     Record { variants: vec![variant("dqa", metric, values)], ..record() }
 }
@@ -31,7 +31,7 @@ fn text(comparison: &Comparison, all: bool) -> String {
     render(comparison, NAMES, all, TableOptions { width: Some(100), colour: false })
 }
 
-/// [`record`] with six repeats of each variant.
+/// Returns [`record`] with six repeats of each variant.
 fn of_six() -> Record {
     let mut record = record();
     for variant in &mut record.variants {
@@ -45,7 +45,7 @@ fn of_six() -> Record {
     record
 }
 
-/// The same after a change: slower, fairer over long windows, one variant renamed.
+/// Returns the record after a change: slower, fairer over long windows, one variant renamed.
 fn changed() -> Record {
     let mut record = of_six();
     record.world = "sim".to_owned();
@@ -291,7 +291,7 @@ fn records_with_nothing_in_common_are_refused() {
     );
 }
 
-/// A variant without repeats was not found to be alike.
+/// Checks that a variant without repeats does not count as unchanged.
 #[test]
 fn a_variant_without_repeats_is_not_compared() {
     let mut second = of_six();
@@ -322,9 +322,9 @@ fn the_same_is_a_whole_interval_within_the_margin() {
     assert_eq!(judged(&exact(1.0), &exact(1.05), 0.1), Some(true));
     assert_eq!(judged(&exact(1.0), &exact(1.3), 0.1), Some(false));
     assert_eq!(judged(&exact(1.0), &exact(1.1), 0.1), None);
-    // Noise is no evidence.
+    // Noisy repeats show neither sameness nor difference.
     assert_eq!(judged(&[1.0, 3.0, 2.0, 5.0, 1.0], &[1.0, 3.0, 2.0, 5.0, 1.0], 0.1), None);
-    // Zero has no relative margin, and too few repeats are no evidence.
+    // A margin relative to zero does not exist, and two repeats are too few for an interval.
     assert_eq!(judged(&[0.0; 5], &[0.0; 5], 0.3), Some(true));
     assert_eq!(judged(&[0.0; 5], &[1e-9; 5], 0.3), Some(false));
     assert_eq!(judged(&[1.0; 2], &[1.0; 2], 0.3), None);
@@ -354,12 +354,12 @@ fn only_what_is_asked_for_is_judged() {
     let shown = text(&apart, false);
     assert!(shown.starts_with("Not shown to be the same within 0.5 %: "), "{shown}");
     assert!(shown.contains("not decided") && shown.contains(" yes"), "{shown}");
-    // The margin keeps its digits.
+    // The answer displays all digits of the margin.
     let close = text(&ask(&keys, Some(0.000_001)).unwrap(), false);
     assert!(close.starts_with("Not shown to be the same within 0.0001 %: "), "{close}");
 }
 
-/// Returns a record with noise only: dependent figures of two variants, some skewed, some mostly 0.
+/// Returns a record with noise only: correlated figures of two variants, some skewed, some mostly 0.
 fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
     let variant = |draw: &mut Draw, name: &str| {
         let mut variant: VariantRecord = variant(name, "throughput_bps", &vec![1e9; n]);
@@ -383,7 +383,7 @@ fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
     Record { variants: vec![variant(draw, "cmax"), variant(draw, "dqa")], ..record() }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014), and normal deviates by Box-Muller.
+/// The SplitMix64 generator (Steele, Lea, Flood 2014), and normal deviates by the Box-Muller method.
 struct Draw(u64);
 
 impl Draw {
@@ -401,7 +401,7 @@ impl Draw {
     }
 }
 
-/// `bench/src/compare_power.rs` is the long form, with records of the simulator.
+/// Checks a small number of cases; `bench/src/compare_power.rs` tests more, with records of the simulator.
 #[test]
 fn records_of_the_same_thing_show_no_difference_and_ten_percent_are_found() {
     let (mut alarms, mut found) = (0, 0);
@@ -429,7 +429,7 @@ fn records_of_the_same_thing_show_no_difference_and_ten_percent_are_found() {
 }
 
 proptest! {
-    /// For any figures there is a comparison and a table, and every interval is valid.
+    /// Checks that any figures can be compared and displayed, and every interval is valid.
     #[test]
     fn no_figures_bring_the_comparison_down(
         first in proptest::collection::vec(proptest::num::f64::ANY, 0..8),
@@ -452,7 +452,7 @@ proptest! {
     }
 }
 
-/// Changes one number of a JSON document by index, or removes an element of a list or an object.
+/// Changes one number of a JSON document, selected by index, or removes one element of a list or an object.
 fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Value, take_out: bool) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match value {
@@ -486,7 +486,8 @@ fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Valu
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// A record with a few odd numbers or missing parts is either refused, or compared and shown.
+    /// Checks that a record with a few changed numbers or missing parts is either refused, or compared and
+    /// displayed.
     #[test]
     fn mutated_records_are_refused_or_compared(
         changes in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! The table and the JSON of a run.
+//! Tests of the table and the JSON of a run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -81,7 +81,7 @@ fn a_hostile_record_cannot_steer_the_terminal() {
     record.expectations[0].metric = attack.to_owned();
     record.expectations[0].statistic = attack.to_owned();
     record.paper.as_mut().unwrap().source = attack.to_owned();
-    // Also as the baseline of ratios.
+    // The text must also be harmless as the name of a ratio's baseline.
     record.variants.remove(1);
     record.variants[0].name = attack.to_owned();
     record.variants[0].notes = vec![attack.to_owned()];
@@ -211,7 +211,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
         let keys: Vec<&String> = summary.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["mean", "median", "min", "max", "n"], "{path}");
     }
-    // Of the last repeat.
+    // These figures are from the last repeat.
     assert_eq!(dqa["queues"][1], json!({"flows": 1, "bytes": 1_250_000}));
     assert_eq!(
         dqa["datapath"],
@@ -222,7 +222,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
     assert_eq!(found["expectations"][3].get("value"), None::<&Value>);
 }
 
-/// `n` repeats of CPU and NFM of a variant and the baseline.
+/// Returns a record with `n` repeats of CPU and NFM, for a variant and the baseline.
 fn run_of(n: usize) -> evenkeel_model::record::Record {
     let mut record = record();
     let with = |name: &str, nfm: f64, cpu: f64| {

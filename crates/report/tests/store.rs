@@ -1,4 +1,4 @@
-//! Record directories: a record reads as written, and damage is an error.
+//! Tests of record directories: a record is read as it was written, and damage is an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -29,7 +29,7 @@ fn series(variant: &str, repeat: usize) -> Series {
     Series { variant: variant.to_owned(), repeat, bin_ns: 5_000_000, flows }
 }
 
-/// A record with one series in a temporary directory.
+/// Writes a record with one series to a temporary directory.
 fn stored() -> (TempDir, PathBuf, Record) {
     let place = TempDir::new().unwrap();
     let directory = place.path().join("one");
@@ -169,7 +169,7 @@ fn a_record_cut_short_anywhere_is_told() {
     let (_place, directory, _) = stored();
     let path = directory.join("record.json");
     let whole = fs::read(&path).unwrap();
-    // It is complete even without its final newline.
+    // The final newline is left out of the loop: without it, the record is still complete.
     for length in (1..whole.len() - 1).step_by(23) {
         fs::write(&path, &whole[..length]).unwrap();
         let error = store::read(&directory).unwrap_err();

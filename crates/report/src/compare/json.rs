@@ -7,16 +7,16 @@ use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::Direction;
 use crate::json::interval;
 
-/// Version of this object.
 const SCHEMA: u32 = 2;
 
-/// The JSON of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics": {KEY: {"better",
-/// "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first", "only_in_second",
-/// "not_compared", "lacking"}`.
+/// Returns the JSON object of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics":
+/// {KEY: {"better", "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first",
+/// "only_in_second", "not_compared", "lacking"}`.
 ///
-/// Metric keys are as recorded (`nfm.1s`, not nested). `better` is `higher`, `lower` or `null`; `interval` is
-/// `null` with too few repeats. With a margin there are also `tolerance`, a share, and `within` for each
-/// metric.
+/// - Metric keys are as recorded (`nfm.1s`), not nested.
+/// - `better` is `higher`, `lower` or `null`.
+/// - `interval` is `null` with too few repeats.
+/// - With a margin there are also `tolerance`, a share, and `within` for each metric.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
     let mut object = json!({

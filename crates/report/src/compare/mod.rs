@@ -1,12 +1,12 @@
 //! Compares two records of the same scenario: before and after a change, on two machines or kernels.
 //!
 //! A metric of a variant is compared by its [change](evenkeel_metrics::Change): a ratio of means with its
-//! confidence interval. The intervals of a comparison are simultaneous: two records of the same thing show a
+//! confidence interval. The intervals of a comparison are simultaneous: two records of the same set-up show a
 //! difference in at most 5 of 100 comparisons, for any number of figures.
 //!
-//! With a margin, the question is whether the two are the *same* within it. This is shown if the whole interval
-//! lies within the margin (two one-sided tests). Here each interval has 95 % by itself, because all of them
-//! must lie within.
+//! With a margin, the question is whether the two records are the *same* within it. This is shown if the
+//! whole interval lies within the margin (two one-sided tests). Each interval then has a confidence of 95 %
+//! by itself, because all of them must lie within.
 
 mod json;
 mod table;
@@ -25,21 +25,19 @@ pub use json::json;
 pub use table::render;
 pub use text::{change_text, scale_name};
 
-/// The question about two records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
     /// Only these metric keys; empty: all.
     pub metrics: Vec<String>,
-    /// Test for equality within this share, instead of for differences.
+    /// Test whether the records are the same within this share, instead of whether they differ.
     pub within: Option<f64>,
 }
 
-/// Two records, compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Short descriptions of the two records.
     pub setups: [String; 2],
-    /// Differences of the set-up: scenario, world, rate, seed, machine.
+    /// Differences between the set-ups: scenario, world, rate, seed, machine.
     pub warnings: Vec<String>,
     /// Common variants in the order of the first record.
     pub variants: Vec<VariantComparison>,
@@ -49,14 +47,14 @@ pub struct Comparison {
     pub only_in_second: Vec<String>,
     /// Variants of both records without a common metric, each with the reason.
     pub not_compared: Vec<String>,
-    /// Figures and repeats of common variants that one of the records lacks, each with the record.
+    /// Figures and repeats of common variants that one of the records lacks; each names that record.
     pub lacking: Vec<String>,
     /// Number of such figures, of all common variants.
     pub missing_figures: usize,
     pub question: Question,
 }
 
-/// Reasons why there is no comparison.
+/// The reason why two records cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// No variant has the requested metric in both records.
@@ -76,7 +74,7 @@ pub enum CompareError {
 }
 
 impl Comparison {
-    /// All figures, each with its variant.
+    /// Returns all figures, each with its variant.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (&VariantComparison, &MetricComparison)> {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
@@ -99,7 +97,6 @@ impl Comparison {
     }
 }
 
-/// One variant in both records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantComparison {
     pub name: String,
@@ -107,39 +104,35 @@ pub struct VariantComparison {
     pub metrics: Vec<MetricComparison>,
 }
 
-/// One metric of one variant in both records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricComparison {
-    /// See [`evenkeel_model::record::metric`].
+    /// Metric key, see [`evenkeel_model::record::metric`].
     pub key: String,
     pub direction: Direction,
     /// The change from the first record to the second.
     pub change: Change,
     pub verdict: Verdict,
-    /// With a margin: true if the whole interval is within it, false if the whole interval is outside, else
-    /// none.
+    /// With a margin: true if the whole interval is within it, false if the whole interval is outside.
+    /// Otherwise none.
     pub within: Option<bool>,
 }
 
-/// The verdict on a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The interval includes "no change".
     NotShown,
     /// The whole interval is within the margin.
     Same,
-    /// A change for the better.
     Better,
-    /// A change for the worse.
     Worse,
-    /// A change of a metric without a better direction.
+    /// A change of a metric for which neither direction is better.
     Different,
     /// Too few repeats for an interval.
     Undecided,
 }
 
 impl Verdict {
-    /// Its name in JSON.
+    /// Returns the verdict's name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -163,7 +156,7 @@ impl Verdict {
         }
     }
 
-    /// Whether a change was shown.
+    /// Returns whether a change was shown.
     #[must_use]
     pub fn is_difference(self) -> bool {
         matches!(self, Self::Better | Self::Worse | Self::Different)
@@ -173,7 +166,7 @@ impl Verdict {
 /// Compares the second record with the first.
 ///
 /// # Errors
-/// Returns an error if they have no common figure, or lack the requested metric.
+/// Returns an error if the records have no common figure, or lack the requested metric.
 pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<Comparison, CompareError> {
     let mut common: Vec<(&VariantRecord, &VariantRecord)> =
         first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?))).collect();
@@ -247,7 +240,7 @@ fn find<'r>(record: &'r Record, name: &str) -> Option<&'r VariantRecord> {
     record.variants.iter().find(|variant| variant.name == name)
 }
 
-/// Why a variant of both records cannot be compared.
+/// Returns the reason why a variant of both records cannot be compared.
 fn obstacle(first: &VariantRecord, second: &VariantRecord) -> Option<String> {
     let name = &first.name;
     match (first.repeats.is_empty(), second.repeats.is_empty()) {
@@ -260,7 +253,7 @@ fn obstacle(first: &VariantRecord, second: &VariantRecord) -> Option<String> {
     is_empty.then(|| format!("{name} has no metric in common"))
 }
 
-/// The common metrics of a variant, in display order.
+/// Returns the common metrics of a variant, in display order.
 fn metrics(first: &VariantRecord, second: &VariantRecord, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let (before, after) = (summaries::of_metrics(first), summaries::of_metrics(second));
     catalogue::in_order(before.into_keys().filter(|key| after.contains_key(key)).collect(), windows)
@@ -274,7 +267,8 @@ fn lacking(
 ) -> (Vec<String>, usize) {
     let (mut lacking, mut missing_figures) = (Vec::new(), 0);
     for (which, is_first) in [("first", true), ("second", false)] {
-        // Variants by the figures that the record lacks for them: most often the same for all.
+        // Group the variants by the figures that the record lacks for them, which are usually the same for
+        // all variants.
         let mut figures: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (before, after) in common {
             let (own, other) = if is_first { (before, after) } else { (after, before) };

@@ -1,4 +1,4 @@
-//! A comparison for a terminal: the answer, the records, and the differences.
+//! Displays a comparison on a terminal: the answer, the records, and the differences.
 
 use evenkeel_metrics::LEAST_REPEATS;
 
@@ -8,8 +8,8 @@ use crate::catalogue::describe;
 use crate::format::wrapped;
 use crate::grid::{Cell, Column, Emphasis, Grid, TableOptions};
 
-/// The answer first, then the two records by their `names`, then a table of the differences, or of every figure
-/// with `all`.
+/// Returns the answer, then the two records by their `names`, then a table of the differences. With `all`,
+/// the table has every figure.
 #[must_use]
 pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: TableOptions) -> String {
     let mut text = String::new();
@@ -81,7 +81,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     columns
 }
 
-/// The rule behind the verdicts.
+/// Returns the sentence that explains how the verdicts follow from the intervals.
 fn rule(comparison: &Comparison) -> String {
     let least = format!("Changes in % are of geometric means. No interval below {LEAST_REPEATS} repeats.");
     match comparison.question.within {

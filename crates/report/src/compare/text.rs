@@ -1,4 +1,4 @@
-//! Changes in words.
+//! Describes changes in words.
 
 use evenkeel_metrics::{Change, Interval, Scale};
 use evenkeel_model::record::Record;
@@ -8,14 +8,14 @@ use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::{Description, describe};
 use crate::format::{self, kernel, number, rate, seconds, signed, trimmed};
 
-/// A larger ratio is displayed as a factor, not as a share.
+/// A larger ratio is displayed as a factor, instead of as a change in per cent.
 const FACTOR: f64 = 3.0;
-/// Figures per variant in the answer; the table has all.
+/// Number of figures per variant in the answer; the table has all of them.
 const SPELT_OUT: usize = 3;
-/// Variants in the answer.
+/// Number of variants in the answer.
 const VARIANTS_SPELT_OUT: usize = 2;
 
-/// The scale's name in JSON.
+/// Returns the scale's name in JSON.
 #[must_use]
 pub fn scale_name(scale: Scale) -> &'static str {
     match scale {
@@ -24,7 +24,7 @@ pub fn scale_name(scale: Scale) -> &'static str {
     }
 }
 
-/// `NFM 1s lower by 12 % (8 to 16 %)`.
+/// Returns a change in words: `NFM 1s lower by 12 % (8 to 16 %)`.
 #[must_use]
 pub fn change_text(description: &Description, change: &Change) -> String {
     let label = description.label();
@@ -54,12 +54,12 @@ pub fn change_text(description: &Description, change: &Change) -> String {
     }
 }
 
-/// The change in a table: `+12 %`, `×4.5`, or in the metric's unit.
+/// Returns the change for a table cell: `+12 %`, `×4.5`, or in the metric's unit.
 pub(super) fn change_cell(description: &Description, change: &Change) -> String {
     one(description, change.scale, change.change, change.change)
 }
 
-/// The interval in a table: `+8 to +16 %`.
+/// Returns the interval for a table cell: `+8 to +16 %`.
 pub(super) fn interval_cell(description: &Description, change: &Change) -> Option<String> {
     let Interval { low, high } = change.interval?;
     let end = |value| one(description, change.scale, value, change.change);
@@ -67,7 +67,8 @@ pub(super) fn interval_cell(description: &Description, change: &Change) -> Optio
     Some(format!("{} to {}", low.trim_end_matches(" %"), end(high)))
 }
 
-/// `size` determines the format, so that both ends of an interval look alike.
+/// Returns `value` as a change. `size` determines the format, so that both ends of an interval have the same
+/// format.
 fn one(description: &Description, scale: Scale, value: f64, size: f64) -> String {
     match scale {
         Scale::Ratio if size + 1.0 >= FACTOR => format!("×{}", short(value + 1.0)),
@@ -84,17 +85,17 @@ fn plain_percent(share: f64) -> String {
     format::percent(share, 2)
 }
 
-/// `12 %`.
+/// Returns a share in per cent: `12 %`.
 pub(super) fn percent(share: f64) -> String {
     format!("{} %", plain_percent(share))
 }
 
-/// `18 figures`.
+/// Returns a number of figures with its noun: `18 figures`.
 pub(super) fn figures(count: usize) -> String {
     if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") }
 }
 
-/// A record's description: `titan-12-flows on sim, kernel 4.4, 10 Gbit/s, 5 repeats of 5 s, seed 1`.
+/// Returns a record's description: `titan-12-flows on sim, kernel 4.4, 10 Gbit/s, 5 repeats of 5 s, seed 1`.
 pub(super) fn setup(record: &Record) -> String {
     let mut text = format!(
         "{} on {}, kernel {}, {}, {}",
@@ -114,7 +115,7 @@ pub(super) fn setup(record: &Record) -> String {
     text
 }
 
-/// The answer, one line per variant with a result.
+/// Returns the answer, one line per variant with a result.
 pub(super) fn answer(comparison: &Comparison) -> Vec<String> {
     if let Some(margin) = comparison.question.within {
         return vec![same_within(comparison, margin)];
@@ -192,7 +193,7 @@ fn of_variant(variant: &VariantComparison) -> String {
     }
 }
 
-/// Returns the largest changes of the first variant's main figures that would have been undetected.
+/// Returns the ranges of the first variant's main figures: larger changes would have been detected.
 fn headline_ranges(comparison: &Comparison) -> Vec<String> {
     let Some(variant) = comparison.variants.first() else { return Vec::new() };
     let mut metrics: Vec<&MetricComparison> =
@@ -208,7 +209,7 @@ fn headline_ranges(comparison: &Comparison) -> Vec<String> {
         .collect()
 }
 
-/// `0.0001 %`: the user's margin with all of its digits.
+/// Returns the user's margin in per cent, with all of its digits: `0.0001 %`.
 fn stated(margin: f64) -> String {
     const DIGITS: f64 = 1e9;
     format!("{} %", (margin * 100.0 * DIGITS).round() / DIGITS)

@@ -1,5 +1,3 @@
-//! Errors of a record directory.
-
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -8,13 +6,13 @@ use evenkeel_model::text::path_text;
 
 use super::plausible::Implausible;
 
-/// Why a record cannot be written or read.
+/// The reason why a record cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The system refused.
+    /// The kernel returned an error.
     #[error("cannot {action} {}", path_text(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    /// The caller ended a write.
+    /// The caller stopped a write.
     #[error("interrupted while the record was written: nothing is recorded")]
     Interrupted,
     #[error(transparent)]
@@ -23,22 +21,19 @@ pub enum StoreError {
     Output(#[from] OutputError),
     #[error("{} does not exist", path_text(path))]
     Missing { path: PathBuf },
-    /// The record is truncated.
     #[error("{} is cut short: it ends in the middle of the record", path_text(path))]
     Truncated { path: PathBuf },
-    /// Another kind of file, such as a series.
+    /// The file is of another kind, such as a series.
     #[error(
         "{} is not a record: it is not text; name the record's directory or its record.json",
         path_text(path)
     )]
     NotText { path: PathBuf },
-    /// Not a record; the source names line, column and field.
+    /// The file is not a record; the source names line, column and field.
     #[error("{} is not a record", path_text(path))]
     Malformed { path: PathBuf, source: serde_json::Error },
-    /// The record's schema is unknown.
     #[error("{} has schema {found}, this evenkeel reads schema {supported}", path_text(path))]
     Schema { path: PathBuf, found: u32, supported: u32 },
-    /// The record has an impossible figure.
     #[error("{} is not a record of a run: {source}", path_text(path))]
     Implausible { path: PathBuf, source: Implausible },
     /// A figure is not finite, so JSON cannot hold it.
@@ -53,7 +48,7 @@ pub enum StoreError {
     /// A series' file cannot be decompressed.
     #[error("{} is damaged", path_text(path))]
     DamagedSeries { path: PathBuf, source: io::Error },
-    /// A decompressed file is no series.
+    /// A decompressed file is not a series.
     #[error("{}, line {line} (unpacked): {reason}", path_text(path))]
     MalformedSeries { path: PathBuf, line: usize, reason: String },
     /// The series to be written is invalid.

@@ -6,8 +6,9 @@
 //!   series/VARIANT-REPEAT.csv.gz   bytes and packets of each flow in each bin, repeats from 0
 //! ```
 //!
-//! A record is written atomically: `record.json` comes last. A record may come from another host, so it is not trusted. A
-//! series file is read only from inside its record's directory, and damage is an error that names the file.
+//! A record is written atomically: `record.json` is written last. A record may come from another host, so it
+//! is not trusted. A series file is read only from inside its record's directory, and the error for a damaged
+//! file names it.
 
 mod error;
 mod plausible;
@@ -28,16 +29,14 @@ pub use error::StoreError;
 pub use plausible::{Implausible, check_repeat};
 pub use series::{Series, SeriesFlow};
 
-/// Name of the record within its directory.
 pub const RECORD_FILE: &str = "record.json";
 
-/// Directory of the raw series within a record's directory.
 const SERIES_DIRECTORY: &str = "series";
 
 /// Writes `record` and its raw `series` to a new or empty `directory`; see [`Writer`].
 ///
 /// # Errors
-/// As [`Writer::finish`], and if the directory cannot be claimed.
+/// Returns the errors of [`Writer::finish`], and an error if the directory cannot be claimed.
 pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Record, StoreError> {
     let writer = Writer::claim(directory)?;
     for one in series {
@@ -46,29 +45,29 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
     writer.finish(record)
 }
 
-/// Writes a record directory during a run: each repeat's series when the repeat ends, so that a long run does
-/// not keep them in memory, and the record at the end.
+/// Writes a record directory during a run. Each repeat's series is written when the repeat ends, so that a
+/// long run does not keep them in memory. The record is written at the end.
 #[derive(Debug)]
 pub struct Writer {
     directory: PartialDirectory,
-    /// Variant and repeat of each written series, or why one could not be written.
+    /// Variant and repeat of each written series, or the reason why one could not be written.
     written: Mutex<Result<Vec<(String, usize)>, StoreError>>,
 }
 
 impl Writer {
-    /// Creates the directory, or takes an empty one.
+    /// Creates the directory, or claims an existing empty one.
     ///
     /// # Errors
-    /// As [`OutputDirectory::claim`].
+    /// Returns the errors of [`OutputDirectory::claim`].
     pub fn claim(directory: &Path) -> Result<Self, OutputError> {
         let directory = OutputDirectory::claim(directory)?.begin()?;
         Ok(Self { directory, written: Mutex::new(Ok(Vec::new())) })
     }
 
-    /// Writes a series; [`Self::finish`] reports an error. Calls `goes_on` with the share that is written; false
-    /// ends it.
+    /// Writes a series; [`Self::finish`] reports an error. Calls `goes_on` with the share that is written so
+    /// far; writing stops if it returns false.
     pub fn add(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) {
-        // Threads write at the same time.
+        // Several threads may write at the same time.
         if self.written().is_err() {
             return;
         }
@@ -100,8 +99,9 @@ impl Writer {
     /// Writes the record. Returns it with the file of each series.
     ///
     /// # Errors
-    /// Returns an error if a series could not be written, belongs to no repeat or has flows of different lengths,
-    /// a figure is not finite (JSON cannot represent it), or the disk fails. It then leaves no files.
+    /// Returns an error if a series could not be written, belongs to no repeat or has flows of different
+    /// lengths, a figure is not finite (JSON cannot represent it), or a write fails. In this case, it deletes
+    /// all files.
     pub fn finish(self, record: &Record) -> Result<Record, StoreError> {
         let mut record = record.clone();
         check_finite(&record)?;
@@ -124,9 +124,11 @@ impl Writer {
 /// Reads a record from its directory or its `record.json`.
 ///
 /// # Errors
-/// If it does not exist, is truncated or invalid, was written by a newer Evenkeel, or has an impossible figure.
+/// Returns an error if the record does not exist, is truncated or invalid, was written by a newer Evenkeel,
+/// or has an impossible figure.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
-    // The user named the directory, not the file in it.
+    // The user named only the directory, so its record must be a regular file; a path to a file may also name
+    // a pipe.
     let (path, read): (_, fn(&_, _) -> _) = if path.is_dir() {
         (path.join(RECORD_FILE), evenkeel_files::read_regular)
     } else {
@@ -158,8 +160,8 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
     Ok(record)
 }
 
-/// Reads the raw series of a variant's repeat, from 0; `None` if the record has none. `directory` is the
-/// record's.
+/// Reads the raw series of a variant's repeat, numbered from 0; `None` if the record has none. `directory` is
+/// the record's directory.
 ///
 /// # Errors
 /// Returns an error if the record has no such repeat, or the file is outside the directory, missing, damaged
@@ -183,13 +185,13 @@ pub fn read_series(
     series::read(&path, variant, repeat).map(Some)
 }
 
-/// Whether `text` is truncated within a number, which the parser reports like a malformed number.
+/// Returns whether `text` is truncated within a number, which the parser reports like a malformed number.
 fn ends_within_number(text: &[u8]) -> bool {
     let longer = [text, b"0"].concat();
     serde_json::from_slice::<IgnoredAny>(&longer).is_err_and(|error| error.is_eof())
 }
 
-/// The part of a record that has its version.
+/// The part of a record that has its schema version.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
@@ -205,8 +207,8 @@ fn write_record(path: &Path, record: &Record) -> Result<(), StoreError> {
     write().map_err(|source| StoreError::io("write", path, source))
 }
 
-/// Returns the path of a file in a record, if it is inside the record's directory: as text, and with symbolic
-/// links resolved.
+/// Returns the path of a file in a record. The file must be inside the record's directory, both by its name
+/// and with symbolic links resolved.
 fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
     let outside = || StoreError::OutsideRecord { directory: directory.to_owned(), file: file.to_owned() };
     let relative = Path::new(file);
@@ -222,11 +224,12 @@ fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
         })
     };
     let found = find(&path)?;
-    // Reading a pipe or a device could block or never end.
+    // Reading a pipe or a device could block or never reach an end.
     if found.starts_with(find(directory)?) && found.is_file() { Ok(found) } else { Err(outside()) }
 }
 
-/// JSON has no NaN and no infinity: they would be written as `null` and could not be read.
+/// Checks that all figures are finite. JSON has no NaN and no infinity: they would be written as `null` and
+/// could not be read.
 fn check_finite(record: &Record) -> Result<(), StoreError> {
     let check = |field: &dyn Fn() -> String, value: f64| {
         if value.is_finite() { Ok(()) } else { Err(StoreError::NotFinite { field: field(), value }) }

@@ -1,7 +1,7 @@
 //! Checks that a record's figures are possible.
 //!
 //! A record may come from another host, and all later code divides, squares and compares its figures. An
-//! impossible figure is refused with its name, so later code needs no checks.
+//! impossible figure is refused by name, so later code needs no checks.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,14 @@ use evenkeel_model::record::{Record, RepeatRecord, VariantRecord, metric};
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
-/// Tolerance for a share above 1, due to rounding.
+/// Rounding can produce shares that exceed 1 by less than this.
 const ROUNDING: f64 = 1e-6;
 
-/// Why a record cannot be of a run.
+/// The reason why a record cannot come from a run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Implausible {
     #[error("{field} is {}, which cannot have been measured: {reason}", figure(*.value))]
-    Figure {
-        /// The figure's name.
-        field: String,
-        value: f64,
-        reason: &'static str,
-    },
+    Figure { field: String, value: f64, reason: &'static str },
     #[error("a variant has no name")]
     NoName,
     #[error("two variants have the name {name}")]
@@ -29,7 +24,7 @@ pub enum Implausible {
 }
 
 impl Implausible {
-    /// The same figure with its variant or the like.
+    /// Returns the same error with a place, such as the variant, added to the figure's name.
     fn within(self, place: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Figure { field, value, reason } => Self::Figure { field: place(field), value, reason },
@@ -38,7 +33,7 @@ impl Implausible {
     }
 }
 
-/// A number in at most 25 characters: `1e308`.
+/// Returns a number in at most 25 characters: `1e308`.
 fn figure(value: f64) -> String {
     if value.abs() > MOST { format!("{value:e}") } else { value.to_string() }
 }
@@ -80,7 +75,7 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
     Ok(())
 }
 
-/// Two variants of one name would be compared as one.
+/// Checks that no two variants have the same name: they would be compared as one.
 fn check_names(record: &Record) -> Result<(), Implausible> {
     let mut names = BTreeSet::new();
     for VariantRecord { name, .. } in &record.variants {
@@ -97,7 +92,7 @@ fn check_names(record: &Record) -> Result<(), Implausible> {
 /// Checks every figure of a repeat.
 ///
 /// # Errors
-/// When one is impossible.
+/// Returns an error if a figure is impossible.
 pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
     for (key, value) in &repeat.metrics {
         check_metric(key, *value)?;
@@ -122,7 +117,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::JAIN_PACKETS
         | metric::SLO_VIOLATIONS
         | metric::IDLE_WHILE_BACKLOGGED => (0.0, 1.0 + ROUNDING),
-        // A line may carry slightly more than its nominal rate.
+        // A link may transmit slightly more than its nominal rate.
         metric::LOST_CAPACITY => (-MOST, 1.0 + ROUNDING),
         metric::THROUGHPUT
         | metric::CPU
@@ -139,7 +134,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::TRANSACTIONS
         | metric::QDISC
         | metric::DISTURBANCE => (0.0, MOST),
-        // A metric of a later version: only check that the number is plausible.
+        // A metric that a later version defines: only check that the number is plausible.
         _ => (-MOST, MOST),
     };
     check_one(value, least, most, || key.to_owned())

@@ -25,7 +25,7 @@ const LARGEST_UNPACKED: u64 = 1 << 30;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub variant: String,
-    /// From 0.
+    /// Number of the repeat, from 0.
     pub repeat: usize,
     /// Length of a bin, ns. The first bin begins at the end of the warm-up.
     pub bin_ns: u64,
@@ -33,10 +33,9 @@ pub struct Series {
     pub flows: Vec<SeriesFlow>,
 }
 
-/// One flow's bins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesFlow {
-    /// As in the record.
+    /// Name of the flow in the record.
     pub name: String,
     /// On the wire, per bin.
     pub bytes: Vec<u64>,
@@ -44,10 +43,10 @@ pub struct SeriesFlow {
     pub packets: Vec<u64>,
 }
 
-/// A series' file name: unique, and within its directory.
+/// Returns a series' file name, which is unique and cannot leave the directory.
 ///
-/// Bytes other than letters, digits, `-`, `_` and (not at the start) `.` are percent-encoded (RFC 3986, section
-/// 2.1): `xps:dqa+dqwa` becomes `xps%3Adqa%2Bdqwa`.
+/// Bytes other than letters, digits, `-`, `_` and (not at the start) `.` are percent-encoded (RFC 3986,
+/// section 2.1): `xps:dqa+dqwa` becomes `xps%3Adqa%2Bdqwa`.
 pub(super) fn file_name(variant: &str, repeat: usize) -> String {
     let mut name = String::with_capacity(variant.len() + 12);
     for byte in variant.bytes() {
@@ -176,7 +175,7 @@ struct Lines<'p, R> {
 }
 
 impl<R: Read> Lines<'_, R> {
-    /// The next line without its newline; `None` at the end of the file.
+    /// Returns the next line without its newline; `None` at the end of the file.
     fn next(&mut self) -> Result<Option<&str>, StoreError> {
         self.text.clear();
         let read = self.reader.read_line(&mut self.text).map_err(|source| match source.kind() {
@@ -197,7 +196,7 @@ impl<R: Read> Lines<'_, R> {
     }
 }
 
-/// The flows in a file's header, without bins.
+/// Returns the flows in a file's header, without bins.
 fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
     let fields = fields(head)?;
     let Some(("start_ns", columns)) = fields.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
@@ -217,12 +216,12 @@ fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
         .collect()
 }
 
-/// A CSV field, quoted if necessary (RFC 4180, section 2).
+/// Returns a CSV field, quoted if necessary (RFC 4180, section 2).
 fn quoted(field: &str) -> String {
     if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }
 
-/// Fields of a CSV line (RFC 4180, section 2).
+/// Returns the fields of a CSV line (RFC 4180, section 2).
 fn fields(line: &str) -> Result<Vec<String>, String> {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -233,7 +232,7 @@ fn fields(line: &str) -> Result<Vec<String>, String> {
                 let (text, after) = inner.split_once('"').ok_or("a quote is not closed")?;
                 field.push_str(text);
                 match after.strip_prefix('"') {
-                    // A doubled quote is a literal one.
+                    // Two consecutive quotes stand for one literal quote.
                     Some(more) => {
                         field.push('"');
                         inner = more;

@@ -1,4 +1,4 @@
-//! A hand-made record, and golden files.
+//! A hand-made record, and comparison with golden files.
 
 #![allow(dead_code)]
 
@@ -89,7 +89,7 @@ fn variant_of(name: &str, notes: &[&str], repeats: Vec<RepeatRecord>) -> Variant
     }
 }
 
-/// A run of four variants, one of them with a single repeat, that uses every field of a record.
+/// Returns a run of four variants, one of them with a single repeat. It uses every field of a record.
 pub fn record() -> Record {
     const QDISC: &str = "no SFQ, BQL or interrupt interval in this kernel: pfifo leaves";
     const POOLS: &str = "two pools of four queues, emulated by the classifier";

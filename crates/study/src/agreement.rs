@@ -7,7 +7,7 @@ use evenkeel_metrics::{Change, Confidence, LEAST_REPEATS, changes};
 use crate::journal::points_list;
 use crate::results::{Point, Results};
 
-/// The compared metrics; the others follow from them or count rare events.
+/// The compared metrics. All other metrics follow from them or count rare events.
 const COMPARED: [&str; 8] = [
     "throughput_bps",
     "cores.busy",
@@ -19,18 +19,16 @@ const COMPARED: [&str; 8] = [
     "slo_violation_share",
 ];
 
-/// Two studies, compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreement {
-    /// Differences of the set-up.
+    /// Differences between the set-ups.
     pub warnings: Vec<String>,
-    /// Every metric of every common point.
+    /// The change of every metric of every common point.
     pub compared: Vec<Compared>,
     /// Points that only one study has.
     pub only_in_one: usize,
 }
 
-/// A metric of a point in two studies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// Scenario and point.
@@ -38,19 +36,19 @@ pub struct Compared {
     pub metric: &'static str,
     /// The change from the first to the second, with simultaneous confidence intervals.
     pub change: Change,
-    /// Whether no change was shown; none with too few repeats for an interval.
+    /// Whether no change was shown; none if there are too few repeats for an interval.
     pub agrees: Option<bool>,
 }
 
 impl Agreement {
-    /// Comparisons without a change, and all comparisons.
+    /// Returns the number of comparisons without a change, and the number of all comparisons.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let judged = || self.compared.iter().filter_map(|compared| compared.agrees);
         (judged().filter(|agrees| *agrees).count(), judged().count())
     }
 
-    /// Share of comparisons without a change.
+    /// Returns the share of comparisons without a change.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         let (agree, all) = self.counts();

@@ -1,4 +1,4 @@
-//! Charts of a study, as its scenarios specify them.
+//! The charts of a study, as its scenarios specify them.
 
 use evenkeel_model::scenario::Plot;
 use evenkeel_report::chart::{Chart, ChartPoint, Line};
@@ -6,8 +6,8 @@ use evenkeel_report::describe;
 
 use crate::results::{Point, Results};
 
-/// Every chart with its file name, without the extension. A plot with panels has one chart per value on that
-/// axis.
+/// Returns every chart with its file name, without the extension. A plot with panels has one chart per value
+/// on that axis.
 #[must_use]
 pub fn charts(results: &Results) -> Vec<(String, Chart)> {
     let of_scenario = |facts: &crate::results::ScenarioFacts| {
@@ -32,12 +32,12 @@ fn of_plot(results: &Results, scenario: &str, plot: &Plot) -> Vec<(String, Chart
         .collect()
 }
 
-/// The value on an axis; the setup is an axis, too.
+/// Returns the point's value on an axis; the setup counts as an axis.
 fn axis<'p>(point: &'p Point, name: &str) -> Option<&'p str> {
     if name == "qdisc" { Some(&point.setup) } else { point.axis(name) }
 }
 
-/// The values on an axis: numbers by size, words in the order of the points.
+/// Returns the values on an axis: numbers by size, words in the order of the points.
 fn in_order<'p>(points: &[&'p Point], name: &str) -> Vec<&'p str> {
     let mut values: Vec<&str> = Vec::new();
     for value in points.iter().filter_map(|point| axis(point, name)) {
@@ -52,7 +52,7 @@ fn in_order<'p>(points: &[&'p Point], name: &str) -> Vec<&'p str> {
     values
 }
 
-/// None if no line has two points: a table shows those better.
+/// Returns a chart; none if no line has two points, because a table displays those better.
 fn chart(points: &[&Point], plot: &Plot, panel: Option<(&str, &str)>) -> Option<Chart> {
     let places = in_order(points, &plot.across);
     let description = describe(&plot.metric);
@@ -67,7 +67,7 @@ fn chart(points: &[&Point], plot: &Plot, panel: Option<(&str, &str)>) -> Option<
                     let mut here = points
                         .iter()
                         .filter(|point| point.setup == setup && axis(point, &plot.across) == Some(*value));
-                    // Other axes have a single value here, or this is the first of several points.
+                    // Each other axis has only one value here; if not, take the first of several points.
                     let summary = here.next()?.summary(&plot.metric)?;
                     let shown = |value: f64| value * description.scale;
                     let range = (shown(summary.min), shown(summary.max));

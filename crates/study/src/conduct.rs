@@ -1,4 +1,4 @@
-//! Runs a study: repeats in sequence, or concurrently if the world allows it; each is journalled when it
+//! Runs a study. Repeats run in sequence, or concurrently if the world allows it. Each is journalled when it
 //! ends.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,50 +15,49 @@ use crate::findings::COMPARED;
 use crate::journal::{Entry, Journal, JournalError, Repeated};
 use crate::plan::{Extent, Planned, StudyScenario, cells, points, rounds};
 
-/// Other load above this, in processors, disturbs a repeat.
+/// A repeat counts as disturbed if other processes use more processors than this.
 pub const DISTURBANCE_LIMIT: f64 = 0.1;
-/// Runs of a disturbed or failed repeat at most.
+/// Maximum number of runs of a repeat that is disturbed or fails.
 pub const MOST_ATTEMPTS: usize = 3;
-/// Limit of re-runs, as a share of all repeats: on a machine that is never quiet, the study would not end.
+/// Maximum number of re-runs, as a share of all repeats. Without it, a study would not end on a machine with
+/// constant other load.
 pub const MOST_AGAIN: f64 = 0.2;
-/// Limit of consecutive failures.
+/// Maximum number of consecutive failures.
 const MOST_FAILURES: usize = 5;
 
-/// Why a study ended early. Its measurements are kept.
+/// The reason why a study ended early. Its measurements are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError<E: std::error::Error> {
-    /// The world refused.
+    /// The world refused to run.
     #[error(transparent)]
     World(E),
-    /// The directory failed.
+    /// The study's directory could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error("{world} can run none of the points: {why}")]
     NothingToRun { world: &'static str, why: String },
-    /// Repeat after repeat failed.
+    /// Too many consecutive repeats failed.
     #[error("{MOST_FAILURES} repeats failed one after the other, the last with: {0}")]
     Failing(E),
-    /// The user interrupted the study.
     #[error("interrupted")]
     Interrupted,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// With the study's times.
+    /// The scenarios, with the times of [`timed`](crate::plan::timed).
     pub scenarios: &'a [StudyScenario],
-    /// How much of each scenario to run.
     pub extent: &'a Extent,
-    /// Rate of lines; none: the world chooses.
+    /// Rate of the links; if none, the world chooses.
     pub rate: Option<BitRate>,
-    /// Seed of the first repeat of every point, and of the order; each further repeat adds 1.
+    /// Seed of the first repeat of every point and of the order; each further repeat adds 1.
     pub seed: u64,
 }
 
 /// Runs every repeat that is missing in the journal.
 ///
 /// # Errors
-/// Returns an error if the world refuses, the disk fails, repeats keep failing, or the user interrupts. The
+/// Returns an error if the world refuses, a write fails, repeats keep failing, or the user interrupts. The
 /// journal keeps the finished repeats, and the same call resumes.
 pub fn conduct<W: World>(
     world: &mut W,
@@ -85,15 +84,15 @@ pub fn conduct<W: World>(
     let mut state = State::of(journal, &points, request);
     let rounds = rounds(&repeats, &cells(&points), request.seed);
     for (round, order) in rounds.iter().enumerate() {
-        // Run disturbed repeats again at the end of the round, when the disturbance may be over. Each round has
-        // its share of the re-runs, so that a bad start leaves some for the rest.
+        // Disturbed repeats run again at the end of the round, when the disturbance may be over. Each round
+        // has a share of the re-runs, so that a disturbed start leaves some for the other rounds.
         let share = (round + 1) as f64 / rounds.len() as f64;
         for attempt in 0..MOST_ATTEMPTS {
             let due: Vec<(usize, u32)> = state.due(order.iter().map(|number| (*number, round as u32)), share);
             if due.is_empty() {
                 break;
             }
-            // A resumption may find both kinds; most are new.
+            // After a resumption, some of these repeats may be re-runs, but most are new.
             let pass = Pass { due: &due, again: attempt > 0 };
             study.run(world, pass, journal, &mut state, observer)?;
         }
@@ -103,7 +102,8 @@ pub fn conduct<W: World>(
     Ok(())
 }
 
-/// Number of planned repeats that the journal does not have, without those of points that the world refused.
+/// Returns the number of planned repeats that the journal does not have, without those of points that the
+/// world refused.
 fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
     let entries = || journal.entries().iter();
     let refused: BTreeSet<(&str, &str)> = entries()
@@ -122,7 +122,8 @@ fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
     all.saturating_sub(there.count())
 }
 
-/// Returns the points that the world can run; journals notes, and the reasons for the other points.
+/// Returns the points that the world can run. Journals the notes of these points, and the reasons why the
+/// other points are refused.
 fn assess<'s, W: World>(
     world: &W,
     request: &Request<'_>,
@@ -163,13 +164,13 @@ fn assess<'s, W: World>(
     Ok(able)
 }
 
-/// Journals a note once.
+/// Adds a note to the journal, unless it already has it.
 fn remember(journal: &mut Journal, scenario: &str, point: &str, note: String) -> Result<(), JournalError> {
     let entry = Entry::Note { scenario: scenario.to_owned(), point: point.to_owned(), note };
     if journal.entries().contains(&entry) { Ok(()) } else { journal.append(entry) }
 }
 
-/// Returns the rate of every scenario that has points, by index: the journalled one if any.
+/// Returns the rate of every scenario that has points, by index: the journalled rate if there is one.
 fn settle<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -190,12 +191,12 @@ fn settle<W: World>(
     let mut rates = BTreeMap::new();
     for number in &numbers {
         let scenario = &request.scenarios[*number].scenario;
-        // If only processors limit the throughput, there is no rate.
+        // A scenario without a link has no rate: only the processors limit its throughput.
         let wanted = known(journal, &scenario.name).or(request.rate).filter(|_| has_line(scenario));
         let rate = world.settle_rate(scenario, wanted, observer);
         rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
     }
-    // Findings compare these scenarios: all get the lowest of their rates.
+    // Findings compare some scenarios with each other: these all get the lowest of their rates.
     let settled = rates.clone();
     for (number, rate) in &mut rates {
         let scenario = &request.scenarios[*number].scenario;
@@ -221,15 +222,15 @@ fn or_interrupted<E: std::error::Error>(error: E, observer: &dyn Observer) -> St
     if observer.interrupted() { StudyError::Interrupted } else { StudyError::World(error) }
 }
 
-/// State of each repeat, by point index and repeat number.
+/// The progress of each repeat, by point index and repeat number.
 struct State {
     /// Planned repeats of all points.
     planned: usize,
-    /// Number of runs, and whether one was undisturbed.
+    /// Number of runs, and whether one of them was undisturbed.
     runs: BTreeMap<(usize, u32), (usize, bool)>,
-    /// Re-runs so far.
+    /// Number of re-runs so far.
     again: usize,
-    /// Duration of the repeats.
+    /// Total duration of the repeats.
     took: Duration,
     failures: usize,
     told_of_load: bool,
@@ -274,7 +275,7 @@ impl State {
         self.took += took;
     }
 
-    /// The repeats to run: new ones, and re-runs up to this share of their limit.
+    /// Returns the repeats to run: new ones, and re-runs up to this share of their maximum.
     fn due(&self, repeats: impl Iterator<Item = (usize, u32)>, share: f64) -> Vec<(usize, u32)> {
         let most_again = (self.planned as f64 * MOST_AGAIN * share).ceil() as usize;
         let mut left = most_again.saturating_sub(self.again);
@@ -290,23 +291,23 @@ impl State {
     }
 }
 
-/// Repeats that run one after the other, or concurrently.
+/// Repeats that run either in sequence or concurrently.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     due: &'a [(usize, u32)],
-    /// They were run before.
+    /// Whether these repeats ran before.
     again: bool,
 }
 
-/// A repeat's result for the journal.
 struct Finished<E> {
     repeat: (usize, u32),
-    /// Its contribution to the study's duration: less than its own if several run concurrently.
+    /// Time that the repeat adds to the study's duration: less than the repeat's duration if several run
+    /// concurrently.
     took: Duration,
     raw: Result<RawRepeat, E>,
 }
 
-/// Shared by all repeats.
+/// Data that all repeats share.
 struct Study<'a> {
     request: &'a Request<'a>,
     rates: &'a BTreeMap<usize, BitRate>,
@@ -410,7 +411,8 @@ impl Study<'_> {
         let tenants = raw.tenants.as_ref();
         let load = tenants.and_then(|tenants| tenants.disturbance).filter(|load| *load > DISTURBANCE_LIMIT);
         if let Some(load) = load.filter(|_| !state.told_of_load) {
-            // Only once: on a busy machine every repeat is disturbed, and the result reports how many.
+            // Report this only once: on a busy machine every repeat is disturbed, and the result states how
+            // many were.
             state.told_of_load = true;
             observer.remark(&format!(
                 "other processes took {load:.2} processors during a repeat, and {DISTURBANCE_LIMIT} is the limit: such \
@@ -420,7 +422,7 @@ impl Study<'_> {
         for note in &raw.notes {
             remember(journal, &scenario, &point, note.clone())?;
         }
-        // Clients that start and stop may leave the line idle: keep a trace.
+        // Clients that start and stop may leave the link idle, so store a trace.
         let comes_and_goes = |tenants: &BulkTenants| tenants.on_off.is_some();
         let line = tenants.and_then(|tenants| tenants.line.as_ref());
         let trace = match line.filter(|_| repeat == 0 && planned.point.bulk.iter().any(comes_and_goes)) {
@@ -442,7 +444,7 @@ impl Study<'_> {
     }
 }
 
-/// Returns bytes sent in each bin, and the minimum backlog, as CSV.
+/// Returns the bytes sent and the minimum backlog in each bin, as CSV.
 fn trace(line: &RawLine) -> String {
     let mut text = String::from("# what the line can carry in a bin, bytes: ");
     // Writing to a string does not fail.
@@ -467,7 +469,7 @@ impl Clock {
         Self { begun: now, last: now, ticks: 0 }
     }
 
-    /// A repeat is done: returns the time since the previous one.
+    /// Counts a finished repeat and returns the time since the previous one.
     fn tick(&mut self) -> Duration {
         let now = Instant::now();
         let took = now - self.last;
@@ -476,7 +478,7 @@ impl Clock {
         took
     }
 
-    /// Time for this many more repeats.
+    /// Returns the estimated duration of this number of further repeats.
     fn time_for(&self, repeats: usize) -> String {
         let each = self.begun.elapsed().as_secs_f64() / self.ticks.max(1) as f64;
         let seconds = each * repeats as f64;

@@ -1,10 +1,11 @@
 //! Compares two groups of setups: a ratio, paired by repeat, with its confidence interval.
 //!
 //! Both groups are measured in the same *cells*: combinations of values on the other axes. In each cell and
-//! repeat the mean over one group is divided by the mean over the other. Means of ratios, over cells and
-//! repeats, are geometric, so that 2 and 1/2 average to 1. Repeat *i* of every point runs in the same round,
-//! and the points of a cell run consecutively. So slow drift of the machine cancels, and only the variation
-//! between repeats is left.
+//! repeat, the mean over one group is divided by the mean over the other. Means of ratios are geometric, so
+//! that 2 and 1/2 average to 1.
+//!
+//! Repeat *i* of every point runs in the same round, and the points of a cell run consecutively. So slow
+//! drift of the machine cancels, and only the variation between repeats remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +13,15 @@ use evenkeel_metrics::{Interval, MeanInterval, mean_ratio};
 
 use crate::results::{Point, Results};
 
-/// A ratio over repeats.
+/// A mean ratio of two groups of setups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
-    /// Mean over the repeats, and its interval.
     pub mean: MeanInterval,
     /// Number of cells in the mean.
     pub cells: usize,
-    /// The measured setups in the numerator.
+    /// The setups in the numerator that were measured.
     pub subjects: BTreeSet<String>,
-    /// The setups in the denominator.
+    /// The setups in the denominator that were measured.
     pub others: BTreeSet<String>,
 }
 
@@ -50,11 +50,11 @@ impl Effect {
     }
 }
 
-/// Both groups' points in a cell.
+/// The points of both groups in a cell.
 type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
 
-/// Returns the ratio of a metric of `subjects` to that of `others`, in the cells that `keep` selects. Omits
-/// setups without measurements; none if no cell has both groups.
+/// Returns the ratio of a metric of `subjects` to that of `others`, over the cells that `keep` selects.
+/// Setups without measurements are omitted; none if no cell has both groups.
 pub fn effect(
     results: &Results,
     scenario: &str,
@@ -89,7 +89,7 @@ pub fn effect(
     })
 }
 
-/// A metric's mean over points, in each repeat that all of them have.
+/// Returns a metric's mean over points, for each repeat that all of them have.
 #[must_use]
 pub fn mean_by_repeat(points: &[&Point], metric: &str) -> BTreeMap<u32, f64> {
     let values: Vec<BTreeMap<u32, f64>> = points.iter().map(|point| point.values(metric)).collect();
@@ -104,7 +104,7 @@ pub fn mean_by_repeat(points: &[&Point], metric: &str) -> BTreeMap<u32, f64> {
         .collect()
 }
 
-/// The mean over cells, in each repeat that all cells have.
+/// Returns the mean over cells, for each repeat that all cells have.
 #[must_use]
 pub fn in_all_cells(cells: impl Iterator<Item = BTreeMap<u32, f64>>) -> Vec<f64> {
     let cells: Vec<BTreeMap<u32, f64>> = cells.collect();

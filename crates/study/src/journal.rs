@@ -1,4 +1,4 @@
-//! The directory of a running study: each repeat is stored when it ends.
+//! The directory of a running study, which stores each repeat when it ends.
 //!
 //! ```text
 //! DIRECTORY/
@@ -8,8 +8,8 @@
 //!   study-result.json, study.md, *.svg   the result, after the last repeat
 //! ```
 //!
-//! Each line is written and synced before the next repeat begins. A kill can damage only the last line, which
-//! is then truncated, and its repeat runs again.
+//! Each line is written and synced before the next repeat begins. A killed process can damage only the last
+//! line. That line is then removed, and its repeat runs again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -32,41 +32,39 @@ const SETTINGS_FILE: &str = "study.json";
 const REPEATS_FILE: &str = "repeats.jsonl";
 const TRACES: &str = "traces";
 
-/// The subject of a study. Runs with the same settings belong to one study.
+/// The settings of a study. Runs with the same settings belong to one study.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// [`SCHEMA`] of the writer.
+    /// Schema version of the writer, see [`SCHEMA`].
     pub schema: u32,
-    /// Version of Evenkeel.
     pub evenkeel: String,
     /// `sim` or `netns`.
     pub world: String,
     /// Kernel release, or kernel profile of the simulator.
     pub kernel: String,
-    /// A quick study.
     pub quick: bool,
     /// Seed of the first repeats and of the order.
     pub seed: u64,
     /// The requested line rate, bit/s.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_bps: Option<u64>,
-    /// Repeats of every point; none: the scenarios' numbers.
+    /// Repeats of every point; if none, each scenario's number.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub repeats: Option<u32>,
     /// The selected setups; empty: all.
     pub setups: Vec<String>,
-    /// A user's file of setups.
+    /// Text of the user's file of setups.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub setups_text: Option<String>,
     /// Text of each scenario, by name.
     pub scenarios: BTreeMap<String, String>,
     pub host: BTreeMap<String, String>,
-    /// RFC 3339 in UTC. The only setting that a resumption need not share.
+    /// RFC 3339 in UTC. This is the only setting that may differ in a resumption.
     pub started: String,
 }
 
 impl Settings {
-    /// Returns the first difference that makes this another study; none if there is none.
+    /// Returns the first difference to the settings of another study; none if both are the same study.
     #[must_use]
     pub fn difference(&self, found: &Self) -> Option<String> {
         let effort = |settings: &Self| if settings.quick { "quick" } else { "full" }.to_owned();
@@ -107,11 +105,11 @@ impl Settings {
     }
 }
 
-/// One line: an event.
+/// An event, stored as one line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
-    /// The rate of a scenario's line.
+    /// The rate of a scenario's links.
     Rate {
         scenario: String,
         /// bit/s.
@@ -140,7 +138,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Scenario, point and number of the repeat that this is about.
+    /// Returns scenario, point and number of the repeat that this event is about.
     pub(crate) fn repeat(&self) -> Option<(&str, &str, u32)> {
         match self {
             Self::Repeat(done) => Some((&done.scenario, &done.point, done.repeat)),
@@ -150,34 +148,26 @@ impl Entry {
     }
 }
 
-/// A finished repeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repeated {
     pub scenario: String,
     pub point: String,
     /// From 0.
     pub repeat: u32,
-    /// Duration with set-up and clean-up, seconds.
+    /// Duration, including set-up and clean-up, in seconds.
     pub took_s: f64,
-    /// Other load was above the limit.
+    /// Whether other load was above the limit.
     pub disturbed: bool,
-    /// Result of the repeat.
     pub record: RepeatRecord,
     /// File of the line's trace within the directory.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace: Option<String>,
 }
 
-/// Errors of a study's directory.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {action} {}: {source}", path_text(.path))]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Input(#[from] InputError),
     /// The directory, or a file in it, cannot be written.
@@ -186,13 +176,12 @@ pub enum JournalError {
     /// The directory has no study.
     #[error("{} is no study: it has no {SETTINGS_FILE}", path_text(.0))]
     Missing(PathBuf),
-    /// The directory has other files.
+    /// The directory has files that are not a study's.
     #[error("{} is not empty and no study; name a new directory", path_text(.0))]
     Occupied(PathBuf),
     /// Another process uses the directory.
     #[error("another process is running the study in {}", path_text(.0))]
     Busy(PathBuf),
-    /// A line before the last cannot be parsed.
     #[error("{}:{line}{}; the file was changed, so start anew in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
         path: PathBuf,
@@ -200,7 +189,7 @@ pub enum JournalError {
         line: usize,
         source: serde_json::Error,
     },
-    /// A line is of no planned repeat.
+    /// A line belongs to a repeat that is not planned.
     #[error(
         "{}:{line}: the study has no {what}; remove the line, and what is missing is measured again",
         path_text(.path)
@@ -215,12 +204,12 @@ pub enum JournalError {
     Settings { path: PathBuf, source: serde_json::Error },
     #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}", path_text(.path))]
     Schema { path: PathBuf, found: u32 },
-    /// It holds another study.
+    /// The directory has another study.
     #[error("{} holds another study: {why}; name another directory", path_text(.path))]
     Other { path: PathBuf, why: String },
 }
 
-/// Returns `:COLUMN: WORDS` of a parser's error about a single line; the column only if it is known.
+/// Returns `:COLUMN: WORDS` for a parser's error about a single line; the column only if it is known.
 fn place_and_words(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let words = plain_words(&error.to_string()).replace(&place, "");
@@ -248,14 +237,14 @@ impl JournalError {
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
-    /// Locks the directory.
+    /// Keeps the directory locked.
     _claim: ClaimedDirectory,
     settings: Settings,
     file: Flock<File>,
-    /// Length of the file, bytes.
+    /// Length of the journal file, bytes.
     length: u64,
     entries: Vec<Entry>,
-    /// A damaged last line was cut off.
+    /// Whether a damaged last line was removed.
     dropped: bool,
 }
 
@@ -263,9 +252,9 @@ impl Journal {
     /// Begins a study in a directory, or resumes one with the same settings.
     ///
     /// # Errors
-    /// When the directory has other files, another study, or is in use; when the disk fails.
+    /// Returns an error if the directory has other files or another study, is in use, or cannot be written.
     pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
-        // Lock first: of two processes that start together, one finds the other's lock or settings.
+        // Lock first: if two processes start together, one of them finds the other's lock or settings.
         let claim = ClaimedDirectory::claim(directory)?;
         match read_settings(directory) {
             Ok(found) => {
@@ -288,7 +277,7 @@ impl Journal {
         if entries.next().is_some() {
             return Err(JournalError::Occupied(directory.to_owned()));
         }
-        // The settings are written atomically: a directory without them is no study.
+        // The settings are written atomically, so a directory without them has no study.
         let text = serde_json::to_string_pretty(settings)
             .map_err(|source| JournalError::Settings { path: directory.join(SETTINGS_FILE), source })?;
         write_whole(&directory.join(SETTINGS_FILE), text.as_bytes())?;
@@ -317,7 +306,7 @@ impl Journal {
         Ok(Self { directory, _claim: claim, settings, file, length: good, entries, dropped })
     }
 
-    /// All events so far.
+    /// Returns all events so far.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -333,7 +322,7 @@ impl Journal {
         &self.directory
     }
 
-    /// Whether a damaged last line was cut off.
+    /// Returns whether a damaged last line was removed.
     #[must_use]
     pub fn dropped(&self) -> bool {
         self.dropped
@@ -344,10 +333,11 @@ impl Journal {
         is_finished(&self.entries)
     }
 
-    /// Checks that each repeat is of a planned point, by scenario and name, and within its number of repeats.
+    /// Checks that each repeat belongs to a planned point, by scenario and name, and that its number is
+    /// planned.
     ///
     /// # Errors
-    /// Names the first line with another one.
+    /// Returns an error with the first line for which this is not true.
     pub(crate) fn check(&self, planned: &BTreeMap<(&str, &str), u32>) -> Result<(), JournalError> {
         for (index, entry) in self.entries.iter().enumerate() {
             let Some((scenario, point, repeat)) = entry.repeat() else { continue };
@@ -362,10 +352,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes and syncs a line.
+    /// Writes an event as a line and syncs the file.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// Returns an error if the write fails.
     pub fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
         let path = self.directory.join(REPEATS_FILE);
         let mut line = serde_json::to_vec(&entry).map_err(|source| JournalError::Damaged {
@@ -374,11 +364,12 @@ impl Journal {
             source,
         })?;
         line.push(b'\n');
-        // In a single call: a process that dies leaves a complete or partial line, but never mixed lines.
+        // Write the line in a single call: a process that is killed leaves a complete or a partial line, but
+        // never two mixed lines.
         let written = (&*self.file).write_all(&line).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // Ignore the error: cut off the partial line, which would be damage in the middle later; the first
-            // error is reported.
+            // Remove the partial line: if another line followed, the file would be damaged in the middle.
+            // Ignore an error here, because the first error is reported.
             let _ = self.file.set_len(self.length);
             return Err(JournalError::Io { action: "write", path, source });
         }
@@ -387,10 +378,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Stores a trace; returns its name within the directory.
+    /// Stores a trace and returns its name within the directory.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// Returns an error if the write fails.
     pub fn keep_trace(&self, name: &str, text: &str) -> Result<String, JournalError> {
         let directory = self.directory.join(TRACES);
         fs::create_dir_all(&directory).map_err(JournalError::io("make", &directory))?;
@@ -403,16 +394,16 @@ impl Journal {
     /// Writes a result file atomically.
     ///
     /// # Errors
-    /// When the disk fails.
+    /// Returns an error if the write fails.
     pub fn keep(&self, name: &str, text: &str) -> Result<(), JournalError> {
         write_whole(&self.directory.join(name), text.as_bytes())
     }
 }
 
-/// The settings of the study in a directory.
+/// Reads the settings of the study in a directory.
 ///
 /// # Errors
-/// Returns an error if there is none.
+/// Returns an error if the directory has no study, or its settings are damaged.
 pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     let path = directory.join(SETTINGS_FILE);
     let text = read_regular(&path, Kind::StudySettings).map_err(|error| {
@@ -422,7 +413,7 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
         path: path.clone(),
         source: name_field((source.line(), source.column()), source, text.text.as_bytes()),
     };
-    // The schema first: another version's fields would look like damage.
+    // Check the schema first: another version's fields would look like damage.
     let Version { schema } = serde_json::from_str(&text.text).map_err(damaged)?;
     if schema != SCHEMA {
         return Err(JournalError::Schema { path, found: schema });
@@ -430,19 +421,19 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     serde_json::from_str(&text.text).map_err(damaged)
 }
 
-/// The part of the settings that has their version.
+/// The part of the settings that has their schema version.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
 }
 
-/// Whether a directory has a study, if only a part of one.
+/// Returns whether a directory has a study, even if only a part of one.
 #[must_use]
 pub fn has_study(directory: &Path) -> bool {
     [SETTINGS_FILE, REPEATS_FILE].iter().any(|file| directory.join(file).exists())
 }
 
-/// Whether a file is one of a study's.
+/// Returns whether a file belongs to a study.
 #[must_use]
 pub fn is_of_study(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
@@ -453,7 +444,7 @@ pub fn is_of_study(path: &Path) -> bool {
 /// Returns a study's settings, its events, and its gaps.
 ///
 /// # Errors
-/// Returns an error if there is none, or it is damaged before the last line.
+/// Returns an error if the directory has no study, or a line before the last is damaged.
 pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<String>), JournalError> {
     let settings = read_settings(directory)?;
     let path = directory.join(REPEATS_FILE);
@@ -470,7 +461,8 @@ pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<Str
     Ok((settings, entries, gaps))
 }
 
-/// Returns a study's gaps according to its events: all points of a scenario have equally many repeats.
+/// Returns a study's gaps according to its events. Without gaps, all points of a scenario have the same
+/// number of repeats.
 fn gaps(entries: &[Entry]) -> Vec<String> {
     let mut repeats: BTreeMap<&str, BTreeMap<&str, BTreeSet<u32>>> = BTreeMap::new();
     for entry in entries {
@@ -497,7 +489,7 @@ fn gaps(entries: &[Entry]) -> Vec<String> {
     vec![format!("repeats are missing: {}", points_list(&missing))]
 }
 
-/// Returns the first names of points, and the number of the others.
+/// Returns the first names of points, and the number of the other points.
 pub(crate) fn points_list(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown = names.iter().take(SHOWN).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
@@ -505,10 +497,10 @@ pub(crate) fn points_list(names: &[String]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-/// Reads a study without running it: its settings and events.
+/// Reads the settings and events of a study, without running it.
 ///
 /// # Errors
-/// Returns an error if there is none, or it is damaged.
+/// Returns an error if the directory has no study, or it is damaged.
 pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
     let settings = read_settings(directory)?;
     let (entries, _) = read_entries(&directory.join(REPEATS_FILE))?;
@@ -520,7 +512,7 @@ pub fn is_finished(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| matches!(entry, Entry::End { .. }))
 }
 
-/// The lines, and the length of the valid part.
+/// Reads the events, and returns them with the length of the valid part.
 fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     let file = match open_regular(path, Kind::Repeats) {
         Ok(file) => file,
@@ -533,22 +525,18 @@ fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     })
 }
 
-/// Why a study's log cannot be read.
+/// The reason why a study's log cannot be read.
 #[derive(Debug)]
 pub enum EntryFault {
     Read(io::Error),
-    /// A line before the last is invalid.
-    Damaged {
-        line: usize,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
+    Damaged { line: usize, source: serde_json::Error },
 }
 
-/// The lines, and the length of the valid part: a crash may have damaged the last line.
+/// Parses the events, and returns them with the length of the valid part: a crash may have damaged the last
+/// line.
 ///
 /// # Errors
-/// If the log cannot be read, a line before the last is invalid, or one has an impossible figure.
+/// Returns an error if the log cannot be read, a line before the last is invalid, or a figure is impossible.
 pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryFault> {
     let (mut entries, mut good, mut line) = (Vec::new(), 0, Vec::new());
     for number in 1.. {
@@ -564,7 +552,7 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
         match entry {
             _ if read == 0 => break,
             Ok(entry) if line.ends_with(b"\n") => entries.push(entry),
-            // Valid JSON by chance, but without its newline.
+            // A truncated line can be valid JSON by chance; it lacks the newline.
             Ok(_) => break,
             Err(_) if text.fill_buf().map_err(EntryFault::Read)?.is_empty() => break,
             Err(source) => {

@@ -1,4 +1,5 @@
-//! Verdicts on each setup: work conservation, its claims, and the cost of filter rules.
+//! Verdicts on each setup: whether it conserves work, whether its claims hold, and how much filter rules
+//! cost.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ const MIXED: &str = "tc-fairness-mixed";
 const PRIORITY: &str = "tc-priority";
 const FILTERS: &str = "tc-filter-cost";
 
-/// A setup conserves work if it loses less than this share of the line while packets wait.
+/// A setup conserves work if it loses less than this share of the link's capacity while packets wait.
 pub const CONSERVING: f64 = 0.05;
 /// A setup is fair if Jain's index over bytes with mixed lengths is above this.
 pub const FAIR: f64 = 0.95;
@@ -23,16 +24,15 @@ pub const FIRST: f64 = 0.5;
 /// Payload of a segment that TCP passes to the qdisc, bytes.
 const SEGMENT: f64 = 65_536.0;
 
-/// An answer, with the interval that it is based on.
+/// An answer, derived from the confidence interval of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The whole interval is on the good side of the bound.
+    /// The whole interval is on the required side of the bound.
     Yes,
-    /// The whole interval is on the bad side.
+    /// The whole interval is on the other side.
     No,
     /// The interval includes the bound, or there is no interval.
     Open,
-    /// There is no measurement.
     NotMeasured,
 }
 
@@ -48,7 +48,7 @@ impl Answer {
         }
     }
 
-    /// Its name on pages and in JSON.
+    /// Returns the answer's name on pages and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,16 +60,15 @@ impl Answer {
     }
 }
 
-/// Whether a setup conserves work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conservation {
     pub setup: String,
     pub answer: Answer,
-    /// Share of the line that was lost while packets waited.
+    /// Share of the link's capacity that was lost while packets waited.
     pub lost: Option<MeanInterval>,
-    /// Share of the time with waiting packets in which less than half of the line was used.
+    /// Share of the time with waiting packets in which less than half of the link's capacity was used.
     pub idle: Option<MeanInterval>,
-    /// File of a trace that shows it.
+    /// File of a trace of such a repeat.
     pub trace: Option<String>,
     /// Reason for a missing measurement.
     pub why: Option<String>,
@@ -95,7 +94,7 @@ pub fn conservation(results: &Results) -> Vec<Conservation> {
         .collect()
 }
 
-/// The points of a scenario by setup, in order.
+/// Returns the points of a scenario by setup, in order.
 fn of_setups<'r>(results: &'r Results, scenario: &str) -> Vec<(String, Vec<&'r Point>)> {
     let mut setups: Vec<(String, Vec<&Point>)> = Vec::new();
     for point in results.points.iter().filter(|point| point.scenario == scenario) {
@@ -123,7 +122,7 @@ pub struct ClaimJudged {
     pub figure: Option<MeanInterval>,
 }
 
-/// Every claim of every measured setup.
+/// Judges every claim of every measured setup.
 #[must_use]
 pub fn claims(results: &Results) -> Vec<ClaimJudged> {
     let conservation = conservation(results);
@@ -190,13 +189,13 @@ pub struct FilterCost {
     pub rules: (f64, f64),
     /// Processor time per rule and segment of 64 KiB, ns.
     pub ns_per_rule: Option<MeanInterval>,
-    /// Bandwidth with the most rules, divided by that with the fewest.
+    /// Bandwidth with the most rules, divided by the bandwidth with the fewest.
     pub bandwidth_ratio: Option<MeanInterval>,
     /// Reason for a missing measurement.
     pub why: Option<String>,
 }
 
-/// Cost of filter rules by setup and classifier.
+/// Returns the cost of filter rules by setup and classifier.
 #[must_use]
 pub fn filter_costs(results: &Results) -> Vec<FilterCost> {
     let mut groups: Vec<((String, String), Vec<&Point>)> = Vec::new();

@@ -1,12 +1,10 @@
-//! The repeats of a study and their order.
-
 use evenkeel_model::scenario::{Scenario, TenantPoint, Variant};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 #[derive(Clone, Debug)]
 pub struct StudyScenario {
-    /// With the study's times.
+    /// The scenario, with its times adapted by [`timed`].
     pub scenario: Scenario,
     pub text: String,
 }
@@ -16,7 +14,7 @@ pub struct StudyScenario {
 pub struct Extent {
     /// Only the quick points, with the quick times.
     pub quick: bool,
-    /// Repeats of every point; none: the scenario's number.
+    /// Repeats of every point; if none, the scenario's number.
     pub repeats: Option<u32>,
     /// Only these setups; empty: all.
     pub setups: Vec<String>,
@@ -29,11 +27,11 @@ pub struct Planned<'s> {
     pub variant: &'s Variant,
     /// The values on the axes.
     pub point: &'s TenantPoint,
-    /// Repeats of this point.
+    /// Number of repeats of this point.
     pub repeats: u32,
 }
 
-/// Applies the extent to the scenarios' times.
+/// Adapts the scenarios' times to the extent: a quick study has quick times.
 #[must_use]
 pub fn timed(scenarios: Vec<StudyScenario>, extent: &Extent) -> Vec<StudyScenario> {
     let timed = |study: StudyScenario| {
@@ -42,7 +40,7 @@ pub fn timed(scenarios: Vec<StudyScenario>, extent: &Extent) -> Vec<StudyScenari
     scenarios.into_iter().map(timed).collect()
 }
 
-/// Returns the points of all scenarios, in order. `scenarios` come from [`timed`].
+/// Returns the points of all scenarios, in order. `scenarios` must come from [`timed`].
 #[must_use]
 pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planned<'s>> {
     let wanted = |point: &TenantPoint| extent.setups.is_empty() || extent.setups.contains(&point.qdisc.name);
@@ -61,20 +59,20 @@ pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planne
 }
 
 impl<'s> Planned<'s> {
-    /// Scenario and point.
+    /// Returns the names of scenario and point.
     #[must_use]
     pub fn names(&self, scenarios: &'s [StudyScenario]) -> (&'s str, &'s str) {
         (&scenarios[self.scenario].scenario.name, &self.variant.name)
     }
 
-    /// Points of a cell differ only by their setup.
+    /// Returns whether two points differ only by their setup.
     fn is_of_cell_of(&self, other: &Self) -> bool {
         let axes = |planned: &Self| planned.point.coordinates.get(1..).map(<[_]>::to_vec);
         self.scenario == other.scenario && axes(self) == axes(other)
     }
 }
 
-/// The cells: indices of points that differ only by their setup.
+/// Returns the cells: indices of points that differ only by their setup.
 #[must_use]
 pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
     let mut cells: Vec<Vec<usize>> = Vec::new();
@@ -87,9 +85,11 @@ pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
     cells
 }
 
-/// Returns the order of repeats. Each round has one repeat of every point, so that changes of the machine
-/// affect all points alike. The points of a cell, which are compared, run consecutively. Cells, and points
-/// within a cell, are shuffled. Indices are those of `repeats`; the same seed gives the same order.
+/// Returns the order of repeats as indices into `repeats`:
+///
+/// - Each round has one repeat of every point, so that changes of the machine affect all points alike.
+/// - The points of a cell, which are compared, run consecutively.
+/// - Cells, and points within a cell, are shuffled. The same seed gives the same order.
 #[must_use]
 pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize>> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -104,7 +104,7 @@ pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize
         .collect()
 }
 
-/// Fisher-Yates; with 64 bits the bias of the remainder is negligible.
+/// Shuffles by the Fisher-Yates method; with 64 bits, the bias of the remainder is negligible.
 fn shuffle<T>(items: &mut [T], random: &mut Xoshiro256PlusPlus) {
     for last in (1..items.len()).rev() {
         items.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
@@ -133,7 +133,7 @@ mod tests {
         assert_ne!(order, rounds(&repeats, &cells, 8));
         assert!(rounds(&[], &[], 1).is_empty());
         for round in &order {
-            // Each cell is contiguous.
+            // Each cell is contiguous in the round.
             let of = |number: &usize| cells.iter().position(|cell| cell.contains(number));
             let changes = round.windows(2).filter(|pair| of(&pair[0]) != of(&pair[1])).count();
             assert_eq!(changes, cells.len() - 1, "{round:?}");

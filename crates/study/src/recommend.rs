@@ -1,4 +1,4 @@
-//! Recommends a qdisc per need, from the figures alone.
+//! Recommends a qdisc for each need, from the figures alone.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use evenkeel_model::record::metric;
 use crate::effect::in_all_cells;
 use crate::results::{Point, Results};
 
-/// Smaller differences (relative to the mean of all setups, or of an index or share) are irrelevant for a
-/// choice.
+/// Smaller differences are irrelevant for a choice. A difference is relative to the mean of all setups, or
+/// absolute for an index or share.
 const MATERIAL: f64 = 0.01;
 
 /// A need, and the metric that measures it.
@@ -19,7 +19,7 @@ struct Need {
     metric: String,
     what: &'static str,
     higher_is_better: bool,
-    /// Compare values as shares of the mean over all setups, so that every cell counts alike.
+    /// Compare values as shares of the mean over all setups, so that every cell has the same weight.
     relative: bool,
 }
 
@@ -76,16 +76,15 @@ fn needs() -> [Need; 5] {
     ]
 }
 
-/// The best setups for a need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation {
     pub need: &'static str,
-    /// The scenario with the metric.
+    /// The scenario that measures the metric.
     pub scenario: &'static str,
     pub metric: String,
     /// Description of the metric.
     pub what: &'static str,
-    /// The best setup, and those that differ by less than 1 % or not significantly.
+    /// The best setup, and the setups that differ from it by less than 1 % or not significantly.
     pub best: Vec<String>,
     /// All setups, the best first.
     pub ranking: Vec<Ranked>,
@@ -99,15 +98,15 @@ pub struct Ranked {
     pub setup: String,
     /// Mean of the metric over the points.
     pub value: f64,
-    /// The compared figure: the value, or its share of the mean over all setups.
+    /// The figure that ranks the setups: the value, or its share of the mean over all setups.
     pub score: MeanInterval,
-    /// Score minus that of the best, paired by repeat.
+    /// Score minus the best setup's score, paired by repeat.
     pub behind: Option<MeanInterval>,
-    /// It differs from the best by less than 1 %, or not significantly.
+    /// Whether it differs from the best setup by less than 1 %, or not significantly.
     pub tie: bool,
 }
 
-/// A recommendation for every need with measurements.
+/// Returns a recommendation for every need that was measured.
 #[must_use]
 pub fn recommendations(results: &Results) -> Vec<Recommendation> {
     needs().into_iter().filter_map(|need| recommend(results, need)).collect()
@@ -117,7 +116,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
     let of_scenario: Vec<&Point> = results
         .points
         .iter()
-        // A client without competitors does not depend on the qdisc.
+        // The qdisc does not affect a client without competitors.
         .filter(|point| point.scenario == need.scenario && point.number("clients") != Some(0.0))
         .collect();
     let mut setups: Vec<&str> = Vec::new();
@@ -134,7 +133,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         let point = of_scenario.iter().find(|point| point.setup == setup && point.axes == cell);
         point.map(|point| point.values(&need.metric)).unwrap_or_default()
     };
-    // A setup must be measured in all cells: a missing difficult cell would favour it.
+    // A setup must be measured in all cells: without a difficult cell, its mean would be too good.
     let (candidates, missing): (Vec<&str>, Vec<&str>) =
         setups.into_iter().partition(|setup| cells.iter().all(|cell| !values(setup, cell).is_empty()));
     if candidates.len() < 2 || cells.is_empty() {
@@ -212,7 +211,7 @@ mod tests {
     use crate::results::Values;
 
     fn point(setup: &str, clients: &str, values: &[f64]) -> Point {
-        // Twice, to have enough repeats for an interval.
+        // Use the values twice, to have enough repeats for an interval.
         let repeats = values.iter().chain(values).enumerate();
         let repeats =
             repeats.map(|(repeat, value)| (repeat as u32, Values::from([("jain_bytes".to_owned(), *value)])));
@@ -238,7 +237,7 @@ mod tests {
                 point("close", "48", &[0.985, 0.975, 0.985]),
                 point("unfair", "8", &[0.5, 0.51, 0.5]),
                 point("unfair", "48", &[0.7, 0.71, 0.7]),
-                // It is the best in the measured half, which is the easy one.
+                // This setup is the best one in its only measured cell, which is the easy one.
                 point("half", "8", &[1.0, 1.0, 1.0]),
                 point("half", "48", &[]),
             ],

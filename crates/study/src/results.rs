@@ -1,4 +1,4 @@
-//! The measurements of a study: points with the values of their repeats.
+//! The measurements of a study: its points, with the values of their repeats.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,44 +17,37 @@ pub struct Results {
     pub world: String,
     /// Kernel release, or kernel profile of the simulator.
     pub kernel: String,
-    /// Version of Evenkeel.
     pub evenkeel: String,
-    /// Whether it was a quick study.
     pub quick: bool,
     pub seed: u64,
     pub host: BTreeMap<String, String>,
-    /// Beginning and end of the last repeat, RFC 3339 in UTC.
+    /// Start of the study and end of the last repeat, RFC 3339 in UTC.
     pub times: (String, String),
-    /// Duration of the repeats, seconds.
+    /// Total duration of the repeats, seconds.
     pub took_s: f64,
-    /// In order.
     pub scenarios: Vec<ScenarioFacts>,
-    /// In order.
     pub points: Vec<Point>,
-    /// Claims by setup.
     pub claims: BTreeMap<String, BTreeSet<Claim>>,
-    /// How often repeats ran.
     pub runs: Runs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
     pub all: usize,
-    /// Other load was above the limit.
+    /// Number of runs with other load above the limit.
     pub disturbed: usize,
     pub failed: usize,
-    /// Repeats without an undisturbed run.
+    /// Number of repeats that have no undisturbed run.
     pub left_disturbed: usize,
 }
 
-/// Facts about a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScenarioFacts {
     pub name: String,
     pub title: String,
-    /// Whether a line is the bottleneck.
+    /// Whether a link is the bottleneck.
     pub line: bool,
-    /// bit/s, if it ran.
+    /// Rate in bit/s; none if the scenario did not run.
     pub rate_bps: Option<u64>,
     /// Measured time of a repeat, seconds.
     pub duration_s: f64,
@@ -72,11 +65,10 @@ pub struct Point {
     pub axes: Vec<(String, String)>,
     /// Finished repeats, by number.
     pub repeats: BTreeMap<u32, Values>,
-    /// Why the world cannot run it.
+    /// The reason why the world cannot run it.
     pub refused: Option<String>,
-    /// Why repeats of it failed.
+    /// The reasons why repeats of it failed.
     pub failures: Vec<String>,
-    /// Notes for the reader.
     pub notes: Vec<String>,
     /// File of the line's trace.
     pub trace: Option<String>,
@@ -86,26 +78,26 @@ pub struct Point {
 pub type Values = BTreeMap<String, f64>;
 
 impl Point {
-    /// The value on an axis, as written in the file.
+    /// Returns the value on an axis, as written in the file.
     #[must_use]
     pub fn axis(&self, name: &str) -> Option<&str> {
         self.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str())
     }
 
-    /// The value on an axis as a number: a count, or bytes.
+    /// Returns the value on an axis as a number: a count, or bytes.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         number(self.axis(name)?)
     }
 
-    /// A metric's values by repeat number.
+    /// Returns a metric's values by repeat number.
     #[must_use]
     pub fn values(&self, metric: &str) -> BTreeMap<u32, f64> {
         let value = |(repeat, values): (&u32, &Values)| Some((*repeat, *values.get(metric)?));
         self.repeats.iter().filter_map(value).collect()
     }
 
-    /// A metric's mean, with its confidence interval.
+    /// Returns a metric's mean, with its confidence interval.
     #[must_use]
     pub fn mean(&self, metric: &str) -> Option<MeanInterval> {
         mean_interval(&self.values(metric).into_values().collect::<Vec<_>>())
@@ -116,14 +108,14 @@ impl Point {
         Summary::of(&self.values(metric).into_values().collect::<Vec<_>>())
     }
 
-    /// Keys of all metrics that a repeat has.
+    /// Returns the keys of all metrics that any repeat has.
     #[must_use]
     pub fn metrics(&self) -> BTreeSet<&str> {
         self.repeats.values().flat_map(|values| values.keys().map(String::as_str)).collect()
     }
 }
 
-/// An axis value as a number: a count, or bytes.
+/// Returns an axis value as a number: a count, or bytes.
 #[must_use]
 pub fn number(value: &str) -> Option<f64> {
     value.parse().ok().or_else(|| value.parse::<ByteSize>().ok().map(|size| size.bytes() as f64))
@@ -169,7 +161,8 @@ impl Results {
         results
     }
 
-    /// Builds the results from a journal alone, for a comparison: points have no axes, and setups no claims.
+    /// Builds the results from a journal alone, for a comparison: the points have no axes and the setups no
+    /// claims.
     #[must_use]
     pub fn bare(settings: &Settings, entries: &[Entry]) -> Self {
         let mut results = Self {
@@ -204,7 +197,7 @@ impl Results {
             .collect();
         let find =
             |scenario: &String, point: &String| numbers.get(&(scenario.clone(), point.clone())).copied();
-        // Use the first undisturbed run of a repeat, or else the least disturbed one.
+        // Use the first undisturbed run of a repeat. If there is none, use the least disturbed run.
         let mut chosen: BTreeMap<(usize, u32), &Repeated> = BTreeMap::new();
         let load = |done: &Repeated| done.record.metrics.get(DISTURBANCE).copied().unwrap_or(0.0);
         for entry in entries {
@@ -254,12 +247,12 @@ impl Results {
         }
     }
 
-    /// The points of a scenario with values.
+    /// Returns the points of a scenario that have values.
     pub fn measured<'r>(&'r self, scenario: &'r str) -> impl Iterator<Item = &'r Point> + Clone {
         self.points.iter().filter(move |point| point.scenario == scenario && !point.repeats.is_empty())
     }
 
-    /// In the order of the points.
+    /// Returns the setups in the order of the points.
     #[must_use]
     pub fn setups(&self) -> Vec<&str> {
         let mut setups = Vec::new();
@@ -271,7 +264,8 @@ impl Results {
         setups
     }
 
-    /// Why no point of a setup could be measured; none if one was, or if no plan has the setup.
+    /// Returns the reason why no point of a setup could be measured; none if one was, or if no plan has the
+    /// setup.
     #[must_use]
     pub fn why_not(&self, setup: &str) -> Option<&str> {
         let mut points = self.points.iter().filter(|point| point.setup == setup).peekable();

@@ -1,4 +1,5 @@
-//! A study from plan to page, in a world with known observations: order, resumption, re-runs and results.
+//! Tests of a study from plan to page, in a world with known observations: order, resumption, re-runs and
+//! results.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::RefCell;
@@ -81,11 +82,10 @@ fn settings() -> Settings {
 #[error("{0}")]
 struct Trouble(&'static str);
 
-/// A world whose observations depend only on point and repeat; it records the jobs.
+/// A world whose observations depend only on point and repeat. It logs the repeats that it was asked to run.
 #[derive(Default)]
 struct Known {
     asked: RefCell<Vec<(String, u32, u64)>>,
-    /// Repeats that are disturbed at their first run.
     disturbed: Vec<(String, u32)>,
     /// Repeats that are always disturbed.
     always_disturbed: Vec<(String, u32)>,
@@ -138,7 +138,7 @@ impl World for Known {
         let disturbed =
             self.always_disturbed.contains(&asked) || (before == 0 && self.disturbed.contains(&asked));
         let bins = (job.duration.as_u64() / job.bin.as_u64()) as usize;
-        // The token bucket loses a fifth of the line; the rest depends on the seed.
+        // The token bucket loses a fifth of the link's capacity; the rest depends on the seed.
         let share = if job.variant.name.starts_with("tbf") { 100_000 } else { 125_000 };
         let bytes = share - job.seed % 3 * 10;
         let flow = RawFlow {
@@ -161,7 +161,7 @@ impl World for Known {
                     bytes: vec![bytes; bins],
                     backlog_bytes: vec![60_000; bins],
                 }),
-                // The load falls from run to run, but stays above the limit.
+                // The load decreases from run to run, but stays above the limit.
                 disturbance: Some(if disturbed { 0.9 - before as f64 * 0.1 } else { 0.01 }),
                 ..RawTenants::default()
             }),
@@ -170,7 +170,7 @@ impl World for Known {
     }
 }
 
-/// Stops after this many repeats.
+/// Interrupts the study after this number of repeats.
 struct Patience {
     left: AtomicUsize,
 }
@@ -205,7 +205,7 @@ fn run(world: &mut Known, directory: &Path, patience: &Patience) -> Result<Resul
 
 const ALL: usize = 1000;
 
-/// Repeats the first one: four repeats have no interval.
+/// Adds a copy of the first repeat as a fifth one, because four repeats have no interval.
 fn add_a_fifth_repeat(results: &mut Results) {
     for repeats in results.points.iter_mut().map(|point| &mut point.repeats) {
         repeats.extend(repeats.get(&0).cloned().map(|first| (4, first)));
@@ -218,7 +218,8 @@ fn a_study_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let (whole, parts) = (directory.path().join("whole"), directory.path().join("parts"));
     let mut world = Known::default();
     let expected = run(&mut world, &whole, &Patience::of(ALL)).unwrap();
-    // Two setups with two numbers of clients, four repeats each; equal repeats of all points share their seed.
+    // The study has two setups with two numbers of clients, and four repeats each. Repeat i has the same seed
+    // in all points.
     let asked = world.asked.borrow().clone();
     assert_eq!(asked.len(), 16);
     assert!(asked.iter().all(|(_, repeat, seed)| *seed == 5 + u64::from(*repeat)));
@@ -257,7 +258,7 @@ fn a_damaged_last_line_is_measured_again() {
     let mut world = Known::default();
     run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
     assert_eq!(world.asked.borrow().len(), 12);
-    // Damage in the middle is an error.
+    // A damaged line in the middle is an error.
     let mut lines = fs::read(&file).unwrap();
     lines[20] = b'\n';
     fs::write(&file, &lines).unwrap();
@@ -299,7 +300,7 @@ fn another_study_is_refused_with_the_reason() {
     }
     let text = why(Settings { repeats: Some(2), ..settings() });
     assert!(text.contains("its number of repeats is what the scenarios say, and here it is 2"), "{text}");
-    // The start time may differ.
+    // The start time may differ between runs of a study.
     Journal::open(directory.path(), &Settings { started: "later".to_owned(), ..settings() }).unwrap();
     let occupied = tempfile::tempdir().unwrap();
     fs::write(occupied.path().join("thesis.txt"), "mine").unwrap();
@@ -326,7 +327,7 @@ fn a_disturbed_repeat_is_run_again_and_a_disturbed_machine_is_not_run_forever() 
     assert_eq!((times("pfifo clients=2", 1), times("tbf clients=8", 2)), (2, MOST_ATTEMPTS));
     assert_eq!((results.runs.all, results.runs.disturbed, results.runs.left_disturbed), (19, 4, 1));
     let of = |name: &str| results.points.iter().find(|point| point.name == name).unwrap();
-    // The undisturbed run counts, or else the least disturbed one.
+    // The results use the undisturbed run. If there is none, they use the least disturbed one.
     assert_eq!(of("pfifo clients=2").values("disturbance")[&1], 0.01);
     assert!((of("tbf clients=8").values("disturbance")[&2] - 0.7).abs() < 1e-9);
 
@@ -335,7 +336,7 @@ fn a_disturbed_repeat_is_run_again_and_a_disturbed_machine_is_not_run_forever() 
     let always = names.iter().flat_map(|name| (0..4).map(|repeat| (point(name), repeat))).collect();
     let mut world = Known { always_disturbed: always, ..Known::default() };
     let results = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
-    // A fifth of 16, rounded up.
+    // 16 repeats allow 4 re-runs: a fifth of 16, rounded up.
     assert_eq!((results.runs.all, results.runs.left_disturbed), (20, 16));
 }
 

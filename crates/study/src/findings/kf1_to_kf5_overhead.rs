@@ -1,5 +1,5 @@
-//! Key findings KF1 to KF5, of section 5.2: bandwidth and processor time of qdiscs; and KN, the negative result of
-//! section 7.1.
+//! Key findings KF1 to KF5 of section 5.2: bandwidth and processor time of qdiscs. KN is the negative result
+//! of section 7.1.
 
 use std::collections::BTreeMap;
 
@@ -185,8 +185,8 @@ pub(super) fn kf5(results: &Results) -> Finding {
     draft.judged(all_below, reason)
 }
 
-/// Coefficient of variation of busy processors over the numbers of clients, mean over the lengths, in each
-/// repeat.
+/// Returns the coefficient of variation of busy processors over the numbers of clients, by repeat. It is the
+/// mean over the lengths of writes.
 fn variation_over_clients(results: &Results, setup: &str) -> BTreeMap<u32, f64> {
     let key = cores();
     let mut lengths: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
@@ -265,11 +265,11 @@ pub(super) fn negative(results: &Results) -> Finding {
     draft.judged(!falls.is_empty(), reason)
 }
 
-/// This many clients keep every processor of a small machine busy.
+/// This number of clients keeps every processor of a small machine busy.
 const BUSY_CLIENTS: f64 = 4.0;
 
-/// A metric with the most clients divided by that with fewer, in each repeat, as a logarithm; mean over the
-/// setups.
+/// A metric with the most clients divided by that with fewer clients, by repeat, as a logarithm. It is the
+/// mean over the setups.
 struct Growth {
     most: f64,
     logarithms: Vec<f64>,
@@ -300,7 +300,7 @@ impl Growth {
     }
 }
 
-/// Processor time per GB by mode, as clients are added.
+/// Describes how processor time per GB grows with the number of clients, by mode.
 fn profile(length: &str, fewest: f64, points: &[&Point], draft: &mut Draft) -> String {
     let mut parts = Vec::new();
     let mut most: Option<(&str, f64)> = None;

@@ -1,4 +1,4 @@
-//! Key findings KF6 to KF8, of sections 5.3 and 6.2: latency without load, and under load.
+//! Key findings KF6 to KF8 of sections 5.3 and 6.2: latency without load and under load.
 
 use evenkeel_model::record::metric;
 
@@ -101,7 +101,7 @@ pub(super) fn kf8(results: &Results) -> Finding {
     if let Some(bandwidth) = effect(results, PRIORITY, metric::THROUGHPUT, &with, &without, crowded) {
         draft.ratio("throughput_ratio", &bandwidth);
     }
-    // The full effect, including fewer clients than in the thesis.
+    // Also report the ratio for numbers of clients below those in the thesis.
     if let Some(any) = effect(results, PRIORITY, &mean_latency(), &with, &without, |point| {
         point.number("clients").is_some_and(|clients| clients > 0.0 && clients < 40.0)
     }) {

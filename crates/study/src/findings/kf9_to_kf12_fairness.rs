@@ -1,4 +1,4 @@
-//! Key findings KF9 to KF12, of section 6.3: fairness with equal and with mixed lengths of writes.
+//! Key findings KF9 to KF12 of section 6.3: fairness with equal and with mixed lengths of writes.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ fn over_cells(
     mean_interval(&in_all_cells(points.map(|point| point.values(key))))
 }
 
-/// The metric at one point divided by that at another, in each common repeat; geometric mean over the pairs.
+/// Returns the metric at one point divided by that at another, by common repeat. It is the geometric mean
+/// over the pairs.
 fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Option<MeanInterval> {
     let cells = pairs.iter().map(|(first, second)| {
         let (first, second) = (first.values(keys.0), second.values(keys.1));

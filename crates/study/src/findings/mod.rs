@@ -1,10 +1,14 @@
 //! Checks the key findings of the TC performance study.
 //!
 //! Each finding is a function of the points alone. It has the thesis' statement and a criterion in words and
-//! numbers, fixed before any measurement. **The rule**: an effect of size X in the thesis is confirmed if the
-//! 95 % confidence interval of the paired ratio lies beyond half of X. *No difference* is confirmed if the
-//! interval lies within a stated margin of 1. Everything else is not confirmed, so noise confirms no finding;
-//! the reason states whether the figures contradict the finding or leave it open.
+//! numbers, fixed before any measurement.
+//!
+//! **The rule**:
+//! - An effect of size X in the thesis is confirmed if the 95 % confidence interval of the paired ratio lies
+//!   beyond half of X.
+//! - *No difference* is confirmed if the interval lies within a stated margin of 1.
+//! - Every other result is not confirmed, so noise confirms no finding. The reason states whether the figures
+//!   contradict the finding or are inconclusive.
 //!
 //! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative
 //! result, KN).
@@ -26,21 +30,21 @@ const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb
 const HTB: &str = "htb";
 const DEFAULT: &str = "mq-fq_codel";
 
-/// Scenarios that findings compare: their lines should have the same rate.
+/// Groups of scenarios that findings compare with each other: their links should have the same rate.
 pub const COMPARED: [&[&str]; 1] = [&["tc-fairness", "tc-fairness-mixed"]];
 
 /// Whether a finding was reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
-    /// The figures contradict it, or leave it open.
+    /// The figures contradict the finding, or are inconclusive.
     NotConfirmed,
-    /// A setup or point that it needs was not measured.
+    /// A setup or point that the finding needs was not measured.
     NotMeasurable,
 }
 
 impl Verdict {
-    /// Its name on pages and in JSON.
+    /// Returns the verdict's name on pages and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,25 +55,21 @@ impl Verdict {
     }
 }
 
-/// A finding of the thesis, and its verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// `KF1` to `KF12`, or `KN`.
     pub id: &'static str,
-    /// The thesis' statement.
     pub statement: &'static str,
-    /// The criterion for confirmation.
     pub criterion: &'static str,
     pub verdict: Verdict,
     /// Ratios with their intervals, by name.
     pub figures: Map<String, Value>,
-    /// Repeats in the figures; the minimum if they differ.
+    /// Number of repeats behind the figures; the minimum if they differ.
     pub n: usize,
-    /// The reason, in words.
     pub reason: String,
 }
 
-/// All findings in order, then the negative result.
+/// Returns all findings in order, then the negative result.
 #[must_use]
 pub fn findings(results: &Results) -> Vec<Finding> {
     vec![
@@ -89,7 +89,7 @@ pub fn findings(results: &Results) -> Vec<Finding> {
     ]
 }
 
-/// A finding under construction.
+/// A finding without its verdict.
 struct Draft {
     id: &'static str,
     statement: &'static str,
@@ -121,14 +121,14 @@ impl Draft {
         self.done(if confirmed { Verdict::Confirmed } else { Verdict::NotConfirmed }, reason)
     }
 
-    /// Not measurable: these setups, or a point, are missing.
+    /// Returns the finding as not measurable, because these setups, or a point, are missing.
     fn missing(self, results: &Results, scenario: &str, setups: &[&str]) -> Finding {
         let reason = why_missing(results, scenario, setups);
         self.done(Verdict::NotMeasurable, reason)
     }
 }
 
-/// `{"mean", "low", "high", "n"}`; without `low` and `high` if there are too few repeats.
+/// Returns `{"mean", "low", "high", "n"}`; without `low` and `high` if there are too few repeats.
 pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
     let mut value = json!({"mean": mean.mean, "n": mean.n});
     if let Some(interval) = mean.interval {
@@ -138,13 +138,13 @@ pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
     value
 }
 
-/// `2 repeats: no interval`.
+/// Returns the note for a mean without an interval: `2 repeats: no interval`.
 pub(crate) fn no_interval(n: usize) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} repeat{s}: no interval")
 }
 
-/// `1.12 (1.08 to 1.16)`.
+/// Returns a mean with its interval: `1.12 (1.08 to 1.16)`.
 pub(crate) fn shown(mean: &evenkeel_metrics::MeanInterval) -> String {
     match mean.interval {
         Some(interval) => format!("{:.3} ({:.3} to {:.3})", mean.mean, interval.low, interval.high),
@@ -152,7 +152,7 @@ pub(crate) fn shown(mean: &evenkeel_metrics::MeanInterval) -> String {
     }
 }
 
-/// Whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
+/// Describes whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
 fn stands(effect: &Effect, bound: f64) -> &'static str {
     if effect.mean.interval.is_none() {
         return "too few repeats for an interval decide nothing";
@@ -198,7 +198,7 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
     reasons.join("; ")
 }
 
-/// The setups in the figure, if some of the thesis' are missing.
+/// Names the setups behind a figure, if some of the thesis' setups are missing.
 fn with_whom(effect: &Effect, all: &[&str]) -> String {
     let missing: Vec<&str> = all
         .iter()

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::results::Values;
 
-/// Returns a point whose repeats have these values of one metric; repeats three or four values, to have
-/// enough for an interval.
+/// Returns a point whose repeats have these values of one metric. Three or four values are used twice,
+/// because an interval needs more.
 fn point(scenario: &str, setup: &str, axes: &[(&str, &str)], metric: &str, values: &[f64]) -> Point {
     let repeats = if (3..5).contains(&values.len()) { 2 * values.len() } else { values.len() };
     let repeats: BTreeMap<u32, Values> = values
@@ -33,12 +33,12 @@ fn verdict(finding: &Finding) -> Verdict {
 
 const CPU: &str = "cpu_s_per_gb.busy";
 
-/// HTB's processor time divided by pfifo's with writes of 4 KiB and 64 KiB, by repeat.
+/// Returns HTB's processor time divided by pfifo's with writes of 4 KiB and 64 KiB, by repeat.
 fn with_htb_at(ratios: &[f64]) -> Results {
     let mut points = Vec::new();
     for (length, base) in [("4KiB", 1.0), ("64KiB", 0.2)] {
         let axes = [("length", length)];
-        // The machine drifts by half, which cancels in paired ratios.
+        // Let the machine drift by up to half, which cancels in paired ratios.
         let pfifo: Vec<f64> = (0..ratios.len()).map(|repeat| base * (1.0 + 0.1 * repeat as f64)).collect();
         let htb: Vec<f64> = pfifo.iter().zip(ratios).map(|(pfifo, ratio)| pfifo * ratio).collect();
         points.push(point("tc-packet-length", "pfifo", &axes, CPU, &pfifo));
@@ -74,7 +74,7 @@ fn twice_and_half_are_one_in_the_mean() {
 
 #[test]
 fn noise_and_small_effects_confirm_nothing() {
-    // The mean is 1.1, with noisy values.
+    // The mean is 1.1, but the values are noisy.
     let noisy = kf1_to_kf5_overhead::kf1(&with_htb_at(&[0.9, 1.3, 0.8, 1.4, 1.1]));
     assert_eq!(verdict(&noisy), Verdict::NotConfirmed);
     assert!(noisy.reason.contains("stays open"), "{}", noisy.reason);
@@ -136,7 +136,7 @@ fn htb_loses_bandwidth_from_four_clients_on() {
             points.push(bandwidth("pfifo", clients, "64KiB", &pfifo));
             points.push(bandwidth("htb", clients, "64KiB", &pfifo.map(|value| value * share)));
         }
-        // The ratio with a single client differs, but does not count.
+        // The ratio with a single client is different, but the finding ignores it.
         points.push(bandwidth("pfifo", "1", "64KiB", &[20e9; 4]));
         points.push(bandwidth("htb", "1", "64KiB", &[40e9; 4]));
         results(points)
@@ -151,7 +151,7 @@ fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
         point("tc-clients", setup, &[("clients", clients), ("length", "4KiB")], "cores.busy", values)
     };
     let htb = || [cores("htb", "1", &[1.0, 1.01, 1.0]), cores("htb", "16", &[2.0, 2.01, 2.0])];
-    // pfifo is steadier, but mq-fq_codel was not measured.
+    // pfifo varies less, but mq-fq_codel was not measured.
     let mut steady = vec![cores("pfifo", "1", &[1.5, 1.51, 1.5]), cores("pfifo", "16", &[1.6, 1.61, 1.6])];
     steady.extend(htb());
     let found = kf1_to_kf5_overhead::kf5(&results(steady));

@@ -37,7 +37,7 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
     })
 }
 
-/// Number of differing figures, differences of the set-up, and each differing figure.
+/// Returns the number of differing figures, the differences between the set-ups, and each differing figure.
 #[must_use]
 pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOptions) -> String {
     let mut page = Page::new(options);

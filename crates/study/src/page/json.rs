@@ -11,10 +11,9 @@ use crate::judgements::{claims, conservation, filter_costs};
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::{Point, Results};
 
-/// Version of this JSON.
 const SCHEMA: u32 = 1;
 
-/// The result of a study, with the names of its chart files.
+/// Returns the result of a study, with the names of its chart files.
 #[must_use]
 pub fn json(results: &Results, charts: &[String]) -> Value {
     let findings: Vec<Value> =
@@ -193,7 +192,7 @@ fn point_json(point: &Point) -> Value {
     value
 }
 
-/// Figures by key, nested at the dot, as in the JSON of `run`.
+/// Returns the figures by key, nested at the dot, as in the JSON of `run`.
 fn nested(figures: BTreeMap<&str, Value>) -> Value {
     let mut root = Map::new();
     for (key, figure) in figures {

@@ -11,7 +11,7 @@ use crate::judgements::{Answer, CONSERVING, FAIR, FIRST, claims, conservation, f
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::Results;
 
-/// `charts` are the titles and files of the charts.
+/// Returns the page of a study; `charts` are the titles and files of the charts.
 #[must_use]
 pub fn markdown(results: &Results, charts: &[(String, String)]) -> String {
     let mut page = String::new();
@@ -33,7 +33,7 @@ pub fn markdown(results: &Results, charts: &[(String, String)]) -> String {
     page
 }
 
-/// Escapes text for a table cell.
+/// Escapes text for a cell of a Markdown table.
 pub(super) fn cell(text: &str) -> String {
     text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ")
 }

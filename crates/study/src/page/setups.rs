@@ -36,7 +36,7 @@ fn columns() -> [Column; 6] {
     ]
 }
 
-/// The table of all setups, with machine and date.
+/// Returns the table of all setups, with machine and date.
 #[must_use]
 pub fn qdisc_table(results: &Results) -> String {
     let mut text = String::new();
@@ -77,7 +77,7 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// Mean over the points, and the range over all repeats.
+/// Returns the mean over the points, and the range over all repeats.
 fn of_column(results: &Results, setup: &str, column: &Column) -> String {
     let points =
         results.measured(column.scenario).filter(|point| point.setup == setup && (column.keep)(point));

@@ -1,4 +1,5 @@
-//! The result of a study for a terminal: answer, recommendations and verdicts; the page has the rest.
+//! The result of a study for a terminal: answer, recommendations and verdicts. The Markdown page has the
+//! details.
 
 use evenkeel_model::text::counted;
 use evenkeel_report::page::{Page, Tone};

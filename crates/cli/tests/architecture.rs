@@ -1,17 +1,20 @@
-//! The rules of `docs/contributors/architecture.md` that a machine can check: which crate may depend on which, what
-//! the pure crates must not touch, which modules import one another, and how large a file may grow.
+//! Tests the rules of `docs/contributors/architecture.md` that a program can check:
 //!
-//! Each rule is a function from text to violations. The tests at the end hold the repository against
-//! the rules, and the rules against inputs that break them.
+//! - which crates a crate may depend on, and which modules may import one another;
+//! - which parts of the standard library the pure crates must not use;
+//! - how many lines a file may have.
+//!
+//! Each rule is a function from text to violations. The tests at the end apply the rules to the repository, and to
+//! inputs
+//! that violate them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates from the lowest to the highest, each with the crates of this workspace it may depend on.
-/// An edge points to an earlier row only. A new edge is a decision: add it here and to
-/// `docs/contributors/architecture.md`.
+/// The crates from the lowest to the highest layer, each with the workspace crates that it may depend on. A crate may
+/// depend on earlier rows only. A new dependency is a decision: add it here and to `docs/contributors/architecture.md`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("files", &["model"]),
@@ -55,43 +58,43 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What a pure crate must not mention that knows addresses, which live in `std::net`, but opens no socket.
+/// Paths that a pure crate must not use if it needs the addresses in `std::net`, but opens no socket.
 const NO_SOCKETS: &[&str] =
     &["std::fs", "std::process", "std::net::TcpStream", "std::net::TcpListener", "std::net::UdpSocket"];
 
-/// What the sources of a pure crate must not mention, as paths and keywords of Rust.
+/// Paths and keywords that the sources of each pure crate must not use.
 const PURE: &[(&str, &[&str])] = &[
-    // Changes name addresses.
+    // Changes contain addresses.
     ("model", NO_SOCKETS),
     ("metrics", &["std::fs", "std::net", "std::process"]),
     ("transmit", &["std::fs", "std::net", "std::process"]),
     ("stations", &["std::fs", "std::net", "std::process", "std::time", "static mut"]),
     ("sim", &["std::fs", "std::net", "std::process", "std::time", "static mut"]),
     ("receive", NO_SOCKETS),
-    // The queue of a connection is computed from them.
+    // The rules compute the queue of a connection from its addresses.
     ("placement", NO_SOCKETS),
-    // It keeps records, under the process's number while it writes, but starts no process.
+    // This crate writes records to files named after the process id, but starts no process.
     ("report", &["std::net", "process::Command"]),
-    // It keeps its journal, but starts no process and knows no particular world.
+    // This crate writes its journal, but starts no process and depends on no particular world.
     ("study", &["std::net", "std::process"]),
-    // It conducts a world through the trait, and writes nothing by itself.
+    // This crate controls a world through the trait, and writes no files.
     ("experiment", &["std::fs", "std::net", "std::process"]),
 ];
 
-/// Marks of unfinished work; split, so that this file does not hold them.
+/// Marks of unfinished work, split so that this file does not contain them.
 const UNFINISHED: &[&str] =
     &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemented", "!"), concat!("todo", "!")];
 
-/// Longest source file, lines.
+/// Maximum length of a source file, lines.
 const MAX_LINES: usize = 800;
 
-/// `main.rs` of the binary wires and does nothing else: it stays below this, lines.
+/// Maximum length of the binary's `main.rs`, lines: it contains only the wiring.
 const MAX_MAIN_LINES: usize = 100;
 
 // ---- Dependencies ----------------------------------------------------------------------------------
 
-/// The crates of this workspace that a manifest depends on, by directory name, in whatever table and
-/// under whatever alias they are named.
+/// Returns the directory names of the workspace crates that a manifest depends on, from all of its tables and including
+/// renamed ones.
 fn workspace_dependencies(manifest: &toml::Table) -> Vec<String> {
     let mut found = Vec::new();
     collect_dependencies(manifest, &mut found);
@@ -116,7 +119,7 @@ fn collect_dependencies(tables: &toml::Table, found: &mut Vec<String>) {
     }
 }
 
-/// Directory of a package of this workspace; the binary's package is called `evenkeel`.
+/// Returns the directory of a package of this workspace. The binary's package is called `evenkeel`.
 fn directory_of(package: &str) -> Option<String> {
     match package {
         "evenkeel" => Some("cli".to_owned()),
@@ -124,7 +127,7 @@ fn directory_of(package: &str) -> Option<String> {
     }
 }
 
-/// Edges of one crate that the table does not allow.
+/// Returns the dependencies of a crate that the table does not allow.
 fn dependency_violations(directory: &str, manifest: &str) -> Vec<String> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == directory) else {
         return vec![format!("crates/{directory} is not in the table of allowed dependencies")];
@@ -142,8 +145,8 @@ fn dependency_violations(directory: &str, manifest: &str) -> Vec<String> {
 
 // ---- Sources ---------------------------------------------------------------------------------------
 
-/// Rust source with comments, strings and characters replaced by blanks, so that only code is searched.
-/// Line breaks outside of them stay.
+/// Replaces comments, strings and characters in Rust source by blanks, so that a search finds only code. Line breaks in
+/// code remain.
 fn code_only(source: &str) -> String {
     let text: Vec<char> = source.chars().collect();
     let mut code = String::with_capacity(source.len());
@@ -165,7 +168,7 @@ fn code_only(source: &str) -> String {
     code
 }
 
-/// End of the comment that begins at `at`, if one does; block comments nest.
+/// Returns the end of the comment that begins at `at`, if one does. Block comments nest.
 fn skip_comment(text: &[char], at: usize) -> Option<usize> {
     match (text.get(at)?, text.get(at + 1)?) {
         ('/', '/') => Some((at..text.len()).find(|&end| text[end] == '\n').unwrap_or(text.len())),
@@ -184,7 +187,7 @@ fn skip_comment(text: &[char], at: usize) -> Option<usize> {
     }
 }
 
-/// End of the raw string (`r"…"`, `br#"…"#`) that begins at `at`, if one does.
+/// Returns the end of the raw string (`r"…"`, `br#"…"#`) that begins at `at`, if one does.
 fn skip_raw_string(text: &[char], at: usize) -> Option<usize> {
     if at > 0 && is_identifier(text[at - 1]) && text[at - 1] != 'b' {
         return None;
@@ -203,7 +206,7 @@ fn skip_raw_string(text: &[char], at: usize) -> Option<usize> {
     Some((quote + 1..text.len()).find(closes).map_or(text.len(), |end| end + 1 + hashes))
 }
 
-/// End of the string or character that begins at `at`, if one does; a lifetime is neither.
+/// Returns the end of the string or character that begins at `at`, if one does. A lifetime is neither.
 fn skip_quoted(text: &[char], at: usize) -> Option<usize> {
     let quote = text[at];
     let is_character = quote == '\'' && (text.get(at + 1) == Some(&'\\') || text.get(at + 2) == Some(&'\''));
@@ -221,7 +224,7 @@ fn is_identifier(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// Identifiers and punctuation of code, `::` as one.
+/// Splits code into identifiers and punctuation, with `::` as one token.
 fn tokens(code: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut continues = false;
@@ -238,8 +241,9 @@ fn tokens(code: &str) -> Vec<String> {
     found
 }
 
-/// Whether code mentions a keyword, or a path of two segments: written out, or as the head of an item
-/// in `use std::{…}`.
+/// Returns whether code uses a keyword or a path of two segments: written in full, or as the first segment of an item
+/// in
+/// `use std::{…}`.
 fn mentions(tokens: &[String], what: &str) -> bool {
     let Some((parent, child)) = what.split_once("::") else {
         return tokens.iter().any(|token| token == what);
@@ -253,7 +257,7 @@ fn mentions(tokens: &[String], what: &str) -> bool {
         })
 }
 
-/// First tokens of the items of a `use` group whose opening brace was just read.
+/// Returns the first tokens of the items in a `use` group, from the token after its opening brace.
 fn group_heads(tokens: &[String]) -> impl Iterator<Item = &str> {
     let mut depth = 1_usize;
     let mut head_follows = true;
@@ -272,7 +276,7 @@ fn group_heads(tokens: &[String]) -> impl Iterator<Item = &str> {
         .filter_map(|(is_head, token)| is_head.then_some(token))
 }
 
-/// What a source of a crate mentions that the crate must not.
+/// Returns the paths and keywords in a crate's source that the crate must not use.
 fn purity_violations(directory: &str, path: &str, source: &str) -> Vec<String> {
     let Some((_, forbidden)) = PURE.iter().find(|(name, _)| *name == directory) else { return Vec::new() };
     let tokens = tokens(&code_only(source));
@@ -283,7 +287,7 @@ fn purity_violations(directory: &str, path: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// Files that have grown too long.
+/// Returns a violation if a file is too long.
 fn length_violations(path: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
     if path == "crates/cli/src/main.rs" && lines >= MAX_MAIN_LINES {
@@ -295,7 +299,7 @@ fn length_violations(path: &str, text: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// Marks of unfinished work, each with its line.
+/// Returns the marks of unfinished work, each with its line.
 fn unfinished_violations(path: &str, text: &str) -> Vec<String> {
     let marks = |(line, number): (&str, usize)| {
         UNFINISHED
@@ -307,7 +311,7 @@ fn unfinished_violations(path: &str, text: &str) -> Vec<String> {
     text.lines().zip(1..).flat_map(marks).collect()
 }
 
-/// Paths that may reach a terminal with control characters: `evenkeel_model::text::path_text` escapes them.
+/// Returns the lines that print a path without `evenkeel_model::text::path_text`, which escapes control characters.
 fn raw_path_violations(path: &str, source: &str) -> Vec<String> {
     let is_exempt = path == "crates/model/src/text.rs" || path.ends_with("tests.rs");
     let code = code_only(source);
@@ -322,7 +326,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root")
 }
 
-/// Directories below `crates`, sorted.
+/// Returns the directories below `crates`, sorted.
 fn crate_directories() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(root().join("crates"))
         .expect("crates/")
@@ -334,7 +338,7 @@ fn crate_directories() -> Vec<String> {
     names
 }
 
-/// Text files below a directory with one of these extensions: path from the root, and content.
+/// Returns the path from the root and the content of each text file below a directory with one of these extensions.
 fn files(below: &str, extensions: &[&str]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut directories = vec![PathBuf::from(below)];
@@ -415,11 +419,11 @@ fn printed_paths_are_escaped() {
     assert_none(&violations);
 }
 
-/// Crates whose files and folders directly below `src` import one another without a circle.
+/// Crates without circular imports between the files and folders directly below `src`.
 const WITHOUT_CIRCLES: [&str; 9] =
     ["apply", "datapath", "experiment", "files", "host", "metrics", "netlink", "sim", "stations"];
 
-/// The module directly below `src` that a file belongs to; none for the crate's root and for tests.
+/// Returns the module directly below `src` that a file belongs to; `None` for the crate's root and for tests.
 fn module_of<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     let below = path.strip_prefix(&format!("crates/{directory}/src/"))?;
     let is_test = below.split(['/', '.']).any(|part| part == "tests" || part == "testing");
@@ -427,7 +431,7 @@ fn module_of<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     (!is_test && module != "lib").then_some(module)
 }
 
-/// The imports between modules: from, to.
+/// Returns the imports between modules: from, to.
 fn imports(directory: &str, sources: &[(String, String)]) -> BTreeSet<(String, String)> {
     let modules: BTreeSet<&str> = sources.iter().filter_map(|(path, _)| module_of(directory, path)).collect();
     let mut found = BTreeSet::new();
@@ -441,7 +445,7 @@ fn imports(directory: &str, sources: &[(String, String)]) -> BTreeSet<(String, S
     found
 }
 
-/// The imports that are part of a circle: without those of modules that import nothing, or that none imports.
+/// Returns the imports that are part of a circle. It repeatedly removes modules that import none, or that none imports.
 fn circle(mut imports: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     loop {
         let (from, to): (BTreeSet<String>, BTreeSet<String>) = imports.iter().cloned().unzip();

@@ -1,4 +1,4 @@
-//! `evenkeel check` as a command: what it prints, what it saves, what it refuses, and that it changes nothing.
+//! Tests `evenkeel check` as a command: its output, its recordings, its errors, and that it changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -89,12 +89,12 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
         ("rx_crc_errors_phy", 70),
         ("tx_queue_dropped", 5),
         ("tx0_dropped", 5),
-        // The NIC's filters refused them.
+        // The NIC's receive filters dropped these.
         ("rx_steer_missed_packets", 600_000),
     ] {
         nic.driver_statistics.insert(name.to_owned(), packets);
     }
-    // mlx5e_get_stats repeats them; rx_dropped has 800,000 frames of unknown protocols besides.
+    // mlx5e_get_stats includes the NIC's counters in these. rx_dropped also counts 800,000 frames of unknown protocols.
     for (name, packets) in [
         ("rx_missed_errors", 9_000),
         ("rx_dropped", 804_000),
@@ -155,7 +155,7 @@ fn mistakes_are_named_with_file_line_and_field() {
     assert_eq!(run(&["check", "--anonymise"]).code, 2);
 }
 
-/// A tree in which every file holds nonsense has no facts: that is no all-clear.
+/// A tree of files without valid content has no facts, which does not mean that the host is healthy.
 #[test]
 fn nonsense_in_files_is_not_judged() {
     let directory = tree(&hosts::HOSTS[0].1());
@@ -201,7 +201,7 @@ fn this_machine_is_checked_saved_and_checked_again() {
             .collect()
     };
     assert_eq!(rules(&again.stdout), rules(&ended.stdout));
-    // What was saved has the machine's interfaces with their drivers and queues.
+    // The recording contains the machine's interfaces with their drivers and queues.
     let of =
         |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["host"]["interfaces"].clone();
     let shape = |interfaces: serde_json::Value| -> Vec<String> {
@@ -217,11 +217,11 @@ fn this_machine_is_checked_saved_and_checked_again() {
             .collect()
     };
     assert_eq!(shape(of(&again.stdout)), shape(of(&live.stdout)));
-    // Not over something else.
+    // An existing recording is not overwritten.
     assert_eq!(run(&["check", "--save", text(&saved)]).code, 2);
 }
 
-/// Names of processes are in what is saved, and not in what is saved anonymised (addresses: a unit test of the recording).
+/// Only a recording without `--anonymise` contains names of processes. A unit test of the recording checks addresses.
 #[test]
 fn names_are_replaced_on_request() {
     let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -254,7 +254,7 @@ fn the_documentation_lists_every_rule_as_it_is() {
     );
 }
 
-/// 128 cores, 8 NICs, 2,000 interrupts: well below a second in a release build, and not slow in this one.
+/// A host with 128 cores, 8 NICs and 2,000 interrupts takes well below a second in a release build.
 #[test]
 fn a_large_host_is_checked_quickly() {
     const NAMES: [&str; 8] = ["eth0", "eth1", "eth2", "eth3", "eth4", "eth5", "eth6", "eth7"];
@@ -293,7 +293,7 @@ fn a_large_host_is_checked_quickly() {
     println!("{elapsed:?}");
 }
 
-/// Every file is opened for reading alone, every ioctl and netlink message asks: but for what --save writes.
+/// All code except that of --save opens files read-only, and its ioctls and netlink messages only query.
 #[test]
 fn nothing_is_changed() {
     let directory = tempfile::tempdir().unwrap();

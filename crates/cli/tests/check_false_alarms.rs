@@ -1,4 +1,4 @@
-//! `evenkeel check` on hosts that only look wrong: nothing is found, or nothing that is graver than it is.
+//! Tests `evenkeel check` on hosts that look faulty but are not: it finds nothing, or nothing with too high a severity.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -19,7 +19,7 @@ fn find<'f>(findings: &'f [Finding], rule: &str) -> Option<&'f Finding> {
     findings.iter().find(|finding| finding.rule == rule)
 }
 
-/// Makes a host idle: hardly a packet per second since boot.
+/// Makes a host idle, with less than one packet per second since boot.
 fn idle(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
         for name in ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"] {
@@ -60,7 +60,7 @@ fn an_idle_host_has_nothing_grave() {
     assert!(remote.evidence.contains("it received 1 packets/s since boot"), "{remote:?}");
 }
 
-/// An EPYC with four nodes per socket: the interrupts of its NIC are spread over the socket.
+/// On an EPYC with four nodes per socket, the NIC's interrupts are spread over the socket.
 #[test]
 fn nodes_of_one_package_are_not_sockets() {
     let nic = NicOptions { node: Some(1), queues: (16, 63), ..hosts::MLX5 };
@@ -78,7 +78,7 @@ fn nodes_of_one_package_are_not_sockets() {
     assert_eq!(remote.severity, Severity::Low, "{remote:?}");
     assert!(remote.evidence.contains("other nodes of the same package"), "{remote:?}");
     assert_eq!(find(&found, "app-remote-node"), None);
-    // The same with two packages.
+    // The same host with two packages.
     for processor in &mut facts.processors {
         processor.package = processor.node / 2;
     }
@@ -87,7 +87,7 @@ fn nodes_of_one_package_are_not_sockets() {
     assert_eq!(find(&found, "app-remote-node").unwrap().severity, Severity::High);
 }
 
-/// Two management ports with one interrupt each on the same processor, at a few packets per second.
+/// Two management ports have one interrupt each on the same processor, with a few packets per second.
 #[test]
 fn idle_ports_on_one_processor_are_not_full() {
     let port = |name: &'static str, bus: &'static str, action: &'static str| NicOptions {
@@ -128,7 +128,7 @@ fn processors_that_share_the_queues_evenly_are_no_bottleneck() {
     assert_eq!(find(&found, "softirq-one-processor"), None, "{found:#?}");
 }
 
-/// Eight flows fall on sixteen queues by chance: 88 % of random hashes put two on one.
+/// Eight flows fall on sixteen queues at random: 88 % of random hashes direct two flows to one queue.
 #[test]
 fn flows_that_meet_by_chance_are_not_reported() {
     let mut facts = hosts::HOSTS[0].1();
@@ -150,7 +150,9 @@ fn bbr_does_not_slow_down_after_a_pause() {
     assert_eq!(find(&findings(facts), "slow-start-idle"), None);
 }
 
-/// The processor chooses its frequency: powersave with the preference performance is what `performance` does.
+/// The processor chooses its frequency: with the preference `performance`, the governor powersave has the same effect
+/// as
+/// `performance`.
 #[test]
 fn the_energy_preference_counts_where_the_processor_chooses() {
     let mut facts = hosts::HOSTS[0].1();
@@ -159,14 +161,14 @@ fn the_energy_preference_counts_where_the_processor_chooses() {
         processor.energy_preference = Some("performance".to_owned());
     }
     assert_eq!(find(&findings(facts.clone()), "governor"), None);
-    // A passive driver ignores it and keeps the lowest frequency.
+    // A passive driver ignores the preference and keeps the lowest frequency.
     for processor in &mut facts.processors {
         processor.frequency_driver = Some("amd-pstate".to_owned());
     }
     assert_eq!(find(&findings(facts), "governor").unwrap().severity, Severity::High);
 }
 
-/// 64 queues on a node of 16 cores: fewer channels, and no line for a queue that goes away.
+/// A NIC has 64 queues on a node of 16 cores: the plan reduces the channels, and changes nothing of the removed queues.
 #[test]
 fn more_queues_than_cores_are_reduced_before_interrupts_move() {
     let nic = NicOptions { node: Some(1), queues: (64, 64), ..hosts::MLX5 };

@@ -1,4 +1,6 @@
-//! `evenkeel check` on hosts with planted faults: each is found, alone and among others, and a well-tuned host is silent.
+//! Tests `evenkeel check` on hosts with planted faults. Each fault is found, alone and among others, and a well-tuned
+//! host
+//! has no finding.
 //!
 //! Each host is written as a tree of files and read again, as `check --from` does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -23,15 +25,15 @@ fn every_fault() -> impl Iterator<Item = &'static Fault> {
     FAULTS.iter().chain(stack_faults::FAULTS)
 }
 
-/// What is found on a host without the way over files: the same, as [`every_fault_is_found_alone_and_nothing_else_is`]
-/// holds for each fault.
+/// Returns the findings on a host without writing and reading files. The result is the same, as
+/// [`every_fault_is_found_alone_and_nothing_else_is`] shows for each fault.
 fn findings_at_once(facts: &HostFacts) -> Vec<Finding> {
     let mut facts = facts.clone();
     complete(&mut facts);
     check(&facts)
 }
 
-/// What is found on a host whose tree is written and read.
+/// Writes a host's tree, reads it again, and returns the findings.
 fn findings(facts: &HostFacts) -> Vec<Finding> {
     let directory = tempfile::tempdir().unwrap();
     write_tree(facts, directory.path()).unwrap();
@@ -77,7 +79,7 @@ fn every_fault_is_found_alone_and_nothing_else_is() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Counters reach back before a change: once the sysctls of a rule are set, it asks for no other values.
+/// Counters include the time before a change: after the sysctls of a rule are set, the rule does not raise them again.
 #[test]
 fn sysctls_are_not_raised_again() {
     for fault in stack_faults::FAULTS {
@@ -98,13 +100,13 @@ fn sysctls_are_not_raised_again() {
     }
 }
 
-/// Rules of which one's fault sets the very figure that the other's sets, or takes over what that one says.
+/// Pairs of rules whose faults conflict: they set the same figure, or one rule's finding replaces the other's.
 const SAME_FIGURE: &[(&str, &str)] = &[
     ("rx-ring-short", "rx-ring-drops"),
     ("retransmissions", "metrics-saved"),
     ("qdisc-no-pacing", "bbr-without-fq"),
     ("congestion-control", "bbr-without-fq"),
-    // Beside an application that waits for answers, an interrupt for each packet is wanted.
+    // An application that waits for answers needs an interrupt for each packet.
     ("coalescing-off", "idle-latency"),
     ("coalescing-off", "interrupts-late"),
     ("coalescing-off", "huge-pages"),
@@ -118,7 +120,7 @@ fn faults_are_found_among_others() {
         let able: Vec<&Fault> =
             every_fault().filter(|fault| (fault.hosts)().iter().any(|(other, _)| other == name)).collect();
         for _ in 0..10 {
-            // Faults of different rules that leave the queues and connections as they are.
+            // Faults of different rules that do not change the same queues and connections.
             let mut chosen: Vec<&Fault> = Vec::new();
             while chosen.len() < 4 {
                 let fault = able[random.next_u64() as usize % able.len()];
@@ -135,7 +137,7 @@ fn faults_are_found_among_others() {
                 }
             }
             let mut facts = host();
-            // What changes the NIC itself comes first.
+            // Plant faults that change the NIC itself first.
             chosen.sort_by_key(|fault| !STRUCTURAL.contains(&fault.name));
             chosen.iter().for_each(|fault| (fault.plant)(&mut facts));
             let found = findings_at_once(&facts);
@@ -190,12 +192,12 @@ fn remedies_name_what_is_there() {
     assert_eq!(plant("GRO off", 0), ["ethtool -K ens2f0 rx-gro on"]);
     let moved = plant("all interrupts on the other socket", 0);
     assert_eq!(moved.len(), 16, "{moved:?}");
-    // Cores 20 to 35 of node 1: 36 to 38 are the movers'.
+    // Cores 20 to 35 of node 1 remain, because the data movers run on 36 to 38.
     assert!(
         moved.iter().all(|line| line.starts_with("echo ") && line.contains("/smp_affinity_list")),
         "{moved:?}"
     );
     let windows = plant("the kernel's receive windows, 20 ms away", 2);
-    // 10 Gbit/s x 20 ms = 25 MB; twice that is 50 MB, and the next power of two 67108864.
+    // 10 Gbit/s x 20 ms = 25 MB. Twice that is 50 MB, and the next power of two is 67108864.
     assert_eq!(windows, ["sysctl -w 'net.ipv4.tcp_rmem=4096 131072 67108864'"]);
 }

@@ -1,12 +1,22 @@
-//! Runs `evenkeel check` on the hosts in `tests/hosts`: machines as operators meet them, some healthy, some with faults.
+//! Runs `evenkeel check` on the hosts in `tests/hosts`: machines as operators have them, some healthy, some with
+//! faults.
 //!
-//! `NAME.host` is unpacked into a tree of files (`support/recorded.rs`). `NAME.expect.toml` says what an operator expects:
+//! `NAME.host` is unpacked into a tree of files (`support/recorded.rs`). `NAME.expect.toml` contains an operator's
+//! expectations:
 //!
 //! - `healthy`, and `story`: the machine and its load;
-//! - `[[fault]]`: `what` is wrong, the `number` that a right finding contains (each lost packet counted once), its `cause`,
-//!   the `fix`, the `severity` to an operator where stated, the `counter` or file that shows it, and the `rule` that reports it;
-//!   `says` are texts of the report that a right finding contains, `never` those that it must not contain;
-//! - `silent`: rules without a finding on this host.
+//! - `silent`: rules without a finding on this host;
+//! - `[[fault]]`: an expected finding, with these keys.
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `what` | the fault |
+//! | `number` | the figure that a correct finding contains, with each lost packet counted once |
+//! | `cause`, `fix` | the cause, the remedy |
+//! | `severity` | the severity to an operator (optional) |
+//! | `counter` | the counter or file that shows the fault |
+//! | `rule` | the rule that reports it |
+//! | `says`, `never` | texts that a correct finding contains, or must not contain |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/recorded.rs"]
@@ -18,7 +28,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use support::run;
 
-/// A host and what an operator expects of it.
+/// A host with an operator's expectations.
 struct Host {
     name: String,
     text: String,
@@ -88,7 +98,7 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     for host in hosts() {
         let report = host.report();
         let findings = report["findings"].as_array().unwrap();
-        // A host that lost its processors or NICs on the way would have nothing to find.
+        // Check the facts first: a host without processors or NICs would have no finding.
         assert!(report["host"]["processors"].as_u64().unwrap() > 1, "{}", host.name);
         let of = |severity: &str| findings.iter().filter(|finding| finding["severity"] == severity).count();
         if host.is_healthy() && (of("high") > 0 || of("medium") > 1) {
@@ -98,10 +108,10 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Each fault that names a rule is found by it; a number of four digits and more is in the evidence.
+/// Each fault that names a rule is found by that rule. A number with at least four digits is in the evidence.
 #[test]
 fn planted_faults_are_found() {
-    /// Share of all faults that are found with the right number, in percent.
+    /// Smallest share of all faults that must be found with the right number, in percent.
     const LEAST: usize = 99;
     let (mut total, mut found) = (0, 0);
     let mut missing = Vec::new();
@@ -137,7 +147,7 @@ fn planted_faults_are_found() {
     println!("{found} of {total} planted faults are found with their number");
 }
 
-/// What operators check in a finding beside its number: the fix, the severity, and that no other rule blames something else.
+/// Besides its number, a finding has the expected fix and severity, and no other rule names a different cause.
 #[test]
 fn findings_say_what_operators_need() {
     let texts = |table: &toml::Value, key: &str| -> Vec<String> {

@@ -1,6 +1,4 @@
-//! What people reported, each as a host: `evenkeel check --from` names the cause.
-//!
-//! The reports are public issues; the hosts are rebuilt from what they tell.
+//! Rebuilds hosts from public issue reports: `evenkeel check --from` names the cause of each problem.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -12,7 +10,7 @@ use evenkeel_model::host::{Channels, HostFacts, Interface, SocketFacts, SocketKi
 use hosts::{connection, nic_mut, process};
 use support::run;
 
-/// A report: where it is from, the host, the rules that name its cause, and words that have to be in the evidence.
+/// A report: its source, the host, the rules that name its cause, and texts that the evidence must contain.
 struct Report {
     source: &'static str,
     host: fn() -> HostFacts,
@@ -42,7 +40,7 @@ fn serve(facts: &mut HostFacts, name: &str, by: impl Fn(usize) -> u32) {
     }
 }
 
-/// A file host's guide to 100 Gbit/s: a server that failed at 20 Gbit/s, with everything as it comes.
+/// Creates the host of a guide to 100 Gbit/s: a file server with default settings that failed at 20 Gbit/s.
 fn file_host() -> HostFacts {
     let mut facts = plain_server();
     for (path, value) in [
@@ -68,14 +66,14 @@ fn file_host() -> HostFacts {
     facts
 }
 
-/// Interrupts on another node than the NIC's, with masks that look right.
+/// Creates a host with interrupts on another node than the NIC's, although the masks look right.
 fn other_node() -> HostFacts {
     let mut facts = plain_server();
     serve(&mut facts, "ens2f0", |at| at as u32 % 16);
     facts
 }
 
-/// Every interrupt of the NIC on processor 0; masks allow all.
+/// Creates a host with all interrupts of the NIC on processor 0, although the masks allow all processors.
 fn all_on_zero() -> HostFacts {
     let mut facts = small_server();
     serve(&mut facts, "eth0", |_| 0);
@@ -83,7 +81,7 @@ fn all_on_zero() -> HostFacts {
     facts
 }
 
-/// One iperf flow, one busy queue, taken for a fault of the balancer.
+/// Creates a host with one iperf flow on one busy queue, reported as a fault of irqbalance.
 fn one_flow() -> HostFacts {
     let mut facts = small_server();
     let nic = nic_mut(&mut facts).unwrap();
@@ -96,7 +94,7 @@ fn one_flow() -> HostFacts {
     facts
 }
 
-/// Processor 0 receives everything, and its rounds end early.
+/// Creates a host whose processor 0 receives all packets and exhausts its softirq budget.
 fn load_on_zero() -> HostFacts {
     let mut facts = all_on_zero();
     for line in &mut facts.softnet {
@@ -106,7 +104,7 @@ fn load_on_zero() -> HostFacts {
     facts
 }
 
-/// A router whose NIC hashes MAC addresses: everything routed is on one queue.
+/// Creates a router whose NIC hashes MAC addresses, so that all routed packets are on one queue.
 fn mac_hash() -> HostFacts {
     let mut facts = hosts::HOSTS[7].1();
     let nic = nic_mut(&mut facts).unwrap();
@@ -118,7 +116,7 @@ fn mac_hash() -> HostFacts {
     facts
 }
 
-/// Packets of pods keep the queue number of their veth.
+/// Creates a host with pods, whose packets keep the queue number of their veth.
 fn pods() -> HostFacts {
     let mut facts = small_server();
     facts.sysctls.insert("net/ipv4/ip_forward".to_owned(), "1".to_owned());
@@ -133,7 +131,7 @@ fn pods() -> HostFacts {
     facts
 }
 
-/// Hours of sysctl changes without effect: one socket's buffer overflowed.
+/// Creates a host on which sysctl changes had no effect: the buffer of one socket overflowed.
 fn syslog() -> HostFacts {
     let mut facts = small_server();
     facts.sysctls.insert("net/core/netdev_max_backlog".to_owned(), "100000".to_owned());
@@ -151,7 +149,7 @@ fn syslog() -> HostFacts {
     facts
 }
 
-/// The other half of such reports: the NIC discarded the packets before any socket.
+/// Creates a similar host on which the NIC discarded the packets before any socket.
 fn discards() -> HostFacts {
     let mut facts = small_server();
     let nic = nic_mut(&mut facts).unwrap();
@@ -160,7 +158,7 @@ fn discards() -> HostFacts {
     facts
 }
 
-/// Ring sizes differ from NIC to NIC: each has its own maximum.
+/// Creates a host with two NICs whose rings have different maxima.
 fn rings() -> HostFacts {
     let mut facts = HostBuilder::new(2, 16, 2).nic(&hosts::MLX5).nic(&hosts::I40E).build();
     for (name, counter) in [("ens2f0", "rx_out_of_buffer"), ("eno1", "rx_dropped")] {
@@ -171,11 +169,11 @@ fn rings() -> HostFacts {
     facts
 }
 
-/// Parallel streams of iperf3 that differ by a factor of two: some share a queue.
+/// Creates a host with parallel iperf3 streams whose rates differ by a factor of two: some share a queue.
 fn uneven_streams() -> HostFacts {
     let mut facts = small_server();
     process(&mut facts, 77, "iperf3", &[]);
-    // The hash puts the first two on one queue, the others on one each.
+    // The hash directs the first two streams to one queue, and each other stream to its own queue.
     for (port, bytes) in [(0, 45), (2, 45), (4, 90), (8, 90), (12, 90), (16, 90)] {
         let remote = format!("10.0.0.2:{}", 41_000 + port);
         connection(&mut facts, "10.0.0.1:5201", &remote, 200, bytes * 1_000_000_000, 77);
@@ -183,7 +181,7 @@ fn uneven_streams() -> HostFacts {
     facts
 }
 
-/// A default qdisc that does not pace, at a speed at which it matters.
+/// Creates a host with a default qdisc that does not pace, at a high link speed.
 fn default_qdisc() -> HostFacts {
     let mut facts = small_server();
     facts.sysctls.insert("net/core/default_qdisc".to_owned(), "fq_codel".to_owned());
@@ -192,7 +190,7 @@ fn default_qdisc() -> HostFacts {
     facts
 }
 
-/// A driver that sets up one queue of many.
+/// Creates a host whose driver sets up only one of many queues.
 fn one_queue() -> HostFacts {
     let mut facts = small_server();
     let nic = nic_mut(&mut facts).unwrap();
@@ -316,7 +314,7 @@ fn the_cause_of_each_report_is_named() {
                 report.source
             );
         }
-        // Serious findings, and only these, make the command end with 1.
+        // The exit code is 1 exactly if there is a finding of high severity.
         let serious = findings.iter().any(|finding| finding["severity"] == "high");
         assert_eq!(ended.code == 1, serious, "{}", report.source);
     }

@@ -1,5 +1,6 @@
-//! `evenkeel check` on hosts whose files are missing, damaged or cut off: a rule that lacks its facts is named, and no finding
-//! disappears without a word.
+//! Tests `evenkeel check` on hosts with missing, damaged or truncated files. It names a rule that lacks its facts, and
+//! no
+//! finding disappears silently.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.
@@ -22,13 +23,13 @@ use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 use support::run;
 
-/// The judgement, or the error that names the file.
+/// Returns the judgement, or the error that names the file.
 fn judged(directory: &Path) -> Result<Judgement, String> {
     let facts = Tree::recorded(directory).and_then(|tree| read_facts(&tree));
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
 
-/// Findings by rule and interface. Processes may lose their names.
+/// Returns the findings by rule and interface. Names of processes are left out, because they may be missing.
 fn findings(judgement: &Judgement, facts: &HostFacts) -> BTreeSet<(&'static str, String)> {
     let subject = |finding: &Finding| match facts.interface(&finding.subject) {
         Some(interface) => interface.name.clone(),
@@ -43,7 +44,7 @@ fn random_bytes(random: &mut Xoshiro256StarStar) -> Vec<u8> {
     bytes
 }
 
-/// Damages single files of hosts with many findings: each finding stays, or its rule is listed as not judged. Set
+/// Damages single files of hosts with many findings: each finding remains, or its rule is listed as not judged. Set
 /// `EVENKEEL_DAMAGED_FILES` for a longer campaign.
 #[test]
 fn no_finding_disappears_without_a_word() {
@@ -68,7 +69,8 @@ fn no_finding_disappears_without_a_word() {
             let text = std::fs::read(&file).unwrap();
             let lines = text.iter().filter(|byte| **byte == b'\n').count();
             let mut damages = vec![random_bytes(&mut random), Vec::new()];
-            // A cut within a line shows; a short number is as good as a long one.
+            // A cut within the last line is detected if the file has other lines. In a single number, a missing digit
+            // is not.
             if lines > 1 {
                 damages.push(text[..text.len() - 2].to_vec());
             }
@@ -94,11 +96,13 @@ fn no_finding_disappears_without_a_word() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Puts a link without a target and a link to itself in place of each file that a rule needs, and removes those that every
-/// Linux has: the rule is listed as not judged.
+/// Replaces each file that a rule needs by a dangling link and by a link to itself, and removes files that every Linux
+/// has.
+/// Each time the rule is listed as not judged.
 #[test]
 fn a_rule_with_a_damaged_need_is_not_judged() {
-    // A host without these is whole: kernels without the module, the feature or several memory nodes, and virtual machines.
+    // Files that some hosts lack: kernels without the module, the feature or several memory nodes, and virtual
+    // machines.
     const OPTIONAL: [&str; 26] = [
         "sys/class/net/ens2f0/bonding",
         "sys/class/net/ens2f0/carrier_changes",
@@ -133,7 +137,7 @@ fn a_rule_with_a_damaged_need_is_not_judged() {
     let mut failures = Vec::new();
     for need in needs {
         let name = need.trim_start_matches('/').replace("net/*", "net/ens2f0").replace("cpu/*", "cpu/cpu0");
-        // Answers have their own tests, and processes are found by their directories.
+        // Kernel answers have their own tests, and processes are found by their directories.
         if name.starts_with("netlink") || name.contains("/ethtool/") || name.starts_with("proc/PID") {
             continue;
         }
@@ -163,7 +167,7 @@ fn a_rule_with_a_damaged_need_is_not_judged() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A NIC whose `device` leads nowhere is a NIC still, and one whose directory cannot be read is named.
+/// A NIC with a dangling `device` link still counts as a NIC, and one with an unreadable directory is named.
 #[test]
 fn a_nic_with_a_damaged_directory_stays_a_nic() {
     let directory = tempfile::tempdir().unwrap();
@@ -211,7 +215,7 @@ fn a_nic_with_a_damaged_directory_stays_a_nic() {
     assert!(error.contains("sys/class/net: ") && !error.contains("names no interface"), "{error}");
 }
 
-/// A plan for a recorded host counts no change that `--apply` refuses.
+/// A plan for a recorded host counts no change that `--apply` would refuse.
 #[test]
 fn a_plan_has_no_setting_that_cannot_be_made() {
     let directory = tempfile::tempdir().unwrap();
@@ -224,7 +228,7 @@ fn a_plan_has_no_setting_that_cannot_be_made() {
     assert!(shown.stdout.contains("vm.min_free_kbytes is not a setting"), "{shown:?}");
 }
 
-/// A table that ends in the middle of a line was cut off.
+/// A table that ends in the middle of a line is truncated.
 #[test]
 fn a_cut_table_of_memory_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -235,7 +239,7 @@ fn a_cut_table_of_memory_is_named() {
     assert!(named.why.contains("/proc/vmstat:2: the file is cut off"), "{named:?}");
 }
 
-/// The files of which a host may have any: a HIGH finding that rests on one is replaced by a line that names it.
+/// A HIGH finding that depends on a damaged file is replaced by a line that names the file.
 #[test]
 fn a_high_finding_is_replaced_by_the_reason() {
     let mut facts = hosts::HOSTS[0].1();
@@ -264,7 +268,7 @@ fn a_high_finding_is_replaced_by_the_reason() {
     );
 }
 
-/// An empty tree is no host that is in order.
+/// An empty tree is an error, not a healthy host.
 #[test]
 fn a_tree_without_facts_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -276,7 +280,7 @@ fn a_tree_without_facts_is_refused() {
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
         assert!(ended.stderr.contains("no facts about a host"), "{ended:?}");
     }
-    // A loopback alone: the missing files are named.
+    // With only a loopback interface, the missing files are named.
     std::fs::create_dir_all(directory.path().join("sys/class/net/lo")).unwrap();
     std::fs::write(directory.path().join("sys/class/net/lo/mtu"), "65536\n").unwrap();
     let ended = run(&["check", "--from", from]);
@@ -314,7 +318,7 @@ fn a_plan_without_facts_is_no_all_clear() {
     }
 }
 
-/// Directories that could not be opened are not empty.
+/// Directories that could not be opened do not count as empty.
 #[test]
 fn too_few_descriptors_are_named() {
     let line = format!("ulimit -n 4; exec {} check", env!("CARGO_BIN_EXE_evenkeel"));
@@ -326,7 +330,7 @@ fn too_few_descriptors_are_named() {
     assert!(!text.contains("holds no counters"), "{ended:?}");
 }
 
-/// A link that reports no speed, as those of clouds.
+/// The link reports no speed, as in clouds.
 #[test]
 fn rules_that_need_a_speed_say_so() {
     let mut facts = hosts::HOSTS[0].1();
@@ -354,7 +358,7 @@ fn rules_that_need_a_speed_say_so() {
     );
 }
 
-/// A figure whose file is missing or cannot be is unknown: no default takes its place.
+/// A figure with a missing file or an impossible value is unknown: no default replaces it.
 #[test]
 fn missing_figures_are_unknown() {
     let mut facts = hosts::HOSTS[0].1();
@@ -374,7 +378,7 @@ fn missing_figures_are_unknown() {
     for text in [None, Some("1e308\n"), Some("-5\n")] {
         damage(&backlog, text);
         let judgement = judged(directory.path()).unwrap();
-        // The loss is known without it, the fix is not.
+        // The loss is known without the sysctl; only the fix is not.
         let found = judgement.findings.iter().find(|finding| finding.rule == rule).unwrap();
         assert!(found.remedy.changes.is_empty(), "{text:?}: {found:?}");
         assert!(found.remedy.advice.as_ref().unwrap().contains("netdev_max_backlog"), "{text:?}: {found:?}");
@@ -404,8 +408,9 @@ fn missing_figures_are_unknown() {
     }
 }
 
-/// Sysctls that a container hides: counted losses stay findings that name the sysctl, their rules are judged, and nothing is
-/// found that is not found with them.
+/// If a container hides sysctls, counted losses remain findings that name the sysctl. Their rules are judged, and there
+/// are
+/// no findings that the visible sysctls would not cause.
 #[test]
 fn a_hidden_sysctl_hides_no_counted_loss() {
     const LOSSES: [&str; 6] = [
@@ -444,7 +449,7 @@ fn a_hidden_sysctl_hides_no_counted_loss() {
     assert!(LOSSES.iter().all(|rule| seen.contains(rule)), "{seen:?}");
 }
 
-/// A part of ethtool's answers that the file does not name was not recorded; `null` stands for a driver without it.
+/// A part of ethtool's answers that the file omits was not recorded; `null` means that the driver does not have it.
 #[test]
 fn parts_that_were_not_recorded_are_not_judged() {
     let directory = tempfile::tempdir().unwrap();
@@ -467,7 +472,7 @@ fn parts_that_were_not_recorded_are_not_judged() {
     assert_eq!(judged(directory.path()).unwrap().not_judged, whole.not_judged);
 }
 
-/// A byte-order mark, which editors put first, is no damage.
+/// A byte-order mark, which some editors write first, is not damage.
 #[test]
 fn a_byte_order_mark_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -483,7 +488,7 @@ fn a_byte_order_mark_is_passed_over() {
     assert_eq!(judged(directory.path()).unwrap(), before);
 }
 
-/// An answer that is no file: its path appears once, with the next step.
+/// The path of an invalid kernel answer appears once, with the next step.
 #[test]
 fn an_answer_that_cannot_be_read_is_named_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `evenkeel compare` on records that are sound, damaged, or none.
+//! Tests `evenkeel compare` on valid records, damaged records, and files that are none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -71,7 +71,7 @@ fn a_difference_beyond_the_spread_is_told() {
     for path in [&fair, &unfair] {
         assert!(ended.stdout.contains(path.to_str().unwrap().rsplit('/').next().unwrap()), "{ended:?}");
     }
-    // What does not differ is shown when it is asked for.
+    // Equal figures are shown only with `--all`.
     assert!(!ended.stdout.contains("throughput,"), "{ended:?}");
     assert!(compare(&fair, &unfair, &["--all"]).stdout.contains("throughput,"));
 
@@ -79,7 +79,7 @@ fn a_difference_beyond_the_spread_is_told() {
     assert_eq!((json.code, json.stderr.as_str()), (0, ""), "{json:?}");
     let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert!(object.is_object());
-    // Both are the same but for the one metric.
+    // The two comparisons differ only in this metric.
     let same: serde_json::Value =
         serde_json::from_str(&compare(&fair, &fair, &["--format", "json"]).stdout).unwrap();
     assert_ne!(object, same);
@@ -189,7 +189,7 @@ fn agreement_is_judged_by_a_tolerance() {
     assert!(unknown.stderr.contains("nfm.2s") && unknown.stderr.contains("throughput_bps"), "{unknown:?}");
 }
 
-/// Figures that overflow when they are squared made the degrees of freedom NaN.
+/// Figures whose squares overflow are refused: they would make the degrees of freedom NaN.
 #[test]
 fn absurd_figures_are_refused_by_file_and_metric() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Every link of the documentation leads to a page and a heading that exist, and every page is in the book.
+//! Tests that every link of the documentation leads to an existing page and heading, and that every page is in the
+//! book.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// All Markdown files of the repository's root and of `docs`.
+/// Returns all Markdown files of the repository's root and of `docs`.
 fn pages() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![Path::new(ROOT).join("docs")];
@@ -25,7 +26,7 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// The lines that are text: blocks of code left out.
+/// Returns the lines of a page without blocks of code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut code = false;
     text.lines().filter(move |line| {
@@ -35,7 +36,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook make them.
+/// Returns the anchors of a page's headings, as GitHub and mdBook generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let letter = |character: char| match character {
         ' ' => Some('-'),
@@ -47,14 +48,14 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(|line| line.trim_start_matches('#').trim().chars().filter_map(letter).collect()).collect()
 }
 
-/// The targets of a page's links, `](target)`.
+/// Returns the targets of a page's links, `](target)`.
 fn targets(text: &str) -> Vec<String> {
     let lines: Vec<&str> = prose(text).collect();
     let ends = lines.iter().flat_map(|line| line.split("](").skip(1));
     ends.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
 }
 
-/// The links of a page that lead nowhere.
+/// Returns the links of a page with a missing target.
 fn dead_links(page: &Path, text: &str) -> Vec<String> {
     let is_dead = |target: &String| {
         if target.contains("://") {

@@ -1,4 +1,4 @@
-//! Files that a user names, read through the binary: pipes and `-`, waits that signals end, and what is refused.
+//! Tests files that a user names, through the binary: pipes and `-`, signals during a wait, and refused files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,12 +18,12 @@ use tempfile::TempDir;
 const SCENARIO: &str = include_str!("../../../scenarios/titan-6-flows.toml");
 const FLOWS: &str = "protocol,src,src_port,dst,dst_port\nudp,10.0.0.1,1,10.0.0.2,2\n";
 
-/// The binary with a text on standard input.
+/// Runs the binary with a text on standard input.
 fn fed(arguments: &[&str], text: &str) -> Ended {
     let mut command = evenkeel(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It may have refused the arguments, and gone.
+    // Ignore the error: the command may have refused the arguments and exited.
     drop(child.stdin.take().unwrap().write_all(text.as_bytes()));
     ended(child.wait_with_output().unwrap())
 }
@@ -59,7 +59,7 @@ fn every_reader_takes_standard_input() {
     let compared = fed(&["compare", "-", out.to_str().unwrap()], &record);
     assert_eq!(compared.code, 0, "{compared:?}");
 
-    // What is there once cannot be read twice.
+    // Standard input can be read only once.
     let twice = fed(&[&solve[..], &["--policy", "-", "--flows", "-"]].concat(), "policy = \"balance\"\n");
     assert!(twice.code == 2 && twice.stderr.contains("standard input: it was read already"), "{twice:?}");
 }
@@ -92,7 +92,7 @@ fn process_substitution_is_a_file_like_others() {
     };
     let ended = shell("\"$1\" scenario check <(cat \"$2\")");
     assert_eq!(ended.code, 0, "{ended:?}");
-    // Its writer may have come and gone before it is opened.
+    // The pipe's writer may have exited before the command opens the pipe.
     let ended = shell("\"$1\" scenario check <(true)");
     assert!(ended.code == 2 && ended.stderr.contains("/dev/fd/"), "{ended:?}");
     let ended = shell("\"$1\" run <(cat \"$2\") --on sim --variant cmax --quick --repeat 1 --quiet --out o");
@@ -132,7 +132,7 @@ fn a_wait_for_a_pipe_without_a_writer_is_reported_once() {
         let ended = ended(child.wait_with_output().unwrap());
         assert_eq!((ended.code, ended.stderr.matches(&words).count()), (130, 1), "{arguments:?}: {ended:?}");
     }
-    // A writer that is slow is no missing writer.
+    // The command waits for a slow writer.
     let child = start(readers[0]);
     let mut writer = OpenOptions::new().write(true).open(&pipe).unwrap();
     std::thread::sleep(Duration::from_millis(1500));
@@ -154,7 +154,7 @@ fn wait_for_open(child: &Child, path: &str) {
         assert!(began.elapsed() < Duration::from_secs(20), "{path} is not opened");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // From the open to the wait.
+    // The command starts to wait shortly after it opens the file.
     std::thread::sleep(Duration::from_millis(100));
 }
 
@@ -218,13 +218,13 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
             let ended = run(arguments);
             assert!(ended.code == 2 && ended.stderr.contains(why), "{arguments:?}: {ended:?}");
         }
-        // A directory may be a record's.
+        // The path of a record may be a directory.
         if !Path::new(path).is_dir() {
             let ended = run(&["compare", path, path]);
             assert!(ended.code == 2 && ended.stderr.contains(why), "{ended:?}");
         }
     }
-    // What is wrong within a directory that was named is not waited for, either.
+    // The command does not wait for a pipe within a named directory either.
     for (name, other) in [("study.json", "repeats.jsonl"), ("repeats.jsonl", "study.json")] {
         drop(std::fs::remove_file(study.join(name)));
         drop(std::fs::remove_file(study.join(other)));
@@ -238,7 +238,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     let list = ["nic", "list", "--nic-dir", models.to_str().unwrap()];
     let ended = run(&list);
     assert!(ended.code == 2 && ended.stderr.contains("it is a pipe; only a regular file"), "{ended:?}");
-    // Nor does advice for the command line help where the command line does not name the file.
+    // The error contains no advice for the command line if the command line does not name the file.
     std::fs::remove_file(models.join("own.toml")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", models.join("own.toml")).unwrap();
     let script = file(place.path(), "p.toml", "policy = \"script\"\nscript-file = \"/dev/zero\"\n");

@@ -1,4 +1,4 @@
-//! Every screen fits the terminal, begins with its answer, and uses plain words.
+//! Tests that the output fits the terminal, begins with the summary, and uses plain words.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/recorded.rs"]
@@ -18,7 +18,9 @@ fn at(width: usize, arguments: &[&str]) -> Ended {
     end(command)
 }
 
-/// A line that a reader copies into a shell: in a script all but comments, elsewhere one with the indent of shell lines.
+/// Returns whether a line is a command for copying: in a script any line except comments, elsewhere a line with the
+/// indent of
+/// commands.
 fn is_shell(line: &str, script: bool) -> bool {
     match script {
         true => !line.starts_with('#') || line.trim_start_matches('#').trim_start().starts_with("undo:"),
@@ -28,7 +30,7 @@ fn is_shell(line: &str, script: bool) -> bool {
     }
 }
 
-/// A recorded host as a tree of files.
+/// Unpacks a recorded host into a tree of files.
 fn host_in(directory: &Path) -> String {
     recorded::unpack(&std::fs::read_to_string(HOST).unwrap(), directory).unwrap();
     directory.to_str().unwrap().to_owned()
@@ -62,7 +64,7 @@ fn no_line_is_longer_than_the_terminal() {
             assert!(ended.code < 2, "{arguments:?}: {ended:?}");
             let script = arguments[0] == "tune";
             for line in ended.stdout.lines() {
-                // A planned filter is a line to copy, as a shell line is.
+                // A planned filter may be longer, because it is for copying, as a command is.
                 let fits = line.chars().count() <= width || line.contains(" -> queue ");
                 assert!(fits || is_shell(line, script), "{arguments:?} at {width}: {line}\n{}", ended.stdout);
             }
@@ -130,7 +132,7 @@ fn wrong_types_in_files_are_named_in_plain_words() {
     }
 }
 
-/// A number of channels takes the maps of its queues along.
+/// A change of the number of channels resets the maps of their queues.
 #[test]
 fn json_has_every_line_of_the_undo() {
     const HOST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/trading-deep-cstates.host");

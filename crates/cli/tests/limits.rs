@@ -1,4 +1,4 @@
-//! Limits of the process and an odd environment: no panic, and a sane result.
+//! Tests process limits and unusual environments: the binary does not panic, and its result is valid.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -34,14 +34,14 @@ repeats = 2
 20ms = "20ms"
 "#;
 
-/// A directory that every user can enter: the one of TMPDIR may be below one that is closed.
+/// Creates a directory that every user can enter. The one of TMPDIR may be below a closed one.
 fn open_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
     directory
 }
 
-/// Runs the binary as a user who may have one thread. Root is exempt from the limit, so root becomes another user.
+/// Runs the binary as a user who may have only one thread. Root is exempt from the limit, so root becomes another user.
 fn run_with_one_thread(directory: &Path, arguments: &[&str]) -> Ended {
     use nix::sys::resource::{Resource, setrlimit};
     let binary = directory.join("evenkeel");
@@ -132,7 +132,7 @@ fn a_run_that_measured_nothing_says_so() {
     assert!(!ended.stdout.contains("fair") && !ended.stdout.contains("NFM"), "{}", ended.stdout);
 }
 
-/// Flows that end before the measured time, and probes, are no silence.
+/// Flows that end before the measurement begins, and probes, do not count as a simulation without traffic.
 #[test]
 fn requests_and_probes_are_measured_though_no_flow_delivers() {
     let directory = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
     assert!(ended.code == 2 && ended.stderr.contains("from 1 to 900000"), "{ended:?}");
 }
 
-/// A command with a limit of its resources, soft and hard.
+/// Returns a command with a resource limit, soft and hard.
 fn limited(arguments: &[&str], resource: nix::sys::resource::Resource, limit: u64) -> Ended {
     let mut command = evenkeel(arguments);
     // SAFETY: the closure makes one system call.
@@ -236,7 +236,7 @@ fn a_small_stack_is_enlarged_or_refused() {
         nix::sys::resource::Resource::RLIMIT_STACK,
         64 << 10,
     );
-    // With CAP_SYS_RESOURCE the limit can be raised.
+    // With CAP_SYS_RESOURCE, the process can raise the limit.
     match ended.code {
         2 => assert!(ended.stderr.contains("unknown key"), "{ended:?}"),
         3 => assert!(ended.stderr.contains("limited to 64 KiB (ulimit -s)"), "{ended:?}"),
@@ -275,7 +275,7 @@ fn a_small_address_space_is_refused_or_suffices() {
     assert!(refused > 0);
 }
 
-/// One line, not the log of libbpf.
+/// The error is one line, without the log of libbpf.
 #[test]
 fn too_few_file_descriptors_are_one_sentence() {
     for limit in [8, 12] {

@@ -1,4 +1,4 @@
-//! The simulated test bed against the real one.
+//! Compares the simulated test bed with the real one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -6,8 +6,9 @@ mod support;
 use support::running::{Place, Running};
 use support::{end, evenkeel};
 
-/// Twelve flows at a rate that two busy cores still carry. It is not lower since on a slow line round trips
-/// are long, and real flows on one queue take more than these seconds to come to equal shares.
+/// Twelve flows at a rate that two busy cores can carry. On a slower line, round-trip times are long, and real flows on
+/// one
+/// queue do not reach equal shares within these seconds.
 const SCENARIO: &str = r#"schema = 1
 name = "small"
 title = "Twelve flows on eight queues"
@@ -34,10 +35,10 @@ repeats = 10
 2s = "2s"
 "#;
 
-/// Under DQA no luck is involved: four queues have two flows and four have one, so that the fairness metric
-/// is 0.75 but for how evenly TCP's flows share a queue. A segment of 68 KiB more or less is 2 % of a
-/// flow's fair share in a window, and the longest windows' extremes of twelve flows are a few of those.
-/// 15 % are seven.
+/// DQA does not depend on chance: four queues have two flows and four have one. So the fairness metric is 0.75, apart
+/// from
+/// the difference between TCP flows on one queue. A segment of 68 KiB is 2 % of a flow's fair share in a window. The
+/// extremes of the longest windows of twelve flows differ by a few segments; 15 % are seven segments.
 #[test]
 fn both_worlds_agree_where_no_luck_is_involved() {
     let place = Place::new(SCENARIO);
@@ -59,6 +60,6 @@ fn both_worlds_agree_where_no_luck_is_involved() {
     };
     let found = judge("15%");
     assert_eq!(found.code, 0, "{}\n{}", found.stdout, found.stderr);
-    // The two worlds are not shown to be the same to the last byte, or the test does not test.
+    // Within 0 %, the comparison must fail. Otherwise this test proves nothing.
     assert_eq!(judge("0%").code, 1);
 }

@@ -1,5 +1,6 @@
-//! `evenkeel check --watch`: losses that are caused for real, each in network namespaces of its own, are named where they
-//! happen.
+//! Tests `evenkeel check --watch` with real losses, each in separate network namespaces: the losses are reported at
+//! their
+//! place.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use support::evenkeel;
 
-/// Two namespaces without a name, joined by a veth pair: `left` with 10.77.0.1 and `right` with 10.77.0.2. They end with the
-/// processes that hold them.
+/// Two anonymous network namespaces, joined by a veth pair: `left` with 10.77.0.1 and `right` with 10.77.0.2. They are
+/// removed with the processes that hold them.
 struct Pair {
     left: Holder,
     right: Holder,
 }
 
-/// A process that sleeps in a network namespace of its own, and holds it.
+/// A sleeping process that holds a network namespace.
 struct Holder(Child);
 
 impl Drop for Holder {
@@ -54,7 +55,7 @@ impl Holder {
         self.0.id()
     }
 
-    /// A command that will run inside.
+    /// Makes a command run in the namespace.
     fn enter(&self, mut command: Command) -> Command {
         let path = std::ffi::CString::new(format!("/proc/{}/ns/net", self.id())).unwrap();
         // SAFETY: open and setns are system calls, which may be made between fork and exec.
@@ -83,7 +84,7 @@ impl Holder {
         self.within(move || std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
     }
 
-    /// Runs something on a thread inside.
+    /// Runs a closure on a thread in the namespace.
     fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         let path = format!("/proc/{}/ns/net", self.id());
         std::thread::spawn(move || {
@@ -101,7 +102,7 @@ impl Holder {
 impl Pair {
     fn new() -> Self {
         let (left, right) = (Holder::new(), Holder::new());
-        // The namespace of a child is its own as soon as it runs its program.
+        // The child has entered its namespace when it runs its program.
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         for holder in [&left, &right] {
@@ -120,7 +121,7 @@ impl Pair {
     }
 }
 
-/// Watches a namespace while something goes on, and returns the losses and the kernel's reasons.
+/// Watches a namespace under traffic. Returns the losses and the kernel's drop reasons.
 fn watch(holder: &Holder, time: &str) -> serde_json::Value {
     let command = holder.enter(evenkeel(&["check", "--watch", time, "--format", "json"]));
     let ended = support::end(command);
@@ -128,7 +129,7 @@ fn watch(holder: &Holder, time: &str) -> serde_json::Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// Packets lost at a place, and the rules that explain them.
+/// Returns the packets lost at a place, and the rules that explain them.
 fn lost_at(result: &serde_json::Value, place: &str) -> (u64, Vec<String>) {
     let losses = result["losses"].as_array().unwrap();
     let at: Vec<&serde_json::Value> = losses.iter().filter(|loss| loss["place"] == place).collect();
@@ -136,7 +137,7 @@ fn lost_at(result: &serde_json::Value, place: &str) -> (u64, Vec<String>) {
     (packets, at.iter().map(|loss| loss["rule"].as_str().unwrap().to_owned()).collect())
 }
 
-/// Packets that the kernel freed for a reason.
+/// Returns the number of packets that the kernel freed for a reason.
 fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
     assert_eq!(
         result["reasons_missing"],
@@ -147,7 +148,7 @@ fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
     reasons.iter().filter(|drop| drop["reason"] == reason).map(|drop| drop["packets"].as_u64().unwrap()).sum()
 }
 
-/// Work that goes on in the background until it is dropped.
+/// A background thread that works until it is dropped.
 struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -176,13 +177,13 @@ impl Drop for Background {
     }
 }
 
-/// Datagrams of `bytes` from left to right, in bursts of 50 every few milliseconds.
+/// Sends datagrams of `bytes` from left to right, in bursts of 50 every few milliseconds.
 fn datagrams(pair: &Pair, bytes: usize, ports: u16) -> Background {
     let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
     let payload = vec![7_u8; bytes];
     Background::in_namespace(&pair.left, move || {
         for at in 0..50_u16 {
-            // What the own queue refuses is a loss there, which the test looks for.
+            // A datagram that the sender's queue refuses is a loss there, which the test expects.
             let _ = socket.send_to(&payload, ("10.77.0.2", 9000 + at % ports));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -264,13 +265,14 @@ fn a_listener_that_does_not_accept_overflows() {
     drop(listener);
 }
 
-/// `netdev_max_backlog` is of the whole host, and no test changes that. So RPS sends everything to one processor, where a long
-/// list of filters takes longer for each packet than another processor needs to send it.
+/// `netdev_max_backlog` applies to the whole host, so no test changes it. Instead, RPS steers all packets to one
+/// processor.
+/// There, a long list of filters takes longer for each packet than another processor needs to send it.
 #[test]
 fn a_backlog_that_overflows_is_named_by_processor() {
     let pair = Pair::new();
     pair.right.within(|| {
-        // /sys shows the namespace in which it was mounted: a view of this one is needed.
+        // /sys shows the namespace in which it was mounted, so the test opens a view of this one.
         let sysfs = evenkeel_host::Sysfs::of_namespace().unwrap();
         std::fs::write(sysfs.path("class/net/evk1/queues/rx-0/rps_cpus"), "1").unwrap();
     });
@@ -285,7 +287,8 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     batch.write_all((0..2000).map(filter).collect::<String>().as_bytes()).unwrap();
     pair.right.ip(&format!("tc -batch {}", batch.path().display()));
     let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
-    // What waits in the backlog counts against its sender's buffer, which holds fewer than 300 of them: so there are many
+    // Packets in the backlog count against the sender's buffer, which holds fewer than 300 of them. So the test needs
+    // many
     // senders.
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
@@ -302,7 +305,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
             }
         }));
     }
-    // What a burst loses depends on who runs when: the first watch that sees some is enough.
+    // The losses of a burst depend on scheduling, so the first watch that sees some suffices.
     let deadline = Instant::now() + Duration::from_secs(25);
     let mut seen = None;
     while seen.is_none() && Instant::now() < deadline {
@@ -323,8 +326,9 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     drop(sink);
 }
 
-/// A reader that stops and makes its buffer smaller than the window that it has announced: what still comes has no place, and
-/// TCP has to prune.
+/// The reader stops, and makes its buffer smaller than the window that it has announced. Arriving segments then do not
+/// fit,
+/// so TCP has to prune.
 #[test]
 fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     use std::os::fd::AsRawFd;
@@ -352,7 +356,7 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
         assert_eq!(set, 0);
         readers.push(reader);
     });
-    // A reader prunes in its first moments: so there is one after the other.
+    // A reader prunes only at the beginning, so the test uses one after another.
     let mut senders = Vec::new();
     let _senders = Background::in_namespace(&pair.left, move || {
         let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();
@@ -371,7 +375,7 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
 }
 
-/// Memory whose first touch waits until it is let go (userfaultfd(2)).
+/// Memory whose first access blocks until the test provides the page (userfaultfd(2)).
 struct SlowMemory {
     start: *mut u8,
     descriptor: Option<std::os::fd::OwnedFd>,
@@ -406,7 +410,7 @@ impl SlowMemory {
         assert!(number >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
         // SAFETY: the kernel just gave this descriptor to us alone.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
-        // api, features, ioctls; start, length, mode (missing pages), ioctls.
+        // The fields: api, features, ioctls; start, length, mode (missing pages), ioctls.
         let mut api = [0xaa_u64, 0, 0];
         let mut register = [start as u64, SLOW_BYTES as u64, 1, 0];
         // SAFETY: the structures are as long as the numbers of the commands say.
@@ -429,13 +433,16 @@ impl Drop for SlowMemory {
     }
 }
 
-/// A reader that is held up while it copies holds its socket: what comes meanwhile goes to the backlog, which overflows.
+/// A reader that blocks while it copies holds its socket locked. Segments that arrive meanwhile go to the backlog,
+/// which
+/// overflows.
 #[test]
 fn a_reader_that_holds_its_socket_overflows_the_backlog() {
     use std::os::fd::AsRawFd;
     let pair = Pair::new();
-    // The sender hears nothing while the socket is held, so its first window has to be large; and segments that carry the
-    // same timestamp are merged in the backlog, so there is one in a millisecond.
+    // The receiver sends no acknowledgements while the socket is locked, so the sender's first window has to be large.
+    // The
+    // backlog merges segments with the same timestamp, so the sender sends one per millisecond.
     pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
     pair.left.set("net/ipv4/tcp_congestion_control", "reno");
     pair.left.set("net/ipv4/tcp_autocorking", "0");
@@ -451,7 +458,7 @@ fn a_reader_that_holds_its_socket_overflows_the_backlog() {
     let place = memory.start as usize;
     let watched = std::thread::scope(|scope| {
         let watched = scope.spawn(|| watch(&pair.right, "4s"));
-        // The watch has taken its first reading long before.
+        // By now the watch has taken its first reading.
         std::thread::sleep(Duration::from_millis(1500));
         scope.spawn(|| {
             // SAFETY: the mapping is as long, and outlives the scope.
@@ -461,7 +468,7 @@ fn a_reader_that_holds_its_socket_overflows_the_backlog() {
             let _ = sender.write(&[7]);
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The page comes, and the reader goes on.
+        // Provide the page, so that the reader continues.
         drop(held);
         watched.join().unwrap()
     });

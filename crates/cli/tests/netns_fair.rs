@@ -1,5 +1,6 @@
-//! `evenkeel fair` on an interface of the running kernel: what it finds, what it refuses, from what it stands
-//! back; and that it leaves no trace.
+//! Tests `evenkeel fair` on an interface of the running kernel: what it observes, when it refuses to start, which
+//! changes by
+//! other programs end it, and that it restores everything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -66,7 +67,7 @@ fn flows_under_management_have_queues_of_their_own_and_the_counters_prove_it() {
 #[test]
 fn segments_shrink_while_queues_are_shared_and_come_back() {
     let managed = Managed::new();
-    // Each queue has its rate, so that what is sent has to wait.
+    // Each queue has a rate limit, so that packets have to wait.
     for queue in 1..=4 {
         let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
         managed.shell(&[
@@ -85,7 +86,7 @@ fn segments_shrink_while_queues_are_shared_and_come_back() {
     assert!(ended.code == 0 && ended.stdout.contains("put back"), "{ended:?}");
     assert_same(&managed.seen(), &before, "after SIGTERM");
 
-    // Once more, killed; and once with a size that somebody sets by hand, which stays.
+    // Kill a session; then end one by changing the size by hand, which keeps the new size.
     running = managed.session(&["--segments", "16KiB"]);
     wait_for("smaller segments", Duration::from_secs(5), || {
         managed.shell(&["ip", "-d", "link", "show", "dev", NAME]).contains(" gso_max_size 16384 ")
@@ -114,14 +115,14 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let status = &json(&ended)["devices"][0]["status"];
     assert_eq!(status["weights"].as_array().unwrap().len(), 8, "{status}");
-    // Twelve flows on eight queues: some have two, and the classes are told.
+    // With twelve flows on eight queues, some queues have two, and the classes get weights accordingly.
     assert!(status["weight_updates"].as_u64().unwrap() > 0, "{status}");
     assert!(status["colliding_flows"].as_u64().unwrap() > 0, "{status}");
     assert!(status["proof"].as_str().unwrap().contains("follow the choices"), "{status}");
     assert_same(&managed.seen(), &before, "after a soft NIC");
     load.finish();
 
-    // A device with one queue will do, and the kernel's own qdisc comes back; also after a kill.
+    // A device with one queue suffices, and the kernel's default qdisc is restored, also after a kill.
     set_transmit_channels(&managed, 1);
     managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
     let before = managed.seen();
@@ -131,19 +132,20 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert!(ours.contains("htb ") && ours.contains(": root"), "{ours}");
     running.kill();
     wait_for("what was before", Duration::from_secs(2), || managed.seen() == before);
-    // An administrator who puts an HTB of their own in its place, under the number that people use, keeps it.
+    // If an administrator replaces the root by another HTB with the common handle 1:, it is kept.
     let running = managed.session(&arguments);
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "htb", "default", "10"]);
     assert_exits_after_change(running, &["another program set the root qdisc of evk0 to htb 1:"]);
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("htb 1: root"));
     managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
-    // A root with classes of its own could not be put back, and is not replaced.
+    // A root qdisc with classes could not be restored, so it is not replaced.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
     let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());
     assert!(refused.code == 3 && refused.stderr.contains("could not be put back exactly"), "{refused:?}");
 }
 
-/// Weights by port, and other ones once the file is another; a mistake in it is told, and changes nothing.
+/// The session applies weights by port, and reloads the file after a change. It reports an invalid file and keeps the
+/// weights.
 #[test]
 fn flow_weights_follow_their_file() {
     let managed = Managed::new();
@@ -159,7 +161,7 @@ fn flow_weights_follow_their_file() {
     let refused = end_of(&managed, &["fair", NAME, "--weights", path]);
     assert!(refused.code == 2 && refused.stderr.contains("weights.toml:3:10: rule[0].weight"), "{refused:?}");
 
-    // More than the soft NIC carries, so that both flows always have something outstanding.
+    // The load exceeds the rate of the soft NIC, so that both flows always have a backlog.
     let load = managed.load(2, "100M", 12);
     write("schema = 1\n[[rule]]\nweight = 7\nprotocol = \"tcp\"\ndestination-port = 5201\n");
     let soft_nic = ["--queue-weights", "htb", "--rate", "100mbit"];
@@ -170,7 +172,7 @@ fn flow_weights_follow_their_file() {
     wait_for("the mistake is told", Duration::from_secs(2), || {
         running.said().contains("rule[0].port: unknown key") && running.said().contains("stay in force")
     });
-    // A pipe in its place has no writer: the session must not wait for one.
+    // A pipe in place of the file has no writer: the session must not wait for one.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     wait_for("the pipe is refused", Duration::from_secs(2), || running.said().contains("it is a pipe"));
@@ -205,7 +207,7 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     assert_eq!(flows.len(), 6, "{seen}");
     let share: f64 = flows.iter().map(|flow| flow["share"].as_f64().unwrap()).sum();
     assert!(share > 0.95 && share <= 1.0 + 1e-9, "{seen}");
-    // XPS has two queues for two processors: six flows on them collide, and no other queue has any.
+    // The XPS maps give two queues to two processors: six flows collide on them, and no other queue has any.
     assert_eq!(device["colliding_flows"], 6, "{seen}");
     for flow in &flows {
         assert!(flow["queue"].as_u64().unwrap() < 2, "{seen}");
@@ -234,7 +236,7 @@ fn maps_of_the_driver_are_refused_unless_they_are_to_be_taken_over() {
     }
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     assert_eq!(managed.journals(), Vec::<String>::new());
-    // Two pools of two are no less in the way.
+    // Two pools of two queues override the choice, too.
     for (queue, map) in (0..).zip(["1", "1", "2", "2"]) {
         managed.set_map(queue, map);
     }
@@ -285,7 +287,7 @@ fn a_map_that_is_set_by_hand_stays_and_the_others_come_back() {
     assert_exits_after_change(running, &["tx-1/xps_cpus to '3'", "before it was '2'", "is left"]);
     assert_eq!(managed.maps(), ["1", "3", "0", "0"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
-    // One that was empty is in the way as well.
+    // Setting a map that was empty overrides the choice, too.
     let managed = Managed::new();
     let running = managed.session(&[]);
     managed.set_map(2, "1");
@@ -370,7 +372,7 @@ fn another_number_of_queues_ends_it() {
     managed.shell(&[
         "tc", "qdisc", "replace", "dev", NAME, "parent", "7:4", "handle", "40:", "pfifo", "limit", "44",
     ]);
-    // mq comes back in place of the soft NIC, with its leaves.
+    // mq and its leaves replace the soft NIC again.
     let running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     set_transmit_channels(&managed, 2);
     assert_exits_after_change(running, &["from 4 to 2", "ethtool -L"]);
@@ -380,9 +382,9 @@ fn another_number_of_queues_ends_it() {
     let running = managed.session(&[]);
     set_transmit_channels(&managed, 4);
     assert_exits_after_change(running, &["from 2 to 4", "ethtool -L"]);
-    // The leaf of a queue that was away serves the queue again.
+    // The leaf of a queue that was disabled serves the queue again.
     assert!(tree().contains("qdisc pfifo 40: parent 7:4 limit 44p"), "{}", tree());
-    // With one queue there is nothing to choose, and more can be had.
+    // With one queue there is no choice; the error says that the device can have more.
     set_transmit_channels(&managed, 1);
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
     assert_eq!(refused.code, 3, "{refused:?}");
@@ -407,7 +409,7 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
                 let mut other = QueueSelect::load(&options).unwrap();
                 other.attach(index).unwrap();
                 attached.send(()).unwrap();
-                // An error is a failed test.
+                // Ignore the error: the test has failed then.
                 let _ = wait_detach.recv();
                 Ok(())
             })
@@ -474,7 +476,7 @@ fn of_a_stacked_interface_the_real_devices_are_managed() {
     ip(&format!("link add link {NAME} name upper0 type macvlan"));
     ip("link add bridge0 type bridge");
     ip("link set upper0 master bridge0");
-    // Two more ports: one with queues to choose from, one without.
+    // Two more ports: one with several queues, one with a single queue.
     for (port, queues) in [("two0", 2), ("one0", 1)] {
         ip(&format!("link add {port} numtxqueues {queues} type veth peer name {port}p"));
         for command in [format!("link set {port} up"), format!("link set {port} master bridge0")] {
@@ -498,7 +500,7 @@ fn of_a_stacked_interface_the_real_devices_are_managed() {
     assert_eq!(managed.journals(), Vec::<String>::new());
 }
 
-/// Bytes that each queue has sent, from the children of mq.
+/// Returns the bytes that each queue has sent, from the children of mq.
 fn sent_by_queue(managed: &Managed) -> Vec<u64> {
     let text = managed.shell(&["tc", "-s", "-j", "qdisc", "show", "dev", NAME]);
     let qdiscs: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -520,14 +522,14 @@ fn pools_keep_flows_to_the_queues_that_the_maps_had() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let sent: Vec<u64> =
         sent_by_queue(&managed).iter().zip(&before).map(|(now, before)| now - before).collect();
-    // Both processors are of one node, whose queues are 0 and 1.
+    // Both processors belong to one node, whose queues are 0 and 1.
     assert!(sent[0] > 1_000_000 && sent[1] > 1_000_000, "{sent:?}");
     assert!(sent[2] + sent[3] < 100_000, "{sent:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     load.finish();
 }
 
-/// The maps use two of the four queues: hashing would keep the flow on them in one of two rounds.
+/// The maps allow two of the four queues. Hashing alone would keep the flow on them in one of two runs.
 #[test]
 fn a_flow_alone_on_its_queue_stays_there_when_a_session_starts() {
     for _ in 0..4 {
@@ -563,7 +565,7 @@ fn what_is_missing_is_named_before_anything_is_changed() {
     assert!(ended.code == 3 && ended.stderr.contains("ip link set evk0 up"), "{ended:?}");
 }
 
-/// A veth takes neither weights nor caps: it says so, or has no word for it on a kernel without net-shaper.
+/// A veth supports neither weights nor rate limits of queues. The error says that, or that the kernel lacks net-shaper.
 #[test]
 fn a_device_without_queue_weights_is_refused_or_left_as_it_is() {
     let managed = Managed::new();
@@ -597,15 +599,14 @@ fn a_name_that_is_not_there_is_bad_usage() {
 #[test]
 fn a_driver_that_picks_by_itself_is_named() {
     let managed = Managed::new();
-    // Of four flows, two on the last queue by chance would leave it open whether the device follows.
+    // The test needs many flows: of four, two could be on the last queue by chance, which would prove nothing.
     let mut load = managed.load(48, "4M", 60);
     let state = StateDirectory::at(managed.state.path());
     let (preflight, reason) = (
         managed.host.run(|| Ok(Preflight::of(NAME, Request::default()).unwrap())).unwrap(),
         std::sync::Mutex::new(None),
     );
-    // Behind the preflight's back the queues are taken away from the choice, as a driver would do it:
-    // both processors send on the last queue.
+    // After the preflight, set a map so that both processors send on the last queue, as a driver might.
     managed.set_map(3, "3");
     managed
         .host

@@ -1,5 +1,6 @@
-//! `evenkeel fair --balance` on an interface of the running kernel: flows alternate, and the program that moves them may go at
-//! any moment.
+//! Tests `evenkeel fair --balance` on an interface of the running kernel: flows alternate, and the program that moves
+//! them may
+//! be detached at any moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -11,7 +12,7 @@ use nix::sys::signal::Signal;
 use support::end;
 use support::managed::{Managed, NAME, assert_same};
 
-/// Each of the four queues has its rate, so that what is sent has to wait.
+/// Creates an interface with a rate limit on each of its four queues, so that packets have to wait.
 fn shaped() -> Managed {
     let managed = Managed::new();
     for queue in 1..=4 {
@@ -62,7 +63,7 @@ fn a_run_that_is_killed_while_it_moves_flows_leaves_them_free() {
         assert_same(&managed.seen(), &before, &format!("round {round}"));
     }
     assert!(load.is_running(), "the load was there all the time");
-    // Every flow goes on to its end: none is stuck with a window that is never opened.
+    // Every flow finishes: none stalls with a closed window.
     load.finish();
 }
 

@@ -1,5 +1,6 @@
-//! `evenkeel fair --batching` on the running kernel: refused with a remedy where it has no BPF qdiscs, else there and gone
-//! without a trace.
+//! Tests `evenkeel fair --batching` on the running kernel. Without BPF qdiscs it is refused with a remedy; otherwise it
+//! runs
+//! and restores everything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use support::end;
 use support::managed::{Managed, NAME, assert_same, is_empty};
 
-/// Whether the kernel has the type that BPF qdiscs are registered by, looked for in another way than the binary does.
+/// Returns whether the kernel has the type with which BPF qdiscs are registered. The binary uses a different check.
 fn has_bpf_qdiscs() -> bool {
     let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap();
     let name = b"\0bpf_struct_ops_Qdisc_ops\0";
@@ -51,7 +52,7 @@ fn it_is_refused_without_bpf_qdiscs_and_else_leaves_no_trace() {
     assert_same(&managed.seen(), &before, "without it");
 }
 
-/// With one root in front of all queues there is no place for it, whatever the kernel has.
+/// A single root qdisc in front of all queues excludes batching with any kernel.
 #[test]
 fn it_is_refused_beside_a_soft_nic() {
     let managed = Managed::new();

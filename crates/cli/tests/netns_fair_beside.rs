@@ -1,4 +1,4 @@
-//! `evenkeel fair` beside other processes of Evenkeel, and without one of its programs or devices.
+//! Tests `evenkeel fair` next to other processes of Evenkeel, and after the loss of one of its programs or devices.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,7 +12,7 @@ use support::managed::{Managed, NAME, kill_process};
 use support::running::Running;
 use support::{Ended, end};
 
-/// More than two checks of a session.
+/// Longer than two check intervals of a session.
 const CHECKED: Duration = Duration::from_millis(1500);
 
 fn assert_goes_on(mut session: Running) {
@@ -66,7 +66,7 @@ fn a_second_session_is_refused_whatever_its_state_directory_is() {
     assert_eq!(next.code, 0, "{next:?}");
 }
 
-/// `bpf(2)` with a command whose first field is a number (include/uapi/linux/bpf.h).
+/// Calls `bpf(2)` with a command whose first field is a number (include/uapi/linux/bpf.h).
 fn bpf(command: libc::c_int, number: u32) -> i32 {
     let attributes = [number, 0, 0, 0];
     // SAFETY: the attributes are as long as stated, and outlive the call.
@@ -76,7 +76,7 @@ fn bpf(command: libc::c_int, number: u32) -> i32 {
     i32::try_from(result).unwrap()
 }
 
-/// As `bpftool link detach id ID`.
+/// Detaches a link, as `bpftool link detach id ID` does.
 fn detach(link: u32) {
     const GET_FD_BY_ID: libc::c_int = 30;
     const DETACH: libc::c_int = 34;
@@ -90,7 +90,7 @@ fn detach(link: u32) {
 fn the_loss_of_any_program_ends_it() {
     let managed = Managed::new();
     let mover = ["--balance", "on"];
-    // In the order in which a session attaches them.
+    // The programs in the order in which a session attaches them.
     let programs: [(&[&str], usize, &str); 4] = [
         (&[], 0, "a program was detached from tcx egress"),
         (&[], 1, "evenkeel's meter was detached from tcx egress"),
@@ -140,7 +140,7 @@ fn a_check_names_the_settings_that_a_dead_run_left() {
     assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));
     let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     assert!(!check(&[NAME]).stdout.contains("evenkeel revert"), "it is alive");
-    // Stopped, so that it starts no new guardian.
+    // Stop the session, so that it starts no new guardian.
     session.signal(Signal::SIGSTOP);
     children(session.id()).iter().for_each(|guardian| kill_process(guardian.id));
     let process = session.id();

@@ -1,5 +1,5 @@
-//! A managed interface whose manager is killed: the guardian puts its settings back within two seconds; if both
-//! are killed, `evenkeel revert` or the next run does.
+//! Kills the manager of an interface: the guardian restores its settings within two seconds. If both are killed,
+//! `evenkeel revert` or the next run restores them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -19,7 +19,7 @@ use support::managed::{
 };
 use support::running::Running;
 
-/// What the guardian is allowed.
+/// Time limit of the guardian.
 const LIMIT: Duration = Duration::from_secs(2);
 
 #[test]
@@ -47,7 +47,7 @@ fn a_guardian_that_dies_is_replaced() {
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
 }
 
-/// The bytes of a journal.
+/// Returns the bytes of a journal.
 fn journal_bytes(path: &Path, header: &Header, entries: &[Entry]) -> Vec<u8> {
     let file = path.file_name().unwrap().to_str().unwrap();
     let (mut writer, mut bytes) = JournalWriter::begin(header, file);
@@ -75,14 +75,14 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings put back"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
 
-    // With the maps back, the next run finds what there is to find.
+    // The next run first restores the driver's maps. These leave no choice, so it refuses to start.
     kill_both(managed.session(&["--xps", "off"]));
     let ended = end(managed.command(&["fair", NAME, "--for", "300ms"]));
     assert!(ended.code == 3 && ended.stderr.contains("one queue to each processor"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// A soft NIC that was left behind is no qdisc of the administrator's that would be in the way.
+/// The next run removes a soft NIC of a dead run before it checks the root qdisc.
 #[test]
 fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     let managed = Managed::new();
@@ -133,7 +133,7 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     managed.shell(&fix.split(' ').collect::<Vec<_>>());
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
-    // An administrator's own, although its number is one that a session could choose.
+    // The administrator's own qdisc, although a session might choose the same handle.
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "root", "handle", "4001:", "htb", "default", "10"]);
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
@@ -182,7 +182,7 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     let ended = end(command);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
     assert!(ended.stderr.contains(&format!("or remove {}", journal.display())), "{ended:?}");
-    // By name it was asked for, and it was not done.
+    // The user named this interface, so it is an error that nothing was restored.
     let mut command = elsewhere.command(&["revert", NAME]);
     command.env("EVENKEEL_STATE_DIR", managed.state.path());
     let ended = end(command);
@@ -199,7 +199,7 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     assert!(is_empty(managed.state.path()));
 }
 
-/// Every line that is good is put back; what is left is named, kept, and read only once.
+/// Every valid line is restored. The rest is reported and kept, and is read only once.
 #[test]
 fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
     let managed = Managed::with_maps();
@@ -229,7 +229,7 @@ fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
     }
 }
 
-/// The undo of a setting that stays is not lost with its journal in silence.
+/// If a journal is empty or truncated, the undo of a setting is lost. The command reports that and keeps the journal.
 #[test]
 fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
     let managed = Managed::with_maps();
@@ -254,7 +254,7 @@ fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
 fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     let managed = Managed::with_maps();
     kill_both(managed.session(&["--xps", "off"]));
-    // It comes before the other one.
+    // This journal precedes the other one in order.
     let damaged = managed.state.path().join("0-1.journal");
     std::fs::write(&damaged, "{}\n").unwrap();
     let ended = end(managed.command(&["revert"]));
@@ -264,12 +264,12 @@ fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
-/// Whether a journal has more than its header.
+/// Returns whether a journal contains a change.
 fn has_changes(managed: &Managed) -> bool {
     managed.journals().iter().any(|name| {
-        // It may go while it is looked at.
+        // The journal may be removed meanwhile.
         let text = std::fs::read_to_string(managed.state.path().join(name)).unwrap_or_default();
-        // Its count, and its header.
+        // The first two lines are its count and its header.
         text.lines().count() > 2
     })
 }
@@ -285,7 +285,7 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
     let mut changed = 0;
     for round in 0..ROUNDS {
         let mut running = Running::start(managed.command(&["fair", NAME, "--xps", "off"]));
-        // Anywhere from before the first change to well into the session.
+        // A random moment between the first change and the running session.
         let pause = Duration::from_millis(random.next_u64() % 300);
         let both = random.next_u64() % 2 == 0;
         if random.next_u64() % 4 == 0 {
@@ -302,7 +302,7 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
             running.kill();
         }
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-        // Killed before its guardian stood, a run has changed nothing and leaves a journal that says so.
+        // A run that was killed before its guardian started has changed nothing; its journal shows that.
         wait_for(&format!("no journal is left that has anything ({what})"), LIMIT, || !has_changes(&managed));
         if !is_empty(managed.state.path()) {
             let ended = end(managed.command(&["revert"]));

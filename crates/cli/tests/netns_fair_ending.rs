@@ -1,4 +1,4 @@
-//! The end of `evenkeel fair`: signals that were ignored at the start, a guardian that does not answer, a second signal.
+//! Tests the end of `evenkeel fair`: signals ignored at the start, a guardian that does not answer, a second signal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,7 +13,7 @@ use support::leftovers::children;
 use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, wait_for};
 use support::running::Running;
 
-/// What a busy machine may take for an end that is bounded.
+/// Time limit for a bounded operation on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn signal_to(process: u32, signal: Signal) {
@@ -45,8 +45,9 @@ fn signals_that_were_ignored_at_the_start_do_not_end_it() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
-/// With its guardian stopped the worker puts everything back and detaches its programs before it waits; a second signal
-/// ends the wait.
+/// With a stopped guardian, the worker restores everything and detaches its programs before it waits. A second signal
+/// ends
+/// the wait.
 #[test]
 fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     let managed = Managed::with_maps();
@@ -59,7 +60,7 @@ fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     running.signal(Signal::SIGTERM);
     managed.wait_for_maps(&DRIVERS_MAPS, SOON);
     wait_for("its programs are detached", SOON, || held.still_there().links.is_empty());
-    // Later than what counts as the same request.
+    // A later signal does not count as the same request.
     std::thread::sleep(Duration::from_millis(600));
     running.signal(Signal::SIGTERM);
     let worker = running.id();
@@ -67,7 +68,7 @@ fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
         let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
         status.contains("State:\tZ")
     });
-    // The guardian has the other end of its standard error, which is read to its end.
+    // The guardian holds the other end of the standard error, which the test reads until it is closed.
     signal_to(guardian, Signal::SIGCONT);
     let ended = running.end();
     assert_eq!(ended.code, 130, "{ended:?}");

@@ -1,5 +1,6 @@
-//! `evenkeel fair` runs with the capabilities that docs/reference/fair.md states, names each one that is missing, and keeps no
-//! other once it is at work.
+//! Tests that `evenkeel fair` runs with the capabilities in docs/reference/fair.md, names each missing one, and keeps
+//! no other
+//! capability once it runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -17,7 +18,7 @@ use support::{end, without};
 
 const STATED: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
-/// The command in the managed namespace, with a `/sys` of that namespace, as `ip netns exec` gives it.
+/// Returns the command in the managed namespace, with a `/sys` of that namespace, as `ip netns exec` mounts it.
 fn command(managed: &Managed, arguments: &[&str]) -> Command {
     let mut command = managed.command(arguments);
     let mount = |source: Option<&CStr>, target: &CStr, kind: Option<&CStr>, flags| {
@@ -104,7 +105,7 @@ fn each_capability_that_is_missing_is_named() {
         let ended = end(fair);
         assert!(ended.code == 3 && ended.stderr.contains(&format!("lacks {missing},")), "{ended:?}");
     }
-    // Without a `/sys` of the namespace it takes another capability, to mount one.
+    // Without a `/sys` of the namespace, the command needs another capability to mount one.
     let mut fair = managed.command(&["fair", NAME, "--for", "1s"]);
     keep(&mut fair, &STATED);
     let ended = end(fair);

@@ -1,5 +1,6 @@
-//! Segment sizes under management: whatever size was in force when a run ended, what was there before comes back; and
-//! runs in one namespace do not disturb each other.
+//! Tests segment sizes under management: at any size, the end of a run restores the original size, and runs in one
+//! namespace
+//! do not disturb each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +16,7 @@ use nix::sys::signal::Signal;
 use support::managed::{AT_WORK, Managed, NAME, assert_same, wait_for};
 use support::running::Running;
 
-/// Times that the loaded run is ended; more of them with `EVENKEEL_ROUNDS`.
+/// Number of ends of the loaded run; `EVENKEEL_ROUNDS` sets another one.
 const ROUNDS: u32 = 2;
 
 fn segment_size(managed: &Managed) -> u32 {
@@ -24,7 +25,7 @@ fn segment_size(managed: &Managed) -> u32 {
     words.nth(1).unwrap().parse().unwrap()
 }
 
-/// Gives each queue a rate, so that what is sent has to wait.
+/// Sets a rate limit on each queue, so that packets have to wait.
 fn shape(managed: &Managed) {
     for queue in 1..=4 {
         let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
@@ -59,7 +60,7 @@ impl Drop for Busy {
     }
 }
 
-/// Thirteen flows on four queues and processors without time: the sizer goes up through its sizes.
+/// With thirteen flows on four queues and busy processors, the session increases the segment size in steps.
 #[test]
 fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
     let rounds = std::env::var("EVENKEEL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
@@ -73,7 +74,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
         let mut running = managed.session(&["--segments", "16KiB"]);
         wait_for("smaller segments", Duration::from_secs(20), || segment_size(&managed) < 65_536);
         wait_for("larger ones again", Duration::from_secs(20), || segment_size(&managed) > 16_384);
-        // Soon after the first size, and later, at others.
+        // The first end is soon after the first size, later ones are at other sizes.
         std::thread::sleep(Duration::from_millis(u64::from(round % 4) * 1500));
         seen.push(segment_size(&managed));
         running.signal(Signal::SIGTERM);
@@ -86,7 +87,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
     }
 }
 
-/// Both set segment sizes, and the limit of the namespace is set by the first one alone.
+/// Both runs set segment sizes; only the first one sets the limit of the namespace.
 #[test]
 fn the_end_of_a_run_does_not_disturb_another_one_in_the_namespace() {
     let mut managed = Managed::new();
@@ -119,7 +120,7 @@ fn the_end_of_a_run_does_not_disturb_another_one_in_the_namespace() {
     first.signal(Signal::SIGTERM);
     let ended = first.end();
     assert_eq!((ended.code, limit()), (0, first_limit), "{ended:?}");
-    // Two looks at everything.
+    // Longer than two check intervals.
     std::thread::sleep(Duration::from_millis(1200));
     second.signal(Signal::SIGTERM);
     let ended = second.end();

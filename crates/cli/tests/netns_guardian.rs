@@ -1,5 +1,6 @@
-//! What happens to a managed interface and its guardian: one of them is stopped, the interface goes to another network
-//! namespace or its number to another interface, the journal's directory is removed.
+//! Tests a managed interface and its guardian after disturbances: one of them is stopped, the interface moves to
+//! another
+//! network namespace, another interface gets its index, or the journal's directory is removed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -19,7 +20,7 @@ use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_
 use support::running::Running;
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// `CAP_NET_ADMIN` alone.
+/// The capability set with only `CAP_NET_ADMIN`.
 const NET_ADMIN: &str = "0000000000001000";
 
 fn signal(process: u32, signal: Signal) {
@@ -30,7 +31,7 @@ fn guardian(running: &mut Running) -> u32 {
     children(running.id())[0].id
 }
 
-/// The XPS maps of an interface in a namespace.
+/// Returns the XPS maps of an interface in a namespace.
 fn maps(namespace: &Namespace, name: &str) -> Vec<String> {
     let files: Vec<String> =
         (0..4).map(|queue| format!("class/net/{name}/queues/tx-{queue}/xps_cpus")).collect();
@@ -89,7 +90,7 @@ fn a_guardian_that_was_stopped_is_replaced() {
     });
     running.kill();
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-    // It finds nothing to do. The run may have killed it before, right after it started the other one.
+    // The first guardian has nothing to do. The run may already have killed it, right after it started the other one.
     let _ = kill(Pid::from_raw(stopped.try_into().unwrap()), Signal::SIGCONT);
     let process = format!("/proc/{stopped}");
     wait_for("the first guardian has ended", LIMIT, || !std::path::Path::new(&process).exists());
@@ -117,7 +118,7 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             kill_both(running);
             netlink.move_link(managed.index, elsewhere.as_fd()).unwrap();
             assert_eq!(maps(&elsewhere, NAME), ["0"; 4], "the settings go along");
-            // What it has there is not its administrator's.
+            // The settings of the moved interface are not those of an administrator, so a new run is refused.
             let mut netlink = elsewhere.netlink().unwrap();
             let index = netlink.link_index(NAME).unwrap();
             netlink.set_up(index).unwrap();
@@ -131,7 +132,7 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             let ended = running.end();
             assert_eq!(ended.code, 4, "{ended:?}");
             assert!(ended.stderr.contains("the interface left this network namespace"), "{ended:?}");
-            // A session that has given up its privileges leaves this to `revert`, and says so.
+            // A session that has dropped its privileges cannot restore the interface, and advises to run `revert`.
             match is_empty(managed.state.path()) {
                 true => ended,
                 false => {
@@ -186,7 +187,7 @@ fn an_interface_that_got_the_number_of_a_deleted_one_is_not_touched() {
     let mut managed = Managed::with_maps();
     kill_both(managed.session(&["--xps", "off"]));
     managed.netlink.delete_link(managed.index).unwrap();
-    // The peer goes with it: as `ip link add index` does.
+    // As `ip link add index` does; the peer is created with it.
     let index = managed.index.to_string();
     managed.shell(&[
         "ip",
@@ -212,7 +213,7 @@ fn an_interface_that_got_the_number_of_a_deleted_one_is_not_touched() {
     assert!(is_empty(managed.state.path()));
 }
 
-/// Nothing holds the namespace: its settings are gone with it, and the kernel says so.
+/// No process holds the namespace, so its settings were removed with it, and the kernel reports that.
 #[test]
 fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
     let managed = Managed::with_maps();
@@ -238,7 +239,7 @@ fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
             assert!(ended.stdout.contains("went with its boot or its network namespace"), "{ended:?}");
             break;
         }
-        // The kernel takes a namespace away in its own time; before Linux 6.18 it does not say when.
+        // The kernel removes a namespace asynchronously. Before Linux 6.18, the removal cannot be detected.
         assert!(ended.stderr.contains("is left alone"), "{ended:?}");
         if handle.is_none() && Instant::now() > deadline {
             break;
@@ -248,7 +249,8 @@ fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
     }
 }
 
-/// Settings of the whole namespace have one owner: the second run goes without, and neither disturbs the other.
+/// Settings of the whole namespace have one owner. The second run does not change them, and neither run disturbs the
+/// other.
 #[test]
 fn two_runs_in_a_namespace_do_not_disturb_each_other() {
     let mut managed = Managed::new();
@@ -270,7 +272,7 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
             if first_ends_first { (&mut first, &mut second) } else { (&mut second, &mut first) };
         one.signal(Signal::SIGTERM);
         wait_for("one has ended", LIMIT, || managed.journals().len() == 1);
-        // Longer than it takes to look.
+        // Longer than a check interval.
         std::thread::sleep(Duration::from_millis(500));
         other.signal(Signal::SIGTERM);
         for ended in [first.end(), second.end()] {
@@ -281,7 +283,7 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
     }
 }
 
-/// A journal that names another file than a setting's has no effect on that file.
+/// A journal with the path of a file that is not a setting does not change that file.
 #[test]
 fn a_crafted_journal_writes_nowhere_else() {
     let managed = Managed::with_maps();

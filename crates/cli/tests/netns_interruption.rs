@@ -1,5 +1,6 @@
-//! A run that is interrupted, politely or not, leaves nothing: no namespace, link, BPF program or
-//! map, process or file; and the next run works.
+//! Tests that an interrupted or killed run leaves nothing behind: no namespace, link, BPF program or map, process or
+//! file.
+//! The next run works.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -9,7 +10,7 @@ use nix::sys::signal::Signal;
 use support::leftovers::{Holdings, interfaces};
 use support::running::{PROBE, Place, Running, SCENARIO};
 
-/// Everything that a run holds at its busiest.
+/// The activity during which a run holds all of its resources.
 const BUSY: &str = "dqa 1/1: measuring";
 
 fn start(place: &Place) -> Running {
@@ -29,7 +30,7 @@ fn ctrl_c_and_sigterm_put_everything_back() {
         let mut running = start(&place);
         running.wait_for_activity(BUSY);
         let held = running.full_holdings();
-        // The look itself has to be able to see things.
+        // Check that the test detects held resources.
         assert_eq!(held.still_there(), held);
         running.signal(signal);
         let ended = running.end();
@@ -44,7 +45,7 @@ fn ctrl_c_and_sigterm_put_everything_back() {
 #[test]
 fn kill_9_leaves_nothing_and_the_next_run_works() {
     let links = interfaces();
-    // While the bed is being built, while only bulk flows run, while the probe runs as well.
+    // While the test bed is set up, while only bulk flows run, and while the probe runs, too.
     for activity in ["setting up", BUSY, "dqa 1/1: measuring latency"] {
         let place = Place::new(&format!("{SCENARIO}{PROBE}"));
         let mut running = start(&place);
@@ -64,7 +65,7 @@ fn kill_9_leaves_nothing_and_the_next_run_works() {
     assert!(ended.stdout.contains("dqa"), "{ended:?}");
 }
 
-/// Three clients behind one qdisc, one of them in turns, and a probe.
+/// Three clients behind one qdisc, one of which sends intermittently, and a probe.
 const TENANTS: &str = r#"schema = 1
 name = "small"
 title = "Clients that share a link"
@@ -113,7 +114,7 @@ fn tenants_leave_nothing_either() {
         running.wait_for_activity("1/1: measuring");
         let held = running.holdings();
         assert_eq!(held.still_there(), held);
-        // Two clients and two servers; the others are threads.
+        // Two clients and two servers are processes; the others are threads.
         assert_eq!((held.children.len(), held.namespaces.len()), (4, 2), "{held:?}");
         assert!(!held.programs.is_empty() && !held.maps.is_empty() && !held.links.is_empty(), "{held:?}");
         if signal == Signal::SIGKILL {

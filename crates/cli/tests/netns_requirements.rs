@@ -1,4 +1,4 @@
-//! What a run needs and does not find is named, with exit code 3.
+//! Tests that a run names each missing requirement, with exit code 3.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use support::running::{Place, SCENARIO};
 use support::{Ended, end, run, without};
 
-/// linux/capability.h.
+/// From linux/capability.h.
 const CAP_NET_ADMIN: libc::c_ulong = 12;
 const CAP_SYS_ADMIN: libc::c_ulong = 21;
 
@@ -35,7 +35,7 @@ fn a_single_missing_capability_is_named_and_no_other() {
     assert_eq!(place.written(), Vec::<String>::new());
 }
 
-/// Where a tool lies on the PATH of the tests.
+/// Returns the path of a tool on the PATH of the tests.
 fn find(tool: &str) -> PathBuf {
     std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|directory| directory.join(tool))
@@ -58,7 +58,7 @@ fn missing_tools_are_named_with_their_package() {
         assert_unable(&run_with_path(&place, tools.path()), &[&format!("{tool} is not installed"), &package]);
     };
     missing("iperf3");
-    // What cannot be executed is no tool.
+    // A file that is not executable does not count as the tool.
     support::file(tools.path(), "iperf3", "");
     missing("iperf3");
     std::fs::remove_file(tools.path().join("iperf3")).unwrap();
@@ -93,9 +93,9 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     let variants = ["--topology", "mq", "--variant", "dqa+dqwa", "--variant", "dqa+dqwa+dsos"];
     let ended = end(place.command(&variants));
     assert_unable(&ended, &["none of the variants asked for", "take no weights", "the soft NIC's do"]);
-    // Both for the same reason, which is said once.
+    // Both variants fail for the same reason, which is printed once.
     assert_eq!(ended.stderr.matches("take no weights").count(), 1, "{ended:?}");
-    // The soft NIC takes weights, and has no need for turns.
+    // The soft NIC supports weights, so it does not need balancing.
     let ended = end(place.command(&["--variant", "dqa+balance"]));
     assert_unable(&ended, &["none of the variants asked for", "--topology mq"]);
 }

@@ -1,4 +1,5 @@
-//! Where journals lie, and what `evenkeel revert` finds: another namespace, a bridge, a directory that cannot be used.
+//! Tests where journals are stored, and what `evenkeel revert` finds: another namespace, a bridge, an unusable
+//! directory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -21,7 +22,7 @@ fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// A command of the host with another state directory.
+/// Runs a command in the host's namespace with another state directory.
 fn with_state(managed: &Managed, state: &Path, arguments: &[&str]) -> Ended {
     let mut command = managed.command(arguments);
     command.env("EVENKEEL_STATE_DIR", state);
@@ -56,13 +57,13 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
         assert_eq!(mode(&directory), wrong);
         assert_same(&managed.seen(), &before, "refused");
     }
-    // What changes nothing creates nothing.
+    // Commands that change nothing create no directory.
     let new = managed.state.path().join("new");
     for arguments in [&["fair", NAME, "--xps", "off", "--plan"][..], &["tune", NAME], &["revert"]] {
         assert_eq!(with_state(&managed, &new, arguments).code, 0);
         assert!(!new.exists(), "{arguments:?}");
     }
-    // A file has the same answer everywhere.
+    // If the directory is a file, all commands fail in the same way.
     let file = managed.state.path().join("file");
     std::fs::write(&file, "x").unwrap();
     for arguments in [&FAIR[..], &TUNE, &["revert"], &["fair", NAME, "--xps", "off", "--plan"]] {
@@ -71,7 +72,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
             assert_eq!(ended.code, 3, "{arguments:?} {}: {ended:?}", state.display());
         }
     }
-    // The umask has no say.
+    // The umask has no effect.
     let mut command = Command::new("sh");
     command.args(["-c", "umask 777; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(FAIR);
     command.env("EVENKEEL_STATE_DIR", new.join("below")).stdin(Stdio::null());
@@ -120,7 +121,7 @@ fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
     there.host.netlink().unwrap().move_link(there.index, here.host.as_fd()).unwrap();
     let ended = with_state(&here, there.state.path(), &["revert", "evkother"]);
     assert!(ended.code == 3 && ended.stderr.contains("another network namespace"), "{ended:?}");
-    // The name at the start is another interface here.
+    // In this namespace, the name belongs to another interface.
     let ended = with_state(&here, there.state.path(), &["revert", NAME]);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
     let ended = end(there.command(&["revert"]));
@@ -153,7 +154,7 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
     refuse(&[&rps, &xdp, &TUNE, &["revert"], &["revert", NAME]], steers);
     drop(running);
     assert_same(&managed.seen(), &before, "afterwards");
-    // A revert would change settings below a session, too.
+    // A revert would change the settings of a running session, too.
     assert_eq!(with_state(&managed, &other, &TUNE).code, 0);
     let running = managed.session(&["--xps", "off"]);
     let ended = with_state(&managed, &other, &["revert"]);
@@ -199,7 +200,7 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
         command.env("EVENKEEL_ETC_DIR", etc.path());
         end(command)
     };
-    // It fails late, after its changes, and says which of them stay.
+    // The command fails after its changes, and reports which of them remain.
     let applied = run(&[&TUNE[..], &["--persist", "sysctl"]].concat());
     assert_eq!(applied.code, 4, "{applied:?}");
     let words = ["changed and stay", "net.ipv4.tcp_sack", "`evenkeel revert evk0`"];
@@ -226,7 +227,7 @@ fn steering_by_xdp_puts_back_what_a_dead_session_left() {
     assert!(ended.code == 0 && ended.stderr.contains("had died"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     assert!(managed.journals().is_empty());
-    // A live one is none of its business.
+    // The changes of a running session are not rolled back.
     let running = managed.session(&["--xps", "off"]);
     let ended = end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "300ms"]));
     assert!(ended.code == 0 && !ended.stderr.contains("had died"), "{ended:?}");
@@ -277,7 +278,7 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
         let ended = end(command);
         assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
     }
-    // A setting of the machine is none of this namespace.
+    // A setting of the whole machine does not exist in this namespace.
     let tuned = end(managed.command(&["tune", NAME]));
     assert!(tuned.code == 0 && !tuned.stdout.contains("is gone"), "{tuned:?}");
     let plan = end(managed.command(&["fair", NAME, "--segments", "16KiB", "--plan"]));

@@ -1,5 +1,6 @@
-//! `evenkeel revert` and guardians that cannot restore everything: damaged journals, full and read-only directories, no
-//! descriptors, no permission. Messages and exit codes say what is still changed.
+//! Tests `evenkeel revert` and guardians that cannot restore everything: damaged journals, full or read-only
+//! directories, no
+//! free descriptors, no permission. Messages and exit codes report the remaining changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -29,7 +30,7 @@ fn run(managed: &Managed, arguments: &[&str]) -> Ended {
     end(managed.command(arguments))
 }
 
-/// A script of the shell in a mount namespace of its own; `$E` is the binary, `$S` the state directory.
+/// Runs a shell script in a new mount namespace; `$E` is the binary, `$S` the state directory.
 fn script(managed: &Managed, text: &str) -> Ended {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-ec", text]).env("E", env!("CARGO_BIN_EXE_evenkeel"));
@@ -43,7 +44,7 @@ fn assert_has(said: &str, words: &[&str]) {
     }
 }
 
-/// The second line of an entry cannot be read.
+/// Damages the second line of an entry, so that it cannot be read.
 fn flip(text: &str) -> String {
     let at = text.rfind("\"knob\"").unwrap();
     format!("{}x{}", &text[..at], &text[at + 1..])
@@ -120,7 +121,7 @@ fn a_check_reports_a_journal_without_a_readable_line() {
     assert_eq!(damaged().as_deref(), journal.to_str());
 }
 
-/// What takes a journal's place, and what a report says about it.
+/// Replaces a journal, and returns a part of the expected report.
 fn supplant(journal: &Path, moved: &Path, what: &str) -> &'static str {
     std::fs::rename(journal, moved).unwrap();
     match what {
@@ -280,7 +281,7 @@ fn a_guardian_that_cannot_restore_names_the_interface() {
     let managed = Managed::with_maps();
     let mut running = managed.session(&["--xps", "off"]);
     let id = guardian(&mut running).to_string();
-    // A ping would make it poll again, which needs descriptors too.
+    // A ping would wake the guardian for another poll, which needs descriptors, too.
     running.signal(Signal::SIGSTOP);
     std::thread::sleep(Duration::from_millis(200));
     managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
@@ -344,7 +345,7 @@ fn a_lock_without_entries_adds_no_line() {
     let managed = Managed::new();
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     assert_eq!(run(&managed, &TUNE).code, 0);
-    // As a killed `tune` or `revert` leaves it.
+    // The journal as a killed `tune` or `revert` leaves it.
     let kept = managed.state.path().join(&managed.journals()[0]);
     let contents = StateDirectory::read(&kept).unwrap().unwrap();
     let interface: InterfaceIdentity = contents.header.unwrap().interface;
@@ -417,7 +418,7 @@ fn files_for_another_namespace_than_the_hosts_are_refused() {
     let managed = Managed::new();
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     let before = managed.seen();
-    // An empty directory on top of the host's.
+    // Mounts an empty directory over the host's.
     let text = "mount -t tmpfs x /etc; $E tune evk0 --apply --no-watch --persist sysctl || echo $?; ls /etc";
     let ended = script(&managed, text);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "3\n"), "{ended:?}");

@@ -1,4 +1,4 @@
-//! A small form of `./dev bench safety`: random kills, stops and moves, and damaged journals.
+//! A short form of `./dev bench safety`: random kills, stops and moves, and damaged journals.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../bench/src/safety/campaign.rs"]

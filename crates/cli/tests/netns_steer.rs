@@ -1,4 +1,4 @@
-//! `evenkeel steer` on a live interface: it steers, and leaves no trace, however it ends.
+//! Tests `evenkeel steer` on a live interface: it steers, and restores everything at any kind of end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -21,14 +21,14 @@ fn json(text: &str) -> Value {
 }
 
 fn policy(managed: &Managed, text: &str) -> PathBuf {
-    // Only root's own directory may hold other files than journals.
+    // Only a directory that is closed to other users may contain other files than journals.
     std::fs::set_permissions(managed.state.path(), Permissions::from_mode(0o700)).unwrap();
     let path = managed.state.path().join("policy.toml");
     std::fs::write(&path, text).unwrap();
     path
 }
 
-/// Flows of the load on each queue.
+/// Returns the number of the load's flows on each queue.
 fn on_queues(seen: &Value) -> Vec<u64> {
     seen["queues"].as_array().unwrap().iter().map(|queue| queue["flows"].as_u64().unwrap()).collect()
 }
@@ -42,7 +42,7 @@ fn flows_are_balanced_and_nothing_is_left() {
         end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "3s", "--format", "json"]));
     assert_eq!(ended.code, 0, "{ended:?}");
     let seen = json(&ended.stdout);
-    // The control connection is one more.
+    // The control connection is an additional flow.
     let flows = on_queues(&seen);
     assert_eq!(flows.iter().sum::<u64>(), 8, "{seen}");
     assert!(flows.iter().max().unwrap() - flows.iter().min().unwrap() <= 1, "{seen}");
@@ -66,7 +66,7 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
     policy(&managed, "policy = \"balence\"\n");
     running.wait_for_activity("the policy before stays in force");
     assert!(running.said().contains("policy.toml:1:10"), "{}", running.said());
-    // A pipe in its place has no writer: the session must not wait for one.
+    // A pipe in place of the file has no writer: the session must not wait for one.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     running.wait_for_activity("it is a pipe");
@@ -132,7 +132,7 @@ fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// The masks of RPS are settings: the journal restores them, in any process that reads it.
+/// RPS masks are settings: any process that reads the journal can restore them.
 #[test]
 fn rps_is_set_and_put_back_also_after_a_kill() {
     let managed = Managed::new();
@@ -146,7 +146,7 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     let file =
         policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"a\"\nprocess = \"x\"\nqueues = [0]\n");
     let rps = ["--backend", "rps", "--policy", file.to_str().unwrap()];
-    // Of two processors the class has the first for itself, so hashing is left the others.
+    // Of two processors, the class has the first one exclusively, so hashing uses the rest.
     let running = managed.steering(&rps);
     let set = u64::from_str_radix(&mask(), 16).unwrap();
     assert!(set & 1 == 0 && set & 2 == 2, "{set:x}");
@@ -183,7 +183,7 @@ fn it_ends_when_it_is_interrupted_and_stands_back_when_the_interface_goes_down()
     );
 }
 
-/// A plan of a NIC that is not here needs no interface and no privilege; steering names what it lacks.
+/// A plan for another host's NIC needs no interface and no privileges; steering names the missing privileges.
 #[test]
 fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
     let offline = ["--policy", "balance", "--plan", "--model", "i82599", "--queues", "4", "--generate", "20"];
@@ -211,7 +211,7 @@ fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
 #[test]
 fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let managed = Managed::new();
-    // One receive queue, and a peer with four transmit queues.
+    // An interface with one receive queue, and a peer with four transmit queues.
     let peers = ["type", "veth", "peer", "name", "evkx", "numtxqueues", "4", "numrxqueues", "4"];
     managed.shell(
         &[&["ip", "link", "add", "evkw", "numrxqueues", "1", "numtxqueues", "1"], &peers[..]].concat(),

@@ -1,8 +1,8 @@
-//! Two classes of memcached clients on one interface: a policy keeps them apart, and leaves no trace.
+//! Tests a policy that separates two classes of memcached clients on one interface, and that it restores everything.
 //!
-//! The host has two instances of memcached, one for each class and processor; what comes in over the interface is
-//! steered by the same XDP program, once by hash and once by a policy that gives the high-priority class a processor of its
-//! own. What that does for its latency is measured by `./dev bench isolation`.
+//! The host runs two instances of memcached, one for each class and processor. The same XDP program steers the received
+//! packets, once by hash and once by a policy that gives the high-priority class a processor of its own.
+//! `./dev bench isolation` measures the effect on latency.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,12 +18,12 @@ use serde_json::Value;
 
 use support::managed::{Managed, assert_same, wait_for};
 
-/// Where the two classes are served.
+/// The port and processor of each class.
 const HIGH: (u16, usize) = (11211, 0);
 const BEST_EFFORT: (u16, usize) = (11212, 1);
 const ADDRESS: &str = "198.18.0.1";
 const CONNECTIONS: usize = 16;
-/// Requests per second of each class, which two busy processors still answer.
+/// Requests per second of each class, a rate that two busy processors can answer.
 const RATE: f64 = 1_000.0;
 const TIME: Duration = Duration::from_secs(4);
 const POLICY: &str =
@@ -31,7 +31,7 @@ const POLICY: &str =
 
 fn server(managed: &Managed, (port, cpu): (u16, usize)) -> Process {
     let port_text = port.to_string();
-    // Another user would make the kernel forget that it is to die with this process (prctl(2), PR_SET_PDEATHSIG).
+    // A change of the user would clear the signal that ends this child with its parent (prctl(2), PR_SET_PDEATHSIG).
     let arguments = ["-u", "root", "-l", ADDRESS, "-p", &port_text, "-U", "0", "-t", "1", "-m", "64"];
     let process = Process::start(ProcessOptions {
         program: "memcached",
@@ -61,7 +61,7 @@ fn options((port, cpu): (u16, usize)) -> LoadOptions {
     }
 }
 
-/// A session under the load of both classes, and what it told at its end, which comes before that of the load.
+/// Runs a session under the load of both classes, and returns its final status. The session ends before the load.
 fn steered(managed: &Managed, arguments: &[&str]) -> Value {
     let mut running = managed
         .steering(&[&["--backend", "xdp", "--interval", "200ms", "--format", "json"], arguments].concat());
@@ -84,7 +84,7 @@ fn steered(managed: &Managed, arguments: &[&str]) -> Value {
     seen
 }
 
-/// The queues that the connections of a class were on.
+/// Returns the queues that received the connections of a class.
 fn queues_of(seen: &Value, (port, _): (u16, usize)) -> BTreeSet<u64> {
     let flows = seen["flows"].as_array().unwrap().iter();
     let to_port = flows.filter(|flow| flow["destination"].as_str().unwrap().ends_with(&format!(":{port}")));
@@ -101,7 +101,7 @@ fn a_class_has_a_processor_of_its_own() {
     let file = managed.state.path().join("isolation.toml");
     std::fs::write(&file, POLICY).unwrap();
 
-    // Sixteen connections of either class on one of two queues by chance: once in 32,000 times.
+    // The probability that all sixteen connections of a class hash to one of two queues is 1 in 32,000.
     let hashed = steered(&managed, &["--policy", "balance", "--baseline", "hash"]);
     assert_eq!([HIGH, BEST_EFFORT].map(|class| queues_of(&hashed, class).len()), [2, 2], "{hashed}");
 

@@ -1,4 +1,4 @@
-//! `evenkeel study tc` on the real kernel: interrupted, killed, gone on with; a setup of one's own. Needs root.
+//! Tests `evenkeel study tc` on the real kernel: interrupted, killed, resumed, and with a user's setup. Needs root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -41,7 +41,7 @@ duration = "1s"
 repeats = 5
 "#;
 
-/// A user's own: a shaper at a third of the line.
+/// A user's setup: a shaper at a third of the line rate.
 const OWN: &str = r#"schema = 1
 
 [setup.third]
@@ -68,7 +68,7 @@ fn repeats(directory: &Path) -> usize {
     text.lines().filter(|line| line.contains("\"what\":\"repeat\"")).count()
 }
 
-/// Waits until so many repeats are done.
+/// Waits until the study has at least `wanted` finished repeats.
 fn until(directory: &Path, wanted: usize) {
     let deadline = Instant::now() + DEADLINE;
     while repeats(directory) < wanted {
@@ -104,7 +104,7 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let result: Value = serde_json::from_slice(&ended.stdout).unwrap();
     let runs = result["runs"]["all"].as_u64().unwrap() as usize;
-    // Three setups, five repeats, the fewest that a verdict takes; on a busy machine some of them again.
+    // Three setups with five repeats, the fewest for a verdict. On a busy machine, some repeats are run again.
     assert!((15..=19).contains(&runs) && repeats(path) == runs, "{runs}");
     for point in result["points"].as_array().unwrap() {
         assert_eq!(point["repeats"], 5, "{point}");
@@ -116,7 +116,7 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     assert_eq!(of("third")["conserves"], "no", "{result}");
     assert!((of("third")["lost_capacity"]["mean"].as_f64().unwrap() - 0.7).abs() < 0.1, "{}", of("third"));
     assert_eq!(of("tbf")["conserves"], "no", "{}", of("tbf"));
-    // A kernel has fq_codel or it is named as lacking; nothing is skipped in silence.
+    // The kernel has fq_codel or the result names it as missing; nothing is skipped silently.
     let refused = result["refused"].as_array().unwrap();
     let lacks = refused.iter().any(|refusal| refusal["why"].as_str().unwrap().contains("fq_codel"));
     assert!(lacks || of("fq_codel")["conserves"] != "not measured", "{refused:?}");

@@ -1,4 +1,4 @@
-//! `evenkeel tune` from what is found to what is taken back, in a network namespace whose administrator has made mistakes.
+//! Tests `evenkeel tune` from the findings to the undo, in a network namespace with wrong settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -16,7 +16,7 @@ use support::managed::{Managed, NAME, assert_same, is_empty, wait_for};
 use support::running::Running;
 use support::{Ended, end, evenkeel, file, without_capabilities};
 
-/// What is wrong: sysctls that every TCP wants to be on.
+/// Wrong settings: sysctls that should always be on, with the rule that finds each.
 const WRONG: [(&str, &str); 4] = [
     ("tcp_window_scaling", "window-scaling-off"),
     ("tcp_sack", "sack-off"),
@@ -24,7 +24,7 @@ const WRONG: [(&str, &str); 4] = [
     ("tcp_timestamps", "timestamps-off"),
 ];
 
-/// A host with these sysctls off, and an `/etc` of the test's own.
+/// A host with these sysctls off, and an `/etc` for the test.
 struct Host {
     managed: Managed,
     etc: tempfile::TempDir,
@@ -53,13 +53,13 @@ impl Host {
         end(self.command(&["revert", NAME]))
     }
 
-    /// Inode of the network namespace, by which its files are told from those of another one.
+    /// Returns the inode of the network namespace, which distinguishes its files from those of other namespaces.
     fn namespace(&self) -> u64 {
         let inode = || Ok(std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
         self.managed.host.run(inode).unwrap()
     }
 
-    /// What the wrong sysctls are now.
+    /// Returns the present values of the wrong sysctls.
     fn values(&self) -> Vec<String> {
         let read = |name: &str| {
             let path = format!("/proc/sys/net/ipv4/{name}");
@@ -102,7 +102,7 @@ fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
     shell(&undo);
     assert_same(&host.managed.seen(), &before, "after the lines and their undo");
 
-    // A user who may change nothing may look, at what is here.
+    // A user without privileges may read the plan and the state.
     let unprivileged = |arguments: &[&str]| {
         let mut command = evenkeel(arguments);
         command.env("EVENKEEL_STATE_DIR", host.managed.state.path());
@@ -134,14 +134,14 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert_eq!(host.values(), ON);
     let tuned = host.managed.seen();
 
-    // Again: nothing is left to do, and what stands stays.
+    // A second call has nothing to do, and the changes remain.
     let again = host.tune(&["--apply", "--no-watch"]);
     assert!(again.code == 0 && again.stdout.contains("nothing was changed"), "{again:?}");
     let plan = host.tune(&[]);
     assert!(plan.stdout.contains("nothing to change"), "{plan:?}");
     assert_eq!(host.tune(&["--apply", "no-such-item", "--no-watch"]).code, 2);
 
-    // A run on the interface takes it for the state that it has to give back, and keeps tune away.
+    // A session records tuned values as the state to restore, and locks the interface against tune.
     let mut running = host.managed.session(&["--xps", "off"]);
     let busy = host.tune(&["--apply", "--no-watch"]);
     assert!(busy.code == 3 && busy.stderr.contains("evenkeel fair manages"), "{busy:?}");
@@ -179,7 +179,7 @@ fn a_signal_in_the_watch_after_the_changes_undoes_them() {
     }
 }
 
-/// What happens to the interface in the first second of a watch, and how that is named.
+/// Events in the first second of a watch, and the expected message for each.
 const VANISHES: [(&str, &str); 2] = [
     ("set dev evk0 name l2new", "evk0 was renamed to l2new"),
     ("del dev evk0", "evk0 left this network namespace (deleted or moved)"),
@@ -234,7 +234,7 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     assert!(applied.stdout.contains("keeps 'sysctl net.ipv4.tcp_sack'"), "{applied:?}");
     assert_eq!(host.values(), ["1", "0", "1", "0"]);
 
-    // The default place.
+    // Without `--keep`, the file at the default path applies.
     std::fs::create_dir(host.etc.path().join("evenkeel")).unwrap();
     std::fs::copy(keep, host.etc.path().join("evenkeel/keep.toml")).unwrap();
     assert!(host.tune(&["--apply", "--no-watch"]).stdout.contains("nothing was changed"));
@@ -246,7 +246,7 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     let missing = host.tune(&["--keep", "/nonexistent/keep.toml"]);
     assert!(missing.code == 2 && missing.stderr.contains("/nonexistent/keep.toml"), "{missing:?}");
 
-    // The administrator sets one of tune's to something else: it is theirs, for tune and for revert.
+    // The administrator changes a setting of tune: from then on, tune and revert leave it alone.
     host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "0").unwrap();
     host.managed.host.set_sysctl("net/ipv4/tcp_window_scaling", "2").unwrap_or_default();
     let reverted = host.revert();
@@ -254,7 +254,7 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     assert_eq!(host.values()[2], "0");
 }
 
-/// Killed at every step of its journal and of its writes: what was changed is known, and goes back.
+/// A tune that is killed at any step of its journal and its writes leaves a complete record, so all changes are undone.
 #[test]
 fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
     let mut partly = 0;
@@ -276,7 +276,7 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
                 partly += 1;
             }
             if number % 2 == 0 {
-                // What was done stays, and the next one goes on; a run in between has nothing to put back.
+                // The changes remain, and the next tune continues; a session in between has nothing to restore.
                 let looked = end(host.managed.command(&["fair", NAME, "--observe", "--for", "100ms"]));
                 assert!(looked.code == 0 && !looked.stderr.contains("had died"), "{looked:?}");
                 let again = host.tune(&["--apply", "--no-watch"]);
@@ -292,7 +292,7 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
     assert!(partly >= 3, "some were killed between two changes: {partly}");
 }
 
-/// A limit of the file size cuts the journal short: no setting changes that the journal does not have.
+/// A limit of the file size truncates the journal. No setting changes without an entry in the journal.
 #[test]
 fn a_limit_of_the_file_size_is_named_and_what_was_changed_goes_back() {
     let mut partly = 0;
@@ -335,12 +335,12 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert_eq!(shown["not_kept"], serde_json::json!([]));
     assert!(!host.etc.path().join("sysctl.d").exists());
     host.tune(&["--apply", "sack-off", "--no-watch"]);
-    // What was changed before is in it as well.
+    // The files also contain the changes of earlier calls.
     let arguments = ["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl", "--format", "json"];
     let applied = host.tune(&arguments);
     assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
     let path = host.etc.path().join("sysctl.d").join(&name);
-    // Killed while it wrote: no file, and nothing that stays.
+    // A kill during the write leaves no file in effect.
     let draft = host.etc.path().join("sysctl.d/90-evenkeel-evk0.evenkeel-draft");
     std::fs::write(&draft, "net.ipv4").unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -352,13 +352,13 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert_eq!(result["files"], serde_json::json!([{ "path": path.to_str().unwrap(), "text": text }]));
     assert_eq!((&result["not_kept"], result["done"].as_array().unwrap().len()), (&serde_json::json!([]), 1));
 
-    // As the next start does it: the settings are gone, the file makes them again, and sysctl(8) understands it.
+    // Simulates a restart: the settings are lost, the file restores them, and sysctl(8) accepts it.
     for (name, _) in WRONG {
         host.managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
     }
     host.managed.shell(&["sysctl", "-p", path.to_str().unwrap()]);
     assert_eq!(host.values(), ["0", "1", "0", "1"]);
-    // In another network namespace the same name is another interface.
+    // In another network namespace, the same name belongs to another interface.
     let elsewhere = Managed::new();
     for arguments in [&["revert"][..], &["revert", NAME]] {
         let mut command = elsewhere.command(arguments);
@@ -373,7 +373,7 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert_eq!(host.values(), OFF);
 }
 
-/// The kernel frees the maps of queues that go with their channels.
+/// The kernel frees the maps of queues when their channels are removed.
 #[test]
 fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {
     let host = Host::new();
@@ -439,7 +439,7 @@ fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {
     }
 }
 
-/// systemd reads the unit without a complaint, and its lines do what they say.
+/// systemd accepts the unit without warnings, and its commands have the intended effect.
 #[test]
 fn a_unit_is_understood_by_systemd() {
     let host = Host::new();

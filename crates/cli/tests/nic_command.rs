@@ -1,4 +1,4 @@
-//! `evenkeel nic list | show | probe`.
+//! Tests `evenkeel nic list | show | probe`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -82,7 +82,7 @@ fn the_documentation_shows_the_file_that_is_tested() {
     ))
     .unwrap();
     let mut lines = page.lines();
-    // Every line of the model stands in the page, in order, between its steps.
+    // The page contains every line of the model, in order, split among its steps.
     for line in OWN.lines().filter(|line| !line.trim().is_empty()) {
         assert!(
             lines.any(|shown| shown.trim() == line.trim()),
@@ -136,7 +136,7 @@ fn mistakes_are_told_with_their_place_and_exit_code_2() {
         "{ended:?}"
     );
 
-    // A path on one line, without control characters.
+    // The message has the path on one line, without control characters.
     let mut command = evenkeel(&["nic", "list"]);
     command.env("EVENKEEL_NIC_DIR", "/nowhere/\u{1b}[31m\n");
     let ended = end(command);

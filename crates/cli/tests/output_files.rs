@@ -1,4 +1,5 @@
-//! Where results go: the place is made sure of before the work, and a result is printed even if it cannot be kept.
+//! Tests where results are written: the place is checked before the work, and a result is printed even if it cannot be
+//! stored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
 const STUDY: &[&str] = &["study", "tc", "--on", "sim", "--quick", "--scenario", "tc-work-conservation"];
 
-/// A run of a second, from this directory, with its record there.
+/// Returns the command of a one-second run in this directory, with its record there.
 fn a_run(from: &Path, out: Option<&str>) -> Command {
     let mut arguments = [&["run", "titan-3-flows"], QUICK].concat();
     arguments.extend(out.iter().flat_map(|out| ["--out", out]));
@@ -33,7 +34,7 @@ fn names(place: &Path) -> Vec<String> {
     names
 }
 
-/// Refused before anything was simulated: without a result, and without progress.
+/// Checks that the command failed before the simulation: without a result, and without progress.
 fn assert_refused(ended: &Ended, code: i32, why: &str) {
     assert!(ended.code == code && ended.stdout.is_empty(), "{ended:?}");
     assert!(ended.stderr.contains(why) && !ended.stderr.contains(" %  "), "{why}: {ended:?}");
@@ -79,7 +80,7 @@ fn a_directory_without_the_right_to_write_is_refused_before_the_run() {
     for path in [place.path(), &from] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
     }
-    // The build may lie where another user cannot go.
+    // Another user may not be able to enter the build directory.
     let program = TempDir::new_in("/tmp").unwrap();
     fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = program.path().join("evenkeel");
@@ -115,7 +116,7 @@ fn a_deleted_current_directory_is_told() {
     }
 }
 
-/// A command from this directory with a file size limit (RLIMIT_FSIZE) in blocks of 512 bytes.
+/// Runs a command in this directory with a file size limit (RLIMIT_FSIZE) in blocks of 512 bytes.
 fn limited(from: &Path, blocks: u32, arguments: &[&str]) -> Ended {
     let script = format!("ulimit -f {blocks}; exec \"$@\"");
     let mut command = Command::new("sh");
@@ -134,7 +135,7 @@ fn a_limit_of_the_file_size_is_told_like_a_full_disk() {
         assert!(ended.code == 4 && ended.stderr.contains("File too large"), "{arguments:?}: {ended:?}");
         assert!(ended.stderr.contains("`ulimit -f`"), "{arguments:?}: {ended:?}");
     }
-    // Room for the trial, and not for the record.
+    // There is room for the check before the run, but not for the record.
     let ended = limited(place.path(), 10, &run);
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
     assert!(ended.stderr.contains("File too large") && ended.stderr.contains("not recorded"), "{ended:?}");
@@ -190,7 +191,7 @@ fn of_two_runs_with_one_directory_one_is_refused_at_once() {
     assert_refused(&second, 2, "another process is writing to one");
     first.kill().unwrap();
     first.wait().unwrap();
-    // One that was killed is in no other's way.
+    // The record of a killed run does not prevent another run.
     assert_eq!(end(a_run(place.path(), Some("one"))).code, 0);
 }
 
@@ -201,11 +202,11 @@ fn a_result_that_cannot_be_kept_is_printed() {
     let mut command = evenkeel(&[&run[..], &["--out", "one", "--format", "json"]].concat());
     command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The directory may be taken away at any time: here at the first line of progress.
+    // The directory may be removed at any time; here at the first line of progress.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
-    // The run may write a series meanwhile.
+    // Repeat, because the run may write a series meanwhile.
     while place.path().join("one").exists() {
         let _ = fs::remove_dir_all(place.path().join("one"));
     }
@@ -236,7 +237,7 @@ fn of_two_studies_that_begin_together_one_is_told_of_the_other() {
     }
 }
 
-/// A filesystem of 64 KiB, with so much free, in a mount namespace of its own.
+/// Runs a command on a filesystem of 64 KiB with `free_kib` of free space, in a new mount namespace.
 #[cfg(feature = "netns-tests")]
 fn on_a_full_disk(place: &Path, free_kib: u32, arguments: &[&str]) -> (Ended, Vec<String>) {
     let script = "mount -t tmpfs -o size=64k none \"$1\" && cd \"$1\" && free=$2 && shift 2 \
@@ -264,7 +265,7 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
     let (ended, left) = on_a_full_disk(place.path(), 0, &run);
     assert_refused(&ended, 4, "No space left on device");
     assert_eq!(left, ["ballast"]);
-    // Room for the trial, and not for the record.
+    // There is room for the check before the run, but not for the record.
     let (ended, left) = on_a_full_disk(place.path(), 8, &run);
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
     assert!(ended.stderr.contains("not recorded"), "{ended:?}");

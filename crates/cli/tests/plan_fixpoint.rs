@@ -1,7 +1,8 @@
-//! A plan of `evenkeel tune` is a fixpoint: applied to the facts of a host, it leaves nothing to change, what it claimed to
-//! fix is fixed, nothing is worse, and its undo restores the facts.
+//! Tests that a plan of `evenkeel tune` is a fixpoint. Applied to the facts of a host, it leaves nothing to change,
+//! fixes what
+//! it claims to fix, and makes nothing worse. Its undo restores the facts.
 //!
-//! `EVENKEEL_RANDOM_HOSTS` is how many random hosts are tried (600), `EVENKEEL_RANDOM_SEED` chooses others (0).
+//! `EVENKEEL_RANDOM_HOSTS` is the number of random hosts (default 600), `EVENKEEL_RANDOM_SEED` their seed (default 0).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.
@@ -32,11 +33,11 @@ use evenkeel_placement::{Finding, Judgement, Severity, View, check, judge as jud
 use faults::FAULTS;
 use serde_json::Value as Json;
 
-/// What was set, as a journal has it: for which interface, and the value.
+/// The settings made, as a journal has them: the interface and the value of each knob.
 #[derive(Default)]
 struct Journal(BTreeMap<Knob, (String, Value)>);
 
-/// Steps that `evenkeel tune` would make now.
+/// Returns the steps that `evenkeel tune` would make now.
 fn ready(facts: &HostFacts, name: &str, journal: &Journal) -> (TuningPlan, Vec<Step>) {
     let plan = TuningPlan::settle(facts, name, &Keep::default(), &[]).unwrap();
     let is_ready = |step: &&Step| {
@@ -55,7 +56,7 @@ fn ready(facts: &HostFacts, name: &str, journal: &Journal) -> (TuningPlan, Vec<S
     (plan, steps)
 }
 
-/// Facts without what their counters say of the past.
+/// Returns facts with counters as after a restart.
 fn as_if_new(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     let carried = ["Ip.InReceives", "Tcp.InSegs", "Tcp.OutSegs", "Udp.InDatagrams", "Sockstat.TCP.mem"];
@@ -89,8 +90,8 @@ fn as_if_new(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// Facts without what no setting decides: names, where the kernel sends an interrupt of a wide mask, and
-/// counters.
+/// Returns facts without anything that no setting determines: names, the processor that the kernel chooses from a wide
+/// interrupt mask, and counters.
 fn settings_of(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     for interrupt in &mut facts.interrupts {
@@ -110,7 +111,7 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// The values that differ, each with its path.
+/// Adds the values that differ, each with its path.
 fn differences(path: &str, was: &Json, now: &Json, lines: &mut Vec<String>) {
     let mut inside = |key: &dyn Display, was: Option<&Json>, now: Option<&Json>| {
         differences(&format!("{path}/{key}"), was.unwrap_or(&Json::Null), now.unwrap_or(&Json::Null), lines);
@@ -128,13 +129,13 @@ fn differences(path: &str, was: &Json, now: &Json, lines: &mut Vec<String>) {
     }
 }
 
-/// The first few lines, short enough to read.
+/// Returns the first few lines, truncated to a readable length.
 fn first(lines: &[String]) -> Vec<String> {
     let short = |line: &String| line.chars().take(300).collect();
     lines.iter().take(12).map(short).collect()
 }
 
-/// The lines that would make steps, each behind its rule.
+/// Returns the commands for steps, each after its rule.
 fn lines_of(name: &str, steps: &[Step]) -> String {
     let line = |step: &Step| format!("  {}: {}", step.rule, shell(name, &step.change.knob, &step.change.to));
     let lines: Vec<String> = steps.iter().map(line).collect();
@@ -205,7 +206,7 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
     Err(format!("{name}: undo leaves {} values changed:\n{}", lines.len(), first(&lines).join("\n")))
 }
 
-/// Whether a rule could judge a subject. Flows that are hashed without their addresses are on queues that nothing tells.
+/// Returns whether a rule could judge a subject. If flows are hashed without their addresses, their queues are unknown.
 fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str) -> bool {
     let hashes = |fields: &String| fields.contains('s') && fields.contains('d');
     let rss = facts.interface(subject).and_then(|nic| nic.rss.as_ref());
@@ -277,7 +278,7 @@ fn judge(original: &HostFacts) -> Result<(), String> {
     move_applications(original, &facts, &names, &mut journal)
 }
 
-/// Processes and the processors that the advice about applications on a far node moves them to.
+/// Returns the processes that the advice about applications on a far node moves, and their new processors.
 fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
     let of_finding = |finding: &Finding| {
         let (_, command) = finding.remedy.advice.as_ref()?.split_once('`')?;
@@ -288,19 +289,20 @@ fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
         let processes = listed.split(' ').map(str::parse).collect::<Result<Vec<u32>, _>>().ok()?;
         Some((processes, parse_processor_list(cores)?))
     };
-    // Where a process ran last is a hint: it may run elsewhere the next time.
+    // The processor on which a process last ran is only a hint: it may run on another one next time.
     let is_kept = |finding: &&Finding| finding.rule == "app-remote-node" && finding.severity > Severity::Low;
     let far = findings.iter().filter(is_kept);
     far.map(|finding| of_finding(finding).unwrap_or_else(|| panic!("no taskset: {finding:?}"))).collect()
 }
 
-/// Processors that a NIC's interrupts go to.
+/// Returns the processors to which a NIC's interrupts are directed.
 fn targets(facts: &HostFacts, name: &str) -> BTreeSet<u32> {
     facts.interrupts_of(name).flat_map(|interrupt| interrupt.target().iter().copied()).collect()
 }
 
-/// Moves applications as the advice says, on top of the plan: then these are on the NIC's node. Interrupts that the plan
-/// moved are not in their way; others have to make room once, on the same package.
+/// Applies the plan, then moves applications as the advice says, so that they are on the NIC's node. Interrupts that
+/// the plan
+/// moved are not on their processors; others have to move once, within the same package.
 fn move_applications(
     original: &HostFacts,
     planned: &HostFacts,
@@ -332,15 +334,15 @@ fn move_applications(
         let numbers = |facts: &HostFacts| -> Vec<u32> {
             facts.interrupts_of(nic).map(|interrupt| interrupt.number).collect()
         };
-        // A node of one core has none to spare.
+        // A node with one core has none to reserve for applications.
         let home = planned.interface(nic).and_then(|nic| nic.node);
         let local =
             planned.processors.iter().filter(|processor| home == Some(processor.node) && !processor.isolated);
         let cores: BTreeSet<u32> = local.map(|processor| processor.core).collect();
-        // Applications that are kept to all cores leave the interrupts none.
+        // Applications that are pinned to all cores leave none for the interrupts.
         let is_clear =
             planned.interface(nic).is_some_and(|nic| interrupt_places(&View::new(planned), nic).clear);
-        // Where queues came or went the driver has spread the interrupts, not the plan.
+        // If queues were added or removed, the driver placed the interrupts, not the plan.
         cores.len() > 1
             && is_clear
             && numbers(original) == numbers(planned)
@@ -396,7 +398,9 @@ fn plans_for_recorded_hosts_are_fixpoints() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Masks of RPS over two packages, of which one processor is left.
+/// Hosts with RPS masks over two packages, of which only one processor is left, have no steering to one processor after
+/// the
+/// plan.
 #[test]
 fn plans_leave_no_steering_to_one_processor() {
     for (seed, number) in [(0, 6582), (0, 9410), (1, 5645)] {

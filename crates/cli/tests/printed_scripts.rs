@@ -1,4 +1,4 @@
-//! Scripts that are printed for people to paste run nothing but what they show, whatever a host's names are.
+//! Tests that printed scripts, which users paste into a shell, run only the commands shown, with any names on the host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use support::managed::{Managed, NAME};
 use support::{end, run};
 
-/// Names that mean something to a shell, a terminal, udev, systemd or sysctl.
+/// Names with a special meaning to a shell, a terminal, udev, systemd or sysctl.
 const NAMES: [&str; 16] = [
     "a;>PWN;",
     "$(>PWN)",
@@ -42,11 +42,12 @@ const NAMES: [&str; 16] = [
     "a\rb{c,d}!!",
 ];
 
-/// Programs that printed lines run.
+/// Programs that printed commands run.
 const PROGRAMS: [&str; 8] = ["ip", "tc", "ethtool", "sysctl", "cat", "grep", "seq", "systemctl"];
 
-/// Runs a script where all of these programs write down their arguments and do nothing else, and files are below a directory
-/// of the test's own. Returns what was run, a line for each argument.
+/// Runs a script with stubs of these programs, which only record their arguments, and with all files below a test
+/// directory.
+/// Returns the recorded calls, a line for each argument.
 fn sandboxed(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (bin, here) = (directory.path().join("bin"), directory.path().join("here"));
@@ -72,7 +73,7 @@ fn sandboxed(script: &str) -> String {
     assert!(parsed.status.success() && parsed.stderr.is_empty(), "{parsed:?}\n{script}");
     let ran = sh(&["-c", &script]);
     let errors = String::from_utf8_lossy(&ran.stderr).into_owned();
-    // Files below the directory of the test are not there, which is all that may go wrong.
+    // The only accepted errors are about files that do not exist below the test directory.
     for line in errors.lines() {
         assert!(line.contains("cannot create") || line.contains("nonexistent"), "{line}\n{script}");
     }
@@ -81,7 +82,7 @@ fn sandboxed(script: &str) -> String {
     String::from_utf8(std::fs::read(&log).unwrap_or_default()).unwrap().replace('\0', "\n")
 }
 
-/// A host with nearly everything wrong, and this name for its NIC, its processes, its qdiscs and its driver.
+/// Creates a host with most faults, on which the NIC, processes, qdiscs and driver have this name.
 fn hostile(name: &str) -> HostFacts {
     let mut facts = hosts::HOSTS[0].1();
     let is_possible = |fault: &&faults::Fault| {
@@ -129,7 +130,7 @@ fn a_plan_for_a_recorded_host_runs_what_it_shows_and_nothing_else() {
         assert_harmless(&plan.stdout);
         let ran = sandboxed(&plan.stdout);
         let device = format!("ethtool\n-K\n{name}\nrx-gro\non\n");
-        // White space is nothing that the kernel takes in a name: not all is read of such an interface.
+        // The kernel accepts no white space in a name, so such an interface is read only partly.
         let is_possible = !name.contains(char::is_whitespace);
         assert!(!is_possible || ran.contains(&device), "{name:?} is one word: {ran}");
         let undo: String = plan
@@ -162,7 +163,7 @@ fn a_plan_for_a_recorded_host_runs_what_it_shows_and_nothing_else() {
 fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
     let managed = Managed::new();
     let mut now = NAME.to_owned();
-    // White space and slashes are what the kernel does not take, and `%` makes it number names.
+    // Names that the kernel accepts: without white space and slashes, and without `%`, which makes it number names.
     for name in ["a;>PWN;", "$(>PWN)", "`>PWN`", "a'b\"c\\", "-h", "a\u{1b}[2J"] {
         managed.shell(&["ip", "link", "set", "dev", &now, "down"]);
         managed.shell(&["ip", "link", "set", "dev", &now, "name", name]);
@@ -193,7 +194,7 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// A shell takes each word as it was, next to any others.
+    /// A shell passes each word unchanged to the program, next to any other words.
     #[test]
     fn words_reach_a_program_as_they_are(words in prop::collection::vec("[^\u{0}]{0,12}[^\u{0}\n]", 1..40)) {
         let lines: Vec<String> =
@@ -205,7 +206,7 @@ proptest! {
     }
 }
 
-/// The sandbox itself notices what it is there to notice.
+/// Checks that the sandbox detects a command that the script did not show.
 #[test]
 #[should_panic(expected = "was made by")]
 fn a_line_that_is_not_quoted_is_noticed() {

@@ -1,4 +1,4 @@
-//! `evenkeel scenario list | show | check`.
+//! Tests `evenkeel scenario list | show | check`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -54,10 +54,11 @@ statistic = "mean"
 at-most = 0.65
 "#;
 
-/// Text of VALID, what stands there instead, and words of the message. `»` marks the place that the
-/// message must name; it is not part of the file.
+/// A part of VALID, its replacement, and a part of the expected message. `»` marks the position that the message must
+/// name;
+/// it is not part of the file.
 const BROKEN: &[(&str, &str, &str)] = &[
-    // Not TOML at all.
+    // Invalid TOML.
     ("schema = 1", "schema = »", "not TOML"),
     ("[link]", "[link»", "not TOML"),
     ("queues = 4", "queues = 4\n»queues = 5", "duplicate key"),
@@ -112,7 +113,7 @@ fn with(command: &[&str], paths: &[&PathBuf]) -> Ended {
     end(command)
 }
 
-/// Line and column, both counted from 1, of the mark; of the text without it.
+/// Removes the mark. Returns the text, and the line and column of the mark, both counted from 1.
 fn take_mark(text: &str) -> (String, Option<(usize, usize)>) {
     let Some((before, after)) = text.split_once('»') else { return (text.to_owned(), None) };
     let line = before.matches('\n').count() + 1;
@@ -158,7 +159,7 @@ fn broken_files_are_refused_by_line_and_column() {
     assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), BROKEN.len(), wrong.join("\n"));
 }
 
-/// Whether a text begins with `:LINE:COLUMN: `.
+/// Returns whether a text begins with `:LINE:COLUMN: `.
 fn names_a_place(text: Option<&str>) -> bool {
     let mut parts = text.unwrap_or_default().splitn(4, ':').skip(1);
     let mut number = || parts.next().is_some_and(|part| part.parse::<usize>().is_ok_and(|number| number > 0));

@@ -1,4 +1,4 @@
-//! `evenkeel search solve | bench`.
+//! Tests `evenkeel search solve | bench`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,7 +13,7 @@ const BALANCE: &str = "policy = \"balance\"";
 
 const MODELS: [&str; 5] = ["i82599", "sfc9020", "ntuple", "rss-only", "xdp-cpumap"];
 
-/// The list of CONTRACT's fields: flows of clients with ten flows each, the first client of the class `high`.
+/// Returns a CSV list of flows: ten flows per client, the first client in the class `high`.
 fn flows(count: u32) -> String {
     let mut text = String::from("protocol,src,src_port,dst,dst_port,class,rate_bps\n");
     for number in 0..count {
@@ -44,7 +44,7 @@ fn map(solved: &Value) -> Vec<u64> {
     solved["map"].as_array().unwrap().iter().map(|queue| queue.as_u64().unwrap()).collect()
 }
 
-/// How many flows each of ten queues has.
+/// Returns the number of flows on each of ten queues.
 fn loads(solved: &Value) -> Vec<usize> {
     (0..10).map(|queue| map(solved).iter().filter(|on| **on == queue).count()).collect()
 }
@@ -72,7 +72,7 @@ fn the_smallest_policy_balances_on_every_model() {
     }
 }
 
-/// A replay by the text of the answer alone: the first filter that matches decides, else RSS does.
+/// Replays the filters by the JSON output alone: the first matching filter decides, else RSS does.
 #[test]
 fn the_filters_and_rss_of_the_answer_give_its_map() {
     let directory = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn the_filters_and_rss_of_the_answer_give_its_map() {
     }
 }
 
-/// The Toeplitz hash over the addresses, written again and bit by bit (Microsoft, "RSS hashing functions").
+/// Computes the Toeplitz hash over the addresses, independently and bit by bit (Microsoft, "RSS hashing functions").
 fn toeplitz(rss: &Value, source: &str, destination: &str) -> u32 {
     assert_eq!(rss["hash"], "toeplitz");
     assert!(!rss["ports"].as_array().unwrap().iter().any(|kind| kind == "udp-ipv4"));
@@ -242,7 +242,7 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
 #[test]
 fn a_class_shares_a_filter_and_a_context_where_that_is_asked_for() {
     let directory = tempfile::tempdir().unwrap();
-    // The first seven clients, with ten flows each.
+    // The class contains the first seven clients, with ten flows each.
     let policy = "[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.0/29\"\nqueues = 4\n";
     let unlabelled = flows(200).replace(",high,", ",,");
     let answer = |more: &[&str]| -> Value {
@@ -386,7 +386,7 @@ fn a_table_that_is_too_small_is_raised_and_that_is_told() {
     assert!(object.get("basic_full_ms").is_none(), "what was not measured is absent");
 }
 
-/// What a NIC cannot do is neither a violation nor a policy that is met.
+/// If the NIC cannot balance some flows, the result is neither a violation nor a policy that is met.
 #[test]
 fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
     let generated = ["--generate", "5000", "--policy", "balance"];

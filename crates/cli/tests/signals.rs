@@ -1,4 +1,4 @@
-//! Signals: one that the command was started with as ignored stays ignored; the others end it with the documented code.
+//! Tests signals: one that was ignored at the start stays ignored; the others end the command with the documented code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -16,7 +16,7 @@ fn start(mut command: Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Waits until a command has installed its handlers: its `SigCgt` (proc(5)) has this signal.
+/// Waits until a command has installed its handlers: its `SigCgt` (proc(5)) contains this signal.
 fn wait_for_handler(child: &mut Child, caught: Signal) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -38,7 +38,7 @@ fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
 }
 
-/// More than a minute in the simulator.
+/// Returns a run that takes more than a minute in the simulator.
 fn long_run() -> Command {
     evenkeel(&["run", "titan-48-flows", "--on", "sim", "--variant", "dqa", "--repeat", "1000"])
 }
@@ -74,7 +74,7 @@ fn a_closed_terminal_ends_with_the_code_of_the_signal() {
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     drop(command);
     wait_for_handler(&mut child, Signal::SIGHUP);
-    // Its summary cannot be written any more.
+    // From here on, the run cannot write its summary.
     drop(terminal.master);
     send(&child, Signal::SIGHUP);
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -89,14 +89,14 @@ fn commands_that_hold_nothing_end_with_the_documented_code() {
         ] {
             let mut child = start(evenkeel(arguments));
             wait_for_handler(&mut child, signal);
-            // A plan that only notes the signal goes on for many seconds and ends with 0.
+            // A plan that only records the signal would run for many more seconds and end with code 0.
             send(&child, signal);
             assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}: {arguments:?}");
         }
     }
 }
 
-/// Flows by the hundred thousand: what is done before the measured time takes long, too.
+/// With hundreds of thousands of flows, the work before the measurement takes long, too.
 #[test]
 fn a_signal_ends_a_large_simulation_before_it_is_under_way() {
     let place = tempfile::tempdir().unwrap();
@@ -117,12 +117,12 @@ fn a_signal_ends_a_large_simulation_before_it_is_under_way() {
         let stderr = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(130), "{name}: {stderr}");
         assert!(stderr.contains("setting up"), "{name}: {stderr}");
-        // On an idle machine a second; others may use this one.
+        // This takes a second on an idle machine, but other processes may use this one.
         assert!(sent.elapsed() < Duration::from_secs(15), "{name}: {:?}", sent.elapsed());
     }
 }
 
-/// A watch that was cut short is no all-clear for the time that was asked for.
+/// An interrupted watch covers only a part of the requested time.
 #[test]
 fn an_interrupted_watch_says_so() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

@@ -1,4 +1,4 @@
-//! Clients that fetch values, and priorities: from the scenario to the result.
+//! Tests clients that fetch values, and priorities: from the scenario to the result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Command, Output};
@@ -109,7 +109,7 @@ fn fetches_are_timed_in_all_and_by_size() {
     }
     let expectations = result["expectations"].as_array().unwrap();
     let met: Vec<Option<bool>> = expectations.iter().map(|one| one["met"].as_bool()).collect();
-    // Hashing draws anew in each repeat: five do not decide about the first.
+    // Each repeat hashes with new random values: five repeats do not decide about the first expectation.
     assert_eq!(met, [None, Some(false)]);
     let of = |key: &str| expectations[0][key].as_f64().unwrap();
     assert!(of("low") < of("value") && of("value") < of("high") && of("value") < 1.0, "{}", expectations[0]);

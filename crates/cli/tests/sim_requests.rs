@@ -1,4 +1,4 @@
-//! Clients' requests through receive queues: from the scenario to the result.
+//! Tests clients' requests through receive queues: from the scenario to the result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Command, Output};
@@ -94,7 +94,7 @@ fn figure(variant: &Value, prefix: &str, group: &str, part: &str) -> f64 {
 #[test]
 fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     let output = run(SCENARIO, &["--on", "sim", "--format", "json"]);
-    // Of a single repeat nothing is judged, not even that the second expectation cannot hold.
+    // A single repeat decides nothing, not even that the second expectation cannot hold.
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let [first, second] = [0, 1].map(|number| &result["expectations"][number]);
@@ -107,19 +107,19 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     let median = |variant: &Value, group: &str| figure(variant, "requests_per_s", group, "client_median");
     assert!(median(isolation, "high") > median(balance, "high"));
     assert!(median(balance, "best-effort") > median(isolation, "best-effort"));
-    // Four hosts are four values of the hash at most.
+    // Four client hosts have at most four hash values.
     let total = |variant: &Value| figure(variant, "requests_per_s", "all", "total");
     assert!(total(rss) < 0.5 * total(balance), "{} {}", total(rss), total(balance));
     let used = rss["queues"].as_array().unwrap().iter().filter(|queue| queue["bytes"] != 0).count();
     assert!((1..=4).contains(&used), "{used}");
-    // 16 requests are under way at any time (Little's law).
+    // 16 requests are in flight at any time (Little's law).
     let response = figure(isolation, "response_us", "high", "mean") / 1e6;
     assert!(
         (figure(isolation, "requests_per_s", "high", "total") / 2.0 * response / 16.0 - 1.0).abs() < 0.01
     );
     let paper = &result["paper"]["variants"]["isolation"]["response_us"]["high"]["client_median"];
     assert_eq!(paper, 246.5);
-    // All ten queues are always busy in the balance, and for each there is an application that is not.
+    // With `balance`, all ten queues are always busy; each has an application, which is not.
     let cpu = |variant: &Value| variant["metrics"]["cpu_pct"]["mean"].as_f64().unwrap();
     assert!((1_000.0..1_300.0).contains(&cpu(balance)) && cpu(isolation) < cpu(balance), "{}", cpu(balance));
     for variant in [balance, isolation] {
@@ -128,7 +128,7 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
         assert_eq!(variant["counters"]["misplaced_flows"]["max"], 0.0);
     }
 
-    // Second by second: the added client is there in the second one only, for 50 ms at 65 k/s at most.
+    // Per second: the added client is present in the second one only, for 50 ms at no more than 65 k/s.
     let groups = isolation["clients"].as_array().unwrap();
     let names: Vec<&str> = groups.iter().map(|group| group["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["high", "best-effort", "added-high"]);
@@ -143,13 +143,13 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     assert_eq!(again["variants"][0]["clients"], isolation["clients"]);
 }
 
-/// Runs a scenario with files beside it.
+/// Runs a scenario with files in its directory.
 fn run_beside(scenario: &str, files: &[(&str, &str)]) -> (Option<i32>, Value, String) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [("scenario.toml", scenario)].iter().chain(files) {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
-    // From elsewhere: what a scenario names lies beside it.
+    // Run from another directory: file names in a scenario are relative to it.
     let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
         .arg("run")
         .arg(directory.path().join("scenario.toml"))
@@ -206,7 +206,7 @@ fn a_ring_that_is_too_short_loses_requests_and_that_is_counted() {
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let counter = |name: &str| result["variants"][0]["counters"][name]["mean"].as_f64().unwrap();
     assert!(counter("requests_lost") > 1_000.0, "{result}");
-    // Those of the last 20 ms are not given up yet; at most every flow has one.
+    // Requests of the last 20 ms are not given up yet; each flow has at most one.
     let pending = counter("requests_lost") - counter("requests_given_up");
     assert!((0.0..=336.0).contains(&pending), "{pending}");
     let table = run(&text, &["--on", "sim", "--variant", "balance"]);
@@ -257,7 +257,7 @@ fn what_cannot_be_simulated_is_refused_with_a_reason() {
         let output = run(SCENARIO, arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{error}");
-        // Without privileges, the other world says that first.
+        // Without privileges, the netns world reports that first.
         assert!(error.contains(why) || arguments == ["--on", "netns"], "{error}");
     }
     let many = SCENARIO.replace("queues = 10", "queues = 200");

@@ -1,4 +1,4 @@
-//! `evenkeel run --on sim`, end to end: no privilege is needed.
+//! Tests `evenkeel run --on sim`, end to end. No privileges are needed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ fn a_simulated_run_follows_the_contract() {
     for variant in variants {
         let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
         assert!((0.92e9..0.942e9).contains(&payload), "{payload}");
-        // Two repeats of 0.2 + 0.2 + 0.05 s, and what they carried in packets of 1448 bytes of payload.
+        // Two repeats of 0.2 + 0.2 + 0.05 s, and their packets with 1448 bytes of payload.
         let simulated_s = variant["sim"]["simulated_s"].as_f64().unwrap();
         assert!((simulated_s - 0.9).abs() < 1e-9, "{simulated_s}");
         let packets = variant["sim"]["packets"].as_f64().unwrap();
@@ -80,7 +80,7 @@ fn a_simulated_run_follows_the_contract() {
         assert_eq!(variant["metrics"]["out_of_order"]["max"], 0.0);
         assert!(variant.get("datapath").is_none());
     }
-    // Under DQA each of six flows has one of eight queues.
+    // Under DQA, each of six flows has one of eight queues.
     assert!(variants[1]["metrics"]["nfm"]["50ms"]["max"].as_f64().unwrap() < 0.02);
     assert!(directory.path().join("record/record.json").exists());
 }
@@ -96,7 +96,7 @@ fn the_same_seed_gives_the_same_figures_whatever_the_number_of_threads() {
     assert_ne!(first, metrics(&["--seed", "8"]));
 }
 
-/// Every file of a record's series, by name.
+/// Returns every file of a record's series, by name.
 fn series(directory: &tempfile::TempDir) -> BTreeMap<OsString, Vec<u8>> {
     std::fs::read_dir(directory.path().join("record/series"))
         .unwrap()
@@ -108,7 +108,7 @@ fn series(directory: &tempfile::TempDir) -> BTreeMap<OsString, Vec<u8>> {
 #[test]
 fn one_step_for_each_packet_gives_the_same_record() {
     let ((fast, fast_directory), (exact, exact_directory)) = (run(&[]), run(&["--exact"]));
-    // What may differ is where the record is, and what it took.
+    // The results may differ only in the record's path and the resources used.
     let figures = |output: &Output| {
         let mut result = json(output);
         result.as_object_mut().unwrap().remove("record");
@@ -121,7 +121,7 @@ fn one_step_for_each_packet_gives_the_same_record() {
     let bins = series(&fast_directory);
     assert_eq!(bins.len(), 6);
     assert_eq!(bins, series(&exact_directory));
-    // The record says how it was made.
+    // The record contains the method of simulation.
     assert!(settings(&fast_directory).contains("\"exact\":\"false\""));
     assert!(settings(&exact_directory).contains("\"exact\":\"true\""));
 }
@@ -134,7 +134,7 @@ fn todays_kernel_is_simulated_too() {
     assert_eq!(result["rate_bps"], 100_000_000_000_u64);
 }
 
-/// The processors of four receive queues do not take in the acknowledgements for 400 Gbit/s.
+/// The processors of four receive queues cannot process the acknowledgements for 400 Gbit/s.
 #[test]
 fn a_fast_line_needs_more_than_four_receive_queues() {
     let throughput = |link: &str| {
@@ -165,20 +165,20 @@ fn the_test_bed_is_simulated_too() {
     assert_eq!(variants.len(), 2);
     assert_eq!(result["refused"][0]["name"], "dqa+dqwa+dsos");
     for variant in variants {
-        // 1448 bytes of payload in frames of 1514, which is what HTB counts.
+        // 1448 bytes of payload in frames of 1514 bytes, which is the size that HTB counts.
         let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
         assert!((0.94e9..0.97e9).contains(&payload), "{payload}");
         assert!(variant["metrics"].get("cpu_pct").is_none());
         assert!(variant["notes"][0].as_str().unwrap().contains("pfifo leaves"), "{variant:#}");
     }
-    // Under DQA each of six flows has one of eight queues.
+    // Under DQA, each of six flows has one of eight queues.
     assert!(variants[1]["metrics"]["nfm"]["50ms"]["max"].as_f64().unwrap() < 0.1, "{:#}", variants[1]);
     let (output, _directory) =
         run(&["--nic", "soft", "--profile", "4.4", "--processors", "4", "--variant", "dqa"]);
     assert_eq!(json(&output)["kernel"], "4.4");
 }
 
-/// The bundled scenarios that a demonstration without root runs (`./dev demo`).
+/// Tests the bundled scenarios that a demonstration without root runs (`./dev demo`).
 #[test]
 fn the_scenarios_of_the_demonstration_meet_what_is_expected() {
     for scenario in ["titan-6-flows", "titan-12-flows"] {
@@ -208,7 +208,7 @@ fn a_quick_run_judges_nothing_and_says_so_first() {
     assert_eq!(result["expectations"][0]["met"], serde_json::Value::Null);
     assert_eq!(result["expectations"][0]["open"], "not judged: a quick run");
     assert!(result["answer"][0].as_str().unwrap().starts_with("Quick run: "), "{}", result["answer"]);
-    // The same, measured as it should be, misses what cannot be.
+    // With enough repeats, the same scenario fails the impossible expectation.
     let (output, _directory) = run_text(&scenario, &["--repeat", "5", "--variant", "dqa"]);
     assert_eq!(output.status.code(), Some(1));
 }
@@ -237,14 +237,14 @@ fn service_balancing_is_refused_with_where_it_runs() {
     assert!(error.contains("--on netns --topology mq"), "{error}");
 }
 
-/// Runs an evenkeel command; returns its exit code and both outputs.
+/// Runs an evenkeel command. Returns its exit code and its output on both streams.
 fn evenkeel(arguments: &[&OsStr]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// The settings of each variant in a record, as text.
+/// Returns the settings of each variant in a record, as text.
 fn settings(directory: &tempfile::TempDir) -> String {
     let text = std::fs::read_to_string(directory.path().join("record/record.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -335,7 +335,7 @@ reaction = \"10ms\"
         json(&output);
         let settings = settings(&directory);
         assert!(settings.contains(known), "{known} is not in {settings}");
-        // Every value is a word, a number or a line of a file: none is a structure.
+        // Every value is a word, a number or a line of a file, not the debug output of a structure.
         for mark in [" { ", "Some(", "None", "::"] {
             assert!(!settings.contains(mark), "{mark} is in {settings}");
         }
@@ -353,7 +353,7 @@ fn a_terminal_that_cannot_move_its_cursor_gets_lines() {
     let mut child = command.spawn().unwrap();
     drop(command);
     let mut shown = Vec::new();
-    // Ends with EIO when the last writer has closed the terminal.
+    // Ignore the error: reading ends with EIO when the last writer has closed the terminal.
     let _ = std::fs::File::from(terminal.master).read_to_end(&mut shown);
     assert!(child.wait().unwrap().success());
     let shown = String::from_utf8_lossy(&shown).into_owned();

@@ -1,4 +1,4 @@
-//! `evenkeel study tc`, end to end in the simulator: no privilege is needed.
+//! Tests `evenkeel study tc`, end to end in the simulator. No privileges are needed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A scenario that the findings know, in short.
+/// A short scenario whose name the findings recognise.
 const CONSERVATION: &str = r#"schema = 1
 name = "tc-work-conservation"
 title = "Who lets the link idle, in short"
@@ -48,7 +48,7 @@ metric = "lost_capacity"
 across = "length"
 "#;
 
-/// A user's own: a shaper at a third of the line.
+/// A user's setup: a shaper at a third of the line rate.
 const OWN: &str = r#"schema = 1
 
 [setup.third]
@@ -121,7 +121,7 @@ fn a_users_own_qdisc_takes_part_and_every_verdict_has_its_trace() {
     assert_eq!((claim["claim"].as_str(), claim["kept"].as_str()), (Some("work-conservation"), Some("no")));
     for own in result["work_conservation"].as_array().unwrap() {
         let trace = files.path("study").join(own["trace"].as_str().unwrap());
-        // A line for each millisecond, under two lines that say what they are.
+        // One line per millisecond, after two header lines.
         assert_eq!(fs::read_to_string(trace).unwrap().lines().count(), 1002);
     }
     assert_eq!(result["points"].as_array().unwrap().len(), 5);
@@ -134,7 +134,7 @@ fn a_users_own_qdisc_takes_part_and_every_verdict_has_its_trace() {
     );
 }
 
-/// Repeats in a study's directory.
+/// Returns the number of repeats in a study's directory.
 fn repeats(directory: &Path) -> usize {
     let text = fs::read_to_string(directory.join("repeats.jsonl")).unwrap_or_default();
     text.lines().filter(|line| line.contains("\"what\":\"repeat\"")).count()
@@ -143,7 +143,7 @@ fn repeats(directory: &Path) -> usize {
 #[test]
 fn a_study_that_was_killed_goes_on_with_the_same_command() {
     let files = Files::new();
-    // The full sweep with more repeats, so that there is something left when it dies.
+    // The full sweep with more repeats, so that some are left when the process is killed.
     let arguments =
         ["--on", "sim", "--scenario", "short.toml", "--repeats", "6", "--quiet", "--format", "json"];
     let mut child = files.command(&arguments).stdout(Stdio::null()).spawn().unwrap();
@@ -156,7 +156,7 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
     child.wait().unwrap();
     let before = repeats(&directory);
     assert!((3..48).contains(&before), "{before}");
-    // As if it had died in the middle of a line.
+    // Truncate the last line, as if the process was killed during a write.
     let file = directory.join("repeats.jsonl");
     let whole = fs::read(&file).unwrap();
     fs::write(&file, [&whole[..], b"{\"what\":\"repeat\",\"scen"].concat()).unwrap();
@@ -169,10 +169,10 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
         text(&resumed.stderr)
     );
     assert_eq!((repeats(&directory), result["runs"]["all"].as_u64()), (48, Some(48)));
-    // What was there is still there, and what was measured twice by one and the same seed is the same.
+    // The previous lines are unchanged, and repeats measured twice with the same seed are equal.
     assert!(fs::read(&file).unwrap().starts_with(&whole));
 
-    // It has ended: the same command begins another, and --resume only tells the result again.
+    // The study has ended: the same command begins another one, and --resume only prints the result again.
     let again = json(
         &files.command(&["--resume"]).arg(&directory).args(["--quiet", "--format", "json"]).output().unwrap(),
     );
@@ -218,7 +218,7 @@ fn two_studies_with_different_seeds_agree() {
     assert!(text(&refused.stderr).contains("nothing to compare"));
 }
 
-/// Copies the study `whole` with another text in one of its files; None removes the file.
+/// Copies the study `whole` with a change in one of its files; `None` removes the file.
 fn damaged(files: &Files, name: &str, file: &str, change: impl Fn(&str) -> Option<String>) {
     let directory = files.path(name);
     fs::create_dir(&directory).unwrap();
@@ -229,7 +229,7 @@ fn damaged(files: &Files, name: &str, file: &str, change: impl Fn(&str) -> Optio
     }
 }
 
-/// Without the first line of a repeat.
+/// Removes the first line of a repeat.
 fn without_a_repeat(text: &str) -> Option<String> {
     let at = text.find("{\"what\":\"repeat\"")?;
     let end = at + text[at..].find('\n')? + 1;
@@ -356,7 +356,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         2,
         &["another study", "its number of repeats is 1, and here it is 2"],
     );
-    // It has settings of its own.
+    // A resumed study has its own settings, so these options are refused.
     let settings: [&[&str]; 5] =
         [&["--quick"], &["--seed", "7"], &["--on", "sim"], &["--rate", "1gbit"], &["--qdisc", "pfifo"]];
     for setting in settings {

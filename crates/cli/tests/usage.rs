@@ -1,4 +1,4 @@
-//! Arguments, exit codes, output: what scripts rely on.
+//! Tests arguments, exit codes and output, on which scripts depend.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -206,7 +206,7 @@ fn a_reader_that_goes_away_is_no_error() {
         &["--version"],
         &["run", "--help"],
     ] {
-        // The reading end is closed before the command starts, so its first write fails.
+        // The read end is closed before the command starts, so its first write fails.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = evenkeel(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();

@@ -1,4 +1,4 @@
-//! `evenkeel fair` on drivers of real multi-queue devices, in the virtual machine.
+//! Tests `evenkeel fair` on drivers of multi-queue devices, in the virtual machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,7 +18,7 @@ use support::{Ended, end, ended, evenkeel};
 
 const NEAR: &str = "198.18.0.1";
 const FAR: &str = "198.18.0.2";
-/// What an emulated link may take: igb negotiates.
+/// Time limit of an emulated link, because igb negotiates.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -48,7 +48,7 @@ fn interfaces_of(driver: &str) -> Vec<String> {
     names
 }
 
-/// The two interfaces of a driver, back to back: one here, to be managed as on any host, the other far away.
+/// The two interfaces of a driver, connected to each other: one is managed, the other is in another namespace.
 struct Pair {
     name: String,
     far_name: String,
@@ -93,7 +93,7 @@ impl Pair {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// A session that is at work, with our own qdisc at every queue.
+    /// Starts a session with batching, and waits until our qdisc is at every queue.
     fn batching(&self, arguments: &[&str]) -> Child {
         let mut child = self.start_batching(arguments);
         wait_for("every queue has a leaf of ours", || {
@@ -103,7 +103,7 @@ impl Pair {
         child
     }
 
-    /// The kinds of the qdiscs below the root.
+    /// Returns the kinds of the qdiscs below the root.
     fn leaves(&self) -> Vec<String> {
         let mut netlink = Netlink::open().unwrap();
         let index = netlink.link_index(&self.name).unwrap();
@@ -111,23 +111,23 @@ impl Pair {
         qdiscs.into_iter().skip(1).map(|qdisc| qdisc.kind).collect()
     }
 
-    /// Whether a journal has more than its header.
+    /// Returns whether a journal has more than its header.
     fn has_changes(&self) -> bool {
         std::fs::read_dir(self.state.path()).unwrap().any(|entry| {
-            // It may go while it is looked at.
+            // The journal may be removed meanwhile.
             std::fs::read_to_string(entry.unwrap().path()).is_ok_and(|text| text.lines().count() > 1)
         })
     }
 
-    /// Bytes that the device has sent.
+    /// Returns the bytes that the device has sent.
     fn sent(&self) -> u64 {
         let file = format!("/sys/class/net/{}/statistics/tx_bytes", self.name);
         std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
 
-    /// Four flows at 20 Mbit/s each, for as long as the value lives; two minutes at most.
+    /// Starts four flows at 20 Mbit/s each. They run until the value is dropped, at most two minutes.
     fn load(&self) -> Load {
-        // It ends with the test's thread, and after its one client.
+        // The server ends with the test's thread, and after its only client.
         let server = Process::start(ProcessOptions {
             program: "iperf3",
             arguments: ["--server", "--one-off", "--bind", FAR].iter().map(Into::into).collect(),
@@ -152,7 +152,7 @@ impl Pair {
         ]);
         let client = client.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for("every stream is connected", || {
-            // The control connection is one more.
+            // The control connection is an additional one.
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
             table.lines().filter(|line| line.contains(":1451 01 ")).count() > 4
         });
@@ -165,7 +165,7 @@ impl Pair {
             .map(|queue| std::fs::read_to_string(format!("{queues}/tx-{queue}/xps_cpus")).unwrap())
             .collect();
         let link = shell(&["ip", "-d", "link", "show", "dev", &self.name]);
-        // A count of packets is no setting: IPv6 may send one meanwhile.
+        // A packet count is not a setting: IPv6 may send a packet meanwhile.
         let qdiscs = shell(&["tc", "qdisc", "show", "dev", &self.name]);
         let is_count = |word: &str, last: &str| last == "direct_packets_stat" && word.parse::<u64>().is_ok();
         let words: Vec<&str> = qdiscs.split(' ').collect();
@@ -198,7 +198,7 @@ struct Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Both fail only when it is already gone.
+        // Ignore the errors: both fail only if the client has already ended.
         let _ = self.client.kill();
         let _ = self.client.wait();
     }
@@ -207,7 +207,7 @@ impl Drop for Load {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["address", "flush", "dev", &self.name]).status();
-        // A connection whose peer is gone keeps its namespace, and so this interface, until it gives up: minutes.
+        // A connection without a peer keeps its namespace, and so this interface, for minutes until it times out.
         let Ok(home) = std::fs::File::open("/proc/thread-self/ns/net") else { return };
         let Ok(mut there) = self.far.netlink() else { return };
         if let Ok(index) = there.link_index(&self.far_name) {
@@ -258,7 +258,7 @@ fn igb_follows_the_choice_and_a_soft_nic_gives_its_qdiscs_back() {
     assert_eq!(pair.seen(), before);
 }
 
-/// More than the load's acknowledgements: a second of it is 10 MB.
+/// More than the load's acknowledgements: a second of the load is 10 MB.
 const SOME_BYTES: u64 = 3_000_000;
 
 fn assert_traffic_flows(pair: &Pair) {
@@ -269,7 +269,7 @@ fn assert_traffic_flows(pair: &Pair) {
 #[test]
 fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     let pair = Pair::take("igb");
-    // Leaves of the administrator's, with options; they are put back under their handles.
+    // The administrator's leaves have options; they are restored under their handles.
     shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "mq"]);
     let leaf = |parent: &str, handle: &str, words: &[&str]| {
         let place = ["tc", "qdisc", "replace", "dev", &pair.name, "parent", parent, "handle", handle];
@@ -284,7 +284,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
 
     let running = pair.batching(&["--format", "json"]);
     assert_traffic_flows(&pair);
-    // The proof takes some seconds of traffic.
+    // The session needs some seconds of traffic to prove that packets follow its queue choices.
     std::thread::sleep(Duration::from_secs(8));
     signal(&running, Signal::SIGTERM);
     let ended = finish(running);
@@ -298,7 +298,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     assert_eq!(pair.seen(), before);
     assert_traffic_flows(&pair);
 
-    // The qdisc outlives its process, and traffic flows, until the guardian has put the tree back.
+    // The qdisc outlives its process, and traffic flows, until the guardian has restored the tree.
     let started = Instant::now();
     let mut running = pair.batching(&[]);
     let until_there = started.elapsed();
@@ -307,7 +307,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     wait_for("the guardian has put the tree back", || pair.seen() == before);
     assert_traffic_flows(&pair);
 
-    // At moments around the change, too; where nothing was changed yet, a journal that says so is left.
+    // Kill also at moments around the change. If nothing was changed yet, an empty journal remains.
     for eighths in 5..=8 {
         let mut running = pair.start_batching(&[]);
         std::thread::sleep(until_there * eighths / 8);
@@ -343,7 +343,7 @@ fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
     assert!(plan.stdout.contains(&format!("undo: tc qdisc del dev {} root", pair.name)), "{plan:?}");
     assert_eq!(pair.seen(), before);
 
-    // What could not be put back is not replaced.
+    // A root that could not be restored is not replaced.
     shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "htb"]);
     let with_htb = pair.seen();
     let refused = pair.fair(&["--xps", "off", "--batching", "on", "--for", "1s"]);

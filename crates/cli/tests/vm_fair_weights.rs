@@ -1,4 +1,4 @@
-//! `evenkeel fair --queue-weights` on devices of the virtual machine: netdevsim takes weights, igb takes none.
+//! Tests `evenkeel fair --queue-weights` on devices of the virtual machine: netdevsim supports weights, igb does not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,7 +18,7 @@ use support::{Ended, end, ended, evenkeel};
 
 const BUS: &str = "/sys/bus/netdevsim";
 const QUEUES: u32 = 4;
-/// An emulated machine takes its time.
+/// Time limit on an emulated machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -36,7 +36,7 @@ fn in_the_guest() {
     );
 }
 
-/// A simulated device one of whose queues has a shaper already; dropping it removes it.
+/// A simulated device with a shaper on one of its queues. Dropping it removes the device.
 struct Simulated {
     id: u32,
     name: String,
@@ -70,7 +70,7 @@ impl Simulated {
         command
     }
 
-    /// A run that has given every queue the weight of one without flows.
+    /// Starts a run, and waits until it has set the initial weight of a queue without flows on every queue.
     fn managed(&mut self, weights: &str) -> Child {
         let mut command = self.command(&["--queue-weights", weights, "--format", "json"]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,5 +1,5 @@
-//! `evenkeel tune` on a real driver, in the virtual machine: faults that only a NIC has are planted, found, fixed and
-//! put back.
+//! Tests `evenkeel tune` on a driver in the virtual machine: faults that only a NIC has are planted, found, fixed and
+//! reverted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -27,7 +27,7 @@ fn interface_of(driver: &str) -> String {
     entry.file_name().into_string().unwrap()
 }
 
-/// What people see of an interface.
+/// Returns the settings of an interface as the usual tools print them.
 fn seen(name: &str) -> String {
     let mut text = shell(&["ethtool", "-k", name]);
     for flags in ["-g", "-c", "-l"] {
@@ -48,7 +48,7 @@ fn faults_of_a_nic_are_fixed_and_put_back() {
         end(command)
     };
     for port in std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name()) {
-        // Both ends, so that there is a link.
+        // Set both ends up, so that there is a link.
         let _ = Command::new("ip").args(["link", "set", "dev", port.to_str().unwrap(), "up"]).status();
     }
     let carrier = format!("/sys/class/net/{name}/carrier");
@@ -89,13 +89,13 @@ fn faults_of_a_nic_are_fixed_and_put_back() {
     shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
 }
 
-/// Sends datagrams to this host from processor 0 until it is dropped: bursts, with time to work them off in between.
+/// Sends datagrams to this host from processor 0 until it is dropped, in bursts with enough time to process them.
 struct Flood {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-/// More than the shortest backlog holds, and fewer than what `tune` makes of it.
+/// More than the shortest backlog holds, and less than the backlog that `tune` sets.
 const BURST: usize = 700;
 
 impl Flood {
@@ -110,7 +110,7 @@ impl Flood {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             while !own.load(Relaxed) {
                 for _ in 0..BURST {
-                    // No program listens: what is refused is sent all the same.
+                    // No program listens, but refused datagrams are sent nevertheless.
                     let _ = socket.send_to(&[7; 20], "127.0.0.1:9");
                 }
                 std::thread::sleep(std::time::Duration::from_millis(200));
@@ -129,8 +129,8 @@ impl Drop for Flood {
     }
 }
 
-/// Packets are lost at a backlog that is too short, `tune` makes it longer, and sees that they are lost no more; another
-/// `tune` does not make it longer still for losses from before.
+/// Packets are lost at a backlog that is too short. `tune` makes it longer and reports that the losses stopped. Another
+/// `tune` does not extend it because of the old losses.
 #[test]
 fn losses_are_seen_to_go() {
     let state = tempfile::tempdir().unwrap();
@@ -142,15 +142,15 @@ fn losses_are_seen_to_go() {
     let backlog = || shell(&["sysctl", "-n", "net.core.netdev_max_backlog"]).trim().to_owned();
     shell(&["ip", "link", "set", "dev", "lo", "up"]);
     let was = backlog();
-    // Kernels have a smallest one of their own.
+    // Kernels have a minimum for this value.
     shell(&["sysctl", "-w", "net.core.netdev_max_backlog=2"]);
     let short = backlog();
-    // Packets are handed to another processor, whose backlog they wait in.
+    // Steer the packets to another processor, in whose backlog they wait.
     std::fs::write("/sys/class/net/lo/queues/rx-0/rps_cpus", "8").unwrap();
     let flood = Flood::start();
     std::thread::sleep(std::time::Duration::from_secs(3));
 
-    // Four times as long each time, as long as packets are lost.
+    // Each call makes the backlog four times as long, while packets are lost.
     let mut better = false;
     for _ in 0..3 {
         let before = backlog();

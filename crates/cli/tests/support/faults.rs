@@ -1,4 +1,4 @@
-//! Faults, each with the hosts that can have it and the rule that names it.
+//! Faults, each with the hosts that can have it and the rule that reports it.
 
 use evenkeel_host::synthetic::qdisc;
 use evenkeel_model::change::{Channels, Knob, Value};
@@ -9,7 +9,9 @@ use evenkeel_placement::applied;
 
 use crate::hosts::{self, Host, connection, nic_mut, process};
 
-/// A fault: its name, the hosts that can have it, how it is planted, the rule that names it, and what else may be found then.
+/// A fault: its name, the hosts that can have it, the function that plants it, the rule that reports it, and the other
+/// rules
+/// that may report it, too.
 pub struct Fault {
     pub name: &'static str,
     pub hosts: fn() -> Vec<Host>,
@@ -32,7 +34,7 @@ pub fn nic(facts: &mut HostFacts) -> &mut Interface {
     nic_mut(facts).unwrap()
 }
 
-/// Changes where every interrupt of the first NIC goes and was served.
+/// Sets the processor that every interrupt of the first NIC goes to and was served by.
 pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
     let name = nic(facts).name.clone();
     for (at, interrupt) in
@@ -44,7 +46,7 @@ pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
     }
 }
 
-/// Processors of another node than the first NIC's.
+/// Returns the processors of another node than the first NIC's.
 pub fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
     let node = nic(facts).node.unwrap();
     facts
@@ -80,7 +82,7 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
     nic.driver_statistics.insert(name.to_owned(), packets);
 }
 
-/// Packets of queues, the first of which has this share.
+/// Sets the packet counts of queues, with this share on the first one.
 fn skew(facts: &mut HostFacts, direction: &str, per_cent: u64) {
     let nic = nic(facts);
     let queues = nic.channels.unwrap().combined;
@@ -98,7 +100,6 @@ fn with_pcie() -> Vec<Host> {
     hosts::fast()
 }
 
-/// Every fault.
 pub const FAULTS: &[Fault] = &[
     fault(
         "all interrupts on the other socket",
@@ -408,7 +409,7 @@ pub const FAULTS: &[Fault] = &[
         "flows-collide",
         &[],
         |facts| {
-            // The hash puts five of them on queue 4.
+            // The hash directs five of these connections to queue 4.
             for port in [40_050, 40_099, 40_197, 40_442, 40_540, 40_001, 40_008, 40_043] {
                 connection(facts, "10.0.0.1:5201", &format!("10.0.0.9:{port}"), 500, 5_000_000_000, 99);
             }
@@ -664,7 +665,7 @@ pub const FAULTS: &[Fault] = &[
     }),
 ];
 
-/// Faults that change what others are planted in: queues, rings, qdiscs, interrupts.
+/// Faults that change queues, rings, qdiscs or interrupts, on which other faults depend.
 pub const STRUCTURAL: &[&str] = &[
     "a single queue",
     "two busy queues of many",
@@ -706,8 +707,8 @@ pub const STRUCTURAL: &[&str] = &[
     "LRO on a router",
 ];
 
-/// A host with a fault for each of many rules.
-// Not every test binary that shares this file calls it.
+/// Creates a host with a fault for each of many rules.
+// Some of the test binaries that share this file do not call it.
 #[allow(dead_code)]
 pub fn host_with_faults(name: &str) -> HostFacts {
     let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;

@@ -1,4 +1,4 @@
-//! Well-tuned hosts of several kinds, as facts: tests plant faults in them.
+//! Facts of well-tuned hosts of several kinds, in which tests plant faults.
 
 #![allow(dead_code)]
 
@@ -10,10 +10,10 @@ use evenkeel_model::host::{
     HostFacts, Interface, InterfaceKind, ProcessFacts, SocketFacts, SocketKind, TcpFacts, TransmitQueue,
 };
 
-/// A host's kind, and how it is made.
+/// The kind of a host, and the function that creates it.
 pub type Host = (&'static str, fn() -> HostFacts);
 
-/// Every kind.
+/// All kinds of hosts.
 pub const HOSTS: &[Host] = &[
     ("data transfer node, two sockets, 100 Gbit/s mlx5", transfer_node),
     ("one-socket EPYC, 100 Gbit/s ice", epyc),
@@ -25,7 +25,7 @@ pub const HOSTS: &[Host] = &[
     ("router, two ports of 1 Gbit/s, 4 queues each", router),
 ];
 
-/// Hosts by what they can have.
+/// Returns the hosts with fast links.
 pub fn fast() -> Vec<Host> {
     HOSTS[..5].to_vec()
 }
@@ -94,7 +94,7 @@ pub const VIRTIO: NicOptions = NicOptions {
     action: "virtio0-input.{}",
 };
 
-/// A connection that has carried much through a NIC, with its process.
+/// Adds a connection of a process that has carried much data through a NIC.
 pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64, bytes: u64, process: u32) {
     facts.sockets.push(SocketFacts {
         kind: SocketKind::Tcp,
@@ -116,7 +116,7 @@ pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64,
     });
 }
 
-/// A process that is kept to processors.
+/// Adds a process that is pinned to these processors.
 pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) {
     facts.processes.push(ProcessFacts {
         number,
@@ -129,7 +129,7 @@ pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) 
 
 fn transfer_node() -> HostFacts {
     let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").nic(&MLX5).build();
-    // Three movers on cores of the NIC's node that take no interrupts.
+    // Three data movers on cores of the NIC's node that take no interrupts.
     for (at, core) in (36..39).enumerate() {
         let number = 4000 + at as u32;
         process(&mut facts, number, "mover", &[core]);
@@ -218,7 +218,7 @@ fn igb() -> HostFacts {
     for (path, value) in PLAIN {
         facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
     }
-    // What the driver and the distribution leave as it is, is fine at this speed.
+    // At this speed, the defaults of the driver and the distribution suffice.
     if let Some(nic) = nic_mut(&mut facts) {
         nic.rings = nic.rings.map(|rings| evenkeel_model::host::Rings { rx: 256, tx: 256, ..rings });
     }
@@ -251,7 +251,7 @@ fn router() -> HostFacts {
     facts
 }
 
-/// What a distribution has, and what is right where links are slow.
+/// Defaults of a distribution that are right for slow links.
 const PLAIN: &[(&str, &str)] = &[
     ("net/core/default_qdisc", "fq_codel"),
     ("net/core/netdev_max_backlog", "1000"),
@@ -263,12 +263,12 @@ const PLAIN: &[(&str, &str)] = &[
     ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
 ];
 
-/// The NIC of a host; of several the first.
+/// Returns the first NIC of a host.
 pub fn nic_mut(facts: &mut HostFacts) -> Option<&mut Interface> {
     facts.interfaces.iter_mut().find(|interface| interface.kind == InterfaceKind::Device)
 }
 
-/// A veth interface.
+/// Creates a veth interface.
 pub fn veth(name: &str) -> Interface {
     Interface {
         name: name.to_owned(),
@@ -284,7 +284,7 @@ pub fn veth(name: &str) -> Interface {
     }
 }
 
-/// The files of a recorded host.
+/// Returns the files of a recorded host.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
     while let Some(next) = directories.pop() {
@@ -296,7 +296,7 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A few of the files that a recorded host has for each CPU, interrupt and queue, and all others.
+/// Returns the files of a recorded host, but only a few of those that exist for each CPU, interrupt or queue.
 pub fn files_of_each_kind(directory: &Path) -> Vec<PathBuf> {
     let mut kinds = BTreeMap::<String, usize>::new();
     let mut files = files(directory);

@@ -1,4 +1,4 @@
-//! An interface to manage: one end of a veth pair with several queues, in a namespace of the test's own.
+//! An interface to manage: one end of a veth pair with several queues, in a namespace created for the test.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
@@ -19,13 +19,13 @@ pub const NAME: &str = "evk0";
 const PEER: &str = "evk1";
 const OWN_ADDRESS: &str = "198.18.0.1";
 const PEER_ADDRESS: &str = "198.18.0.2";
-/// What a session says when it is at work.
+/// Message of a session once it manages the interface.
 pub const AT_WORK: &str = "managed now";
-/// How long something may take on a machine that is busy with other things.
+/// Time limit for an operation on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The XPS maps that a driver might have set: one queue for each processor.
+/// XPS maps that a driver might have set: one queue for each processor.
 pub const DRIVERS_MAPS: [&str; 4] = ["1", "2", "0", "0"];
 
 pub struct Managed {
@@ -37,10 +37,10 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Four queues; with `mq` as the root, which counts by queue.
+    /// Creates an interface with four queues and the root `mq`, which counts by queue.
     pub fn new() -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        // Its link-local address and route would come at a moment of their own.
+        // Without IPv6: its link-local address and route would appear later, at a random moment.
         if Path::new("/proc/sys/net/ipv6").exists() {
             host.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         }
@@ -56,7 +56,7 @@ impl Managed {
         netlink.set_up(index).unwrap();
         far.set_up(far_index).unwrap();
         let managed = Self { host, peer, netlink, index, state: tempfile::tempdir().unwrap() };
-        // It comes with a carrier a moment after both ends are up, which is no change that a test is about.
+        // The carrier appears shortly after both ends are up. Wait for it, so that tests see no such change.
         wait_for("a carrier", PATIENCE, || {
             managed.shell(&["ip", "link", "show", NAME]).contains(" state UP ")
         });
@@ -64,7 +64,7 @@ impl Managed {
         managed
     }
 
-    /// The same, as a driver with XPS maps of its own leaves it.
+    /// Creates the same interface with XPS maps, as a driver might set them.
     pub fn with_maps() -> Self {
         let managed = Self::new();
         for (queue, map) in (0..).zip(DRIVERS_MAPS) {
@@ -78,7 +78,7 @@ impl Managed {
         self.host.write_sysfs(&[(file, map.to_owned())]).unwrap();
     }
 
-    /// The XPS maps now.
+    /// Returns the present XPS maps.
     pub fn maps(&self) -> Vec<String> {
         self.sysfs(|sysfs| {
             (0..4)
@@ -96,7 +96,7 @@ impl Managed {
         self.host.run(look).unwrap()
     }
 
-    /// A command in the host's namespace.
+    /// Makes a command run in the host's namespace.
     pub fn enter(&self, mut command: Command) -> Command {
         let namespace = self.host.as_fd().as_raw_fd();
         // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
@@ -111,7 +111,7 @@ impl Managed {
         command
     }
 
-    /// What a tool prints that has to succeed.
+    /// Runs a tool that has to succeed. Returns its output.
     pub fn shell(&self, words: &[&str]) -> String {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::null());
@@ -120,28 +120,28 @@ impl Managed {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The binary with these arguments in the host's namespace.
+    /// Returns a command of the binary in the host's namespace.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = evenkeel(arguments);
         command.env("EVENKEEL_STATE_DIR", self.state.path());
         self.enter(command)
     }
 
-    /// A session that is at work.
+    /// Starts a session of `evenkeel fair`, and waits until it manages the interface.
     pub fn session(&self, arguments: &[&str]) -> Running {
         let mut running = Running::start(self.command(&[&["fair", NAME], arguments].concat()));
         running.wait_for_activity(AT_WORK);
         running
     }
 
-    /// The same of `evenkeel steer`.
+    /// Starts a session of `evenkeel steer`, and waits until it manages the interface.
     pub fn steering(&self, arguments: &[&str]) -> Running {
         let mut running = Running::start(self.command(&[&["steer", NAME], arguments].concat()));
         running.wait_for_activity("steered now");
         running
     }
 
-    /// Everything that could have changed, as people see it.
+    /// Returns everything that a session could change, as the usual tools print it.
     pub fn seen(&self) -> String {
         let maps = self.maps().join(" ");
         let receive = self.sysfs(|sysfs| {
@@ -166,7 +166,7 @@ impl Managed {
         .join("\n")
     }
 
-    /// Names of journals that are there.
+    /// Returns the names of the present journals.
     pub fn journals(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.state.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -176,7 +176,7 @@ impl Managed {
         wait_for(&format!("the maps {maps:?}"), limit, || self.maps() == maps);
     }
 
-    /// iperf3 over the interface: so many streams, each at this many bit/s, for this long.
+    /// Starts iperf3 over the interface with this number of streams, bit/s per stream, and seconds.
     pub fn load(&self, streams: u32, rate: &str, seconds: u32) -> Load<'_> {
         let (streams, seconds) = (streams.to_string(), seconds.to_string());
         let server = start(&self.peer, &["--server", "--one-off", "--port", "5201", "--bind", PEER_ADDRESS]);
@@ -202,7 +202,7 @@ impl Managed {
             ],
         );
         wait_for("every stream is connected", PATIENCE, || {
-            // The control connection is one more.
+            // The control connection is an additional one.
             let connected = self.host.connections_to(PEER_ADDRESS.parse().unwrap(), 5201).unwrap();
             connected > streams.parse::<usize>().unwrap()
         });
@@ -221,7 +221,7 @@ fn start(namespace: &Namespace, arguments: &[&str]) -> Process {
     .unwrap()
 }
 
-/// Traffic under way; it ends with the value.
+/// Running traffic, which ends when it is dropped.
 pub struct Load<'a> {
     client: Process,
     _server: Process,
@@ -233,7 +233,7 @@ impl Load<'_> {
         !self.client.has_ended().unwrap()
     }
 
-    /// Waits for its own end: no connection may have failed, and bytes must have arrived.
+    /// Waits until the traffic ends. Checks that no connection failed, and that bytes arrived.
     pub fn finish(mut self) {
         wait_for("iperf3 ends", Duration::from_secs(120), || self.client.has_ended().unwrap());
         let text = self.client.output_text().unwrap();
@@ -242,7 +242,7 @@ impl Load<'_> {
     }
 }
 
-/// Every sysctl below a directory that can be read, of the calling thread's namespace.
+/// Returns every readable sysctl below a directory, in the calling thread's namespace.
 fn sysctls(directory: &Path) -> String {
     let mut entries: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -250,7 +250,7 @@ fn sysctls(directory: &Path) -> String {
     let text = entries.iter().map(|path| match std::fs::read_to_string(path) {
         _ if path.is_dir() => sysctls(path),
         Ok(text) => format!("{} = {}\n", path.display(), text.trim()),
-        // Some can only be written.
+        // Some sysctls are write-only.
         Err(_) => String::new(),
     });
     text.collect()
@@ -264,10 +264,10 @@ pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Kills a run and its guardians so that neither does anything more.
+/// Kills a run and its guardians before any of them can react.
 pub fn kill_both(mut running: Running) {
     let guardians = children(running.id());
-    // Held, so that no new guardian comes while the old one goes.
+    // Stop the run first, so that it starts no new guardian while the old one is killed.
     running.signal(Signal::SIGSTOP);
     for guardian in guardians {
         kill_process(guardian.id);
@@ -275,18 +275,18 @@ pub fn kill_both(mut running: Running) {
     running.kill();
 }
 
-/// Kills a process that a run has started.
+/// Kills a child process of a run.
 pub fn kill_process(id: u32) {
     // SAFETY: takes a process and a signal.
     unsafe { libc::kill(id.cast_signed(), libc::SIGKILL) };
 }
 
-/// Whether a directory is empty.
+/// Returns whether a directory is empty.
 pub fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Checks that two looks at everything saw the same, and names the lines in which they differ.
+/// Checks that two results of [`Managed::seen`] are equal, and names the lines that differ.
 pub fn assert_same(now: &str, before: &str, what: &str) {
     let missing = |of: &str, from: &str| {
         let lines: std::collections::BTreeSet<&str> = from.lines().collect();

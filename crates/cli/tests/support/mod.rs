@@ -1,4 +1,4 @@
-//! Running the binary. Each test binary uses a part of it.
+//! Runs the binary. Each test binary uses a part of this module.
 
 #![allow(dead_code)]
 
@@ -13,7 +13,7 @@ pub mod running;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// How a command ended, and what it said.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -21,8 +21,8 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// The binary with these arguments, without the colours and backtraces that a developer may have
-/// asked for.
+/// Returns a command of the binary with these arguments, without colours and backtraces that the environment may
+/// request.
 pub fn evenkeel<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(arguments).stdin(Stdio::null());
@@ -32,12 +32,12 @@ pub fn evenkeel<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     command
 }
 
-/// Runs a command to its end. Whatever the arguments and files are, it must not panic.
+/// Runs a command until it ends. Checks that it did not panic.
 pub fn end(mut command: Command) -> Ended {
     ended(command.output().unwrap())
 }
 
-/// Runs the binary with these arguments to its end.
+/// Runs the binary with these arguments until it ends.
 pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Ended {
     end(evenkeel(arguments))
 }
@@ -56,20 +56,21 @@ pub fn ended(output: Output) -> Ended {
     ended
 }
 
-/// Writes a file into a directory, and returns its path.
+/// Writes a file into a directory. Returns its path.
 pub fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, content).unwrap();
     path
 }
 
-/// Makes the command run without any capability, for root as for everybody else.
+/// Makes the command run without any capability, for root as for every other user.
 pub fn without_capabilities(command: &mut Command) {
     without(command, 0..64);
 }
 
-/// Makes the command run without these capabilities (by number, capability.h), even as root: what is
-/// not in the bounding set is not gained by executing a program (capabilities(7)).
+/// Makes the command run without these capabilities (by number, capability.h), even as root: executing a program gains
+/// no
+/// capability outside of the bounding set (capabilities(7)).
 pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = libc::c_ulong>) {
     use std::os::unix::process::CommandExt;
     // SAFETY: geteuid has no preconditions.
@@ -81,7 +82,7 @@ pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = lib
     unsafe {
         command.pre_exec(move || {
             for capability in &capabilities {
-                // Numbers that this kernel does not know are refused with EINVAL.
+                // The kernel refuses numbers that it does not know with EINVAL.
                 if libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) < 0
                     && std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
                 {

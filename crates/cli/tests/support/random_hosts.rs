@@ -22,13 +22,13 @@ impl Chance {
         values[self.below(values.len() as u32) as usize]
     }
 
-    /// Once in so many times.
+    /// Returns true with a probability of 1 in `times`.
     fn once_in(&mut self, times: u32) -> bool {
         self.below(times) == 0
     }
 }
 
-/// The host of a number, of those of a seed.
+/// Returns the host with this number for a seed.
 pub fn host(seed: u64, number: u64) -> HostFacts {
     let mut chance = Chance(Xoshiro256StarStar::seed_from_u64(seed << 32 ^ number));
     let (nodes, threads) = (chance.of(&[1, 1, 2, 2, 4, 8]), chance.of(&[1, 2]));
@@ -84,7 +84,7 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
         of_node.for_each(|processor| processor.isolated = processor.number != first);
     }
     if chance.once_in(12) {
-        // Memory alone, and a NIC beside it.
+        // A node with memory only, and a NIC attached to it.
         facts.nodes.push(Node { number: nodes, ..Node::default() });
         let nic = facts.interfaces.iter_mut().find(|nic| nic.driver.is_some());
         nic.expect("a host has a NIC").node = Some(nodes);
@@ -132,7 +132,7 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
     }
 }
 
-/// Some processors are switched off: their interrupts have moved to others.
+/// Switches some processors off. Their interrupts have moved to others.
 fn take_offline(facts: &mut HostFacts, chance: &mut Chance) {
     let one_in = chance.of(&[2, 4, 16]);
     let stays = |processor: u32, chance: &mut Chance| processor == 0 || !chance.once_in(one_in);
@@ -152,7 +152,7 @@ fn take_offline(facts: &mut HostFacts, chance: &mut Chance) {
     }
 }
 
-/// A bond over all NICs.
+/// Adds a bond over all NICs.
 fn bond(facts: &mut HostFacts, chance: &mut Chance) {
     let nics = facts.interfaces.iter().filter(|nic| nic.driver.is_some());
     let lower: Vec<String> = nics.map(|nic| nic.name.clone()).collect();
@@ -172,7 +172,7 @@ fn bond(facts: &mut HostFacts, chance: &mut Chance) {
     });
 }
 
-/// Programs that wait for requests, or whose sockets overflow.
+/// Adds programs that wait for requests, or whose sockets overflow.
 fn servers(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
     if chance.once_in(6) {
         process(facts, 3000, chance.of(&["redis-server", "nginx"]), &[chance.of(numbers)]);

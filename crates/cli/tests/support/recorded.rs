@@ -19,7 +19,7 @@ use std::path::Path;
 
 type Variables = BTreeMap<String, u64>;
 
-/// Writes the tree of a host's text into a directory.
+/// Unpacks the text of a host into a tree of files.
 pub fn unpack(text: &str, directory: &Path) -> Result<(), String> {
     let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines() {
@@ -68,7 +68,7 @@ fn place(path: &str, directory: &Path) -> Result<std::path::PathBuf, String> {
     Ok(place)
 }
 
-/// Two sections that write the same file are a mistake in the host.
+/// Writes a file. Returns an error if another section has written it already.
 fn write(path: &str, content: &str, directory: &Path) -> Result<(), String> {
     let place = place(path, directory)?;
     if place.exists() {
@@ -77,7 +77,7 @@ fn write(path: &str, content: &str, directory: &Path) -> Result<(), String> {
     std::fs::write(&place, format!("{content}\n")).map_err(|error| format!("{path}: {error}"))
 }
 
-/// `0-3,8` as numbers.
+/// Parses a list of numbers such as `0-3,8`.
 fn range(text: &str) -> Result<Vec<u64>, String> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
@@ -88,7 +88,7 @@ fn range(text: &str) -> Result<Vec<u64>, String> {
     Ok(numbers)
 }
 
-/// Repeats the lines that start with `for`, and computes what stands in angle brackets.
+/// Repeats the lines that start with `for`, and computes the expressions in angle brackets.
 fn expand(lines: &[&str]) -> Result<Vec<String>, String> {
     let mut expanded = Vec::new();
     for line in lines {
@@ -140,8 +140,9 @@ fn substitute(text: &str, variables: &Variables) -> Result<String, String> {
     Ok(result + rest)
 }
 
-/// Computes an expression. Behind a colon is its format: `hex`, `x` (hexadecimal with eight digits), or `mask` (the mask
-/// with this one bit, in words of 32 bits).
+/// Computes an expression. A format may follow a colon: `hex`, `x` (hexadecimal with eight digits), or `mask` (the mask
+/// with
+/// this one bit, in words of 32 bits).
 fn formatted(text: &str, variables: &Variables) -> Result<String, String> {
     let (expression, format) = text.split_once(':').unwrap_or((text, ""));
     let value = value(expression, variables)?;
@@ -160,7 +161,7 @@ fn formatted(text: &str, variables: &Variables) -> Result<String, String> {
     }
 }
 
-/// `150+i%4`, from left to right: the remainder of the sum.
+/// Computes an expression such as `150+i%4` from left to right: the remainder of the sum.
 fn value(expression: &str, variables: &Variables) -> Result<u64, String> {
     let failed = || format!("'{expression}' cannot be computed");
     let operand = |text: &str| {
@@ -190,7 +191,7 @@ fn value(expression: &str, variables: &Variables) -> Result<u64, String> {
     result.ok_or_else(failed)
 }
 
-/// Names and values in two lines for each group, as the kernel prints them.
+/// Formats counters as the kernel does: for each group a line of names and a line of values.
 fn pairs(lines: &[String]) -> Result<String, String> {
     let mut groups: Vec<(&str, String, String)> = Vec::new();
     for line in lines.iter().filter(|line| !line.is_empty()) {
@@ -209,7 +210,7 @@ fn pairs(lines: &[String]) -> Result<String, String> {
     Ok(groups.iter().map(line).collect())
 }
 
-/// The table of interrupts with a column for each processor.
+/// Formats the table of interrupts with a column for each processor.
 fn interrupts(lines: &[String]) -> Result<String, String> {
     let mut lines = lines.iter().filter(|line| !line.is_empty());
     let count = lines.next().and_then(|line| line.strip_prefix("processors: ")?.trim().parse::<usize>().ok());

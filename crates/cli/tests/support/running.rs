@@ -1,4 +1,4 @@
-//! Runs of scenarios on this machine's kernel, which last some seconds and may be interrupted.
+//! Runs scenarios on this machine's kernel; a run takes some seconds and may be interrupted.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use nix::unistd::Pid;
 use super::leftovers::Holdings;
 use super::{Ended, ended, evenkeel, file};
 
-/// How long a run may take on a machine that is busy with other things.
+/// Time limit of a run on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Six flows at a rate that two busy cores still carry, for a second.
+/// Six flows for a second, at a rate that two busy cores can carry.
 pub const SCENARIO: &str = r#"schema = 1
 name = "small"
 title = "Six slow flows on eight queues"
@@ -47,7 +47,7 @@ repeats = 1
 /// A latency probe for [`SCENARIO`].
 pub const PROBE: &str = "\n[workload.latency]\nduration = \"1s\"\n";
 
-/// A directory of its own for a run: its scenario, its records, its temporary files.
+/// A directory for a run: its scenario, its records, its temporary files.
 pub struct Place {
     directory: tempfile::TempDir,
     scenario: PathBuf,
@@ -65,7 +65,7 @@ impl Place {
         self.directory.path()
     }
 
-    /// A run of the scenario here, with these further arguments.
+    /// Returns a command that runs the scenario here, with additional arguments.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = evenkeel(&["run"]);
         command.arg(&self.scenario).args(["--on", "netns"]).args(arguments);
@@ -73,8 +73,9 @@ impl Place {
         command
     }
 
-    /// Names of what lies here besides what the test has put here, and besides the empty directory that a killed run has
-    /// made for its record.
+    /// Returns the names of files here, except those of the test and the empty directory that a killed run creates for
+    /// its
+    /// record.
     pub fn written(&self) -> Vec<String> {
         let list = |path: &Path| {
             let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
@@ -92,7 +93,7 @@ impl Place {
     }
 }
 
-/// A run under way. Dropping it kills it.
+/// An active run. Dropping it kills it.
 pub struct Running {
     child: Option<Child>,
     stderr: Arc<Mutex<String>>,
@@ -126,17 +127,17 @@ impl Running {
         self.child.as_mut().unwrap()
     }
 
-    /// Its process number.
+    /// Returns the process id.
     pub fn id(&mut self) -> u32 {
         self.child().id()
     }
 
-    /// What it has said so far.
+    /// Returns the messages so far.
     pub fn said(&self) -> String {
         self.stderr.lock().unwrap().clone()
     }
 
-    /// Waits until the run says that it is doing this.
+    /// Waits until the run reports this activity.
     pub fn wait_for_activity(&mut self, words: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -151,8 +152,9 @@ impl Running {
         }
     }
 
-    /// What it holds in the kernel now, once that is at least two namespaces, a child process, and the
-    /// programs of the queue choice and the meter.
+    /// Waits until the run holds at least two namespaces, a child process, and the programs of the queue choice and the
+    /// meter.
+    /// Returns everything that it holds in the kernel.
     pub fn full_holdings(&mut self) -> Holdings {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -169,12 +171,12 @@ impl Running {
         }
     }
 
-    /// What it holds in the kernel now.
+    /// Returns everything that the run holds in the kernel now.
     pub fn holdings(&mut self) -> Holdings {
         Holdings::of(self.child().id())
     }
 
-    /// The same without the namespaces, of a run in a namespace of the test's own.
+    /// Returns the same without namespaces, for a run in a namespace of the test.
     pub fn holdings_but_namespaces(&mut self) -> Holdings {
         Holdings { namespaces: Default::default(), ..self.holdings() }
     }
@@ -184,14 +186,14 @@ impl Running {
         kill(process, signal).unwrap();
     }
 
-    /// Kills it, and waits until it is dead.
+    /// Kills the run, and waits until it is dead.
     pub fn kill(mut self) {
         self.signal(Signal::SIGKILL);
         let status = self.child().wait().unwrap();
         assert_eq!(status.code(), None, "it had ended by itself: {status:?}");
     }
 
-    /// Waits for its end.
+    /// Waits until the run ends.
     pub fn end(mut self) -> Ended {
         let deadline = Instant::now() + LIMIT;
         let status = loop {
@@ -212,7 +214,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only when it is already gone.
+            // Ignore the errors: both fail only if the run has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,4 +1,5 @@
-//! Faults of the host around the queues: memory, power, connections, IP, the slot; and settings of offloads and polling.
+//! Faults of the host's stack and hardware: memory, power, connections, IP, the slot; and settings of offloads and
+//! polling.
 
 use evenkeel_host::synthetic::HostBuilder;
 use evenkeel_model::host::{
@@ -9,12 +10,12 @@ use evenkeel_model::host::{
 use crate::faults::{Fault, count, fault, feature, nic, set};
 use crate::hosts::{self, connection, process};
 
-/// A virtual machine with more processors than its NIC has queues.
+/// Creates a virtual machine with more processors than its NIC has queues.
 fn large_virtual_machine() -> HostFacts {
     HostBuilder::new(1, 16, 1).virtual_machine().nic(&hosts::VIRTIO).build()
 }
 
-/// Connections of a server that answers small requests.
+/// Adds connections of a server that answers small requests.
 fn answers_requests(facts: &mut HostFacts, name: &str) {
     process(facts, 6379, name, &[]);
     facts.sockets.push(SocketFacts {
@@ -35,7 +36,7 @@ fn answers_requests(facts: &mut HostFacts, name: &str) {
     });
 }
 
-/// A bond over the router's two ports.
+/// Adds a bond over the router's two ports.
 fn bond(facts: &mut HostFacts, mode: &str) {
     facts.interfaces.push(Interface {
         name: "bond0".to_owned(),
@@ -49,7 +50,6 @@ fn bond(facts: &mut HostFacts, mode: &str) {
     });
 }
 
-/// Every fault.
 pub const FAULTS: &[Fault] = &[
     fault("a GRO timer without deferred interrupts", hosts::all, "gro-timer-alone", &[], |facts| {
         nic(facts).gro_flush_timeout_ns = Some(200_000);

@@ -428,7 +428,7 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("pfifo 9: root"));
 }
 
-/// Another HTB under the same handle, a qdisc or a class in the place of one of the soft NIC's, and filters.
+/// Replaces the soft NIC by another HTB with the same handle, replaces one of its qdiscs or classes, and adds filters.
 #[test]
 fn a_change_of_the_soft_nic_ends_it() {
     let managed = Managed::new();

@@ -1,5 +1,3 @@
-//! Journals that could not be read completely.
-
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,14 +14,14 @@ pub(crate) const DAMAGED: &str = ".damaged";
 /// A journal that could not be read completely: some settings may still be changed.
 #[derive(Clone, Debug)]
 pub struct Damaged {
-    /// Where the journal is kept.
+    /// The path of the journal.
     pub path: PathBuf,
-    /// Its interface, by the name at the start of the run; by the current name if no line can be read.
+    /// The interface's name at the start of the run; its current name if no line can be read.
     pub interface: Option<String>,
-    /// The settings of the readable lines.
+    /// The settings in the readable lines.
     pub readable: Vec<Knob>,
     pub damage: Vec<Damage>,
-    /// What stands where the journal was; none if the file itself can be read.
+    /// The object that replaced the journal; `None` if the file itself can be read.
     pub obstacle: Option<Obstacle>,
 }
 
@@ -45,13 +43,14 @@ impl Damaged {
         Self { path, interface, readable, damage: contents.damage.clone(), obstacle: None }
     }
 
-    /// A journal of an interface of this namespace that cannot be opened; none if the name is no such journal's.
+    /// Describes an unreadable journal of an interface in this namespace; `None` if the name does not belong to such a
+    /// journal.
     pub(crate) fn behind(path: PathBuf, obstacle: Obstacle) -> Option<Self> {
         let interface = Some(interface_here(&path)?);
         Some(Self { path, interface, readable: Vec::new(), damage: Vec::new(), obstacle: Some(obstacle) })
     }
 
-    /// Whether a revert has restored the readable settings and renamed the journal.
+    /// Returns whether a revert has restored the readable settings and renamed the journal.
     #[must_use]
     pub fn is_set_aside(&self) -> bool {
         self.path.to_string_lossy().ends_with(DAMAGED)
@@ -95,7 +94,7 @@ impl fmt::Display for Damaged {
     }
 }
 
-/// Lists the first few.
+/// Lists the first few items.
 fn few(items: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = items[..items.len().min(SHOWN)].join(", ");
@@ -105,12 +104,12 @@ fn few(items: &[String]) -> String {
     }
 }
 
-/// The index of a journal's interface, by the file's name.
+/// Returns the index of a journal's interface, from the file's name.
 pub(crate) fn index_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.split_once('-')?.1.split('.').next()?.parse().ok()
 }
 
-/// The current name of a journal's interface, by the numbers in the file's name.
+/// Returns the current name of a journal's interface, by the numbers in the file's name.
 fn interface_here(path: &Path) -> Option<String> {
     let (namespace, _) = path.file_name()?.to_str()?.split_once('-')?;
     let index = index_of(path)?;

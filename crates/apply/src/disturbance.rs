@@ -7,11 +7,10 @@ use evenkeel_model::change::{Knob, Value};
 /// A knob whose value is not the run's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disturbance {
-    /// The interface's name.
     pub interface: String,
     /// The changed knob.
     pub knob: Knob,
-    /// Its current value; none if it is gone.
+    /// Its current value; `None` if the knob no longer exists.
     pub found: Option<Value>,
     /// The value that the run set last by [`Run::change`](crate::Run::change) or [`Run::set`](crate::Run::set).
     pub expected: Option<Value>,
@@ -25,7 +24,7 @@ impl fmt::Display for Disturbance {
         match &self.expected {
             Some(expected) => {
                 let difference = self.knob.difference(found, expected);
-                // Values with several figures may differ in another one only.
+                // Values with several figures may differ only in another figure.
                 let difference = difference.filter(|by| *by != 0);
                 let by = difference.map(|by| format!(", {by:+}")).unwrap_or_default();
                 write!(formatter, " (evenkeel had set {expected}{by})")

@@ -16,14 +16,14 @@ use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;
 
-/// Decides the exit code.
+/// The kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Bad usage: a name that does not exist, or options that contradict each other.
     Usage,
-    /// This machine cannot do it, at least not now; the message says what to do.
+    /// This machine cannot do it, at least not now. The message says what to do.
     Unable,
-    /// It failed under way.
+    /// The operation failed.
     Failed,
 }
 
@@ -64,7 +64,7 @@ pub enum PersistError {
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Output(#[from] evenkeel_files::OutputError),
-    /// Not written by Evenkeel, or edited since.
+    /// The file was not written by Evenkeel, or was edited since.
     #[error("{path} was written by another program, or edited: move it away first", path = path_text(.path))]
     Foreign { path: PathBuf },
 }
@@ -80,7 +80,7 @@ pub enum JournalError {
     },
     #[error("cannot use {path}, where journals lie: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
-    /// Another user can have written the directory's files.
+    /// Another user may have written the directory's files.
     #[error("{path} is not safe to use: {reason}, and root would put back what it says; {next}", path = path_text(.path))]
     Unsafe {
         path: PathBuf,
@@ -101,7 +101,7 @@ pub enum JournalError {
     )]
     ElsewhereFirst {
         header: Box<Header>,
-        /// A path by which its namespace can be entered.
+        /// A path through which the namespace can be entered.
         path: Option<PathBuf>,
     },
     /// A dead run left a setting that cannot be restored now.
@@ -125,7 +125,7 @@ pub enum JournalError {
     Host(#[from] HostError),
 }
 
-/// The next step after a failure to use the state directory.
+/// Returns the next step after a failure to use the state directory.
 fn access(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied if !geteuid().is_root() => "run it as root",
@@ -133,14 +133,14 @@ fn access(source: &io::Error) -> &'static str {
     }
 }
 
-/// The command that enters a network namespace, in parentheses.
+/// Returns the command that enters a network namespace, in parentheses.
 #[must_use]
 pub fn how_to_enter(path: Option<&Path>) -> String {
     let line = |path: &Path| Line::new("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
     path.map(|path| format!(" ({})", line(path))).unwrap_or_default()
 }
 
-/// The command that reverts an interface of the calling thread's network namespace, from any other.
+/// Returns the command that reverts an interface of the calling thread's network namespace, from any other one.
 fn revert_here(interface: &str) -> String {
     let line = Line::new("evenkeel revert {}", &[&interface]);
     let Some((inode, path)) = own_namespace() else { return format!("`{line}`") };
@@ -157,7 +157,7 @@ fn revert_here(interface: &str) -> String {
 }
 
 fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> String {
-    // The kernel reports no number across process namespaces.
+    // The kernel reports 0 for a process in another PID namespace.
     let process = match process {
         0 => "a process of another process namespace; end that one first".to_owned(),
         process => format!("process {process}; end that one first (kill {process})"),
@@ -190,7 +190,7 @@ pub enum ApplyError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Knob(#[from] KnobError),
-    /// The kernel accepted a value and reads back another.
+    /// The kernel accepted a value, but shows a different one.
     #[error("{knob} was set to {wanted}, and the kernel shows {found}")]
     NotTaken { knob: String, wanted: String, found: String },
     /// The journal does not list the value, so it could not be undone.
@@ -204,7 +204,7 @@ pub enum ApplyError {
     /// The guardian could not roll back.
     #[error("settings of {interface} are still changed: {source}; run `{}`", Line::new("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
-    /// Everything is rolled back.
+    /// Everything is rolled back, but the journal could not be removed.
     #[error(
         "{rolled_back}, but the journal stays: {source}; `evenkeel revert` removes it when that is possible"
     )]
@@ -216,13 +216,13 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// Whether another run has journalled a setting of the whole namespace or host.
+    /// Returns whether another run has journalled a setting of the whole namespace or host.
     #[must_use]
     pub fn is_owned(&self) -> bool {
         matches!(self, Self::Journal(JournalError::Owned { .. }))
     }
 
-    /// The cause, for the exit code.
+    /// Returns the kind of the error, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

@@ -15,18 +15,18 @@ use crate::sole_run::is_managed;
 /// A damaged journal that was set aside, and its interface's state.
 #[derive(Debug)]
 pub enum Remains {
-    /// Its interface is in this namespace.
+    /// The interface is in this namespace.
     Present(Damaged),
-    /// From an earlier boot: its settings are gone.
+    /// The journal is from an earlier boot: its settings no longer exist.
     Void(PathBuf),
-    /// Its interface is gone, or in another namespace.
+    /// The interface was deleted, or is in another namespace.
     Absent(Damaged),
 }
 
-/// The damaged journals that were set aside.
+/// Returns the damaged journals that were set aside.
 ///
 /// # Errors
-/// When the directory or a file cannot be read.
+/// Returns an error if the directory or a file cannot be read.
 pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     let mut found = Vec::new();
     for path in state.damaged()? {
@@ -49,7 +49,7 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     Ok(found)
 }
 
-/// The journals of dead runs under their own names that cannot be read completely, and whose interface is in this namespace.
+/// Returns the unreadable journals of dead runs that were not set aside yet, for interfaces in this namespace.
 fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
@@ -59,21 +59,21 @@ fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
                 let is_present = is_present(&damaged, contents.header.as_ref())?;
                 found.extend((is_present == Some(true)).then_some(damaged));
             }
-            // A live run has its journal open, whatever stands at its name.
+            // A live run has its journal open, even if the path has another file now.
             Err(JournalError::Damaged(damaged)) if !index_of(&path).map_or(Ok(false), is_managed)? => {
                 found.push(*damaged);
             }
-            // Ignore the error, for example of another namespace: `evenkeel revert` reports it.
+            // Ignore the error, for example of a journal of another namespace: `evenkeel revert` reports it.
             _ => {}
         }
     }
     Ok(found)
 }
 
-/// All damaged journals whose settings of this namespace may still be in force: set aside, or not reverted yet.
+/// Returns all damaged journals whose settings may still be in force in this namespace: set aside, or not reverted yet.
 ///
 /// # Errors
-/// As [`remains`].
+/// Returns an error if the directory or a file cannot be read.
 pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = unreadable(state)?;
     for remains in remains(state)? {
@@ -84,9 +84,9 @@ pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     Ok(found)
 }
 
-/// Whether the interface is in this namespace; none after a reboot.
+/// Returns whether the interface is in this namespace; `None` after a reboot.
 fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>, ApplyError> {
-    // Without a header, its name was found by the number in the file's name.
+    // Without a header, the interface was looked up by the index in the file's name.
     let Some(Header { interface, .. }) = header else { return Ok(Some(damaged.interface.is_some())) };
     let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
     if !interface.same_boot(&here) {
@@ -99,7 +99,7 @@ fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>
     Ok(Some(found.is_some_and(is_same)))
 }
 
-/// The name of the journal that was renamed to this: without `.damaged` or `.2.damaged`.
+/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
 fn journal_name(damaged: &str) -> String {
     let ending = format!(".{EXTENSION}");
     let stem = damaged.strip_suffix(DAMAGED).unwrap_or(damaged);

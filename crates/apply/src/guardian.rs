@@ -1,9 +1,12 @@
 //! The guardian: a small process that restores settings when the process that changed them (the worker) dies.
 //!
-//! It is the same binary with a hidden subcommand, which calls [`guard`]. It runs in its own session and ignores
-//! Ctrl-C and SIGTERM, which are meant for the worker. It watches the worker by pidfd (pidfd_open(2)), which cannot
-//! refer to another process with the same id. It takes no lock and changes nothing before the worker is dead. It opens
-//! the journal at its start, so that removing the directory does not lose the undo. It keeps only CAP_NET_ADMIN.
+//! It is the same binary with a hidden subcommand, which calls [`guard`].
+//!
+//! - It runs in its own session and ignores Ctrl-C and SIGTERM, which are meant for the worker.
+//! - It watches the worker by pidfd (pidfd_open(2)), which cannot refer to another process with the same id.
+//! - It takes no lock and changes nothing before the worker is dead.
+//! - It opens the journal at its start, so that removing the directory does not lose the undo.
+//! - It keeps only CAP_NET_ADMIN.
 //!
 //! ```text
 //!   worker ──starts──▶ guardian ──"ready"──▶ worker makes its first change
@@ -35,11 +38,11 @@ use crate::kernel::LiveKernel;
 use crate::privileges::keep_only;
 use crate::revert::{RevertOutcome, revert_watched};
 
-/// Worker to guardian: everything is restored.
+/// From worker to guardian: everything is restored.
 const RELEASED: u8 = b'r';
-/// Worker to guardian, and the guardian's answer.
+/// From worker to guardian, and the guardian's answer.
 const PING: u8 = b'p';
-/// Guardian to worker: ready.
+/// From guardian to worker: the guardian is ready.
 const READY: &str = "ready\n";
 
 /// Limit for the guardian's start; long, because the machine may be busy.
@@ -72,14 +75,14 @@ impl Arguments {
 
 #[derive(Debug)]
 pub struct Guardian {
-    /// Program and arguments, to start a replacement.
+    /// Program and arguments for starting a replacement.
     again: (OsString, Vec<OsString>),
     arguments: Arguments,
     child: Child,
     line: Option<ChildStdin>,
     answers: ChildStdout,
     asked: Instant,
-    /// A ping has no answer yet.
+    /// Whether a ping has no answer yet.
     waits: bool,
 }
 
@@ -155,7 +158,7 @@ impl Guardian {
         }
     }
 
-    /// Whether the guardian answers. Sends a ping now and then and does not wait for the answer.
+    /// Returns whether the guardian answers. Sends a ping at intervals, and does not wait for the answer.
     pub(crate) fn is_alive(&mut self) -> bool {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return false;
@@ -174,8 +177,8 @@ impl Guardian {
         true
     }
 
-    /// Replaces a guardian that died or does not answer. The old one is killed: if continued, it would roll
-    /// back too.
+    /// Replaces a guardian that died or does not answer. It kills the old one, which would roll back, too, if it
+    /// continued.
     pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
         if self.is_alive() { Ok(()) } else { self.replace() }
     }
@@ -224,7 +227,7 @@ fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
 #[derive(Debug)]
 pub enum Watch {
     Released,
-    /// The worker died; the result of the roll-back.
+    /// The worker died. Contains the result of the roll-back.
     WorkerDied(Box<RevertOutcome>),
 }
 
@@ -239,11 +242,11 @@ fn open_pidfd(process: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The guardian's main function: prints [`READY`] on standard output, then waits for a byte on standard input
-/// or for the worker's death.
+/// Runs the guardian: prints [`READY`] on standard output, then waits for a byte on standard input or for the worker's
+/// death.
 ///
 /// # Errors
-/// When the worker cannot be watched or its settings cannot be restored.
+/// Returns an error if the worker cannot be watched, or its settings cannot be restored.
 pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
     for ignored in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGPIPE] {
         // SAFETY: SIG_IGN installs no handler.
@@ -256,7 +259,7 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
         Err(error) => return Err(ApplyError::Guardian(error)),
     };
-    // Reading another user's journal needs more than CAP_NET_ADMIN: do it before dropping privileges.
+    // Read the journal before dropping privileges: another user's file needs more than CAP_NET_ADMIN.
     let header = StateDirectory::read(&arguments.journal)?.and_then(|contents| contents.header);
     let (Some(watched), Some(header)) = (Watched::open(&arguments.journal)?, header) else {
         let source = io::ErrorKind::NotFound.into();
@@ -275,7 +278,7 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
         match wait_for_end(&pidfd) {
             Ok(true) => return Ok(Watch::Released),
             Ok(false) => {}
-            // The lock shows whether the worker is alive.
+            // Continue: the lock shows whether the worker is alive.
             Err(error) => failure = Some(ApplyError::Guardian(error)),
         }
     }
@@ -289,8 +292,9 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
     }
 }
 
-/// Closes the pipes to the dead worker: a process that may open no more descriptors (`RLIMIT_NOFILE`) then has two for
-/// the files of settings.
+/// Closes the pipes to the dead worker. If the process may open no more descriptors (`RLIMIT_NOFILE`), these two are
+/// free
+/// for the files of settings.
 fn free_descriptors() {
     // SAFETY: nothing reads standard input or writes to standard output after this.
     unsafe {
@@ -299,7 +303,7 @@ fn free_descriptors() {
     }
 }
 
-/// Waits for [`RELEASED`] (true) or the worker's death (false).
+/// Waits for [`RELEASED`] or the worker's death. Returns true for [`RELEASED`].
 fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
     let (input, output) = (io::stdin(), io::stdout());
     let mut listens = true;
@@ -321,7 +325,7 @@ fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
             listens = count > 0;
             for word in &words[..count] {
                 match *word {
-                    // A worker that died right after the byte may have left its journal, marked as shut.
+                    // If the worker died right after the byte, its journal may still exist, marked as shut.
                     RELEASED => return Ok(!died),
                     PING => drop(nix::unistd::write(&output, &[PING])),
                     _ => {}

@@ -1,4 +1,4 @@
-//! Identifies the interface of a journal, among others with the same name or index.
+//! Identifies the interface of a journal, even if other interfaces have the same name or index.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -11,18 +11,18 @@ use crate::namespace_handle::NamespaceHandle;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceIdentity {
-    /// From `/proc/sys/kernel/random/boot_id` (random(4)).
+    /// The boot id, from `/proc/sys/kernel/random/boot_id` (random(4)).
     pub boot: String,
-    /// Inode number.
+    /// Inode number of the network namespace.
     pub namespace: u64,
-    /// Unique since boot; none before Linux 5.14.
+    /// Cookie of the network namespace, unique since boot; `None` before Linux 5.14.
     pub namespace_cookie: Option<u64>,
-    /// Finds the namespace while it lives; none before Linux 6.18.
+    /// Finds the namespace while it exists; `None` before Linux 6.18.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_handle: Option<NamespaceHandle>,
-    /// The kernel may reuse it after the interface is deleted.
+    /// The interface's index, which the kernel may reuse after the interface is deleted.
     pub index: u32,
-    /// At the start of the run.
+    /// The interface's name at the start of the run.
     pub name: String,
     /// Inode of the interface's directory in sysfs, unique within a boot. It survives a rename and a move to
     /// another network namespace (`kernfs_rename_ns`, fs/kernfs/dir.c).
@@ -34,7 +34,7 @@ impl InterfaceIdentity {
     /// Identifies an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn current(index: u32, name: &str) -> Result<Self, HostError> {
         let mut identity = Self::here(index, name)?;
         identity.namespace_handle =
@@ -47,7 +47,7 @@ impl InterfaceIdentity {
         Ok(identity)
     }
 
-    /// The same without the sysfs inode: enough to compare boot and namespace.
+    /// Identifies an interface without its sysfs inode. This suffices to compare boot and namespace.
     pub(crate) fn here(index: u32, name: &str) -> Result<Self, HostError> {
         let namespace = NamespaceIdentity::current()?;
         Ok(Self {
@@ -61,20 +61,20 @@ impl InterfaceIdentity {
         })
     }
 
-    /// Whether both are of the same boot.
+    /// Returns whether both are of the same boot.
     #[must_use]
     pub fn same_boot(&self, other: &Self) -> bool {
         self.boot == other.boot
     }
 
-    /// Whether both are of the same network namespace of the same boot.
+    /// Returns whether both are of the same network namespace of the same boot.
     #[must_use]
     pub fn same_namespace(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.namespace_cookie == other.namespace_cookie
     }
 }
 
-/// Inode of the directory that the interface's link in `class/net` points to.
+/// Returns the inode of the directory that the interface's link in `class/net` points to.
 pub(crate) fn device_inode(sysfs: &Sysfs, name: &str) -> Option<u64> {
     std::fs::metadata(sysfs.path(&format!("class/net/{name}"))).ok().map(|metadata| metadata.ino())
 }

@@ -32,7 +32,7 @@ impl From<ProcessIdentity> for Process {
 #[serde(deny_unknown_fields)]
 pub struct Header {
     pub evenkeel_journal: u32,
-    /// Name of the journal file, to detect a journal that was copied or renamed.
+    /// Name of the journal file, which shows whether a journal was copied or renamed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
     pub interface: InterfaceIdentity,
@@ -76,10 +76,12 @@ pub struct Entry {
     pub from: Value,
     /// The values that the run may set.
     pub ours: Vec<Ours>,
-    /// Another program has set the knob during the run: roll-back leaves it alone, whatever its value.
+    /// Whether another program has set the knob during the run. Then roll-back does not change it, regardless of its
+    /// value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub theirs: bool,
-    /// The run does not set it: it belongs to a queue, and changes with the number of channels, which the run sets.
+    /// Whether the knob is a queue's setting that the run does not set, but that a change of the number of channels may
+    /// reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_channels: bool,
 }
@@ -89,13 +91,13 @@ impl Entry {
         matches!(self.knob, Knob::Channels(_))
     }
 
-    /// Whether the run may have set this value.
+    /// Returns whether the run may have set this value.
     #[must_use]
     pub fn is_ours(&self, value: &Value) -> bool {
         self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
 
-    /// Whether the run may set this value: only then can the change be undone.
+    /// Returns whether the run may set this value: only then can the change be undone.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         self.is_ours(value) || self.knob.same(value, &self.from)
@@ -105,7 +107,7 @@ impl Entry {
 /// Merges an entry into a list with one entry per knob.
 pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
     match entries.iter_mut().find(|known| known.knob == entry.knob) {
-        // Each change of the channels begins anew.
+        // Each change of the channels replaces the previous values.
         Some(known) if known.with_channels => *known = Entry { theirs: known.theirs | entry.theirs, ..entry },
         Some(known) => {
             for ours in entry.ours {

@@ -1,4 +1,4 @@
-//! The directory of the journals of a host.
+//! The directory of a host's journals.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek};
@@ -23,23 +23,24 @@ pub struct StateDirectory(PathBuf);
 
 pub(crate) const EXTENSION: &str = "journal";
 const KEPT: &str = ".kept";
-/// Suffix of a file that is not a journal yet.
+/// Suffix of a journal file that is not complete yet.
 const DRAFT: &str = ".draft";
 const ANOTHER: &str = "name another directory with EVENKEEL_STATE_DIR";
 const RESTORE: &str = "if it took the place of a journal, put that file back; else remove it";
-/// A journal of a thousand settings takes about 0.6 MB.
+/// Maximum length of a journal that is read, bytes. A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 
 impl StateDirectory {
-    /// The directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. It must outlive the run, and all
-    /// Evenkeel processes of a host must use the same one.
+    /// Returns the directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. It must outlive the run, and all
+    /// Evenkeel
+    /// processes of a host must use the same one.
     #[must_use]
     pub fn from_environment() -> Self {
         let named = std::env::var_os("EVENKEEL_STATE_DIR").filter(|path| !path.is_empty());
         Self::at(named.map_or_else(|| PathBuf::from("/var/lib/evenkeel"), PathBuf::from))
     }
 
-    /// A directory for tests.
+    /// Returns a directory at a path, for tests.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -51,23 +52,24 @@ impl StateDirectory {
         (Self::at(journal.parent().unwrap_or(Path::new("/"))), name)
     }
 
-    /// The journal of an interface. Its name survives a rename of the interface.
+    /// Returns the path of an interface's journal. It does not change if the interface is renamed.
     #[must_use]
     pub fn journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(journal_name(interface))
     }
 
-    /// The journal of kept changes ([`crate::Lasting`]). It is separate from the run journal, because the end
-    /// of a run must not restore them.
+    /// Returns the path of the journal of kept changes ([`crate::Lasting`]). It is separate from the run journal,
+    /// because the
+    /// end of a run must not restore them.
     #[must_use]
     pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(kept_journal_name(interface))
     }
 
-    /// All journals, sorted; none if the directory does not exist.
+    /// Returns all journals, sorted; none if the directory does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be read, or another user could have written to it.
+    /// Returns an error if the directory cannot be read, or if another user may have written to it.
     pub fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
         let ending = format!(".{EXTENSION}");
         self.ending_with(&ending)
@@ -88,7 +90,7 @@ impl StateDirectory {
     /// Removes drafts of processes that were killed before they renamed them.
     ///
     /// # Errors
-    /// As [`Self::journals`].
+    /// Returns an error in the same cases as [`Self::journals`].
     pub fn remove_drafts(&self) -> Result<(), JournalError> {
         self.open(false)?.map_or(Ok(()), |directory| directory.remove_drafts())
     }
@@ -97,7 +99,7 @@ impl StateDirectory {
         Self::read_as(journal, &Self::of_journal(journal).1)
     }
 
-    /// The same of a journal that was renamed from `earlier`.
+    /// Reads a journal that was renamed from `earlier`.
     pub(crate) fn read_as(path: &Path, earlier: &str) -> Result<Option<Contents>, JournalError> {
         let (state, name) = Self::of_journal(path);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -107,8 +109,9 @@ impl StateDirectory {
         }
     }
 
-    /// Opens the directory; with `create` it is then accessible only to its owner, whether it existed or not. None if
-    /// it does not exist.
+    /// Opens the directory; returns `None` if it does not exist. With `create`, it creates a missing directory, and
+    /// makes the
+    /// directory accessible only to its owner.
     pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
         let path = &self.0;
         let failed = |source| self.unusable(source);
@@ -132,7 +135,7 @@ impl StateDirectory {
         Ok(Some(directory))
     }
 
-    /// Refuses a directory that another user can write to or replace: root would then obey that user's files.
+    /// Refuses a directory that another user can write to or replace, because root would then apply that user's files.
     fn check(&self, file: &File) -> Result<(), JournalError> {
         let failed = |source| self.unusable(source);
         let own = geteuid().as_raw();
@@ -171,8 +174,9 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Takes the permissions of others away. A directory that holds anything but journals may have other uses: it is
-    /// refused.
+    /// Removes the permissions of other users. If the directory contains other files than journals, it may have other
+    /// uses, so
+    /// it is refused.
     fn close_to_others(&self, directory: &Directory) -> Result<(), JournalError> {
         let mode = directory.file.metadata().map_err(|source| self.unusable(source))?.mode() & 0o7777;
         if mode & 0o077 == 0 {
@@ -193,7 +197,7 @@ impl StateDirectory {
         JournalError::Directory { path: self.0.clone(), source }
     }
 
-    /// An error before the first change: the directory takes no journal, for example because the disk is full.
+    /// Converts an error before the first change into one about the directory, for example because the disk is full.
     pub(crate) fn takes_none(&self, error: JournalError) -> JournalError {
         match error {
             JournalError::File { source, .. } => self.unusable(source),
@@ -225,7 +229,7 @@ pub(crate) fn is_kept(name: &str) -> bool {
     working_journal_of(name).is_some()
 }
 
-/// The run journal that belongs to a kept journal; none if this is no kept journal.
+/// Returns the run journal that belongs to a kept journal; `None` if this is not a kept journal.
 pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
     let stem = kept.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
     Some(format!("{stem}.{EXTENSION}"))
@@ -235,7 +239,7 @@ fn belongs_to(what: &str, user: u32) -> String {
     format!("{what} belongs to the user with the number {user}")
 }
 
-/// The next step for a directory of another user.
+/// Returns the next step for a directory of another user.
 fn trusted(path: &Path) -> String {
     format!("if you trust its files, chown root {}; else {ANOTHER}", path_text(path))
 }
@@ -245,7 +249,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Creates a directory that is accessible only to its owner, and its missing parents, whatever the umask.
+/// Creates a directory and its missing parents, accessible only to their owner, regardless of the umask.
 fn make_private(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|place| !place.exists()).collect();
     for place in missing.into_iter().rev() {
@@ -259,8 +263,8 @@ fn make_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The open directory: the descriptor stays valid if the path is replaced or removed. Each name opened in it is
-/// one component and no link, so nothing outside is reached.
+/// The open directory. The descriptor stays valid if the path is replaced or removed. Each name opened in it is one
+/// component and not a link, so no file outside is reached.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
@@ -288,7 +292,7 @@ impl Directory {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let open = |flags| openat(&self.file, name, flags, Mode::from_bits_truncate(0o600));
         let opened = match open(flags) {
-            // Readable is enough to lock it and roll back.
+            // Read access suffices for locking the journal and rolling back.
             Err(nix::Error::EROFS | nix::Error::EPERM) if !flags.contains(OFlag::O_CREAT) => {
                 open(flags.difference(OFlag::O_ACCMODE))
             }
@@ -326,7 +330,8 @@ impl Directory {
         self.is_no_journal(name, &format!("it is a symbolic link to {}", path_text(&to)), next)
     }
 
-    /// The error for a name whose file is not read. It may have replaced a journal, whose settings are then still in force.
+    /// Returns the error for a name whose file is not read. The file may have replaced a journal with settings still in
+    /// force.
     fn is_no_journal(&self, name: &str, reason: &str, next: &str) -> JournalError {
         let path = self.path.join(name);
         let (reason, next) = (reason.to_owned(), next.to_owned());
@@ -350,14 +355,14 @@ impl Directory {
         Ok(parse(&bytes, name))
     }
 
-    /// The file that has this name now.
+    /// Returns the status of the file that has this name now.
     pub(crate) fn stands(&self, name: &str) -> Option<FileStat> {
         fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
     }
 
     pub(crate) fn unlink(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.file, name, UnlinkatFlags::NoRemoveDir) {
-            // ENOENT: another process has removed it.
+            // ENOENT: another process has removed the file.
             Ok(()) | Err(nix::Error::ENOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -378,13 +383,14 @@ impl Directory {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let draft = format!("{name}.{}-{number}{DRAFT}", std::process::id());
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        // A draft of a dead process that had the same id.
+        // Remove the draft of a dead process that had the same id.
         self.unlink(&draft).map_err(self.failed("remove", &draft))?;
         let missing = || self.failed("make", &draft)(io::ErrorKind::NotFound.into());
         let file = self.open_file(&draft, flags)?.ok_or_else(missing)?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| self.failed("lock", &draft)(error.into()))?;
-        // Whatever the umask: a guardian without the capability that overrides permissions opens it again.
+        // Set the mode regardless of the umask: a guardian without the capability that overrides permissions opens the
+        // file again.
         let written = fchmod(&*file, Mode::from_bits_truncate(0o600))
             .map_err(io::Error::from)
             .and_then(|()| file.write_all_at(bytes, 0))
@@ -521,7 +527,7 @@ mod tests {
             assert!(StateDirectory::at(&open).journals().is_err(), "{wrong:o}");
             assert_eq!(mode(&open), wrong, "it is not changed");
         }
-        // A foreign file: the directory is not Evenkeel's to close.
+        // Evenkeel must not change the permissions of a directory with a foreign file.
         std::fs::remove_dir(open.join("state")).unwrap();
         let foreign = open.join("foreign");
         std::fs::write(&foreign, "").unwrap();

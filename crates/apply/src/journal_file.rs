@@ -1,4 +1,4 @@
-//! A journal that a process holds by flock(2): take, write, replace and remove it.
+//! A journal that a process locks by flock(2): takes, writes, replaces and removes it.
 
 use std::fs::File;
 use std::io;
@@ -22,11 +22,11 @@ use crate::journal_directory::{
 use crate::journal_lines::{Contents, JournalWriter};
 use crate::storage::Storage;
 
-/// How long to wait for a holder that is exiting or a guardian that is rolling back.
+/// Time to wait for a holder that is exiting, or for a guardian that is rolling back.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Whether the file that is held still has its name.
+/// Whether the locked file still has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Named,
@@ -45,7 +45,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Opens a journal; none if it does not exist.
+    /// Opens a journal; returns `None` if it does not exist.
     pub(crate) fn open(journal: &Path) -> Result<Option<Self>, JournalError> {
         let (state, name) = StateDirectory::of_journal(journal);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -53,7 +53,7 @@ impl Watched {
         Ok(file.map(|file| Self { directory: Arc::new(directory), name, file }))
     }
 
-    /// Locks it once the process that held it has ended.
+    /// Locks the journal after the process that held it has ended.
     pub(crate) fn hold(self) -> Result<(Held, Standing), JournalError> {
         let Self { directory, name, file } = self;
         let held = Held::lock(file, &directory, &name)?;
@@ -68,15 +68,15 @@ pub struct Held {
     directory: Arc<Directory>,
     name: String,
     file: Flock<File>,
-    /// None before the first read, and for a damaged journal.
+    /// `None` before the first read, and for a damaged journal.
     writer: Option<JournalWriter>,
 }
 
 impl Held {
-    /// Locks a journal; none if it does not exist. Waits up to [`PATIENCE`] for a holder that is exiting.
+    /// Locks a journal; returns `None` if it does not exist. Waits up to [`PATIENCE`] for a holder that is exiting.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] when a living run holds it.
+    /// Returns [`JournalError::Busy`] if a live run holds it.
     pub(crate) fn take(directory: &Arc<Directory>, name: &str) -> Result<Option<Self>, JournalError> {
         loop {
             let Some(file) = directory.open_file(name, OFlag::O_RDWR)? else { return Ok(None) };
@@ -97,8 +97,9 @@ impl Held {
         }
     }
 
-    /// Locks the run journal that belongs to a kept journal, and creates it if missing; none if the kept
-    /// journal does not exist.
+    /// Locks the run journal that belongs to a kept journal, and creates it if missing. Returns `None` if the kept
+    /// journal does
+    /// not exist.
     pub(crate) fn take_working(kept: &Path, header: &Header) -> Result<Option<Self>, JournalError> {
         let (state, kept) = StateDirectory::of_journal(kept);
         let (Some(directory), Some(name)) = (state.open(false)?, working_journal_of(&kept)) else {
@@ -116,7 +117,7 @@ impl Held {
         Ok(None)
     }
 
-    /// Creates a journal with its header and entries; none if the name is taken.
+    /// Creates a journal with its header and entries; returns `None` if the name is taken.
     pub(crate) fn create(
         directory: &Arc<Directory>,
         name: &str,
@@ -125,7 +126,7 @@ impl Held {
     ) -> Result<Option<Self>, JournalError> {
         let (writer, bytes) = JournalWriter::whole(header, name, entries);
         let (draft, file) = directory.draft(name, &bytes)?;
-        // The file gets its name only after its header: an empty journal was emptied by another program.
+        // The file gets its name only after its header is written: an empty journal was emptied by another program.
         let linked = directory.link(&draft, name);
         let removed = directory.unlink(&draft);
         let is_new =
@@ -172,7 +173,7 @@ impl Held {
         }
     }
 
-    /// The process whose journal has this name now, if it is a journal.
+    /// Returns the process in the journal that has this name now, if it is a journal.
     pub(crate) fn named_process(&self) -> Option<Process> {
         let mut file = self.directory.open_file(&self.name, OFlag::O_RDONLY).ok()??;
         Some(self.directory.read(&mut file, &self.name).ok()?.header?.process)
@@ -197,8 +198,9 @@ impl Held {
         self.directory.path.join(&self.name)
     }
 
-    /// The other run, if any, that has journalled this setting of the namespace or host. Two runs that change
-    /// the same setting would each restore the other's value.
+    /// Returns the other run, if any, that has journalled this setting of the namespace or host. Two runs that change
+    /// the same
+    /// setting would each restore the other's value.
     pub(crate) fn other_owner(&self, knob: &Knob) -> Result<Option<Header>, JournalError> {
         let ending = format!(".{EXTENSION}");
         let names = self.directory.names()?.into_iter();
@@ -260,7 +262,7 @@ impl Held {
         self.file.sync_data()?;
         self.file.write_all_at(&writer.count(), 0)?;
         self.file.sync_data()?;
-        // Sync the directory too, for the name.
+        // Sync the directory, too, for the name.
         self.directory.file.sync_all()
     }
 }
@@ -310,7 +312,7 @@ impl Storage for Held {
         let Some(again) = Self::create(&directory, &self.name, header, entries)? else { return Ok(None) };
         directory.file.sync_all().map_err(directory.failed("sync", ""))?;
         let earlier = std::mem::replace(self, again);
-        // If the directory was renamed.
+        // The directory was renamed and still contains the earlier file: remove it.
         if earlier.standing()? == Standing::Named {
             earlier
                 .directory
@@ -326,7 +328,7 @@ impl Storage for Held {
             Some(writer) => writer.shut(),
             None => match self.read()?.writer {
                 Some(writer) => writer.shut(),
-                // Version 1 or damaged: no process has it open.
+                // A journal of version 1 or a damaged one, which no process has open.
                 None => return Ok(()),
             },
         };
@@ -344,7 +346,7 @@ impl Storage for Held {
     }
 }
 
-/// What to do with an earlier journal.
+/// The use of an earlier journal.
 pub(crate) enum Look<T> {
     /// Append to it.
     GoOn(T),
@@ -353,7 +355,7 @@ pub(crate) enum Look<T> {
 }
 
 impl StateDirectory {
-    /// Locks an interface's journal for a run. `settle` deals with earlier contents.
+    /// Locks an interface's journal for a run. `settle` handles earlier contents.
     pub(crate) fn take<T>(
         &self,
         header: &Header,
@@ -372,7 +374,7 @@ impl StateDirectory {
         self.take_as(&kept_journal_name(&header.interface), header, look)
     }
 
-    /// `look` examines an earlier journal.
+    /// Locks a journal by its name. `look` examines earlier contents.
     fn take_as<T>(
         &self,
         name: &str,
@@ -400,13 +402,13 @@ impl StateDirectory {
     }
 }
 
-/// Whether a process has locked a journal.
+/// Returns whether a process has locked a journal.
 pub(crate) fn is_held(journal: &Path) -> Result<bool, JournalError> {
     let Some(Watched { file, .. }) = Watched::open(journal)? else { return Ok(false) };
     Ok(matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::Error::EWOULDBLOCK))))
 }
 
-/// Whether the run's process is alive.
+/// Returns whether the run's process is alive.
 pub(crate) fn is_alive(header: &Header) -> bool {
     Host::live().process(header.process.id).map(ProcessIdentity::into) == Some(header.process)
 }

@@ -30,12 +30,12 @@ const MAGIC: &str = "evenkeel-journal";
 const OPEN: &str = "open";
 const SHUT: &str = "shut";
 
-/// Any line but the first.
+/// Any line except the first.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     line: u32,
-    /// CRC-32 of the line before.
+    /// CRC-32 of the previous line.
     after: u32,
     run: Header,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Begins a journal; returns the writer and the file's first bytes.
+    /// Begins a journal. Returns the writer and the file's first bytes.
     #[must_use]
     pub fn begin(header: &Header, file: &str) -> (Self, Vec<u8>) {
         let header = Header { evenkeel_journal: VERSION, file: file.to_owned(), ..header.clone() };
@@ -63,7 +63,7 @@ impl JournalWriter {
         (writer, whole)
     }
 
-    /// A journal with these entries, as [`Self::begin`].
+    /// Returns the writer and the bytes of a journal with these entries.
     pub(crate) fn whole(header: &Header, file: &str, entries: &[Entry]) -> (Self, Vec<u8>) {
         let (mut writer, mut bytes) = Self::begin(header, file);
         bytes.extend(entries.iter().flat_map(|entry| writer.entry(entry)).collect::<Vec<_>>());
@@ -76,8 +76,9 @@ impl JournalWriter {
         &self.header
     }
 
-    /// The line of an entry. Write it at the previous [`Self::bytes`] and sync, then write [`Self::count`] at
-    /// the start of the file.
+    /// Returns the line of an entry. Write it at the previous [`Self::bytes`] and sync, then write [`Self::count`] at
+    /// the start
+    /// of the file.
     #[must_use]
     pub fn entry(&mut self, entry: &Entry) -> Vec<u8> {
         self.line(Some(entry.clone()))
@@ -94,13 +95,13 @@ impl JournalWriter {
         line
     }
 
-    /// The first line, with the count. Its length never changes.
+    /// Returns the first line, with the count. Its length never changes.
     #[must_use]
     pub fn count(&self) -> Vec<u8> {
         self.first_line(OPEN)
     }
 
-    /// The first line of a finished journal.
+    /// Returns the first line of a finished journal.
     #[must_use]
     pub fn shut(&self) -> Vec<u8> {
         self.first_line(SHUT)
@@ -111,7 +112,7 @@ impl JournalWriter {
         format!("{text} {}\n", checksum(&text)).into_bytes()
     }
 
-    /// Length of the file.
+    /// Returns the length of the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -121,7 +122,7 @@ impl JournalWriter {
 /// An unreadable part of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Line in the file, from 1.
+    /// Line number in the file, from 1.
     pub line: usize,
     pub reason: &'static str,
 }
@@ -134,15 +135,15 @@ impl fmt::Display for Damage {
 
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// None if no line can be read.
+    /// The run's header; `None` if no line can be read.
     pub header: Option<Header>,
     /// One entry per knob in the order of the first change, with the first `from` and every value of the run.
     pub entries: Vec<Entry>,
-    /// Whether the journal is finished: nothing is left to restore.
+    /// Whether the journal is finished, so that nothing is left to restore.
     pub shut: bool,
-    /// Unreadable parts. The settings recorded there are unknown.
+    /// Unreadable parts. The settings in them are unknown.
     pub damage: Vec<Damage>,
-    /// Where the next line goes; none in a damaged journal.
+    /// The writer for further lines; `None` in a damaged journal.
     pub writer: Option<JournalWriter>,
 }
 
@@ -150,7 +151,7 @@ fn checksum(text: &str) -> String {
     format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }
 
-/// Parses the first line: lines, bytes, finished or not.
+/// Parses the first line. Returns the number of lines and bytes, and whether the journal is finished.
 fn parse_first_line(text: &str) -> Option<(u32, u64, bool)> {
     let (text, sum) = text.rsplit_once(' ')?;
     if sum != checksum(text) {
@@ -173,7 +174,7 @@ fn parse_line(text: &str) -> Option<(u32, Line)> {
         .map(|line| (crc32fast::hash(text.as_bytes()), line))
 }
 
-/// Parses a journal's bytes, whatever they are. `file` is the file's name.
+/// Parses any bytes as a journal. `file` is the file's name.
 #[must_use]
 pub fn parse(bytes: &[u8], file: &str) -> Contents {
     if bytes.first() == Some(&b'{') {
@@ -215,7 +216,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
                 lines.entry(number).or_insert((sum, line));
             }
             None if is_counted => report(position + 2, "it cannot be read"),
-            // A crash cut the line short.
+            // A crash truncated the line.
             None => {}
         }
     }
@@ -247,7 +248,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
     Contents { header: run, entries, shut: false, damage, writer }
 }
 
-/// The header that most lines have.
+/// Returns the header that most lines have.
 fn most_frequent<'a>(runs: impl Iterator<Item = &'a Header>) -> Option<Header> {
     let mut counts: BTreeMap<String, (usize, &Header)> = BTreeMap::new();
     for run in runs {
@@ -256,7 +257,7 @@ fn most_frequent<'a>(runs: impl Iterator<Item = &'a Header>) -> Option<Header> {
     counts.into_values().max_by_key(|(count, _)| *count).map(|(_, run)| run.clone())
 }
 
-/// Format version 1: one JSON line for the header and for each entry, without checksums.
+/// Parses format version 1: one JSON line for the header and for each entry, without checksums.
 fn parse_version_1(bytes: &[u8]) -> Contents {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let mut contents = Contents::default();
@@ -458,7 +459,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-        /// Bits flip; pieces are removed, repeated or inserted.
+        /// The damage: bits flip; parts are removed, repeated or inserted.
         #[test]
         fn damage_is_seen_and_nothing_is_read_that_was_not_written(
             edits in prop::collection::vec((0_u8..5, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..4),

@@ -22,19 +22,19 @@ pub trait Kernel {
     /// Reads a knob.
     ///
     /// # Errors
-    /// When it no longer exists or cannot be read.
+    /// Returns an error if the knob no longer exists or cannot be read.
     fn read(&mut self, knob: &Knob) -> Result<Value, KnobError>;
 
     /// Sets a knob.
     ///
     /// # Errors
-    /// When it no longer exists, or the kernel refuses.
+    /// Returns an error if the knob no longer exists, or if the kernel refuses the value.
     fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError>;
 
     /// Refuses a change that could not be undone exactly, before anything is changed.
     ///
     /// # Errors
-    /// When the current value could not be restored or cannot be read.
+    /// Returns an error if the current value could not be restored or cannot be read.
     fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
         self.read(knob).map(drop)
     }
@@ -42,40 +42,41 @@ pub trait Kernel {
     /// Makes running flows use a restored setting.
     fn after_restoring(&mut self, _knob: &Knob) {}
 
-    /// From now on, looks for a moved interface in other network namespaces, to restore its settings there.
+    /// Starts to look for a moved interface in other network namespaces, to restore its settings there.
     fn follow(&mut self) {}
 
-    /// Whether the interface has interrupts of its own.
+    /// Returns whether the interface has interrupts of its own.
     fn has_interrupts(&mut self) -> bool {
         false
     }
 
-    /// The namespace where the interface was found.
+    /// Returns the namespace where the moved interface was found.
     fn moved_to(&self) -> Option<String> {
         None
     }
 }
 
-/// The running kernel, in the network namespace in which this was opened. Sysctls and shapers are those of the
-/// calling thread's namespace, which must be the same.
+/// The running kernel, in the network namespace in which this was opened. Sysctls and shapers are those of the calling
+/// thread's namespace, which must be the same.
 pub struct LiveKernel {
     index: u32,
     name: String,
     netlink: Netlink,
     sysfs: Sysfs,
-    /// Inode of the interface's directory, if known: another interface may have the same index.
+    /// Inode of the interface's directory, if known. It identifies the interface, because another one may get its
+    /// index.
     device: Option<u64>,
     /// Whether to look for a moved interface in other namespaces.
     follows: bool,
-    /// Reports whether the interface was deleted or moved; none if it was not opened in time.
+    /// Reports whether the interface was deleted or moved; `None` if it was not opened in time.
     departure: Option<DepartureWatch>,
     /// Result of the search in other namespaces.
     whereabouts: Option<Found>,
-    /// The namespace no longer exists, nor do its sysctls.
+    /// Whether the namespace no longer exists. Then its sysctls do not exist either.
     namespace_is_gone: bool,
-    /// Opened on first use.
+    /// The shapers, opened on first use.
     shapers: Option<Shapers>,
-    /// Opened on first use.
+    /// The ethtool settings, opened on first use.
     settings: Option<Settings>,
 }
 
@@ -88,10 +89,10 @@ enum Found {
 }
 
 impl LiveKernel {
-    /// Opens an interface of the calling thread's network namespace; it need not exist any more.
+    /// Opens an interface of the calling thread's network namespace. The interface may have been deleted.
     ///
     /// # Errors
-    /// When netlink or sysfs cannot be opened.
+    /// Returns an error if netlink or sysfs cannot be opened.
     pub fn open(index: u32, name: &str) -> Result<Self, KnobError> {
         Self::with_sysfs(index, name, Sysfs::of_namespace()?)
     }
@@ -99,17 +100,17 @@ impl LiveKernel {
     /// Opens this interface only, not another one that has reused its index.
     ///
     /// # Errors
-    /// When netlink or sysfs cannot be opened.
+    /// Returns an error if netlink or sysfs cannot be opened.
     pub fn of(interface: &InterfaceIdentity) -> Result<Self, KnobError> {
         let mut kernel = Self::open(interface.index, &interface.name)?;
         kernel.device = interface.device;
         Ok(kernel)
     }
 
-    /// Uses a recorded sysfs for the files of processors and interfaces.
+    /// Opens an interface with a recorded sysfs for the files of processors and interfaces.
     ///
     /// # Errors
-    /// When netlink cannot be opened.
+    /// Returns an error if netlink cannot be opened.
     pub fn with_sysfs(index: u32, name: &str, sysfs: Sysfs) -> Result<Self, KnobError> {
         let (netlink, name) = (Netlink::open()?, name.to_owned());
         Ok(Self {
@@ -133,14 +134,14 @@ impl LiveKernel {
         self.departure = DepartureWatch::open(self.index).ok();
     }
 
-    /// The interface's namespace no longer exists, and this was opened in another one.
+    /// Records that the interface's namespace no longer exists, and that this was opened in another one.
     pub(crate) fn forget_namespace(&mut self) {
         self.namespace_is_gone = true;
     }
 
-    /// The interface by its current name.
+    /// Returns the interface with its current name.
     fn link(&mut self) -> Result<Link, KnobError> {
-        // It may be renamed between the two reads.
+        // The interface may be renamed between the two reads.
         for _ in 0..2 {
             let Some(link) = self.netlink.link(self.index)? else { break };
             let found = self.device.map(|_| device_inode(&self.sysfs, &link.name));
@@ -183,15 +184,16 @@ impl LiveKernel {
         match &self.whereabouts {
             Some(Found::In(_)) => Ok(()),
             Some(Found::Unknown(reason)) => {
-                // The name at the start of the run may be in the journal only.
+                // `evenkeel revert` finds the journal by this name, which the interface had at the start of the run.
                 Err(KnobError::Lost { what, interface: self.name.clone(), reason: reason.clone() })
             }
             Some(Found::Nowhere) | None => Err(gone(what)),
         }
     }
 
-    /// Repeats an attempt that failed because the interface moved meanwhile: a knob is gone only if the interface
-    /// stayed in its place.
+    /// Repeats an attempt that failed because the interface moved meanwhile. A knob counts as gone only if the
+    /// interface did
+    /// not move.
     fn following<T>(
         &mut self,
         knob: &Knob,
@@ -266,7 +268,7 @@ impl LiveKernel {
     fn check_qdiscs(&mut self) -> Result<(), KnobError> {
         let qdiscs = self.qdisc_states()?;
         let what = format!("the root qdisc of {}", self.name);
-        // The kernel creates its default qdiscs again by itself.
+        // The kernel recreates its default qdiscs.
         for qdisc in qdiscs.iter().filter(|qdisc| !qdisc.is_default()) {
             let part = format!("its part {} at {}", qdisc.kind, qdisc.parent);
             let reason = if !QdiscSnapshot::from(qdisc).is_restorable() {
@@ -303,8 +305,9 @@ impl LiveKernel {
             });
         }
         self.put_qdisc(root)?;
-        // Also those of queues that `ethtool -L` has taken away: `mq` has a class for each queue that the device can
-        // have (`mq_queue_get`, net/sched/sch_mq.c), and the leaf serves the queue when it returns.
+        // Includes leaves of queues that `ethtool -L` has removed. `mq` has a class for each queue that the device can
+        // have
+        // (`mq_queue_get`, net/sched/sch_mq.c), and the leaf serves the queue when the queue is added again.
         for qdisc in wanted.iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
             self.put_qdisc(qdisc)?;
         }
@@ -352,7 +355,7 @@ impl LiveKernel {
         })
     }
 
-    /// n-tuple rules, by the interface's current name.
+    /// Opens the n-tuple rules by the interface's current name.
     fn receive_rules(&mut self) -> Result<ReceiveRules<EthtoolSocket>, KnobError> {
         let name = self.link()?.name;
         let socket = self.there(|| {
@@ -362,7 +365,7 @@ impl LiveKernel {
         Ok(ReceiveRules::new(socket, &name))
     }
 
-    /// ethtool settings, by the interface's current name.
+    /// Returns the ethtool settings by the interface's current name.
     fn settings(&mut self) -> Result<(&mut Settings, Device<'_>), KnobError> {
         self.link()?;
         if self.settings.is_none() {
@@ -441,7 +444,7 @@ fn gone(what: impl std::fmt::Display) -> KnobError {
     KnobError::Gone { what: what.to_string() }
 }
 
-/// A missing file is a valid state: nothing is left to restore.
+/// Converts an error of a file. A missing file is a valid state: nothing is left to restore.
 fn file_error(action: String, path: &str, source: io::Error) -> KnobError {
     match source.kind() {
         io::ErrorKind::NotFound => gone(path),
@@ -466,8 +469,7 @@ fn affinity_file(interrupt: u32) -> String {
 }
 
 fn write_file(path: &Path, shown: &str, text: &str) -> Result<(), KnobError> {
-    // No O_CREAT: a removed file must not reappear. A recorded file has a length to truncate, a kernel file has
-    // none.
+    // No O_CREAT: a removed file must not be created again. Truncation matters only for a recorded file.
     std::fs::OpenOptions::new()
         .write(true)
         .truncate(true)
@@ -596,8 +598,8 @@ impl LiveKernel {
                 let in_turn = device.queues().ok().filter(|count| *count > 0).is_some_and(|count| {
                     queues.iter().enumerate().all(|(entry, queue)| entry as u32 % count == *queue)
                 });
-                // A table in the kernel's default form is reset to be the kernel's, which then may change it
-                // with the number of queues.
+                // A table in the kernel's default form is reset, so that the kernel may again change it with the number
+                // of queues.
                 if in_turn && device.reset_indirection().is_ok() {
                     return Ok(());
                 }
@@ -649,9 +651,9 @@ impl Kernel for LiveKernel {
         self.following(knob, |kernel| kernel.write_once(knob, value))
     }
 
-    /// Running flows adopt the device's segment size at their next route lookup (`sk_setup_caps`,
-    /// net/core/sock.c). A route flush forces it for the whole namespace. If the flush fails, the flows adopt
-    /// the size later.
+    /// Flushes the routes, so that running flows adopt the device's segment size at their next route lookup
+    /// (`sk_setup_caps`,
+    /// net/core/sock.c). The flush affects the whole namespace. If it fails, the flows adopt the size later.
     fn after_restoring(&mut self, knob: &Knob) {
         if *knob == Knob::GsoSizes {
             let _ = self.there(|| {
@@ -687,7 +689,7 @@ impl Kernel for LiveKernel {
 }
 
 impl LiveKernel {
-    /// Whether a namespace is the one in which this was opened.
+    /// Returns whether a namespace is the one in which this was opened.
     fn is_home(&self, namespace: &NetworkNamespace) -> bool {
         let own = NetworkNamespace::own().ok();
         !self.namespace_is_gone && own.is_some_and(|own| own.inode == namespace.inode)

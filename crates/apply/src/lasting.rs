@@ -1,8 +1,10 @@
 //! Changes that stay after the process ends, until `evenkeel revert`.
 //!
-//! They have their own journal, `….kept.journal`, next to the journal of runs. A later run treats the kept values as the
-//! state that it has to restore, not as the leftover of a dead process. The run journal is locked while kept changes are
-//! made or reverted, so that no other process changes the interface.
+//! They have a separate journal, `….kept.journal`, next to the journal of runs. A later run treats the kept values as
+//! the
+//! state to restore, not as changes of a dead process. The run journal is locked while kept changes are made or
+//! reverted, so
+//! that no other process changes the interface.
 //!
 //! ```text
 //!   Lasting::begin ─▶ change ─▶ change ─▶ keep        journal stays ─▶ evenkeel revert
@@ -29,16 +31,16 @@ use evenkeel_model::change::{Change, Knob, Value};
 pub enum Made {
     /// The knob already had the value.
     AsBefore,
-    /// Changed; the previous value.
+    /// Changed. Contains the previous value.
     Changed(Value),
     /// The device rounded the number, for example a ring size to a multiple of 32.
     Rounded { from: Value, to: Value },
 }
 
-/// The kept changes of the interfaces in the calling thread's network namespace, of this boot.
+/// Returns the kept changes of the interfaces in the calling thread's network namespace, of this boot.
 ///
 /// # Errors
-/// When a journal cannot be read.
+/// Returns an error if a journal cannot be read.
 pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
@@ -60,17 +62,17 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
 /// Lasting changes to an interface and its host.
 pub struct Lasting {
     run: Run,
-    /// Excludes runs; removed at the end.
+    /// Excludes runs. The journal is removed at the end.
     lock: Option<Held>,
     /// Excludes runs with other state directories, and steering without a journal.
     _sole: [Option<SocketName>; 2],
 }
 
 impl Lasting {
-    /// Begins, or continues earlier kept changes. First rolls back a dead run's leftover on the interface.
+    /// Begins, or continues earlier kept changes. First rolls back a dead run on the interface.
     ///
     /// # Errors
-    /// [`crate::JournalError::Busy`] while a run works on the interface.
+    /// Returns [`crate::JournalError::Busy`] if a run works on the interface.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -98,11 +100,13 @@ impl Lasting {
         }
     }
 
-    /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value, the knob
-    /// keeps the old one.
+    /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value, the knob keeps
+    /// the old
+    /// one.
     ///
     /// # Errors
-    /// When the journal or the kernel refuses, or another program has changed the knob since it was kept.
+    /// Returns an error if the journal or the kernel refuses, or if another program has changed the knob since it was
+    /// kept.
     pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
         let before = self.run.kernel().read(&change.knob)?;
         if change.knob.same(&before, &change.to) {
@@ -122,7 +126,7 @@ impl Lasting {
         Err(error)
     }
 
-    /// The kept knobs with their current values, without those that another program has changed since.
+    /// Returns the kept knobs with their current values, without those that another program has changed since.
     pub fn kept(&mut self) -> Vec<(Knob, Value)> {
         let entries = self.run.entries().to_vec();
         let set = entries.into_iter().filter(|entry| !entry.with_channels);
@@ -145,15 +149,15 @@ impl Lasting {
         now.collect()
     }
 
-    /// Reads and sets without a journal. For knobs that are kept, use [`Self::change`].
+    /// Returns the kernel, for reads and writes without a journal. For knobs that are kept, use [`Self::change`].
     pub fn kernel(&mut self) -> &mut LiveKernel {
         self.run.kernel()
     }
 
-    /// Ends; the changes and their journal stay.
+    /// Ends the run. The changes and their journal stay.
     ///
     /// # Errors
-    /// When a journal cannot be removed.
+    /// Returns an error if a journal cannot be removed.
     pub fn keep(mut self) -> Result<(), ApplyError> {
         self.end()
     }
@@ -174,8 +178,8 @@ impl Drop for Lasting {
     }
 }
 
-/// Locks the journal of kept changes and reads it; its entries are empty if they are of an earlier boot or
-/// namespace.
+/// Locks the journal of kept changes and reads it. If it is from an earlier boot or another namespace, it returns no
+/// entries.
 fn take_kept(state: &StateDirectory, header: &Header) -> Result<(Held, Vec<Entry>), ApplyError> {
     let (held, entries) = state.take_kept(header, |held| {
         let contents = held.read()?;
@@ -186,21 +190,21 @@ fn take_kept(state: &StateDirectory, header: &Header) -> Result<(Held, Vec<Entry
         let (known, here) = (known.interface, &header.interface);
         let same_place = known.same_boot(here) && known.same_namespace(here);
         if contents.shut || !same_place || known.device.is_some() && known.device != here.device {
-            // It is finished, or belongs to another boot, namespace or interface.
+            // The journal is finished, or belongs to another boot, namespace or interface.
             take_over(held)?;
             return Ok(Look::BeginAnew(Vec::new(), Vec::new()));
         }
         let entries = contents.entries;
         Ok(match contents.writer {
             Some(_) => Look::GoOn(entries),
-            // Version 1: rewrite it in the current format.
+            // A journal of version 1: rewrite it in the current format.
             None => Look::BeginAnew(entries.clone(), entries),
         })
     })?;
     Ok((held, entries.unwrap_or_default()))
 }
 
-/// Whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than before.
+/// Returns whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than before.
 fn is_rounded(before: &Value, wanted: &Value, found: &Value) -> bool {
     let (Value::Number(before), Value::Number(wanted), Value::Number(found)) = (before, wanted, found) else {
         return false;

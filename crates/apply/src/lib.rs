@@ -1,6 +1,7 @@
 //! Changes to a host, and their undo.
 //!
-//! A [`Change`] is data (`evenkeel_model::change`): a [`Knob`] and its new [`Value`]. The old value is always read, never
+//! A [`Change`] is data (`evenkeel_model::change`): a [`Knob`] and its new [`Value`]. The old value is always read,
+//! never
 //! assumed. Changes are made through a [`Run`] on an interface:
 //!
 //! ```text
@@ -14,18 +15,21 @@
 //! - it is one of *ours*: *from* is restored;
 //! - it is neither: another program has changed the knob since. It is left alone and reported.
 //!
-//! A knob of a queue also changes with the number of channels: it is journalled before them and restored after them.
+//! A change of the number of channels may reset knobs of queues. They are journalled before the channels change, and
+//! restored after the channels.
 //!
 //! A knob that changes often (a queue's weight every millisecond) is journalled once, with every value that the run may
 //! set ([`Ours`]). [`Run::set`] then writes nothing to the disk.
 //!
-//! The run rolls back at its end. If it is killed, its [`Guardian`](guardian), a separate process, does. If both die,
+//! The run rolls back at its end. If it is killed, a separate process does, its [`Guardian`](guardian). If both die,
 //! `evenkeel revert` ([`revert`]) or the next run on the interface does.
 //!
-//! A journal belongs to one boot, one network namespace and one interface ([`InterfaceIdentity`]). After a reboot it is
-//! void. An interface that was renamed or moved to another namespace is still found, and one that reused its index is not
-//! confused with it. The journal is also the lock: the run holds it (flock(2)), and a second run on the same interface is
-//! refused.
+//! A journal belongs to one boot, one network namespace and one interface ([`InterfaceIdentity`]):
+//! - After a reboot, the journal is void.
+//! - An interface that was renamed or moved to another namespace is still found.
+//! - An interface that reused the index is not confused with it.
+//!
+//! The journal is also the lock: the run holds it (flock(2)), and a second run on the same interface is refused.
 //!
 //! Changes that must outlive their process are made through [`Lasting`], with a separate journal.
 

@@ -1,8 +1,11 @@
-//! Network namespaces other than the caller's: whether one still exists, and which one has an interface now.
+//! Examines network namespaces other than the caller's: whether one still exists, and which one contains an interface
+//! now.
 //!
-//! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18 (fs/nsfs.c)
-//! a namespace has a file handle, and the kernel reports whether it exists. On older kernels every process is
-//! examined; an incomplete search proves nothing.
+//! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18 (fs/nsfs.c), a
+//! namespace
+//! has a file handle, and the kernel reports whether it exists. On older kernels every process is examined; an
+//! incomplete
+//! search proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +21,8 @@ use evenkeel_netlink::{Netlink, NetlinkError};
 use crate::identity::{InterfaceIdentity, device_inode};
 
 const OWN: &str = "/proc/thread-self/ns/net";
-/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h): it sees all processes.
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h), from which all processes are
+/// visible.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// State of a journal's namespace.
@@ -26,7 +30,7 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 pub(crate) enum Life {
     /// The calling thread is in it.
     Here,
-    /// It exists; the path enters it, if one was found.
+    /// The namespace exists. Contains a path that enters it, if one was found.
     Alive(Option<PathBuf>),
     /// It no longer exists.
     Gone,
@@ -34,7 +38,7 @@ pub(crate) enum Life {
     Unknown,
 }
 
-/// State of the namespace in which a run was.
+/// Returns the state of a run's namespace.
 pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life {
     // Two existing namespaces never share an inode number.
     if run.namespace == here.namespace {
@@ -60,7 +64,7 @@ pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life
     }
 }
 
-/// The inode of the calling thread's namespace, and the path where it is mounted, as by `ip netns`.
+/// Returns the inode of the calling thread's namespace, and the path where it is mounted, as by `ip netns`.
 pub(crate) fn own_namespace() -> Option<(u64, Option<PathBuf>)> {
     let inode = fs::metadata(OWN).ok()?.ino();
     let mut scan = Scan { found: BTreeMap::new(), complete: true };
@@ -81,16 +85,21 @@ pub(crate) enum Whereabouts {
     Unknown(String),
 }
 
-/// Searches every network namespace for an interface, by the inode of its sysfs directory. "Deleted" requires
-/// that every possible target of a move was searched: the namespaces that the caller's knows, and those that
-/// these know. If the interface left another namespace than the caller's: all that any namespace knows.
+/// Searches every network namespace for an interface, by the inode of its sysfs directory.
+///
+/// The result "deleted" requires that every possible target of a move was searched: the namespaces that the caller's
+/// one
+/// knows, and those that these know. With `left_own` unset, the interface left another namespace, so the namespaces
+/// that
+/// any of them knows are searched.
 pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
     const TRIES: usize = 4;
     const PAUSE: Duration = Duration::from_millis(50);
     let mut found = look_for_device(device, left_own);
     for _ in 1..TRIES {
-        // A namespace created or removed during the listing is known to others, but not listed. An interface that
-        // moves during the search may be in no namespace when its turn comes.
+        // A namespace that is created or removed during the listing may be known to others, but not listed. An
+        // interface that
+        // moves during the search may be missed. So repeat the search.
         if matches!(found, Whereabouts::Moved { .. }) {
             break;
         }
@@ -136,13 +145,13 @@ fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
 }
 
 struct Known {
-    /// Indices of the known ones that are listed.
+    /// Indices of the known namespaces that are listed.
     listed: Vec<usize>,
-    /// Whether it knows namespaces that are not listed.
+    /// Whether the namespace knows others that are not listed.
     others: bool,
 }
 
-/// Which of these namespaces the calling thread's namespace knows.
+/// Returns the namespaces that the calling thread's namespace knows.
 fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> {
     let mut netlink = Netlink::open()?;
     let mut ids = netlink.namespace_ids()?;
@@ -159,7 +168,7 @@ fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> 
     Ok(Known { listed, others: !ids.is_empty() })
 }
 
-/// Index and name of an interface in the calling thread's namespace.
+/// Returns the index and name of an interface in the calling thread's namespace.
 fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     let sysfs = Sysfs::of_namespace()?;
     for name in sysfs.list("class/net")? {
@@ -173,9 +182,9 @@ fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
 
 /// Every network namespace that a process, a descriptor or a mount holds.
 struct Scan {
-    /// A path per inode.
+    /// A path for each inode.
     found: BTreeMap<u64, PathBuf>,
-    /// Whether no process was hidden.
+    /// Whether all processes were visible.
     complete: bool,
 }
 
@@ -189,7 +198,7 @@ impl Scan {
             scan.complete = false;
             return scan;
         };
-        // Named namespaces first: users prefer their paths.
+        // Search named namespaces first, because users prefer their paths.
         scan.mounts(Path::new("/proc/self"));
         for process in processes {
             let process = PathBuf::from(format!("/proc/{process}"));
@@ -204,7 +213,7 @@ impl Scan {
         scan
     }
 
-    /// A process that ended meanwhile leaves no gap in the search; one that may not be examined does.
+    /// Returns the value of a result. An error makes the search incomplete, unless the process has ended meanwhile.
     fn seen<T>(&mut self, result: io::Result<T>) -> Option<T> {
         if let Err(error) = &result {
             let ended = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::EINVAL));
@@ -236,7 +245,7 @@ impl Scan {
         }
     }
 
-    /// Mounts of namespace files, such as those of `ip netns` (proc_pid_mountinfo(5)).
+    /// Adds mounts of namespace files, such as those of `ip netns` (proc_pid_mountinfo(5)).
     fn mounts(&mut self, process: &Path) {
         let Some(text) = self.seen(fs::read_to_string(process.join("mountinfo"))) else { return };
         for line in text.lines() {

@@ -1,4 +1,4 @@
-//! File handles of network namespaces: whether a namespace exists, without a process in it.
+//! File handles of network namespaces, which show whether a namespace exists without a process in it.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -27,7 +27,7 @@ struct FileHandle {
 const HANDLE_LENGTH: usize = 128;
 
 impl NamespaceHandle {
-    /// The handle of a namespace file; none on a kernel without such handles.
+    /// Returns the handle of a namespace file; `None` on a kernel without such handles.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
         let mut handle = FileHandle { length: HANDLE_LENGTH as u32, kind: 0, bytes: [0; HANDLE_LENGTH] };
@@ -47,7 +47,7 @@ impl NamespaceHandle {
         let bytes = handle.bytes.get(..handle.length as usize).filter(|_| result == 0)?;
         let bytes: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let handle = Self(format!("{}:{bytes}", handle.kind));
-        // A kernel that names handles but cannot open them would make every namespace look gone.
+        // Some kernels return handles but cannot open them. With these, every namespace would look removed.
         handle.open().is_ok().then_some(handle)
     }
 

@@ -22,12 +22,12 @@ pub enum Ours {
         least: u64,
         most: u64,
     },
-    /// Whatever a change of the channels makes of a setting of their queues.
+    /// Any value: a change of the channels may set a queue's setting to it.
     Anything,
 }
 
 impl Ours {
-    /// Whether a knob's value is one of these.
+    /// Returns whether a knob's value is one of these.
     #[must_use]
     pub fn includes(&self, knob: &Knob, value: &Value) -> bool {
         match (self, value) {
@@ -49,7 +49,7 @@ impl Ours {
     }
 }
 
-/// Compares only the roots: qdiscs below the run's own root are created and removed with it.
+/// Returns whether two qdisc trees have the same root. Qdiscs below the run's own root are created and removed with it.
 fn is_tree_as(found: &[QdiscSnapshot], own: &[QdiscSnapshot]) -> bool {
     match (found.first(), own.first()) {
         (Some(root), Some(own_root)) => is_made_as(root, own_root),

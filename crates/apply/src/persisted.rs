@@ -1,7 +1,8 @@
 //! Files below `/etc` that apply settings again after a reboot.
 //!
-//! The first line of each names Evenkeel and has a checksum of the rest. So a file is recognized after any
-//! number of reboots, without a journal, and a file that was edited since is kept.
+//! The first line of each file names Evenkeel and has a checksum of the rest. So a file is recognized after any number
+//! of
+//! reboots, without a journal, and an edited file is kept.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -27,18 +28,18 @@ pub struct Etc(PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     Removed(PathBuf),
-    /// Edited since, so kept.
+    /// The file was edited since, so it is kept.
     Edited(PathBuf),
 }
 
 impl Etc {
-    /// The directory in `EVENKEEL_ETC_DIR`, else `/etc`.
+    /// Returns the directory in `EVENKEEL_ETC_DIR`, else `/etc`.
     #[must_use]
     pub fn from_environment() -> Self {
         Self::at(named().unwrap_or_else(|| PathBuf::from("/etc")))
     }
 
-    /// Whether the user named the directory: the host does not read it at boot.
+    /// Returns whether the user named the directory. The host does not read such a directory at boot.
     #[must_use]
     pub fn is_named() -> bool {
         named().is_some()
@@ -60,10 +61,10 @@ impl Etc {
         format!("{MARK}{:016x}.\n{text}", checksum(text))
     }
 
-    /// Writes a file atomically, over Evenkeel's own one if it exists; returns whether it changed.
+    /// Writes a file atomically, and replaces Evenkeel's own one if it exists. Returns whether it changed.
     ///
     /// # Errors
-    /// When a foreign file is there, or the file cannot be written.
+    /// Returns an error if a foreign file has the path, or if the file cannot be written.
     pub fn write(&self, below: &str, text: &str) -> Result<bool, PersistError> {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
@@ -83,7 +84,7 @@ impl Etc {
     /// Creates a link, such as the one that enables a unit.
     ///
     /// # Errors
-    /// When it cannot be created.
+    /// Returns an error if the link cannot be created.
     pub fn link(&self, below: &str, to: &str) -> Result<(), PersistError> {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
@@ -97,10 +98,10 @@ impl Etc {
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
-    /// Paths, relative to this directory, of all files and links that were written for any interface.
+    /// Returns the paths, relative to this directory, of all files and links that were written for any interface.
     ///
     /// # Errors
-    /// When a directory cannot be read.
+    /// Returns an error if a directory cannot be read.
     pub fn written(&self) -> Result<Vec<String>, PersistError> {
         let mut found = Vec::new();
         for directory in DIRECTORIES {
@@ -138,15 +139,17 @@ impl Etc {
         }
     }
 
-    /// The network namespace in file names, to tell interfaces of the same name apart. None in the initial
-    /// namespace of the host or container; else the inode of the calling thread's.
+    /// Returns the network namespace for file names, which distinguishes interfaces of the same name. It is `None` in
+    /// the
+    /// initial namespace of the host or container, else the inode of the calling thread's namespace.
     #[must_use]
     pub fn namespace() -> Option<u64> {
         let inode = |path: &str| fs::metadata(path).map(|metadata| metadata.ino()).ok();
         let own = inode("/proc/thread-self/ns/net")?;
         let is_first = match inode("/proc/1/ns/net") {
             Some(first) => first == own,
-            // Not readable. Only the initial network namespace has this file (net/core/sysctl_net_core.c).
+            // The inode cannot be compared. Only the initial network namespace has this file
+            // (net/core/sysctl_net_core.c).
             None => Path::new("/proc/sys/net/core/netdev_budget").exists(),
         };
         (!is_first).then_some(own)
@@ -155,7 +158,7 @@ impl Etc {
     /// Removes these files and links, if they exist.
     ///
     /// # Errors
-    /// When one cannot be read or removed.
+    /// Returns an error if one of them cannot be read or removed.
     pub fn remove(&self, paths: &[String]) -> Result<Vec<Removal>, PersistError> {
         let mut removals = Vec::new();
         for below in paths {
@@ -184,19 +187,19 @@ fn named() -> Option<PathBuf> {
     std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Creates a file's directory, never world-writable, whatever the umask.
+/// Creates a file's directory, never world-writable, regardless of the umask.
 fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o755).create(parent))
 }
 
-/// Whether the checksum matches.
+/// Returns whether the checksum matches.
 fn is_ours(text: &str) -> bool {
     let Some((first, rest)) = text.split_once('\n') else { return false };
     let sum = first.strip_prefix(MARK).and_then(|sum| sum.strip_suffix('.'));
     sum.is_some_and(|sum| sum == format!("{:016x}", checksum(rest)))
 }
 
-/// FNV-1a, 64 bits: it detects accidents, not attacks.
+/// Computes FNV-1a, 64 bits, which detects accidents, not attacks.
 fn checksum(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -18,7 +18,7 @@ use std::io;
 use evenkeel_host::Capability;
 use nix::unistd::geteuid;
 
-/// include/uapi/linux/capability.h.
+/// From include/uapi/linux/capability.h.
 const VERSION_3: u32 = 0x2008_0522;
 const CAPABILITIES: u32 = 64;
 
@@ -45,12 +45,12 @@ fn control(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Keeps only these capabilities in the calling thread, for good, and sets `no_new_privs`. Threads started
-/// later inherit this. A thread of another user than root also keeps `CAP_DAC_OVERRIDE`, because root owns the
-/// files to restore.
+/// Keeps only these capabilities in the calling thread, for good, and sets `no_new_privs`. Threads started later
+/// inherit
+/// this. A thread of another user than root also keeps `CAP_DAC_OVERRIDE`, because root owns the files to restore.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Returns an error if the kernel refuses.
 pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
     let foreign = (!geteuid().is_root()).then_some(Capability::DacOverride);
     let kept =
@@ -60,7 +60,7 @@ pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
         // no_new_privs no capability can be regained.
         let _ = control(libc::PR_CAPBSET_DROP, capability.into());
     }
-    // Ignore the error: not before Linux 4.3.
+    // Ignore the error: kernels before Linux 4.3 do not have this option.
     let _ = control(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong);
     let mut header = Header { version: VERSION_3, process: 0 };
     let mut sets = [Sets::default(); 2];

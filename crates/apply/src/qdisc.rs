@@ -3,7 +3,8 @@
 use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_netlink::tc_state::QdiscState;
 
-/// Whether a tree is a partly restored `from`: its root is, and each qdisc below is as before or a kernel
+/// Returns whether a tree is a partly restored `from`: the root is restored, and each qdisc below is as before or a
+/// kernel
 /// default. A tree looks like this while it is restored, root first.
 #[must_use]
 pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
@@ -15,7 +16,7 @@ pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> boo
     }
 }
 
-/// The parts of an `mq` tree that a dump can show now. `ethtool -L` hides the leaves of the queues that it takes away
+/// Returns the parts of an `mq` tree that a dump can show now. `ethtool -L` hides the leaves of removed queues
 /// (`mq_change_real_num_tx`, net/sched/sch_mq.c), and default leaves are created without being shown.
 #[must_use]
 pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
@@ -39,9 +40,9 @@ pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> 
     kept
 }
 
-/// Whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
-/// of other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a
-/// counter).
+/// Returns whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
+/// of
+/// other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a counter).
 #[must_use]
 pub(crate) fn is_made_as(found: &QdiscSnapshot, own: &QdiscSnapshot) -> bool {
     let settings =
@@ -70,7 +71,7 @@ mod tests {
         };
         assert_eq!(for_queues_of(&mq(&[1, 2]), &mq(&[1, 2, 3, 4])), mq(&[1, 2]));
         assert_eq!(for_queues_of(&mq(&[1, 2, 3, 4]), &mq(&[1, 2, 3, 4])), mq(&[1, 2, 3, 4]));
-        // A leaf that is missing between others, and another root, are differences.
+        // A missing leaf between others and a different root are differences.
         assert_eq!(for_queues_of(&mq(&[1, 3]), &mq(&[1, 2, 3])), mq(&[1, 2, 3]));
         assert_eq!(for_queues_of(&[qdisc("htb", 7, Handle::ROOT)], &mq(&[1, 2])), mq(&[1, 2]));
     }
@@ -84,7 +85,7 @@ mod tests {
         };
         let own = htb(0x10, 0x4001);
         let mut shown = own.clone();
-        // direct_pkts is the last word.
+        // `direct_pkts` is the last word of the options.
         let end = shown.options.len() - 8;
         shown.options.replace_range(end.., "4d000000");
         assert!(is_made_as(&shown, &own));

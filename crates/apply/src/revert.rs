@@ -16,7 +16,7 @@ use crate::rollback::{Report, roll_back};
 use crate::sole_run;
 use crate::storage::Storage;
 
-/// A dead run's leftover, and the result of its roll-back.
+/// The changes of a dead run, and the result of their roll-back.
 #[derive(Debug)]
 pub struct Leftover {
     /// The dead run.
@@ -25,43 +25,45 @@ pub struct Leftover {
     pub report: Report,
     /// The part of its journal that could not be read.
     pub damaged: Option<Damaged>,
-    /// The journal's name, if another program's file, directory or link stands there: it stays.
+    /// The journal's path, if another program's file, directory or link replaced the journal. That object stays.
     pub supplanted: Option<PathBuf>,
 }
 
-/// How the revert of one journal ended.
+/// The result of reverting one journal.
 #[derive(Debug)]
 pub enum RevertOutcome {
-    /// Nothing to restore.
+    /// There was nothing to restore.
     Nothing,
-    /// From an earlier boot, or a network namespace that no longer exists: the settings are gone, and the
-    /// journal is removed.
+    /// The journal was from an earlier boot, or from a network namespace that no longer exists. The settings no longer
+    /// exist,
+    /// and the journal is removed.
     Void(Header),
-    /// From another network namespace, where it must be reverted; nothing was done.
+    /// The journal is from another network namespace, where it must be reverted. Nothing was done.
     OtherNamespace {
-        /// The run.
         header: Header,
         /// A path that enters its namespace, if one was found.
         path: Option<PathBuf>,
-        /// The journal; it stays.
+        /// The journal, which stays.
         journal: PathBuf,
-        /// The run is alive.
+        /// Whether the run is alive.
         alive: bool,
     },
-    /// No line can be read; the journal is kept.
+    /// No line can be read. The journal is kept.
     Unreadable(Damaged),
-    /// Rolled back. The journal is removed unless a setting failed.
+    /// The settings were rolled back. The journal is removed unless a setting failed.
     RolledBack(Box<Leftover>),
 }
 
 /// Restores the settings of a journal's run, unless the run is alive.
 ///
 /// # Errors
-/// [`JournalError::Busy`] while the run is alive; when the journal or the kernel's settings cannot be read.
+/// Returns [`JournalError::Busy`] if the run is alive. Returns an error if the journal or the kernel's settings cannot
+/// be
+/// read.
 pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
-    // Before the journal is locked: a live run in another namespace holds it.
+    // Check this before locking the journal, because a live run in another namespace holds it.
     if !contents.shut
         && let Some(outcome) = elsewhere(&contents, journal)?
     {
@@ -71,8 +73,9 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
         let Some(held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
         return revert_held(held);
     }
-    // Exclude a live run: at its end it would restore the values that it found. Roll back a dead run first: its
-    // changes were made on top of the kept ones.
+    // Lock the run journal, which excludes a live run: at its end it would restore the values that it found. Roll back
+    // a dead
+    // run first, because its changes were made after the kept ones.
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
     let header = Header::kept(interface, "revert");
@@ -82,7 +85,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
             take_over(&mut lock)?;
             Some(lock)
         }
-        // A directory that is full or read-only: no run can begin meanwhile.
+        // The directory is full or read-only, so no run can begin meanwhile.
         Err(JournalError::File { .. }) => None,
         Err(error) => return Err(error.into()),
     };
@@ -95,11 +98,12 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     outcome
 }
 
-/// Rolls back a dead run's leftover in a journal, before a new run on its interface looks.
+/// Rolls back a dead run's changes, before a new run on its interface reads the settings.
 ///
 /// # Errors
-/// As [`revert`], and when a part of the journal cannot be read: its settings may still be in force, and the new
-/// run would treat them as the administrator's.
+/// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read: its settings may
+/// still be
+/// in force, and the new run would treat them as the administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     let mut leftover = match revert(journal)? {
         RevertOutcome::Unreadable(damaged) => return Err(damaged.into()),
@@ -112,20 +116,22 @@ pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     }
 }
 
-/// The dead run whose leftover is still in a journal; none if there is no such run, or it is alive or of an
-/// earlier boot.
+/// Returns the dead run whose changes were not undone; `None` if there is no such run, or if it is alive or of an
+/// earlier
+/// boot.
 ///
 /// # Errors
-/// When the journal cannot be read.
+/// Returns an error if the journal cannot be read.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok(dead_run(journal)?.and_then(|contents| contents.header))
 }
 
-/// The same of a journal that can be read completely: a revert restores every setting. For the others, see
-/// [`crate::damaged_journal`].
+/// Returns the dead run as [`leftover`] does, but only for a complete journal, of which a revert restores every
+/// setting.
+/// For the others, see [`crate::damaged_journal`].
 ///
 /// # Errors
-/// As [`leftover`].
+/// Returns an error in the same cases as [`leftover`].
 pub fn whole_leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     let found = match dead_run(journal) {
         Err(ApplyError::Journal(JournalError::Damaged(_))) => None,
@@ -149,7 +155,7 @@ fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     Ok((!contents.entries.is_empty() && !is_alive(header) && same).then_some(contents))
 }
 
-/// The guardian's roll-back, of one process's run in the journal that it opened at the start.
+/// Rolls back the run of one process for the guardian, with the journal that the guardian opened at its start.
 pub(crate) fn revert_watched(
     watched: Watched,
     process: Process,
@@ -158,7 +164,7 @@ pub(crate) fn revert_watched(
     let (mut held, standing) = watched.hold()?;
     let contents = held.read()?;
     let is_of_process = contents.header.as_ref().is_none_or(|header| header.process == process);
-    // Another run has rolled this one back and replaced the journal.
+    // Another run may have rolled this one back and replaced the journal.
     let is_replaced = standing == Standing::Replaced;
     let is_succeeded = is_replaced && held.named_process().is_some_and(|named| named != process);
     if is_succeeded || !is_of_process {
@@ -181,7 +187,7 @@ pub(crate) fn revert_watched(
 
 fn revert_held(mut held: Held) -> Result<RevertOutcome, ApplyError> {
     let contents = held.read()?;
-    // A run with another state directory has read the changed values as the administrator's.
+    // A run with another state directory has treated the changed values as the administrator's.
     let _sole = match &contents.header {
         Some(Header { interface, .. }) if !contents.shut && is_here(interface)? => {
             sole_run::take(interface.index, &interface.name, &held.path())?
@@ -215,7 +221,7 @@ fn summary(outcome: &RevertOutcome) -> String {
     }
 }
 
-/// Whether the journal's run is in another namespace; it is then left alone.
+/// Returns the outcome if the journal's run is in another namespace; its settings are then not changed.
 fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome>, ApplyError> {
     let Some(header) = &contents.header else { return Ok(None) };
     let here = here(header)?;
@@ -231,14 +237,15 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
     Ok(Some(RevertOutcome::OtherNamespace { header, path, journal, alive }))
 }
 
-/// Restores the settings of a journal that belong to this boot and namespace; returns whether the journal is
-/// finished. A damaged journal is set aside once nothing more can be restored.
+/// Restores the settings of a journal that belong to this boot and namespace. Returns whether the journal is finished.
+/// A
+/// damaged journal is set aside once nothing more can be restored.
 fn settle(
     held: &mut Held,
     contents: Contents,
     kernel: Option<LiveKernel>,
 ) -> Result<(RevertOutcome, bool), ApplyError> {
-    // A directory that takes no changes keeps the journal under its name.
+    // In a read-only directory, the journal keeps its name.
     let set_aside = |held: &Held, contents: &Contents| {
         Damaged::of(held.set_aside().unwrap_or_else(|_| held.path()), contents)
     };
@@ -269,7 +276,7 @@ fn settle(
     }
     kernel.follow();
     let report = roll_back(&mut kernel, entries, &mut |entries| {
-        // Ignore the error, for example of a damaged journal: this process restores them all the same.
+        // Ignore the error, for example of a damaged journal: this process restores the settings nevertheless.
         let _ = held.append_all(entries);
     });
     let name = kernel.current_name()?;
@@ -290,7 +297,7 @@ fn settle(
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
 }
 
-/// Whether [`crate::Lasting`] held the journal only as a lock: its changes are in the kept journal.
+/// Returns whether [`crate::Lasting`] held the journal only as a lock: its changes are in the kept journal.
 fn is_bare_lock(header: &Header, entries: &[Entry]) -> bool {
     header.kept && entries.is_empty()
 }
@@ -299,10 +306,10 @@ fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
     Ok(InterfaceIdentity::here(header.interface.index, &header.interface.name)?)
 }
 
-/// Rolls back an earlier run's leftover before a new run takes the journal.
+/// Rolls back an earlier run's changes before a new run takes the journal.
 ///
 /// # Errors
-/// When a setting could not be restored or read: the new run would treat it as the administrator's.
+/// Returns an error if a setting could not be restored or read: the new run would treat it as the administrator's.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
     let contents = held.read()?;
     let (outcome, _) = settle(held, contents, None)?;
@@ -325,8 +332,8 @@ pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError>
     }
 }
 
-/// Refuses an interface that was moved here with settings of a run in another network namespace: its current
-/// values are not the administrator's.
+/// Refuses an interface that was moved here with settings of a run in another network namespace: its current values are
+/// not the administrator's.
 pub(crate) fn check_elsewhere(
     state: &StateDirectory,
     interface: &InterfaceIdentity,

@@ -1,4 +1,4 @@
-//! Restores a run's changes, and nothing else.
+//! Restores a run's changes, and no other settings.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct LeftAlone {
     pub knob: Knob,
     /// The current value, which stays.
     pub found: Value,
-    /// The run's values; empty if it has set the number of channels only.
+    /// The run's values; empty if it has only set the number of channels.
     pub ours: Vec<Ours>,
     /// The value before the run.
     pub from: Value,
@@ -25,31 +25,31 @@ pub struct LeftAlone {
 #[derive(Debug, Default)]
 pub struct Report {
     pub restored: Vec<(Knob, Value)>,
-    /// Already had the previous value.
+    /// Knobs that already had the previous value.
     pub unchanged: Vec<Knob>,
     pub left_alone: Vec<LeftAlone>,
     pub gone: Vec<Knob>,
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.
     pub moved_to: Option<String>,
-    /// The driver requested the interrupts of the channels anew.
+    /// Whether the driver requested the channels' interrupts again.
     pub anew: bool,
 }
 
 impl Report {
-    /// Whether nothing is left to try: each knob is restored, changed by another program, or gone.
+    /// Returns whether no further attempt is needed: each knob is restored, changed by another program, or gone.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// All of it in one line.
+    /// Formats the whole report in one line.
     pub(crate) fn summary(&self, interface: &str) -> String {
         let all = std::iter::once(format!("{interface}: {self}")).chain(self.remarks(interface));
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// Remarks for the user: a line for each knob that was not simply restored.
+    /// Returns remarks for the user: a line for each knob that was not simply restored.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
         let moved = self
@@ -110,24 +110,25 @@ impl fmt::Display for Report {
     }
 }
 
-/// Order of restoration; lower first.
+/// Returns the rank of a knob in the order of restoration, lower first.
 fn turn(knob: &Knob) -> u8 {
     match knob {
         // The kernel derives its default qdisc from these: the kind, and a quantum of the MTU (`fq_codel_init`,
         // `fq_init`). Restore them before a root is removed.
         Knob::Mtu => 0,
         Knob::Sysctl(name) if name == "net/core/default_qdisc" => 0,
-        // After the rules that refer to them.
+        // Restored after the rules that refer to the context.
         Knob::RssContext(_) => 2,
         _ => 1,
     }
 }
 
-/// Restores every knob, in the order of [`turn`] and then last change first. It may be interrupted anywhere and
-/// repeated.
+/// Restores every knob, in the order of [`turn`], and within one rank the last change first. It may be interrupted
+/// anywhere
+/// and repeated.
 ///
-/// Channels create queues anew, so the settings of queues are restored again after them. `journal` gets the entries of
-/// these settings before the first channels are restored: from then on the driver may set them to anything.
+/// A change of channels recreates queues, so the settings of queues are restored again afterwards. `journal` gets the
+/// entries of these settings before the first channels are restored: from then on the driver may set them to anything.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn FnMut(&[Entry])) -> Report {
     let mut entries = entries.to_vec();
     // A run that died between the two journal writes has not changed the channels.
@@ -147,7 +148,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
     for entry in last_first.iter().filter(|entry| with_channels.is_some() && entry.knob.is_of_queues()) {
         let again = restore(kernel, entry);
         match outcomes.iter_mut().find(|(earlier, _)| earlier.knob == entry.knob) {
-            // Restored before the channels, whose queue is gone with them.
+            // The knob was restored before the channels, which removed its queue.
             Some((_, Ok(_))) if matches!(again, Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. })) => {}
             Some((_, outcome)) => *outcome = again,
             None => outcomes.push((entry, again)),
@@ -157,7 +158,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
     for (entry, outcome) in outcomes {
         let knob = entry.knob.clone();
         match outcome {
-            // The run has not set it: without a difference there is nothing to report.
+            // The run has not set this knob: without a difference there is nothing to report.
             Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. }) if entry.with_channels => {}
             Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),
             Ok(Outcome::Unchanged) => report.unchanged.push(knob),
@@ -182,7 +183,7 @@ enum Outcome {
     LeftAlone(Value),
 }
 
-/// Whether an earlier roll-back stopped in the middle of a qdisc tree.
+/// Returns whether an earlier roll-back stopped in the middle of a qdisc tree.
 fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
     match (found, from) {
         (Value::Qdiscs(found), Value::Qdiscs(from)) => is_part_of(found, from),
@@ -190,7 +191,7 @@ fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
     }
 }
 
-/// Whether a knob has its previous value, as far as the interface still has queues for it.
+/// Returns whether a knob has its previous value, limited to the queues that the interface still has.
 fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
     match (found, from) {
         (Value::Qdiscs(found), Value::Qdiscs(from)) => {
@@ -221,8 +222,8 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     })
 }
 
-/// Before a roll-back restores channels: from then on the driver may set what goes with them to anything. Leaves out
-/// what another program has set. None if no channels will be restored.
+/// Returns the entries to journal before a roll-back restores channels: from then on the driver may set their queues'
+/// settings to anything. Leaves out settings of other programs. Returns `None` if no channels will be restored.
 fn with_channels(kernel: &mut dyn Kernel, entries: &[Entry]) -> Option<Vec<Entry>> {
     let mut is_ours = |entry: &Entry| match kernel.read(&entry.knob) {
         _ if entry.theirs => Some(false),
@@ -247,7 +248,7 @@ fn anything(mut entry: Entry) -> Entry {
 }
 
 impl ApplyError {
-    /// The same, of a run that `report` rolled back before its end.
+    /// Adds the summary of a roll-back before the end of the run.
     #[must_use]
     pub fn after(self, report: &Report, interface: &str) -> Self {
         match self {
@@ -270,7 +271,7 @@ mod tests {
         QdiscSnapshot { kind: kind.to_owned(), handle, parent: ClassHandle(parent), options: String::new() }
     }
 
-    /// A root with two leaves. Of each write only the first `left` of three steps happen, root first, as in the
+    /// A root with two leaves. Of each write, only the first `left` of three steps take effect, root first, as in the
     /// kernel.
     struct Cut {
         now: Vec<QdiscSnapshot>,
@@ -292,7 +293,7 @@ mod tests {
                     });
                 }
                 if part.is_root() {
-                    // It comes with the kernel's default leaves.
+                    // The new root has the kernel's default leaves.
                     let leaf = |below: &QdiscSnapshot| qdisc("pfifo_fast", 0, below.parent.0);
                     self.now = wanted[1..].iter().map(leaf).collect();
                     self.now.insert(0, part.clone());

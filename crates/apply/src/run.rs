@@ -1,4 +1,4 @@
-//! A run: changes with their journal, and their undo.
+//! A run: makes changes, journals them, and undoes them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::rollback::{Report, roll_back};
 use crate::sole_run;
 use crate::storage::Storage;
 
-/// An interface that no other run works on.
+/// An interface that no other run uses.
 pub(crate) struct Taken {
     /// The locked journal, without entries.
     pub(crate) held: Held,
@@ -31,8 +31,9 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Locks the journal, takes the interface's name, and rolls back a dead run: in this order, because the journal's
-    /// error says more, and a roll-back would disturb a run with another state directory.
+    /// Locks the journal, takes the interface's name, and rolls back a dead run. The order matters: the journal's error
+    /// is more
+    /// specific, and a roll-back would disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
         let take_name = |held: &Held| sole_run::take(interface.index, &interface.name, &held.path());
@@ -64,19 +65,20 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     guardian: Option<Guardian>,
     /// Excludes runs with other state directories.
     sole: Option<SocketName>,
-    /// The changes stay when the run ends.
+    /// Whether the changes stay when the run ends.
     keeps: bool,
     remarks: Vec<String>,
-    /// The journal is gone and could not be written again.
+    /// Whether the journal was removed and could not be written again.
     lost_journal: bool,
 }
 
 impl Run {
-    /// Begins a run on an interface of the calling thread's network namespace: locks its journal, rolls back a
-    /// dead run, and starts the guardian if its command is given ([`crate::guardian`]).
+    /// Begins a run on an interface of the calling thread's network namespace. Locks its journal, rolls back a dead
+    /// run, and
+    /// starts the guardian if its command is given ([`crate::guardian`]).
     ///
     /// # Errors
-    /// [`crate::JournalError::Busy`] when another run works on the interface.
+    /// Returns [`crate::JournalError::Busy`] if another run uses the interface.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -107,7 +109,7 @@ impl Run {
 }
 
 impl<K: Kernel, S: Storage> Run<K, S> {
-    /// A run on any kernel and storage, without lock and guardian.
+    /// Creates a run on any kernel and storage, without lock and guardian.
     pub fn with(kernel: K, storage: S, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -123,7 +125,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         }
     }
 
-    /// A run whose changes stay, continuing from the journalled ones.
+    /// Creates a run whose changes stay, continuing from the journalled ones.
     pub(crate) fn keeping(kernel: K, storage: S, name: &str, entries: Vec<Entry>) -> Self {
         let mut run = Self::with(kernel, storage, name);
         run.entries = entries;
@@ -131,10 +133,10 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         run
     }
 
-    /// Ends a run whose changes stay. The journal stays too, unless it is empty.
+    /// Ends a run whose changes stay. The journal stays, too, unless it is empty.
     ///
     /// # Errors
-    /// When the journal cannot be removed.
+    /// Returns an error if the journal cannot be removed.
     pub(crate) fn keep(&mut self) -> Result<(), ApplyError> {
         match self.storage.take() {
             Some(storage) if self.entries.is_empty() => Ok(storage.remove()?),
@@ -171,12 +173,14 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         &self.entries
     }
 
-    /// Reads the knob, journals it, sets the value and reads it back. Does nothing if the knob already had the
-    /// value before the run.
+    /// Reads the knob, journals it, sets the value and reads it back. Does nothing if the knob already had the value
+    /// before the
+    /// run.
     ///
     /// # Errors
-    /// When the journal or the kernel refuses, when the value reads back differently, or when another program
-    /// has changed the knob since this run did.
+    /// Returns an error if the journal or the kernel refuses, or if the value reads back differently. Also returns an
+    /// error if
+    /// another program has changed the knob since this run did.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
         let found = self.undisturbed(&change.knob)?;
         let known = self.entry(&change.knob).is_some();
@@ -195,10 +199,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         made
     }
 
-    /// Journals every value that [`Self::set`] may write later without the journal; changes nothing yet.
+    /// Journals every value that [`Self::set`] may write later without the journal. It does not change the knob.
     ///
     /// # Errors
-    /// When the journal or the kernel refuses, or another program has changed the knob since this run did.
+    /// Returns an error if the journal or the kernel refuses, or if another program has changed the knob since this run
+    /// did.
     pub fn allow(&mut self, knob: &Knob, ours: Ours) -> Result<(), ApplyError> {
         let found = self.undisturbed(knob)?;
         self.allow_from(knob, found, ours)
@@ -215,7 +220,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             self.kernel.check_restorable(knob)?;
         }
         let (from, ours) = match self.entry(knob) {
-            // A change of the channels may have given it the value that it has now.
+            // A change of the channels may have set the knob to its present value.
             Some(entry) if entry.with_channels && entry.allows(&found) => {
                 (entry.from.clone(), vec![Ours::These(vec![found]), ours])
             }
@@ -228,7 +233,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
     fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {
         let is_new = self.entry(&entry.knob).is_none();
-        // A line repeats everything known about the knob: it suffices when other lines are damaged.
+        // A line repeats everything known about the knob, so one line suffices if others are damaged.
         let mut whole: Vec<Entry> = self.entry(&entry.knob).cloned().into_iter().collect();
         fold(&mut whole, entry);
         let Some(whole) = whole.pop() else { return Ok(()) };
@@ -242,8 +247,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// Records a value that other code of this run set, within [`Self::allow`]; any other value is from now on
-    /// another program's. None: the current value is unknown.
+    /// Records a value that other code of this run set, within [`Self::allow`]. From now on, any other value is another
+    /// program's. `None` means that the current value is unknown.
     pub fn has_set(&mut self, knob: &Knob, value: Option<Value>) {
         match value {
             Some(value) if self.entry(knob).is_some() => drop(self.last_set.insert(knob.clone(), value)),
@@ -254,7 +259,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Sets a knob to a journalled value, without reading it back; see [`Self::verify`].
     ///
     /// # Errors
-    /// When the value is not journalled, or the kernel refuses.
+    /// Returns an error if the value is not journalled, or if the kernel refuses.
     pub fn set(&mut self, knob: &Knob, value: &Value) -> Result<(), ApplyError> {
         if !self.entry(knob).is_some_and(|entry| entry.allows(value)) {
             return Err(ApplyError::NotAllowed {
@@ -270,7 +275,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Reads a knob back and compares it with the last value set.
     ///
     /// # Errors
-    /// When the values differ.
+    /// Returns an error if the values differ.
     pub fn verify(&mut self, knob: &Knob) -> Result<(), ApplyError> {
         let Some(wanted) = self.last_set.get(knob).cloned() else { return Ok(()) };
         let found = self.kernel.read(knob)?;
@@ -294,7 +299,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.entries.iter().find(|entry| entry.knob == *knob)
     }
 
-    /// A knob's value, if no other program has set it.
+    /// Returns a knob's value, or an error if another program has set it.
     fn undisturbed(&mut self, knob: &Knob) -> Result<Value, ApplyError> {
         let found = self.kernel.read(knob)?;
         match self.disturbance(knob, &found) {
@@ -309,7 +314,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let as_set = match expected {
             Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
             Some(set) => knob.same(set, found),
-            // Code that may set the knob does not report each write.
+            // The code that may set the knob does not report each write.
             None => entry.is_ours(found) || knob.same(&entry.from, found),
         };
         (!as_set).then(|| Disturbance {
@@ -320,12 +325,13 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// Remarks of [`Self::disturbances`] for the user since the last call.
+    /// Returns the remarks of [`Self::disturbances`] for the user since the last call.
     pub fn take_remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// Writes the journal again if another program removed it: without it, nothing is undone when worker and guardian die.
+    /// Writes the journal again if another program removed it. Otherwise the death of worker and guardian would lose
+    /// the undo.
     fn keep_journal(&mut self) -> Result<(), ApplyError> {
         match self.storage.as_mut().map_or(Ok(None), |storage| storage.write_again(&self.entries)) {
             Ok(None) => {}
@@ -333,7 +339,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
                 self.lost_journal = false;
                 self.remarks
                     .push(format!("the journal {} was removed: it is written again", path_text(&path)));
-                // The old one watches the removed file.
+                // The previous guardian watches the removed file.
                 self.guardian.as_mut().map_or(Ok(()), Guardian::replace).map_err(ApplyError::Guardian)?;
             }
             Err(error) if !self.lost_journal => {
@@ -349,11 +355,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// The knobs that another program has changed or that are gone. Call it several times a second: it also
-    /// checks the journal and the guardian and replaces them if necessary.
+    /// Returns the knobs that another program has changed or that no longer exist. Call it several times a second: it
+    /// also
+    /// checks the journal and the guardian, and replaces them if necessary.
     ///
     /// # Errors
-    /// When a knob cannot be read, or no guardian can be started.
+    /// Returns an error if a knob cannot be read, or if no guardian can be started.
     pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
         self.keep_journal()?;
         if let Some(guardian) = &mut self.guardian {
@@ -378,9 +385,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(found)
     }
 
-    /// Marks knobs that another program has set to a value that the run might have set too: the journal alone
-    /// cannot tell. Qdisc trees need no mark: only this run builds its trees, and a partly restored tree is no
-    /// other program's choice.
+    /// Marks knobs that another program has set to a value that the run might have set, too: the journal alone does not
+    /// show
+    /// that. Qdisc trees need no mark, because no other program creates the run's trees or partly restored ones.
     fn leave_theirs(&mut self) {
         for entry in self.entries.clone() {
             if matches!(entry.from, Value::Qdiscs(_)) || !self.last_set.contains_key(&entry.knob) {
@@ -388,7 +395,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             }
             let Ok(found) = self.kernel.read(&entry.knob) else { continue };
             if self.disturbance(&entry.knob, &found).is_some() {
-                // Ignore the error: this process remembers it.
+                // Ignore the error: this process remembers the mark.
                 let _ = self.journal_entry(Entry { theirs: true, ..entry.clone() });
                 fold(&mut self.entries, Entry { theirs: true, ..entry });
             }
@@ -402,7 +409,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.kernel.follow();
         let storage = &mut self.storage;
         roll_back(&mut self.kernel, &self.entries, &mut |entries| {
-            // Ignore the error: this process restores them all the same.
+            // Ignore the error: this process restores the knobs nevertheless.
             let _ = storage.as_mut().map(|storage| storage.append_all(entries));
         })
     }
@@ -410,7 +417,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Restores every knob and ends the run. If a knob fails, the journal stays for `evenkeel revert`.
     ///
     /// # Errors
-    /// When the journal cannot be removed.
+    /// Returns an error if the journal cannot be removed.
     pub fn finish(mut self) -> Result<Report, ApplyError> {
         self.end()
     }
@@ -424,11 +431,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             // value.
             let _ = storage.shut();
         }
-        // The journal excludes a second run until the guardian has ended too.
+        // The journal excludes a second run until the guardian has ended, too.
         if let Some(guardian) = self.guardian.take() {
             guardian.release();
         }
-        // Earlier than the journal's lock: the next run takes that one first.
+        // Release the name before the journal's lock, because the next run takes the lock first.
         self.sole = None;
         if let Some(storage) = self.storage.take()
             && report.is_settled()

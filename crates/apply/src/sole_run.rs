@@ -1,6 +1,6 @@
-//! Excludes a second run on an interface, whatever its state directory is.
+//! Excludes a second run on an interface, even with another state directory.
 //!
-//! The journal's lock excludes runs with the same state directory only, and is lost when the directory is removed.
+//! The journal's lock excludes only runs with the same state directory, and is lost if the directory is removed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::identity::InterfaceIdentity;
 use crate::journal_directory::StateDirectory;
 use crate::journal_file::is_held;
 
-/// How long to wait for a holder that is exiting.
+/// Time to wait for a holder that is exiting.
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -20,25 +20,27 @@ fn name_of_run(index: u32) -> String {
     format!("evenkeel/run/{index}")
 }
 
-/// Takes the interface's name among the sockets of the calling thread's network namespace. None if a user without
+/// Takes the interface's name among the sockets of the calling thread's network namespace. Returns `None` if a user
+/// without
 /// privileges holds it: such a process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), interface, Some(journal))
 }
 
-/// The same for receive steering, which may change no setting and have no journal.
+/// Takes the interface's name for receive steering, which may change no setting and have no journal.
 ///
 /// # Errors
-/// [`JournalError::HeldElsewhere`] while another process steers.
+/// Returns [`JournalError::HeldElsewhere`] if another process steers.
 pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
     take_name(&format!("evenkeel/steer/{index}"), interface, None)
 }
 
-/// Excludes sessions that this directory's journal does not, for a revert: with another directory, or steering without a
-/// journal. A session of the journal is left to its lock, whose error says more.
+/// Excludes sessions that this directory's journal does not exclude: with another directory, or steering without a
+/// journal.
+/// A revert uses it. For a session of this journal, the journal's lock reports a more specific error.
 ///
 /// # Errors
-/// [`JournalError::HeldElsewhere`] while such a session works.
+/// Returns [`JournalError::HeldElsewhere`] if such a session is active.
 pub fn exclude_sessions(
     state: &StateDirectory,
     interface: &InterfaceIdentity,
@@ -47,15 +49,15 @@ pub fn exclude_sessions(
     if is_held(&journal).unwrap_or(false) {
         return Ok(None);
     }
-    // Released at once: the revert of the journal takes it again.
+    // Release the name at once, because the revert of the journal takes it again.
     drop(take(interface.index, &interface.name, &journal)?);
     steer_alone(interface.index, &interface.name)
 }
 
-/// Whether a run changes settings of the interface now.
+/// Returns whether a run changes settings of the interface now.
 ///
 /// # Errors
-/// When the kernel refuses a socket.
+/// Returns an error if the kernel refuses a socket.
 pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }

@@ -1,4 +1,4 @@
-//! Where a journal is written: to a file, or to memory in tests.
+//! The storage of a journal: a file, or memory in tests.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use crate::error::JournalError;
 use crate::journal::Entry;
 
 pub trait Storage {
-    /// Adds an entry. When this returns, the entry survives a crash of the machine.
+    /// Adds an entry. After the return, the entry survives a crash of the machine.
     ///
     /// # Errors
-    /// When it cannot be written or synced.
+    /// Returns an error if the entry cannot be written or synced.
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError>;
 
-    /// Adds several entries, which survive a crash together or not at all.
+    /// Adds several entries. Either all or none of them survive a crash.
     ///
     /// # Errors
-    /// As [`Self::append`].
+    /// Returns an error in the same cases as [`Self::append`].
     fn append_all(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         entries.iter().try_for_each(|entry| self.append(entry))
     }
@@ -23,16 +23,17 @@ pub trait Storage {
     /// Adds an entry for a setting of the whole namespace or host.
     ///
     /// # Errors
-    /// [`JournalError::Owned`] when another run has journalled it.
+    /// Returns [`JournalError::Owned`] if another run has journalled it.
     fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
         self.append(entry)
     }
 
-    /// Writes the journal again, with these entries, if another program removed it or its directory; returns its
-    /// path then.
+    /// Writes the journal again, with these entries, if another program removed it or its directory. Then it returns
+    /// the
+    /// journal's path.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the journal cannot be written.
     fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<PathBuf>, JournalError> {
         Ok(None)
     }
@@ -40,7 +41,7 @@ pub trait Storage {
     /// Marks the journal as finished: nothing is left to restore.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Returns an error if the mark cannot be written.
     fn shut(&mut self) -> Result<(), JournalError> {
         Ok(())
     }
@@ -48,7 +49,7 @@ pub trait Storage {
     /// Removes a finished journal.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// Returns an error if the journal cannot be removed.
     fn remove(self) -> Result<(), JournalError>
     where
         Self: Sized;

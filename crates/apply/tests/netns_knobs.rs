@@ -1,5 +1,6 @@
-//! Every kind of knob on the running kernel, in a private network namespace: changed, and restored byte for
-//! byte.
+//! Changes and restores every kind of knob on the running kernel, in a private network namespace, and compares the
+//! result byte
+//! for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -30,7 +31,7 @@ impl Place {
         Run::begin(&StateDirectory::at(self.directory.path()), self.index, NAME, "test", None).unwrap().0
     }
 
-    /// Everything that ip, tc and ethtool show of the interface.
+    /// Returns everything that ip, tc and ethtool show of the interface.
     fn seen(&self) -> String {
         let output = |program: &str, arguments: &[&str]| {
             let output = Command::new(program).args(arguments).output().unwrap();
@@ -54,7 +55,7 @@ impl Place {
         .join("\n")
     }
 
-    /// Contents of a directory of the interface.
+    /// Returns the contents of the files in a directory of the interface.
     fn files(&self, directory: &str) -> String {
         let sysfs = Sysfs::of_namespace().unwrap();
         let mut text = String::new();
@@ -317,7 +318,7 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
         let error = run.change(&Change::new(missing, text("1"))).unwrap_err();
         assert!(error.to_string().contains("no_such_thing is gone"), "{error}");
         assert!(run.entries().is_empty());
-        // The kernel refuses the value: the change is journalled, and the value is unchanged.
+        // The kernel refuses the value: the change is journalled, but the knob is unchanged.
         let error = run.change(&Change::new(xps(0), text("zz"))).unwrap_err();
         assert!(
             error.to_string().contains("write 'zz' to /sys/class/net/evk0/queues/tx-0/xps_cpus"),
@@ -330,7 +331,7 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
 #[test]
 fn channels_are_fewer_for_a_while() {
     in_a_namespace(|place| {
-        // A carrier is needed: a change of channels turns it off and on.
+        // Set the peer up, too: the link needs a carrier, which a change of channels turns off and on.
         let peer = place.netlink.link_index("evk1").unwrap();
         place.netlink.set_up(peer).unwrap();
         let carrier = || Sysfs::of_namespace().unwrap().read(&format!("class/net/{NAME}/operstate")).unwrap();
@@ -354,7 +355,7 @@ fn channels_are_fewer_for_a_while() {
     });
 }
 
-/// A root with a leaf per queue replaces the kernel's default tree, which returns by itself.
+/// A root with a leaf per queue replaces the kernel's default tree, which the kernel recreates later.
 #[test]
 fn a_root_with_leaves_is_made_and_taken_away() {
     in_a_namespace(|place| {
@@ -370,7 +371,7 @@ fn a_root_with_leaves_is_made_and_taken_away() {
     });
 }
 
-/// The one processor file that every machine has and whose change has no effect while no processor sleeps.
+/// The only processor file that every machine has and whose change has no effect while no processor sleeps.
 #[test]
 fn a_file_of_a_processor_is_written_and_put_back() {
     let file = "cpu0/cpuidle/state1/disable";
@@ -392,7 +393,7 @@ fn a_file_of_a_processor_is_written_and_put_back() {
     });
 }
 
-/// A recorded Xeon's sysfs, for machines without cpufreq.
+/// Tests with a recorded Xeon's sysfs, for machines without cpufreq.
 fn governor_of_a_recorded_machine() {
     let sysfs = tempfile::tempdir().unwrap();
     let policy = sysfs.path().join("devices/system/cpu/cpufreq/policy0");
@@ -440,7 +441,7 @@ fn lasting(place: &Place) -> Lasting {
     Lasting::begin(&StateDirectory::at(place.directory.path()), place.index, NAME, "tune").unwrap().0
 }
 
-/// Kept changes outlive their process, are no leftover to a run, and end with a revert.
+/// Kept changes outlive their process, do not count as a dead run's, and end with a revert.
 #[test]
 fn what_is_kept_stays_until_it_is_reverted() {
     in_a_namespace(|place| {
@@ -468,7 +469,7 @@ fn what_is_kept_stays_until_it_is_reverted() {
         run.finish().unwrap();
         assert_eq!(place.seen(), tuned);
 
-        // It continues, and still has the values from before all changes.
+        // The second `Lasting` continues, and still has the values from before all changes.
         let mut kept = lasting(place);
         kept.change(&Change::new(Knob::Mtu, Value::Bytes(8000))).unwrap();
         kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(77))).unwrap();

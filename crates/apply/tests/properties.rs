@@ -1,4 +1,4 @@
-//! Wherever a run is interrupted, roll-back leaves each setting as the administrator last set it.
+//! Tests that roll-back leaves each setting as the administrator last set it, wherever a run is interrupted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::RefCell;
@@ -21,9 +21,9 @@ struct Machine {
     knobs: BTreeMap<Knob, Value>,
     disk: Option<Vec<u8>>,
     writer: Option<JournalWriter>,
-    /// Steps until the power fails; none: never.
+    /// Steps until the power fails; `None` if it does not fail.
     steps: Option<usize>,
-    /// Whether the step during which power fails still takes effect; for the disk, how many bytes.
+    /// Whether the step during which power fails still takes effect; for the disk, the number of bytes written.
     last_gasp: usize,
     dead: bool,
     /// The XPS map that the driver gives a new queue, and whether it also gives it to the others.
@@ -31,7 +31,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// A number of channels removes queues or adds them, with their maps.
+    /// Removes or adds queues with their maps, for a number of channels.
     fn renew_queues(&mut self, count: u32) {
         let (map, resets) = self.driver;
         for queue in 0..QUEUES {
@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// Takes a step; returns whether it takes effect and whether power lasts.
+    /// Takes a step. Returns whether it takes effect, and whether the power is still on.
     fn step(&mut self) -> bool {
         match &mut self.steps {
             _ if self.dead => false,
@@ -92,7 +92,7 @@ impl Kernel for Shared {
 }
 
 impl Machine {
-    /// Writes to the disk; if power fails, only a part.
+    /// Writes to the disk; only a part if the power fails.
     fn write(&mut self, at: usize, bytes: &[u8], is_torn: bool) -> bool {
         let was_dead = self.dead;
         let whole = self.step();
@@ -145,14 +145,14 @@ fn knob(number: usize) -> Knob {
 
 const KNOBS: usize = 6;
 
-/// The run's values and the administrator's are disjoint, except for the original value.
+/// Returns a value of a knob. The run's values and the administrator's are disjoint, except for the original value.
 fn value(knob: &Knob, number: u32) -> Value {
     match knob {
         Knob::GsoSizes | Knob::GroSizes => Value::Sizes { all: number, ipv4: number / 2 },
         Knob::InterfaceFile(_) => Value::Text(format!("{number:x}")),
-        // The original: no shaper.
+        // Without a shaper, the value is the original one.
         Knob::QueueWeight(_) => Value::Weight((number != ORIGINAL).then_some(number)),
-        // The original: a free location.
+        // With a free location, the value is the original one.
         Knob::NtupleRule(location) => Value::Rule((number != ORIGINAL).then(|| rule(*location, number))),
         _ => Value::Text(number.to_string()),
     }
@@ -196,7 +196,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs steps until one fails; returns the values that the administrator set last.
+/// Runs steps until one fails. Returns the values that the administrator set last.
 fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTreeMap<Knob, Value>) {
     let mut wanted: BTreeMap<Knob, Value> =
         (0..KNOBS).map(knob).map(|knob| (knob.clone(), value(&knob, ORIGINAL))).collect();
@@ -214,7 +214,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
     {
         let mut machine = machine.0.borrow_mut();
         machine.writer = Some(writer);
-        // The file gets its name after its header.
+        // The file gets its name after its header is written.
         if !machine.step() {
             return (None, wanted);
         }
@@ -225,7 +225,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
         match step {
             Step::Change(number, to) => {
                 let knob = knob(*number);
-                // Refused if the administrator has changed the knob.
+                // Ignore the error: the change is refused if the administrator has changed the knob.
                 let _ = run.change(&Change::new(knob.clone(), value(&knob, *to)));
             }
             Step::Allow(number, one, other) => {
@@ -235,7 +235,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
             }
             Step::Set(number, to) => {
                 let knob = knob(*number);
-                // A session checks before it continues.
+                // A session checks for disturbances before it continues.
                 let disturbed = run.disturbances().unwrap_or_default();
                 if !disturbed.iter().any(|disturbance| disturbance.knob == knob) {
                     let _ = run.set(&knob, &value(&knob, *to));
@@ -262,7 +262,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
     (Some(run), wanted)
 }
 
-/// As the guardian or `evenkeel revert`: reads the disk, rolls back, removes the journal.
+/// Reads the disk, rolls back, and removes the journal, as the guardian and `evenkeel revert` do.
 fn recover(machine: &Shared) -> bool {
     let disk = machine.0.borrow().disk.clone();
     let Some(disk) = disk else { return true };
@@ -298,7 +298,7 @@ proptest! {
         // After a power failure the process must not write any more.
         machine.0.borrow_mut().dead = true;
         drop(run);
-        // The first recovery may be interrupted too.
+        // The first recovery may be interrupted, too.
         power_on(&machine, Some(again));
         let _ = recover(&machine);
         power_on(&machine, None);
@@ -332,7 +332,7 @@ fn map(text: &str) -> Value {
     Value::Text(text.to_owned())
 }
 
-/// A run on four queues with a map each.
+/// Creates a run on four queues with a map each.
 fn run_with_queues(machine: &Shared, driver: (&'static str, bool)) -> Option<Run<Shared, Shared>> {
     let (run, _) = play(machine, &[]);
     let mut queues: BTreeMap<Knob, Value> =
@@ -344,7 +344,7 @@ fn run_with_queues(machine: &Shared, driver: (&'static str, bool)) -> Option<Run
     run
 }
 
-/// Whatever the driver does to the maps, and wherever the run and the first roll-back are cut short.
+/// The driver may set the maps to any value, and both the run and the first roll-back may be interrupted anywhere.
 #[test]
 fn maps_that_went_with_their_channels_are_restored() {
     for driver in [("0", false), ("f", false), ("0", true), ("f", true)] {
@@ -404,7 +404,7 @@ fn maps_that_another_program_set_since_stay() {
         ["5", "2", "4", "8"].map(map)
     );
 
-    // They also set the channels, and a map of a queue that came back.
+    // Other programs also set the channels, and a map of a queue that was added again.
     let machine = Shared::default();
     let mut run = run_with_queues(&machine, ("0", false)).unwrap();
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
@@ -461,7 +461,7 @@ fn a_knob_that_is_gone_is_no_failure() {
     assert_eq!(machine.0.borrow().disk, None);
 }
 
-/// The journal allows the value, so only the run's memory of its last write can tell.
+/// The journal allows the value, so only the run's memory of its last write shows that another program set it.
 #[test]
 fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     let machine = Shared::default();

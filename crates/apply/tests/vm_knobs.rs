@@ -1,4 +1,4 @@
-//! Knobs that only NICs have, on igb and netdevsim: changed, and restored as ethtool shows them.
+//! Changes knobs that only NICs have, on igb and netdevsim, and restores them as ethtool shows them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -11,7 +11,7 @@ use evenkeel_apply::{
 use evenkeel_model::change::{Channels, Coalescing, Ring, root_qdisc};
 use evenkeel_netlink::Netlink;
 
-/// An interface of the guest.
+/// An interface of the virtual machine.
 struct Nic {
     name: String,
     index: u32,
@@ -48,7 +48,7 @@ impl Nic {
         Lasting::begin(&StateDirectory::at(self.directory.path()), self.index, &self.name, "tune").unwrap().0
     }
 
-    /// The output of ethtool and ip, and the interrupts' affinity.
+    /// Returns the output of ethtool and ip, and the affinity of the interrupts.
     fn seen(&self) -> String {
         let mut text = String::new();
         for flags in ["-g", "-l", "-c", "-k", "-x"] {
@@ -85,7 +85,7 @@ impl Nic {
     }
 }
 
-/// Makes the changes in turn, checks each with ethtool, and undoes all.
+/// Makes the changes one by one, checks each with ethtool, and undoes all.
 fn changed_and_put_back(nic: &Nic, changes: &[(Change, &str)]) {
     let before = nic.seen();
     let mut run = nic.run();
@@ -108,7 +108,7 @@ fn what_igb_has_is_changed_and_put_back() {
     let interrupt = *nic.interrupts().last().unwrap();
     let number = |knob, value| Change::new(knob, Value::Number(value));
     let text = |knob, value: &str| Change::new(knob, Value::Text(value.to_owned()));
-    // Before the indirection table is set: a user-set table forbids fewer queues.
+    // Change the channels before the indirection table is set: a table set by a user forbids fewer queues.
     changed_and_put_back(&nic, &[(number(Knob::Channels(Channels::Combined), 2), "Combined:\t2")]);
     changed_and_put_back(
         &nic,
@@ -136,7 +136,8 @@ fn what_igb_has_is_changed_and_put_back() {
             ),
         ],
     );
-    // For later tests in this boot: igb builds its own table, different from the kernel's default.
+    // Restore the default table for later tests in this boot: igb builds its own table, different from the kernel's
+    // default.
     for arguments in [
         &["-X", &nic.name, "default"][..],
         &["-L", &nic.name, "combined", "2"],
@@ -146,7 +147,7 @@ fn what_igb_has_is_changed_and_put_back() {
     }
 }
 
-/// A table in the kernel's default form is restored as the kernel's own.
+/// A table in the kernel's default form is restored to the kernel's default.
 #[test]
 fn the_kernels_own_table_is_put_back_as_its_own() {
     let nic = Nic::of_driver("igb");

@@ -125,8 +125,7 @@ impl From<OutputError> for Failure {
 }
 
 /// Writes a line to standard error. Ignores errors, because the reader may have exited. Escapes control characters,
-/// because
-/// names in the line may come from other users.
+/// because names in the line may come from other users.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{}", terminal_output(line, false));
 }
@@ -153,8 +152,7 @@ fn hung_up(error: &io::Error) -> bool {
 }
 
 /// Converts the result of a write to standard output. It is no error if the reader has exited (`| head`, a closed
-/// terminal):
-/// SIGHUP determines the exit code.
+/// terminal): SIGHUP determines the exit code.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     let failed = |why: &dyn Display| {
         Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {why}")))

@@ -11,8 +11,7 @@ use crate::exit::{Exit, Failure, say};
 use crate::input;
 
 /// Reads the flows of the command line, if it has any. `fits` refuses a number of flows that is too large. Their
-/// current
-/// queues are among `queues`. Warns about classes that the policy does not have.
+/// current queues are among `queues`. Warns about classes that the policy does not have.
 pub fn read(
     listed: &ListedFlows,
     policy: &PolicyFile,

@@ -26,8 +26,7 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
 }
 
 /// Loads a model by its name, from the user's directory of models if given, else from Evenkeel's models; or from the
-/// file
-/// at this path.
+/// file at this path.
 pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     let path = Path::new(name);
     if name == "-" || path.extension().is_some() || name.contains('/') {
@@ -44,8 +43,7 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
 }
 
 /// Returns the file of a model in the directory of models. Reads the directory even if it lacks the model: with a
-/// misspelt
-/// directory, the bundled model must not be used.
+/// misspelt directory, the bundled model must not be used.
 pub fn own_file(name: &str, source: &NicSource) -> Result<Option<PathBuf>, Failure> {
     let Some(directory) = source.directory() else { return Ok(None) };
     let file = format!("{name}.toml");

@@ -19,8 +19,7 @@ use crate::signals::Signals;
 const STEPS: u64 = 1000;
 
 /// Shows progress. On a terminal it draws a bar. Elsewhere, and if the terminal cannot move the cursor (`TERM=dumb`),
-/// it
-/// writes a line for each tenth of the work, for each of the first activities, and after a silence.
+/// it writes a line for each tenth of the work, for each of the first activities, and after a silence.
 pub struct Meter {
     shown: Shown,
 }

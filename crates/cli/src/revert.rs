@@ -116,8 +116,7 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { header, .. }) => {
                     // The requested interface was not reverted, unless this namespace has an interface of the same
-                    // name. An earlier failure
-                    // takes precedence.
+                    // name. An earlier failure takes precedence.
                     let is_of_another = named.as_ref().is_some_and(|named| !is_same_device(header, named));
                     if exit == Exit::Done && interface.is_some() && !is_of_another {
                         exit = Exit::Unable;
@@ -166,8 +165,7 @@ fn identity(name: &str) -> Option<InterfaceIdentity> {
 }
 
 /// Reports a damaged journal of an earlier call, if it belongs to the interface; removes one of an earlier boot.
-/// Returns
-/// the exit code if settings may still be changed.
+/// Returns the exit code if settings may still be changed.
 fn tell_remains(remains: Remains, interface: Option<&str>) -> Option<Exit> {
     let is_about = |damaged: &Damaged| interface.is_none_or(|name| is_of(damaged, &[name.to_owned()]));
     match remains {

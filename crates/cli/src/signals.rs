@@ -16,8 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::exit::{Exit, Failure};
 
 /// A signal this soon after the first one belongs to the same request: `timeout` sends one to the process and one to
-/// its
-/// process group.
+/// its process group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// The signals received so far.
@@ -69,8 +68,7 @@ impl Signals {
 }
 
 /// Lets the first signal end the command with a message and the documented code. Only for commands that change nothing
-/// and
-/// hold no resources.
+/// and hold no resources.
 pub fn end_at_once() -> Result<(), Failure> {
     for signal in [SIGINT, SIGHUP, SIGTERM] {
         register(signal, || {
@@ -83,8 +81,7 @@ pub fn end_at_once() -> Result<(), Failure> {
 }
 
 /// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing
-/// the
-/// process. Installs a handler instead of `SIG_IGN`, which child processes would inherit.
+/// the process. Installs a handler instead of `SIG_IGN`, which child processes would inherit.
 pub fn survive_file_size_limit() -> Result<(), Failure> {
     register(SIGXFSZ, || {})
 }

@@ -5,8 +5,7 @@
 //! - how many lines a file may have.
 //!
 //! Each rule is a function from text to violations. The tests at the end apply the rules to the repository, and to
-//! inputs
-//! that violate them.
+//! inputs that violate them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -242,8 +241,7 @@ fn tokens(code: &str) -> Vec<String> {
 }
 
 /// Returns whether code uses a keyword or a path of two segments: written in full, or as the first segment of an item
-/// in
-/// `use std::{…}`.
+/// in `use std::{…}`.
 fn mentions(tokens: &[String], what: &str) -> bool {
     let Some((parent, child)) = what.split_once("::") else {
         return tokens.iter().any(|token| token == what);

@@ -151,8 +151,7 @@ fn bbr_does_not_slow_down_after_a_pause() {
 }
 
 /// The processor chooses its frequency: with the preference `performance`, the governor powersave has the same effect
-/// as
-/// `performance`.
+/// as `performance`.
 #[test]
 fn the_energy_preference_counts_where_the_processor_chooses() {
     let mut facts = hosts::HOSTS[0].1();

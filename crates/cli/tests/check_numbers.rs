@@ -1,10 +1,8 @@
 //! Tests that no number in a recorded host makes `evenkeel check` or `tune` panic. For example, a driver may report a
-//! counter
-//! of -1, which is 2⁶⁴ - 1.
+//! counter of -1, which is 2⁶⁴ - 1.
 //!
 //! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 50). In addition, all numbers of
-//! each
-//! file are replaced together.
+//! each file are replaced together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.

@@ -1,6 +1,5 @@
 //! Tests `evenkeel check` on hosts with planted faults. Each fault is found, alone and among others, and a well-tuned
-//! host
-//! has no finding.
+//! host has no finding.
 //!
 //! Each host is written as a tree of files and read again, as `check --from` does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

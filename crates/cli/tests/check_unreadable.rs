@@ -1,6 +1,5 @@
 //! Tests `evenkeel check` on hosts with missing, damaged or truncated files. It names a rule that lacks its facts, and
-//! no
-//! finding disappears silently.
+//! no finding disappears silently.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.
@@ -97,8 +96,7 @@ fn no_finding_disappears_without_a_word() {
 }
 
 /// Replaces each file that a rule needs by a dangling link and by a link to itself, and removes files that every Linux
-/// has.
-/// Each time the rule is listed as not judged.
+/// has. Each time the rule is listed as not judged.
 #[test]
 fn a_rule_with_a_damaged_need_is_not_judged() {
     // Files that some hosts lack: kernels without the module, the feature or several memory nodes, and virtual
@@ -409,8 +407,7 @@ fn missing_figures_are_unknown() {
 }
 
 /// If a container hides sysctls, counted losses remain findings that name the sysctl. Their rules are judged, and there
-/// are
-/// no findings that the visible sysctls would not cause.
+/// are no findings that the visible sysctls would not cause.
 #[test]
 fn a_hidden_sysctl_hides_no_counted_loss() {
     const LOSSES: [&str; 6] = [

@@ -19,8 +19,7 @@ fn at(width: usize, arguments: &[&str]) -> Ended {
 }
 
 /// Returns whether a line is a command for copying: in a script any line except comments, elsewhere a line with the
-/// indent of
-/// commands.
+/// indent of commands.
 fn is_shell(line: &str, script: bool) -> bool {
     match script {
         true => !line.starts_with('#') || line.trim_start_matches('#').trim_start().starts_with("undo:"),

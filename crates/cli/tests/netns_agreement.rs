@@ -7,8 +7,7 @@ use support::running::{Place, Running};
 use support::{end, evenkeel};
 
 /// Twelve flows at a rate that two busy cores can carry. On a slower line, round-trip times are long, and real flows on
-/// one
-/// queue do not reach equal shares within these seconds.
+/// one queue do not reach equal shares within these seconds.
 const SCENARIO: &str = r#"schema = 1
 name = "small"
 title = "Twelve flows on eight queues"
@@ -36,9 +35,8 @@ repeats = 10
 "#;
 
 /// DQA does not depend on chance: four queues have two flows and four have one. So the fairness metric is 0.75, apart
-/// from
-/// the difference between TCP flows on one queue. A segment of 68 KiB is 2 % of a flow's fair share in a window. The
-/// extremes of the longest windows of twelve flows differ by a few segments; 15 % are seven segments.
+/// from the difference between TCP flows on one queue. A segment of 68 KiB is 2 % of a flow's fair share in a window.
+/// The extremes of the longest windows of twelve flows differ by a few segments; 15 % are seven segments.
 #[test]
 fn both_worlds_agree_where_no_luck_is_involved() {
     let place = Place::new(SCENARIO);

@@ -1,6 +1,5 @@
 //! Tests `evenkeel check --watch` with real losses, each in separate network namespaces: the losses are reported at
-//! their
-//! place.
+//! their place.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -266,8 +265,7 @@ fn a_listener_that_does_not_accept_overflows() {
 }
 
 /// `netdev_max_backlog` applies to the whole host, so no test changes it. Instead, RPS steers all packets to one
-/// processor.
-/// There, a long list of filters takes longer for each packet than another processor needs to send it.
+/// processor. There, a long list of filters takes longer for each packet than another processor needs to send it.
 #[test]
 fn a_backlog_that_overflows_is_named_by_processor() {
     let pair = Pair::new();
@@ -288,8 +286,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     pair.right.ip(&format!("tc -batch {}", batch.path().display()));
     let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
     // Packets in the backlog count against the sender's buffer, which holds fewer than 300 of them. So the test needs
-    // many
-    // senders.
+    // many senders.
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for _ in 0..12 {
@@ -327,8 +324,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
 }
 
 /// The reader stops, and makes its buffer smaller than the window that it has announced. Arriving segments then do not
-/// fit,
-/// so TCP has to prune.
+/// fit, so TCP has to prune.
 #[test]
 fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     use std::os::fd::AsRawFd;
@@ -434,15 +430,13 @@ impl Drop for SlowMemory {
 }
 
 /// A reader that blocks while it copies holds its socket locked. Segments that arrive meanwhile go to the backlog,
-/// which
-/// overflows.
+/// which overflows.
 #[test]
 fn a_reader_that_holds_its_socket_overflows_the_backlog() {
     use std::os::fd::AsRawFd;
     let pair = Pair::new();
     // The receiver sends no acknowledgements while the socket is locked, so the sender's first window has to be large.
-    // The
-    // backlog merges segments with the same timestamp, so the sender sends one per millisecond.
+    // The backlog merges segments with the same timestamp, so the sender sends one per millisecond.
     pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
     pair.left.set("net/ipv4/tcp_congestion_control", "reno");
     pair.left.set("net/ipv4/tcp_autocorking", "0");

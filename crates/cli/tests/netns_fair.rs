@@ -1,6 +1,5 @@
 //! Tests `evenkeel fair` on an interface of the running kernel: what it observes, when it refuses to start, which
-//! changes by
-//! other programs end it, and that it restores everything.
+//! changes by other programs end it, and that it restores everything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -314,7 +313,7 @@ fn an_interface_that_is_renamed_gets_its_settings_back() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
-/// `ethtool -L NAME tx N` (include/uapi/linux/ethtool.h).
+/// Sets the number of transmit channels, as `ethtool -L NAME tx N` does (include/uapi/linux/ethtool.h).
 fn set_transmit_channels(managed: &Managed, count: u32) {
     #[repr(C)]
     struct Request {

@@ -1,6 +1,5 @@
 //! Tests `evenkeel fair --balance` on an interface of the running kernel: flows alternate, and the program that moves
-//! them may
-//! be detached at any moment.
+//! them may be detached at any moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

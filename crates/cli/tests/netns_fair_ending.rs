@@ -46,8 +46,7 @@ fn signals_that_were_ignored_at_the_start_do_not_end_it() {
 }
 
 /// With a stopped guardian, the worker restores everything and detaches its programs before it waits. A second signal
-/// ends
-/// the wait.
+/// ends the wait.
 #[test]
 fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     let managed = Managed::with_maps();

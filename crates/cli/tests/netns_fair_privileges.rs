@@ -1,6 +1,5 @@
 //! Tests that `evenkeel fair` runs with the capabilities in docs/reference/fair.md, names each missing one, and keeps
-//! no other
-//! capability once it runs.
+//! no other capability once it runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

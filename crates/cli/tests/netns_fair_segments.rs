@@ -1,6 +1,5 @@
 //! Tests segment sizes under management: at any size, the end of a run restores the original size, and runs in one
-//! namespace
-//! do not disturb each other.
+//! namespace do not disturb each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -1,6 +1,5 @@
 //! Tests a managed interface and its guardian after disturbances: one of them is stopped, the interface moves to
-//! another
-//! network namespace, another interface gets its index, or the journal's directory is removed.
+//! another network namespace, another interface gets its index, or the journal's directory is removed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

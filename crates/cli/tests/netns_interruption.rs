@@ -1,6 +1,5 @@
 //! Tests that an interrupted or killed run leaves nothing behind: no namespace, link, BPF program or map, process or
-//! file.
-//! The next run works.
+//! file. The next run works.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -1,6 +1,5 @@
 //! Tests `evenkeel revert` and guardians that cannot restore everything: damaged journals, full or read-only
-//! directories, no
-//! free descriptors, no permission. Messages and exit codes report the remaining changes.
+//! directories, no free descriptors, no permission. Messages and exit codes report the remaining changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -66,8 +66,7 @@ fn check_variant(variant: &Value) {
         assert_eq!(variant["counters"][zero]["max"], 0.0, "{zero}: {variant:#}");
     }
     // iperf3's server does not count data that is still in socket buffers at the end, a large part of so short a run.
-    // If
-    // something were counted twice, the error would be 1.
+    // If something were counted twice, the error would be 1.
     let error = variant["counters"]["meter_vs_iperf3_max_error"]["max"].as_f64().unwrap();
     assert!(error <= 0.5, "the meter and iperf3 differ by {error}");
 }

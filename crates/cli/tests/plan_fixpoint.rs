@@ -1,6 +1,5 @@
 //! Tests that a plan of `evenkeel tune` is a fixpoint. Applied to the facts of a host, it leaves nothing to change,
-//! fixes what
-//! it claims to fix, and makes nothing worse. Its undo restores the facts.
+//! fixes what it claims to fix, and makes nothing worse. Its undo restores the facts.
 //!
 //! `EVENKEEL_RANDOM_HOSTS` is the number of random hosts (default 600), `EVENKEEL_RANDOM_SEED` their seed (default 0).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -301,8 +300,7 @@ fn targets(facts: &HostFacts, name: &str) -> BTreeSet<u32> {
 }
 
 /// Applies the plan, then moves applications as the advice says, so that they are on the NIC's node. Interrupts that
-/// the plan
-/// moved are not on their processors; others have to move once, within the same package.
+/// the plan moved are not on their processors; others have to move once, within the same package.
 fn move_applications(
     original: &HostFacts,
     planned: &HostFacts,
@@ -399,8 +397,7 @@ fn plans_for_recorded_hosts_are_fixpoints() {
 }
 
 /// Hosts with RPS masks over two packages, of which only one processor is left, have no steering to one processor after
-/// the
-/// plan.
+/// the plan.
 #[test]
 fn plans_leave_no_steering_to_one_processor() {
     for (seed, number) in [(0, 6582), (0, 9410), (1, 5645)] {

@@ -46,8 +46,7 @@ const NAMES: [&str; 16] = [
 const PROGRAMS: [&str; 8] = ["ip", "tc", "ethtool", "sysctl", "cat", "grep", "seq", "systemctl"];
 
 /// Runs a script with stubs of these programs, which only record their arguments, and with all files below a test
-/// directory.
-/// Returns the recorded calls, a line for each argument.
+/// directory. Returns the recorded calls, a line for each argument.
 fn sandboxed(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (bin, here) = (directory.path().join("bin"), directory.path().join("here"));

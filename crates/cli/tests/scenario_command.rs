@@ -55,8 +55,7 @@ at-most = 0.65
 "#;
 
 /// A part of VALID, its replacement, and a part of the expected message. `»` marks the position that the message must
-/// name;
-/// it is not part of the file.
+/// name; it is not part of the file.
 const BROKEN: &[(&str, &str, &str)] = &[
     // Invalid TOML.
     ("schema = 1", "schema = »", "not TOML"),

@@ -67,8 +67,7 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
 }
 
 /// Returns the summary in one or two sentences: number and severity of the findings, the first one, and rules that
-/// could
-/// not judge.
+/// could not judge.
 fn answer(judgement: &Judgement) -> String {
     let Judgement { findings, judged, .. } = judgement;
     let missed = missed(judgement).map(|missed| format!(" {missed}.")).unwrap_or_default();

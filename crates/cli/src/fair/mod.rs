@@ -106,8 +106,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
 }
 
 /// Rolls back dead runs, or only reports them if the command changes nothing. Returns an error if a dead run left a
-/// root
-/// qdisc without a journal.
+/// root qdisc without a journal.
 fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(), FairError> {
     if options.plan || options.observe {
         for header in leftovers(&options.interface, state)? {

@@ -174,8 +174,7 @@ impl Bench<'_> {
         };
         let solve = |search: &mut Search| search.solve(&flows).map(drop).map_err(fail);
         // The first search warms up the caches; the last one is the start of the incremental searches. Keep only one in
-        // memory:
-        // with many flows, each takes hundreds of megabytes.
+        // memory: with many flows, each takes hundreds of megabytes.
         let mut first = start()?;
         solve(&mut first)?;
         let last = Cell::new(Some(first));

@@ -137,8 +137,7 @@ impl Solved {
     }
 
     /// Returns the RSS settings, which decide for flows without a filter. Returns null if filters decide for all flows,
-    /// or if the
-    /// NIC has no RSS.
+    /// or if the NIC has no RSS.
     fn rss_json(&self) -> Value {
         let nic = self.search.nic();
         let decides = self.indices.iter().any(|index| self.search.map().deciding_filter(*index).is_none());

@@ -140,8 +140,7 @@ impl Kept {
 }
 
 /// Opens the study's directory: the named one, or else the first below the records that either has this study
-/// unfinished or
-/// does not exist yet.
+/// unfinished or does not exist yet.
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {

@@ -10,8 +10,7 @@ use evenkeel_placement::applied;
 use crate::hosts::{self, Host, connection, nic_mut, process};
 
 /// A fault: its name, the hosts that can have it, the function that plants it, the rule that reports it, and the other
-/// rules
-/// that may report it, too.
+/// rules that may report it, too.
 pub struct Fault {
     pub name: &'static str,
     pub hosts: fn() -> Vec<Host>,

@@ -69,8 +69,7 @@ pub fn without_capabilities(command: &mut Command) {
 }
 
 /// Makes the command run without these capabilities (by number, capability.h), even as root: executing a program gains
-/// no
-/// capability outside of the bounding set (capabilities(7)).
+/// no capability outside of the bounding set (capabilities(7)).
 pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = libc::c_ulong>) {
     use std::os::unix::process::CommandExt;
     // SAFETY: geteuid has no preconditions.

@@ -141,8 +141,7 @@ fn substitute(text: &str, variables: &Variables) -> Result<String, String> {
 }
 
 /// Computes an expression. A format may follow a colon: `hex`, `x` (hexadecimal with eight digits), or `mask` (the mask
-/// with
-/// this one bit, in words of 32 bits).
+/// with this one bit, in words of 32 bits).
 fn formatted(text: &str, variables: &Variables) -> Result<String, String> {
     let (expression, format) = text.split_once(':').unwrap_or((text, ""));
     let value = value(expression, variables)?;

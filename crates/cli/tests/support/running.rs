@@ -74,8 +74,7 @@ impl Place {
     }
 
     /// Returns the names of files here, except those of the test and the empty directory that a killed run creates for
-    /// its
-    /// record.
+    /// its record.
     pub fn written(&self) -> Vec<String> {
         let list = |path: &Path| {
             let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
@@ -153,8 +152,7 @@ impl Running {
     }
 
     /// Waits until the run holds at least two namespaces, a child process, and the programs of the queue choice and the
-    /// meter.
-    /// Returns everything that it holds in the kernel.
+    /// meter. Returns everything that it holds in the kernel.
     pub fn full_holdings(&mut self) -> Holdings {
         let deadline = Instant::now() + LIMIT;
         loop {

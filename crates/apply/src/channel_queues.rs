@@ -2,8 +2,7 @@
 //!
 //! When the number of channels shrinks, the kernel frees the maps of the removed queues (`netif_reset_xps_queues_gt`,
 //! `rx_queue_release` in net/core). An added queue has the driver's defaults, and some drivers reset the other queues,
-//! too.
-//! So a change of the channels journals these settings first, in one write:
+//! too. So a change of the channels journals these settings first, in one write:
 //!
 //! ```text
 //!   journal: any value is ours ─▶ change the channels ─▶ journal: the values found now are ours
@@ -11,8 +10,7 @@
 //! ```
 //!
 //! Between a pair of journal writes only the driver changes the settings. A value that another program sets at any
-//! other
-//! time is neither *from* nor *ours*, and stays.
+//! other time is neither *from* nor *ours*, and stays.
 
 use evenkeel_model::change::{Knob, Value};
 
@@ -86,8 +84,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     /// Restores the settings if the number of channels is as before the run, and journals the values found. Call it
-    /// after a
-    /// change of the channels. Ignores errors: the journal then allows any value.
+    /// after a change of the channels. Ignores errors: the journal then allows any value.
     pub(crate) fn settle_queues(&mut self) {
         let entries: Vec<Entry> =
             self.entries().iter().filter(|entry| entry.knob.is_of_queues()).cloned().collect();

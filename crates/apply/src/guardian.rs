@@ -293,8 +293,7 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
 }
 
 /// Closes the pipes to the dead worker. If the process may open no more descriptors (`RLIMIT_NOFILE`), these two are
-/// free
-/// for the files of settings.
+/// free for the files of settings.
 fn free_descriptors() {
     // SAFETY: nothing reads standard input or writes to standard output after this.
     unsafe {

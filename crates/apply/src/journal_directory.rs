@@ -32,8 +32,7 @@ const LONGEST: u64 = 64 << 20;
 
 impl StateDirectory {
     /// Returns the directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. It must outlive the run, and all
-    /// Evenkeel
-    /// processes of a host must use the same one.
+    /// Evenkeel processes of a host must use the same one.
     #[must_use]
     pub fn from_environment() -> Self {
         let named = std::env::var_os("EVENKEEL_STATE_DIR").filter(|path| !path.is_empty());
@@ -59,8 +58,7 @@ impl StateDirectory {
     }
 
     /// Returns the path of the journal of kept changes ([`crate::Lasting`]). It is separate from the run journal,
-    /// because the
-    /// end of a run must not restore them.
+    /// because the end of a run must not restore them.
     #[must_use]
     pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(kept_journal_name(interface))
@@ -110,8 +108,7 @@ impl StateDirectory {
     }
 
     /// Opens the directory; returns `None` if it does not exist. With `create`, it creates a missing directory, and
-    /// makes the
-    /// directory accessible only to its owner.
+    /// makes the directory accessible only to its owner.
     pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
         let path = &self.0;
         let failed = |source| self.unusable(source);
@@ -175,8 +172,7 @@ impl StateDirectory {
     }
 
     /// Removes the permissions of other users. If the directory contains other files than journals, it may have other
-    /// uses, so
-    /// it is refused.
+    /// uses, so it is refused.
     fn close_to_others(&self, directory: &Directory) -> Result<(), JournalError> {
         let mode = directory.file.metadata().map_err(|source| self.unusable(source))?.mode() & 0o7777;
         if mode & 0o077 == 0 {

@@ -98,8 +98,7 @@ impl Held {
     }
 
     /// Locks the run journal that belongs to a kept journal, and creates it if missing. Returns `None` if the kept
-    /// journal does
-    /// not exist.
+    /// journal does not exist.
     pub(crate) fn take_working(kept: &Path, header: &Header) -> Result<Option<Self>, JournalError> {
         let (state, kept) = StateDirectory::of_journal(kept);
         let (Some(directory), Some(name)) = (state.open(false)?, working_journal_of(&kept)) else {
@@ -199,8 +198,7 @@ impl Held {
     }
 
     /// Returns the other run, if any, that has journalled this setting of the namespace or host. Two runs that change
-    /// the same
-    /// setting would each restore the other's value.
+    /// the same setting would each restore the other's value.
     pub(crate) fn other_owner(&self, knob: &Knob) -> Result<Option<Header>, JournalError> {
         let ending = format!(".{EXTENSION}");
         let names = self.directory.names()?.into_iter();

@@ -77,8 +77,7 @@ impl JournalWriter {
     }
 
     /// Returns the line of an entry. Write it at the previous [`Self::bytes`] and sync, then write [`Self::count`] at
-    /// the start
-    /// of the file.
+    /// the start of the file.
     #[must_use]
     pub fn entry(&mut self, entry: &Entry) -> Vec<u8> {
         self.line(Some(entry.clone()))

@@ -192,8 +192,7 @@ impl LiveKernel {
     }
 
     /// Repeats an attempt that failed because the interface moved meanwhile. A knob counts as gone only if the
-    /// interface did
-    /// not move.
+    /// interface did not move.
     fn following<T>(
         &mut self,
         knob: &Knob,
@@ -306,8 +305,7 @@ impl LiveKernel {
         }
         self.put_qdisc(root)?;
         // Includes leaves of queues that `ethtool -L` has removed. `mq` has a class for each queue that the device can
-        // have
-        // (`mq_queue_get`, net/sched/sch_mq.c), and the leaf serves the queue when the queue is added again.
+        // have (`mq_queue_get`, net/sched/sch_mq.c), and the leaf serves the queue when the queue is added again.
         for qdisc in wanted.iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
             self.put_qdisc(qdisc)?;
         }
@@ -652,8 +650,8 @@ impl Kernel for LiveKernel {
     }
 
     /// Flushes the routes, so that running flows adopt the device's segment size at their next route lookup
-    /// (`sk_setup_caps`,
-    /// net/core/sock.c). The flush affects the whole namespace. If it fails, the flows adopt the size later.
+    /// (`sk_setup_caps`, net/core/sock.c). The flush affects the whole namespace. If it fails, the flows adopt the size
+    /// later.
     fn after_restoring(&mut self, knob: &Knob) {
         if *knob == Knob::GsoSizes {
             let _ = self.there(|| {

@@ -1,10 +1,8 @@
 //! Changes that stay after the process ends, until `evenkeel revert`.
 //!
 //! They have a separate journal, `….kept.journal`, next to the journal of runs. A later run treats the kept values as
-//! the
-//! state to restore, not as changes of a dead process. The run journal is locked while kept changes are made or
-//! reverted, so
-//! that no other process changes the interface.
+//! the state to restore, not as changes of a dead process. The run journal is locked while kept changes are made or
+//! reverted, so that no other process changes the interface.
 //!
 //! ```text
 //!   Lasting::begin ─▶ change ─▶ change ─▶ keep        journal stays ─▶ evenkeel revert
@@ -101,8 +99,7 @@ impl Lasting {
     }
 
     /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value, the knob keeps
-    /// the old
-    /// one.
+    /// the old one.
     ///
     /// # Errors
     /// Returns an error if the journal or the kernel refuses, or if another program has changed the knob since it was

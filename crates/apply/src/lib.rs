@@ -1,8 +1,7 @@
 //! Changes to a host, and their undo.
 //!
 //! A [`Change`] is data (`evenkeel_model::change`): a [`Knob`] and its new [`Value`]. The old value is always read,
-//! never
-//! assumed. Changes are made through a [`Run`] on an interface:
+//! never assumed. Changes are made through a [`Run`] on an interface:
 //!
 //! ```text
 //!   read the knob ─▶ write "knob, from, ours" to the journal ─▶ fsync ─▶ change it ─▶ read it back

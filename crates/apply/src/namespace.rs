@@ -2,10 +2,8 @@
 //! now.
 //!
 //! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18 (fs/nsfs.c), a
-//! namespace
-//! has a file handle, and the kernel reports whether it exists. On older kernels every process is examined; an
-//! incomplete
-//! search proves nothing.
+//! namespace has a file handle, and the kernel reports whether it exists. On older kernels every process is examined;
+//! an incomplete search proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -88,18 +86,15 @@ pub(crate) enum Whereabouts {
 /// Searches every network namespace for an interface, by the inode of its sysfs directory.
 ///
 /// The result "deleted" requires that every possible target of a move was searched: the namespaces that the caller's
-/// one
-/// knows, and those that these know. With `left_own` unset, the interface left another namespace, so the namespaces
-/// that
-/// any of them knows are searched.
+/// one knows, and those that these know. With `left_own` unset, the interface left another namespace, so the namespaces
+/// that any of them knows are searched.
 pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
     const TRIES: usize = 4;
     const PAUSE: Duration = Duration::from_millis(50);
     let mut found = look_for_device(device, left_own);
     for _ in 1..TRIES {
         // A namespace that is created or removed during the listing may be known to others, but not listed. An
-        // interface that
-        // moves during the search may be missed. So repeat the search.
+        // interface that moves during the search may be missed. So repeat the search.
         if matches!(found, Whereabouts::Moved { .. }) {
             break;
         }

@@ -1,8 +1,7 @@
 //! Files below `/etc` that apply settings again after a reboot.
 //!
 //! The first line of each file names Evenkeel and has a checksum of the rest. So a file is recognized after any number
-//! of
-//! reboots, without a journal, and an edited file is kept.
+//! of reboots, without a journal, and an edited file is kept.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -140,8 +139,7 @@ impl Etc {
     }
 
     /// Returns the network namespace for file names, which distinguishes interfaces of the same name. It is `None` in
-    /// the
-    /// initial namespace of the host or container, else the inode of the calling thread's namespace.
+    /// the initial namespace of the host or container, else the inode of the calling thread's namespace.
     #[must_use]
     pub fn namespace() -> Option<u64> {
         let inode = |path: &str| fs::metadata(path).map(|metadata| metadata.ino()).ok();

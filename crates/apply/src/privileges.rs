@@ -46,8 +46,8 @@ fn control(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
 }
 
 /// Keeps only these capabilities in the calling thread, for good, and sets `no_new_privs`. Threads started later
-/// inherit
-/// this. A thread of another user than root also keeps `CAP_DAC_OVERRIDE`, because root owns the files to restore.
+/// inherit this. A thread of another user than root also keeps `CAP_DAC_OVERRIDE`, because root owns the files to
+/// restore.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses.

@@ -4,8 +4,7 @@ use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_netlink::tc_state::QdiscState;
 
 /// Returns whether a tree is a partly restored `from`: the root is restored, and each qdisc below is as before or a
-/// kernel
-/// default. A tree looks like this while it is restored, root first.
+/// kernel default. A tree looks like this while it is restored, root first.
 #[must_use]
 pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
     match (found.split_first(), from.first()) {
@@ -41,8 +40,7 @@ pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> 
 }
 
 /// Returns whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
-/// of
-/// other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a counter).
+/// of other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a counter).
 #[must_use]
 pub(crate) fn is_made_as(found: &QdiscSnapshot, own: &QdiscSnapshot) -> bool {
     let settings =

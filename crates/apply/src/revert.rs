@@ -35,8 +35,7 @@ pub enum RevertOutcome {
     /// There was nothing to restore.
     Nothing,
     /// The journal was from an earlier boot, or from a network namespace that no longer exists. The settings no longer
-    /// exist,
-    /// and the journal is removed.
+    /// exist, and the journal is removed.
     Void(Header),
     /// The journal is from another network namespace, where it must be reverted. Nothing was done.
     OtherNamespace {
@@ -58,8 +57,7 @@ pub enum RevertOutcome {
 ///
 /// # Errors
 /// Returns [`JournalError::Busy`] if the run is alive. Returns an error if the journal or the kernel's settings cannot
-/// be
-/// read.
+/// be read.
 pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
@@ -74,8 +72,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
         return revert_held(held);
     }
     // Lock the run journal, which excludes a live run: at its end it would restore the values that it found. Roll back
-    // a dead
-    // run first, because its changes were made after the kept ones.
+    // a dead run first, because its changes were made after the kept ones.
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
     let header = Header::kept(interface, "revert");
@@ -102,8 +99,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
 ///
 /// # Errors
 /// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read: its settings may
-/// still be
-/// in force, and the new run would treat them as the administrator's.
+/// still be in force, and the new run would treat them as the administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     let mut leftover = match revert(journal)? {
         RevertOutcome::Unreadable(damaged) => return Err(damaged.into()),
@@ -117,8 +113,7 @@ pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
 }
 
 /// Returns the dead run whose changes were not undone; `None` if there is no such run, or if it is alive or of an
-/// earlier
-/// boot.
+/// earlier boot.
 ///
 /// # Errors
 /// Returns an error if the journal cannot be read.
@@ -127,8 +122,7 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
 }
 
 /// Returns the dead run as [`leftover`] does, but only for a complete journal, of which a revert restores every
-/// setting.
-/// For the others, see [`crate::damaged_journal`].
+/// setting. For the others, see [`crate::damaged_journal`].
 ///
 /// # Errors
 /// Returns an error in the same cases as [`leftover`].
@@ -238,8 +232,7 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
 }
 
 /// Restores the settings of a journal that belong to this boot and namespace. Returns whether the journal is finished.
-/// A
-/// damaged journal is set aside once nothing more can be restored.
+/// A damaged journal is set aside once nothing more can be restored.
 fn settle(
     held: &mut Held,
     contents: Contents,

@@ -124,8 +124,7 @@ fn turn(knob: &Knob) -> u8 {
 }
 
 /// Restores every knob, in the order of [`turn`], and within one rank the last change first. It may be interrupted
-/// anywhere
-/// and repeated.
+/// anywhere and repeated.
 ///
 /// A change of channels recreates queues, so the settings of queues are restored again afterwards. `journal` gets the
 /// entries of these settings before the first channels are restored: from then on the driver may set them to anything.

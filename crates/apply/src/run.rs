@@ -32,8 +32,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Locks the journal, takes the interface's name, and rolls back a dead run. The order matters: the journal's error
-    /// is more
-    /// specific, and a roll-back would disturb a run with another state directory.
+    /// is more specific, and a roll-back would disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
         let take_name = |held: &Held| sole_run::take(interface.index, &interface.name, &held.path());
@@ -74,8 +73,7 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
 
 impl Run {
     /// Begins a run on an interface of the calling thread's network namespace. Locks its journal, rolls back a dead
-    /// run, and
-    /// starts the guardian if its command is given ([`crate::guardian`]).
+    /// run, and starts the guardian if its command is given ([`crate::guardian`]).
     ///
     /// # Errors
     /// Returns [`crate::JournalError::Busy`] if another run uses the interface.
@@ -174,13 +172,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     /// Reads the knob, journals it, sets the value and reads it back. Does nothing if the knob already had the value
-    /// before the
-    /// run.
+    /// before the run.
     ///
     /// # Errors
     /// Returns an error if the journal or the kernel refuses, or if the value reads back differently. Also returns an
-    /// error if
-    /// another program has changed the knob since this run did.
+    /// error if another program has changed the knob since this run did.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
         let found = self.undisturbed(&change.knob)?;
         let known = self.entry(&change.knob).is_some();
@@ -356,8 +352,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     /// Returns the knobs that another program has changed or that no longer exist. Call it several times a second: it
-    /// also
-    /// checks the journal and the guardian, and replaces them if necessary.
+    /// also checks the journal and the guardian, and replaces them if necessary.
     ///
     /// # Errors
     /// Returns an error if a knob cannot be read, or if no guardian can be started.
@@ -386,8 +381,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     /// Marks knobs that another program has set to a value that the run might have set, too: the journal alone does not
-    /// show
-    /// that. Qdisc trees need no mark, because no other program creates the run's trees or partly restored ones.
+    /// show that. Qdisc trees need no mark, because no other program creates the run's trees or partly restored ones.
     fn leave_theirs(&mut self) {
         for entry in self.entries.clone() {
             if matches!(entry.from, Value::Qdiscs(_)) || !self.last_set.contains_key(&entry.knob) {

@@ -21,8 +21,7 @@ fn name_of_run(index: u32) -> String {
 }
 
 /// Takes the interface's name among the sockets of the calling thread's network namespace. Returns `None` if a user
-/// without
-/// privileges holds it: such a process manages no interface.
+/// without privileges holds it: such a process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), interface, Some(journal))
 }
@@ -36,8 +35,7 @@ pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, Jo
 }
 
 /// Excludes sessions that this directory's journal does not exclude: with another directory, or steering without a
-/// journal.
-/// A revert uses it. For a session of this journal, the journal's lock reports a more specific error.
+/// journal. A revert uses it. For a session of this journal, the journal's lock reports a more specific error.
 ///
 /// # Errors
 /// Returns [`JournalError::HeldElsewhere`] if such a session is active.

@@ -29,8 +29,7 @@ pub trait Storage {
     }
 
     /// Writes the journal again, with these entries, if another program removed it or its directory. Then it returns
-    /// the
-    /// journal's path.
+    /// the journal's path.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be written.

@@ -1,6 +1,5 @@
 //! Changes and restores every kind of knob on the running kernel, in a private network namespace, and compares the
-//! result byte
-//! for byte.
+//! result byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;

@@ -7,8 +7,7 @@
 //! - [`plan`] chooses the cores of interrupts and applications.
 //!
 //! Figures are those of *this* host. Windows come from its link speeds and the round-trip times of its sockets, ring
-//! sizes
-//! from the maximum of its NIC, and losses from its counters.
+//! sizes from the maximum of its NIC, and losses from its counters.
 //!
 //! The source, if no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
 //! Tuning, Limitations, Congestion Control" (LCN 2019), called "the paper" below.

@@ -64,8 +64,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns text such as `; it received 1,200,000 packets per second since boot and sent 800,000, and processors 0-7
-    /// spend
-    /// 29 % of their time in softirqs`. It shows the cost of a setting that takes processor time for each packet.
+    /// spend 29 % of their time in softirqs`. It shows the cost of a setting that takes processor time for each packet.
     #[must_use]
     pub fn work_words(&self, nic: &Interface) -> String {
         let rate = |packets: u64| self.per_second(packets).map_or(0, |rate| rate.round() as u64);
@@ -82,8 +81,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns text such as `; processors 0-7 spend 29 % of their time in softirqs`. It lists the processors that serve
-    /// a NIC's
-    /// interrupts and spend at least 5 % there.
+    /// a NIC's interrupts and spend at least 5 % there.
     #[must_use]
     pub fn softirq_words(&self, nic: &Interface) -> String {
         const LEAST: f64 = 0.05;
@@ -116,8 +114,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether a NIC is loaded, by any of: packets per second since boot, its share of the link's rate, the
-    /// softirq
-    /// time of a processor that serves its interrupts, or packets lost at the NIC.
+    /// softirq time of a processor that serves its interrupts, or packets lost at the NIC.
     #[must_use]
     pub fn is_loaded(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 10_000.0;
@@ -138,8 +135,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether receiving keeps processors busy: by the softirq time of a processor that serves a NIC's
-    /// interrupts, or
-    /// by losses at the NIC.
+    /// interrupts, or by losses at the NIC.
     #[must_use]
     pub fn is_busy(&self, nic: &Interface) -> bool {
         const SOFTIRQ_SHARE: f64 = 0.3;
@@ -147,8 +143,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether a processor that serves a NIC's interrupts spends at least the share `least` of its time in
-    /// softirqs.
-    /// If no interrupt names the NIC, any processor counts.
+    /// softirqs. If no interrupt names the NIC, any processor counts.
     fn serves_with(&self, nic: &Interface, least: f64) -> bool {
         let mut servers = self.interrupt_processors(nic);
         if servers.is_empty() && self.receive_interrupts(nic).is_empty() {
@@ -163,16 +158,14 @@ impl<'a> View<'a> {
     }
 
     /// Returns the basis of a finding about a setting that costs processor time for each packet: measured if receiving
-    /// keeps
-    /// processors busy.
+    /// keeps processors busy.
     #[must_use]
     pub fn cost_basis(&self, nic: &Interface) -> Basis {
         if self.is_busy(nic) { Basis::Measured } else { self.load_basis(nic).min(Basis::Setting) }
     }
 
     /// Returns the basis of a finding about a NIC's slot or settings: measured if counters show load, assumed if the
-    /// NIC is idle
-    /// and the setting costs nothing yet.
+    /// NIC is idle and the setting costs nothing yet.
     #[must_use]
     pub fn load_basis(&self, nic: &Interface) -> Basis {
         if self.is_loaded(nic) {
@@ -185,8 +178,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether this host's own TCP connections carry part of its traffic, or may do so. On a router or a name
-    /// server
-    /// they carry almost none, so limits of TCP cost nothing there.
+    /// server they carry almost none, so limits of TCP cost nothing there.
     #[must_use]
     pub fn carries_tcp(&self) -> bool {
         const ENOUGH: u64 = 1_000_000;
@@ -215,8 +207,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether a processor is in another package (socket) than a NIC. Nodes of one package (sub-NUMA
-    /// clustering, AMD's
-    /// NPS) do not count as other packages: the paper measured the interconnect between packages.
+    /// clustering, AMD's NPS) do not count as other packages: the paper measured the interconnect between packages.
     #[must_use]
     pub fn is_other_package(&self, nic: &Interface, processor: u32) -> bool {
         let Some(node) = nic.node else { return false };
@@ -229,8 +220,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual machine these
-    /// are all
-    /// processors, because the guest does not see which of them share a core.
+    /// are all processors, because the guest does not see which of them share a core.
     #[must_use]
     pub fn queue_places(&self, nic: &Interface) -> Vec<u32> {
         if !self.facts.virtual_machine {

@@ -1,6 +1,5 @@
 //! Finds where packets were lost between two readings of a host. The places follow the path of the paper's figure 12,
-//! from
-//! the sender's qdisc to a socket's receive buffer.
+//! from the sender's qdisc to a socket's receive buffer.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +65,7 @@ pub struct Loss {
 }
 
 /// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) to its place and the
-/// rule
-/// that explains it. Returns `None` for reasons that do not mean that this host is too slow.
+/// rule that explains it. Returns `None` for reasons that do not mean that this host is too slow.
 #[must_use]
 pub fn place_of_reason(reason: &str) -> Option<(Place, &'static str)> {
     Some(match reason {
@@ -115,8 +113,7 @@ fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
 }
 
 /// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which wraps. A
-/// 64-bit
-/// counter that decreases was reset instead.
+/// 64-bit counter that decreases was reset instead.
 fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
     const RANGE: u64 = 1 << 32;
     match before {
@@ -214,8 +211,7 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
         "rx-ring-drops",
     );
     // The kernel's `rx_dropped` includes the drops that the driver counts. It also counts frames without a receiver,
-    // such as
-    // those of unknown protocols. So it is used only if the driver has no counter of its own.
+    // such as those of unknown protocols. So it is used only if the driver has no counter of its own.
     let has_own = after.losses.ring.or(after.losses.nic).or(after.losses.driver).is_some();
     if !has_own {
         let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };

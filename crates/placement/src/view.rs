@@ -88,8 +88,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the processors that should take a NIC's receive interrupts, with its present queues; none if it has no
-    /// such
-    /// interrupts.
+    /// such interrupts.
     #[must_use]
     pub fn planned_processors(&self, nic: &Interface) -> &[u32] {
         let placements = self.placements.get_or_init(|| interrupt_processors(self));
@@ -157,8 +156,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the processors that serve at least a hundredth of a NIC's receive interrupts. If too few were counted,
-    /// returns
-    /// the processors to which the interrupts are directed.
+    /// returns the processors to which the interrupts are directed.
     #[must_use]
     pub fn interrupt_processors(&self, nic: &Interface) -> BTreeSet<u32> {
         let served = self.served_by(nic);
@@ -232,8 +230,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the NIC with the largest bandwidth-delay product of connections that carried much data in a direction,
-    /// with the
-    /// product in bytes and the round-trip time.
+    /// with the product in bytes and the round-trip time.
     #[must_use]
     pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
         let products = self.nics().filter_map(|nic| {
@@ -260,10 +257,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the rate that a TCP flow can reach at a loss ratio, bit/s, for a NIC's round-trip time and segment size;
-    /// `None`
-    /// without an MTU. The formula: M. Mathis et al., "The macroscopic behavior of the TCP congestion avoidance
-    /// algorithm"
-    /// (1997).
+    /// `None` without an MTU. The formula: M. Mathis et al., "The macroscopic behavior of the TCP congestion avoidance
+    /// algorithm" (1997).
     #[must_use]
     pub fn rate_at_loss(&self, nic: &Interface, ratio: f64) -> Option<f64> {
         Self::flow_rate_at_loss(nic, ratio, self.round_trip(nic).us)
@@ -288,10 +283,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the severity and the cost of packets lost at a NIC; `None` if they are too few. The severity is high
-    /// from one
-    /// lost packet in ten thousand. It is also high if the connections with known round-trip times cannot reach half of
-    /// the
-    /// link's rate together at this loss.
+    /// from one lost packet in ten thousand. It is also high if the connections with known round-trip times cannot
+    /// reach half of the link's rate together at this loss.
     #[must_use]
     pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;

@@ -17,8 +17,7 @@
 //! - An application that shares a processor with interrupts loses packets; one on the far node does not.
 //!
 //! The cost of a far node is weighted by the traffic that crosses the interconnect. The cost of sharing is weighted by
-//! the
-//! smaller need of the two units: a unit with little work takes little from the other.
+//! the smaller need of the two units: a unit with little work takes little from the other.
 
 use super::{Distance, Problem, Slot, Unit};
 

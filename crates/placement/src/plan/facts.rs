@@ -88,8 +88,7 @@ mod tests {
     };
 
     /// Creates two sockets of eight cores with two threads each. Each socket has a NIC of 100 Gbit/s, the second one
-    /// also an
-    /// application.
+    /// also an application.
     fn host() -> HostFacts {
         let processor = |number: u32| Processor {
             number,

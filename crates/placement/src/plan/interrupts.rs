@@ -60,14 +60,12 @@ pub struct Places {
     /// Whether no application with connections through the NIC is pinned to any of these cores.
     pub clear: bool,
     /// Largest number of queues for which each queue and each application thread has its own core. In a virtual
-    /// machine,
-    /// processors count instead of cores.
+    /// machine, processors count instead of cores.
     pub queues: u32,
 }
 
 /// Returns the cores that may take a NIC's interrupts: near ones that are not isolated. Cores to which applications
-/// with
-/// connections through the NIC are pinned are left out if others remain.
+/// with connections through the NIC are pinned are left out if others remain.
 #[must_use]
 pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
     let (places, queues) = places(view, nic);
@@ -90,8 +88,8 @@ fn pinned(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
 }
 
 /// Returns the processors of a NIC's node that are reserved for applications which are pinned to another package and
-/// should
-/// move here. These are half of the cores, those without interrupts first. Returns none if no application has to move.
+/// should move here. These are half of the cores, those without interrupts first. Returns none if no application has to
+/// move.
 #[must_use]
 pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     let is_far = |number: &u32| view.is_other_package(nic, *number);

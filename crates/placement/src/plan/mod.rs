@@ -4,14 +4,11 @@
 //! separate cores, and must not be on SMT siblings of one core (III-B, figure 10).
 //!
 //! Here several NICs and applications share the cores of a host by need. A NIC needs cores for its interrupts in
-//! proportion
-//! to its rate ([`interrupt_cores_for`]). If the cores do not suffice for all, the placement with the lowest [`cost`]
-//! is
-//! chosen.
+//! proportion to its rate ([`interrupt_cores_for`]). If the cores do not suffice for all, the placement with the lowest
+//! [`cost`] is chosen.
 //!
 //! [`place`] assigns the units one by one, in several orders, then moves and swaps them while that lowers the cost. On
-//! a host
-//! with few processors it then tries every placement.
+//! a host with few processors it then tries every placement.
 
 pub mod cost;
 mod facts;
@@ -29,8 +26,7 @@ pub use maps::map_changes;
 pub use search::place;
 
 /// Rate that one core receives of one flow with an MTU of 9,000 bytes, bit/s: the paper's figure 1, one flow,
-/// application
-/// and interrupts on separate cores.
+/// application and interrupts on separate cores.
 const PER_CORE_JUMBO_BPS: u64 = 43_000_000_000;
 /// The same with an MTU of 1,500 bytes: figure 5.
 const PER_CORE_BPS: u64 = 25_000_000_000;
@@ -38,9 +34,8 @@ const PER_CORE_BPS: u64 = 25_000_000_000;
 const JUMBO: u32 = 8_000;
 
 /// Returns the number of cores that a NIC's interrupts need at a rate, with a fraction. The paper's hardware needed one
-/// core
-/// for 25 Gbit/s, or for 43 Gbit/s with jumbo frames. Later processors need fewer cores, so the result is never too
-/// low.
+/// core for 25 Gbit/s, or for 43 Gbit/s with jumbo frames. Later processors need fewer cores, so the result is never
+/// too low.
 #[must_use]
 pub fn interrupt_cores_for(rate_bps: u64, mtu: u32) -> f64 {
     let per_core = if mtu >= JUMBO { PER_CORE_JUMBO_BPS } else { PER_CORE_BPS };
@@ -184,8 +179,8 @@ impl Problem {
     }
 
     /// Divides the free cores among the NICs. On each node, the next core goes to the NIC with the highest need per
-    /// queue that
-    /// can have more queues. More cores make it less likely that several flows meet on one core (section III-B).
+    /// queue that can have more queues. More cores make it less likely that several flows meet on one core (section
+    /// III-B).
     ///
     /// Half of a node's cores remain free for applications that are not known yet, unless the node has few cores.
     pub(crate) fn share_out(&self, placement: &mut Placement) {

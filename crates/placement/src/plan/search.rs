@@ -105,8 +105,7 @@ fn all_slots(problem: &Problem) -> Vec<Slot> {
 }
 
 /// Returns the orders in which to place the units: as listed (interrupts first), the applications first, the highest
-/// need
-/// first, NIC by NIC.
+/// need first, NIC by NIC.
 fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
     let listed: Vec<usize> = (0..units.len()).collect();
     let by = |compare: &dyn Fn(&Unit, &Unit) -> Ordering| {
@@ -228,8 +227,7 @@ impl<'a> Search<'a> {
     }
 
     /// Removes all units of one kind of a NIC and places them again. Moving them one by one may find no improvement,
-    /// because
-    /// each move away from the others costs more.
+    /// because each move away from the others costs more.
     fn move_a_nic(&mut self) -> bool {
         let kinds: BTreeSet<(usize, Option<usize>)> =
             self.units.iter().map(|unit| (unit.nic, unit.application)).collect();
@@ -255,8 +253,7 @@ impl<'a> Search<'a> {
     }
 
     /// Places each pair of units again, together, because each may occupy the other's best slot. Large hosts skip this
-    /// because
-    /// they have too many pairs.
+    /// because they have too many pairs.
     fn move_two(&mut self) -> bool {
         if self.units.len() > FEW {
             return false;

@@ -339,8 +339,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
 }
 
 /// Finds several loaded NICs with one interrupt each, all on one processor, as on small routers. The processor has to
-/// be
-/// busy: otherwise one is enough.
+/// be busy: otherwise one is enough.
 fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const SOFTIRQ_SHARE: f64 = 0.1;

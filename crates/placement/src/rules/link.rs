@@ -270,8 +270,7 @@ fn paused_priorities(nic: &Interface, direction: &str) -> Option<String> {
 }
 
 /// Returns the longest pause time in a direction, `rx` or `tx`, s. mlx5 counts it in µs for the link and for each
-/// priority
-/// (Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst).
+/// priority (Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst).
 fn paused_s(nic: &Interface, direction: &str) -> Option<f64> {
     let is_time = |name: &str| {
         name.strip_prefix(direction)
@@ -330,8 +329,7 @@ fn many_pauses(
 }
 
 /// Returns a size of the receive ring that bridges longer delays of its processor. Returns `None` if the ring is
-/// already
-/// that large, or if another rule enlarges it.
+/// already that large, or if another rule enlarges it.
 fn longer_ring(view: &View<'_>, nic: &Interface) -> Option<u32> {
     const ENTRIES: u32 = 8192;
     let rings = nic.rings?;
@@ -516,8 +514,7 @@ fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
     for tunnel in view.facts.interfaces.iter().filter(|interface| interface.up) {
         let Some(headers) = tunnel.driver.as_deref().and_then(tunnel_headers) else { continue };
         // A tunnel names the interface below it only if it is bound to one. Otherwise routes decide; the largest MTU is
-        // assumed
-        // because it causes the fewest false findings.
+        // assumed because it causes the fewest false findings.
         let bound = tunnel.lower.iter().filter_map(|name| view.facts.interface(name)).next();
         let below = bound.or_else(|| carriers.iter().copied().max_by_key(|nic| nic.mtu));
         let (Some(below), Some(mtu)) = (below, tunnel.mtu) else { continue };

@@ -478,8 +478,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     const LEAST: u64 = 8 << 20;
     let larger = |default: u64| default.saturating_mul(4).clamp(LEAST, 67_108_864);
     // A larger rmem_max has no effect on a socket that does not set SO_RCVBUF. New sockets have rmem_default, which
-    // rmem_max
-    // does not limit (`sock_init_data_uid`, net/core/sock.c).
+    // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
     let entry = match default.map(|default| (default, larger(default))) {
         Some((default, wanted)) if default < LEAST && default < wanted => {
             entry.sysctl("net/core/rmem_default", wanted)

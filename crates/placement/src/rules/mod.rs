@@ -1,9 +1,8 @@
 //! The table of rules.
 //!
 //! A rule is one [`Rule`]: its texts, its source, the facts that it needs, and a function from the facts to its
-//! findings.
-//! It is added to the list of its topic; the documentation and `--explain` use the same entry. A rule whose facts could
-//! not be read is listed as not judged: a missing finding does not mean that there is no fault.
+//! findings. It is added to the list of its topic; the documentation and `--explain` use the same entry. A rule whose
+//! facts could not be read is listed as not judged: a missing finding does not mean that there is no fault.
 
 mod applications;
 mod bond;
@@ -54,8 +53,7 @@ pub struct Rule {
     /// The document or paper that describes the fault.
     pub source: &'static str,
     /// The sources without which the rule cannot judge ([`needs`]). A fact that does not exist on a host is not a gap:
-    /// a driver
-    /// without `ethtool -g` has no rings to judge.
+    /// a driver without `ethtool -g` has no rings to judge.
     pub needs: &'static [&'static str],
     /// Returns the findings on a host.
     pub check: fn(&View<'_>) -> Vec<Found>,

@@ -1,6 +1,5 @@
 //! Sources of the facts that rules need, as paths of the host; `*` represents each interface or CPU. A sysctl is given
-//! by its
-//! path below `/proc/sys`. The kernel's answers over ioctl and netlink have paths, too.
+//! by its path below `/proc/sys`. The kernel's answers over ioctl and netlink have paths, too.
 
 pub const CARRIER_CHANGES: &str = "/sys/class/net/*/carrier_changes";
 /// `ethtool -l`.

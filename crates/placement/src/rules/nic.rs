@@ -197,8 +197,7 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
 }
 
 /// Returns the packets lost between the wire and the stack: in the NIC before the ring, at the ring, in the driver.
-/// Each
-/// packet is counted once.
+/// Each packet is counted once.
 pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }

@@ -97,8 +97,7 @@ fn fast_nics<'a>(view: &View<'a>) -> Vec<&'a Interface> {
 }
 
 /// Returns whether the driver lets the processor choose its frequency. With such a driver, `powersave` does not mean
-/// the
-/// lowest frequency, and the energy preference matters.
+/// the lowest frequency, and the energy preference matters.
 fn chooses_itself(processor: &Processor) -> bool {
     matches!(processor.frequency_driver.as_deref(), Some("intel_pstate" | "amd-pstate-epp"))
 }

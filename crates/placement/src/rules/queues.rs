@@ -143,8 +143,7 @@ fn with_channels(nic: &Interface, found: Found, number: u32) -> Found {
 }
 
 /// Returns as text why the queues in use are too few, regardless of their number: their processors are busy while
-/// others
-/// are not, or the ring had no free descriptor.
+/// others are not, or the ring had no free descriptor.
 fn overload(view: &View<'_>, nic: &Interface) -> Option<String> {
     const SHARE: f64 = 0.25;
     let servers = view.interrupt_processors(nic);
@@ -451,8 +450,7 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let servers = view.interrupt_targets(nic);
     let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
     // If there are few queues, the mask is replaced by one that spreads packets. It is removed if each core has a
-    // queue, or if
-    // fewer than two processors are left.
+    // queue, or if fewer than two processors are left.
     let is_few = queues * 2 <= places.len() && others.len() > 1;
     let wanted = if is_few { mask(&others) } else { "0".to_owned() };
     let changed = single.iter().filter(|queue| busy || is_own(queue));

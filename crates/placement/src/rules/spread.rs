@@ -298,8 +298,7 @@ fn field_words(fields: &str) -> String {
 }
 
 /// Returns the busiest queue: its number, its share, the sum over queues, and the counted unit. Returns `None` if too
-/// little
-/// was counted or the load is even.
+/// little was counted or the load is even.
 pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u64, &'static str)> {
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
@@ -448,10 +447,8 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
 }
 
 /// Returns the probability that some queue gets at least `most` flows. Each flow falls on a queue at random, in
-/// proportion
-/// to the queue's table entries. The result uses the coefficients of a product over queues: of the sums over k < `most`
-/// of
-/// (p x)^k / k!.
+/// proportion to the queue's table entries. The result uses the coefficients of a product over queues: of the sums over
+/// k < `most` of (p x)^k / k!.
 fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
     let mut ways = vec![0.0; flows + 1];
     ways[0] = 1.0;
@@ -478,8 +475,7 @@ fn collide(view: &View<'_>) -> Vec<Found> {
     /// Below this probability, the flows are clearly spread worse than a random hash would do.
     const CHANCE: f64 = 0.05;
     /// If flows that share a queue carried less than this part of the others' traffic, sharing slows them down,
-    /// whatever the
-    /// probability.
+    /// whatever the probability.
     const SUFFERS: f64 = 0.7;
     let mut found = Vec::new();
     for nic in view.nics() {

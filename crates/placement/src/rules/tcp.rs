@@ -169,8 +169,7 @@ pub(super) const RULES: &[Rule] = &[
 use crate::Severity;
 
 /// Returns the part of a buffer that is available as window (`tcp_win_from_space`). Until Linux 6.5,
-/// `tcp_adv_win_scale`
-/// sets it. Later kernels use half of the buffer until received segments show a better ratio.
+/// `tcp_adv_win_scale` sets it. Later kernels use half of the buffer until received segments show a better ratio.
 fn window_of(view: &View<'_>, buffer: u64) -> u64 {
     match view.facts.sysctl_number("net/ipv4/tcp_adv_win_scale").unwrap_or(1) {
         scale @ 1..=31 => buffer - (buffer >> scale),
@@ -227,8 +226,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     let speed = nic.speed_bps.unwrap_or(0) as f64;
     let together = rate_of_windows(view, nic, direction, window);
     // A receiver does not see its sender wait. A receive buffer at its limit does no harm if all connections together
-    // fill the
-    // link.
+    // fill the link.
     let held_up =
         is_held_up(view, nic, direction, most) && (direction == Direction::Send || together < speed);
     let basis = time.basis(if held_up { Basis::Measured } else { Basis::Setting });

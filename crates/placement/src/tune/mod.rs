@@ -91,8 +91,7 @@ fn among(found: &[&'static str]) -> String {
 
 impl TuningPlan {
     /// Returns the first round of a plan for an interface, from the findings on its host. If `only` is not empty, the
-    /// plan is
-    /// limited to these items.
+    /// plan is limited to these items.
     ///
     /// # Errors
     /// Returns an error if one of `only` has no finding.
@@ -161,8 +160,7 @@ impl TuningPlan {
     }
 
     /// Handles a running irqbalance, which moves interrupts every ten seconds. Interrupts that it would move are placed
-    /// only
-    /// after it is stopped, or not at all.
+    /// only after it is stopped, or not at all.
     fn mind_balancer(&mut self, facts: &HostFacts, interface: &str, keep: &Keep) {
         let is_placement = |step: &Step| matches!(step.change.knob, Knob::InterruptAffinity(_));
         let Some(process) = running_balancer(facts).filter(|_| self.steps.iter().any(is_placement)) else {
@@ -207,8 +205,7 @@ impl TuningPlan {
 }
 
 /// Returns whether a finding concerns an interface or its host. Findings that are fixed by settings of another
-/// interface do
-/// not.
+/// interface do not.
 fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
         Some(name) => name == interface,
@@ -234,8 +231,7 @@ const GROWING: [&str; 9] = [
 ];
 
 /// Returns the reason for not making a rule's change of a setting that tune has already changed for an interface;
-/// `None` if
-/// the change is allowed. `losing` contains the rules that explain current packet losses.
+/// `None` if the change is allowed. `losing` contains the rules that explain current packet losses.
 #[must_use]
 pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&str>) -> Option<String> {
     if set_for != interface {
@@ -258,8 +254,8 @@ fn is_of_queue(knob: &Knob) -> bool {
 }
 
 /// Returns the rank of a knob among features that depend on each other. The kernel switches a feature off, or refuses
-/// it,
-/// while one that it needs is off (`netdev_fix_features`): segmentation needs scatter-gather, which needs checksums.
+/// it, while one that it needs is off (`netdev_fix_features`): segmentation needs scatter-gather, which needs
+/// checksums.
 fn dependence(knob: &Knob) -> u8 {
     match knob {
         Knob::Feature(name) if name.contains("checksum") => 0,

@@ -1,8 +1,7 @@
 //! Extends a plan until nothing is left to change.
 //!
 //! A change for one rule can make others fire: after interrupts move, the XPS maps of their queues no longer match. So
-//! a
-//! plan is built stage by stage, settings on which others depend first ([`stage`]):
+//! a plan is built stage by stage, settings on which others depend first ([`stage`]):
 //!
 //! - Each round of changes is applied to a model of the host, which is checked again.
 //! - A stage ends when no rule asks for a change of this stage or an earlier one.
@@ -43,8 +42,7 @@ fn moves_flows(change: &Change) -> bool {
 
 impl TuningPlan {
     /// Returns the plan for an interface, extended until nothing is left to change. A new number of channels, RSS table
-    /// or set
-    /// of hash fields redistributes flows. Such a change is left out if it causes new findings.
+    /// or set of hash fields redistributes flows. Such a change is left out if it causes new findings.
     ///
     /// # Errors
     /// Returns an error if one of `only` has no finding.
@@ -152,8 +150,7 @@ impl TuningPlan {
     }
 
     /// Drops steps for queues and interrupts that the new number of channels adds or removes. Also drops steps without
-    /// an effect
-    /// in the end.
+    /// an effect in the end.
     fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
         self.steps.retain(|Step { change: Change { knob, to }, .. }| {
             let now = current(facts, Some(interface), knob);

@@ -10,8 +10,7 @@ use crate::applied::set;
 use crate::current::current;
 
 /// Returns the changes that undo a plan, in order. `made` contains the plan's changes in the order in which they were
-/// made;
-/// `before` and `after` are the facts around them.
+/// made; `before` and `after` are the facts around them.
 #[must_use]
 pub fn undo(before: &HostFacts, after: &HostFacts, interface: &str, made: &[Change]) -> Vec<Change> {
     let (channels, others): (Vec<&Change>, Vec<&Change>) =

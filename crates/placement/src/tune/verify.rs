@@ -1,8 +1,7 @@
 //! Judges whether a change reduced losses: lost packets per million carried ones, before and after.
 //!
 //! Counters are compared over two intervals, one before the changes and one after. Traffic differs between them, so
-//! losses
-//! are divided by the packets carried. A difference must exceed three standard deviations of two Poisson counts.
+//! losses are divided by the packets carried. A difference must exceed three standard deviations of two Poisson counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,5 @@
 //! Quotes names and values so that each kind of file reads them literally. If a file cannot hold a name or a value, it
-//! is
-//! refused.
+//! is refused.
 
 use std::fmt::Write;
 
@@ -34,8 +33,7 @@ impl UdevRule {
     }
 
     /// Returns the rule that runs a command. udev and the shell quote differently, so only a command that needs no
-    /// quotes is
-    /// accepted.
+    /// quotes is accepted.
     pub(super) fn run(interface: &str, line: &Line) -> Option<Self> {
         let is_plain =
             |character: char| character.is_ascii_alphanumeric() || " ._-@/=:,+".contains(character);
@@ -55,8 +53,7 @@ impl UdevRule {
 }
 
 /// Returns the pattern that matches only this name: in brackets a special character is literal (fnmatch(3)). `|`
-/// separates
-/// patterns everywhere.
+/// separates patterns everywhere.
 fn pattern(name: &str) -> Option<String> {
     let mut text = String::new();
     for character in name.chars() {
@@ -73,8 +70,7 @@ fn pattern(name: &str) -> Option<String> {
 }
 
 /// Returns a command of a unit, for a shell. `\`, `"`, `%` and `$` are special (systemd.service(5)). If one command
-/// fails,
-/// the next ones still run.
+/// fails, the next ones still run.
 pub(super) fn unit_command(line: &Line) -> Option<String> {
     let mut quoted = String::new();
     for character in line.command()?.chars() {

@@ -10,13 +10,13 @@ pub fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
     value
 }
 
-/// Returns the number of 32 bits at an offset.
+/// Returns the 32-bit number at an offset.
 #[must_use]
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(array(bytes, at))
 }
 
-/// Writes bytes at an offset, unless they go beyond the end.
+/// Writes bytes at an offset, if all of them fit.
 pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(place) = bytes.get_mut(at..at + value.len()) {
         place.copy_from_slice(value);

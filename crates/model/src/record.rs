@@ -12,11 +12,10 @@ pub const SCHEMA: u32 = 1;
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`SCHEMA`] of the writer.
+    /// Schema version of the writer, see [`SCHEMA`].
     pub schema: u32,
     /// Version of Evenkeel that wrote it.
     pub evenkeel: String,
-    /// Scenario's name.
     pub scenario: String,
     /// The scenario's TOML text.
     pub scenario_text: String,
@@ -28,11 +27,10 @@ pub struct Record {
     pub started: String,
     /// Facts about the host: CPU model, cores, memory, tool versions, and so on.
     pub host: BTreeMap<String, String>,
-    /// Line rate of this run, bit/s.
+    /// Link rate of this run, bit/s.
     pub rate_bps: u64,
-    /// Nominal line rate of the scenario's windows, bit/s.
+    /// Link rate for which the scenario defines its windows, bit/s.
     pub nominal_rate_bps: u64,
-    /// Seed.
     pub seed: u64,
     /// Whether it was a quick run, too short for the scenario's expectations.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
@@ -45,7 +43,7 @@ pub struct Record {
     pub windows: BTreeMap<String, f64>,
     /// The compared variants, in order.
     pub variants: Vec<VariantRecord>,
-    /// Variants that could not run here.
+    /// Variants that this world could not run.
     pub refused: Vec<Refusal>,
     /// The paper's figures.
     pub paper: Option<PaperRecord>,
@@ -73,12 +71,12 @@ pub struct RepeatRecord {
     pub metrics: BTreeMap<String, f64>,
     /// Counters of each transmit queue.
     pub queues: Vec<QueueRecord>,
-    /// Each bulk flow.
+    /// Counters of each bulk flow.
     pub flows: Vec<FlowRecord>,
-    /// Each group of clients that send requests.
+    /// Results of each group of clients that send requests.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clients: Vec<ClientsRecord>,
-    /// Processes, processors and qdiscs, with tenants.
+    /// Processes, processors and qdiscs, in a scenario with tenants.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenants: Option<TenantsRecord>,
     /// Cost of the simulation.
@@ -98,7 +96,7 @@ pub struct RepeatRecord {
 /// Counters of a transmit queue during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueRecord {
-    /// Bulk flows on it at the end.
+    /// Bulk flows that use the queue at the end.
     pub flows: u32,
     /// Bytes sent.
     pub bytes: u64,
@@ -121,7 +119,7 @@ pub struct FlowRecord {
     /// Retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retransmits: Option<u64>,
-    /// Data packets that arrived after a later one.
+    /// Data packets that arrived after a later packet.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub out_of_order: Option<u64>,
 }
@@ -135,7 +133,7 @@ pub struct ClientsRecord {
     pub clients: u32,
     /// Requests that were answered.
     pub requests: u64,
-    /// Each second from the beginning of the measurement (Dragonet, Figure 4).
+    /// Results of each second from the beginning of the measurement (Dragonet, Figure 4).
     pub seconds: Vec<SecondRecord>,
 }
 
@@ -144,7 +142,7 @@ pub struct ClientsRecord {
 pub struct SecondRecord {
     /// Requests answered, all clients together.
     pub requests: u64,
-    /// Median over the clients of requests answered.
+    /// Median over the clients of the number of answered requests.
     pub client_median_requests: f64,
     /// Median over the clients of the mean time to a response, µs; absent without a response.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -154,18 +152,16 @@ pub struct SecondRecord {
 /// Processes, processors and qdiscs, with tenants on a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantsRecord {
-    /// Each process of the traffic.
+    /// Processor time of each process that sends or receives traffic.
     pub processes: Vec<ProcessRecord>,
-    /// Each processor.
     pub processors: Vec<ProcessorRecord>,
-    /// Each qdisc.
     pub qdiscs: Vec<QdiscRecord>,
 }
 
 /// Processor time of a process in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRecord {
-    /// Its task: `bulk 3 client`, `probe 0 server`.
+    /// Name of the task: `bulk 3 client`, `probe 0 server`.
     pub name: String,
     /// In user space, seconds.
     pub user_s: f64,
@@ -189,17 +185,16 @@ pub struct ProcessorRecord {
 /// Counters of a qdisc in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QdiscRecord {
-    /// In the notation of `tc`.
+    /// Handle in the notation of `tc`.
     pub handle: String,
-    /// Its kind.
     pub kind: String,
     /// Bytes sent.
     pub bytes: u64,
-    /// Packets sent; segments count as their packets.
+    /// Packets sent; a segment counts as the packets that it consists of.
     pub packets: u64,
     /// Packets dropped.
     pub drops: u64,
-    /// How often it had packets but was not allowed to send.
+    /// How often the qdisc had packets but was not allowed to send.
     pub overlimits: u64,
     /// Packets that the device returned.
     pub requeues: u64,
@@ -212,7 +207,7 @@ pub struct QdiscRecord {
 pub struct SimCost {
     /// Delivered data packets.
     pub packets: u64,
-    /// Simulated time, seconds: the warm-up, the duration and the latency probe's.
+    /// Simulated time, seconds: warm-up, duration, and the duration of the latency probe.
     pub simulated_s: f64,
     /// CPU time, seconds.
     pub cpu_seconds: f64,
@@ -221,12 +216,13 @@ pub struct SimCost {
 /// Cost of the BPF programs, from the kernel's run-time statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatapathCost {
-    /// Time in the queue choice, nanoseconds.
+    /// Time spent choosing queues, nanoseconds.
     pub run_time_ns: u64,
-    /// Time in completion, nanoseconds. In a test bed the receiver's device does this for the sender.
+    /// Time spent processing completions, nanoseconds. In a test bed the receiver's device does this for the
+    /// sender.
     #[serde(default)]
     pub completion_ns: u64,
-    /// Segments that passed the queue choice.
+    /// Segments for which a queue was chosen.
     pub segments: u64,
 }
 
@@ -251,7 +247,6 @@ pub struct PaperRecord {
 /// An expectation with its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpectationRecord {
-    /// The variant.
     pub variant: String,
     /// Metric key.
     pub metric: String,
@@ -338,14 +333,14 @@ pub mod metric {
     /// Parts of [`QDISC`]: dropped packets; how often it had packets but was not allowed to send; packets that
     /// the device returned; bytes queued at the end.
     pub const QDISC_PARTS: [&str; 4] = ["drops", "overlimits", "requeues", "backlog_bytes"];
-    /// Share of the time with waiting packets in which less than half of the line's capacity was sent.
+    /// Share of the time with waiting packets in which less than half of the link's capacity was used.
     pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
-    /// Unused share of the line's capacity while packets waited.
+    /// Unused share of the link's capacity while packets waited.
     pub const LOST_CAPACITY: &str = "lost_capacity";
-    /// Processor time of foreign processes: 1.0 is one processor.
+    /// Processor time of processes outside the measurement: 1.0 is one processor.
     pub const DISTURBANCE: &str = "disturbance";
 
-    /// Every key of tenants in addition to those of all workloads.
+    /// Returns every key that only scenarios with tenants have.
     #[must_use]
     pub fn of_tenants() -> Vec<String> {
         let parts = [(CORES, &CORES_PARTS[..]), (CPU_PER_GB, &CORES_PARTS[..]), (QDISC, &QDISC_PARTS[..])];
@@ -354,7 +349,7 @@ pub mod metric {
         plain.into_iter().map(str::to_owned).chain(parts).collect()
     }
 
-    /// Name of all groups of clients together.
+    /// Name for all groups of clients together.
     pub const ALL_CLIENTS: &str = "all";
 
     /// Parts of [`RESPONSE`]: mean over the requests, median over the clients' means, percentiles of the
@@ -364,26 +359,25 @@ pub mod metric {
     pub const REQUESTS_PARTS: [&str; 2] = ["total", "client_median"];
     /// Keys without parts.
     pub const PLAIN: [&str; 6] = [THROUGHPUT, CPU, JAIN_BYTES, JAIN_PACKETS, RETRANSMITS, OUT_OF_ORDER];
-    /// Parts of [`LATENCY`].
     pub const LATENCY_PARTS: [&str; 5] = ["mean", "p50", "p90", "p99", "p999"];
-    /// Parts of [`COMPLETION`].
     pub const COMPLETION_PARTS: [&str; 5] = ["mean", "p50", "p80", "p99", "spread"];
     /// Parts of [`COMPLETION`] for the fetches of one size.
     pub const SIZE_PARTS: [&str; 3] = ["mean", "p50", "p99"];
 
-    /// Key of a part: `part(NFM, "1s")` is `nfm.1s`.
+    /// Returns the key of a part: `part(NFM, "1s")` is `nfm.1s`.
     #[must_use]
     pub fn part(prefix: &str, part: &str) -> String {
         format!("{prefix}.{part}")
     }
 
-    /// Key of the completion times of values of one size: `fct_s.2KiB.p99`.
+    /// Returns the key of the completion times of values of one size: `fct_s.2KiB.p99`.
     #[must_use]
     pub fn completion_of(size: ByteSize, part: &str) -> String {
         format!("{COMPLETION}.{size}.{part}")
     }
 
-    /// Key of a group of clients: `of_clients(RESPONSE, "high", "p99")` is `response_us.high.p99`.
+    /// Returns the key of a group of clients: `of_clients(RESPONSE, "high", "p99")` is
+    /// `response_us.high.p99`.
     #[must_use]
     pub fn of_clients(prefix: &str, group: &str, part: &str) -> String {
         format!("{prefix}.{group}.{part}")

@@ -1,8 +1,8 @@
-//! Shell lines made of quoted words.
+//! Builds shell lines from quoted words.
 //!
 //! Interface names, qdisc kinds and values come from the host and are not trusted. A [`Line`] is built only
-//! from a template, which is part of the program, and from words, which it quotes. Lines are written for POSIX
-//! sh (XCU 2.2, Quoting).
+//! from a template, which is part of the program, and from words, which are quoted. Lines are written for
+//! POSIX sh (XCU 2.2, Quoting).
 
 use std::fmt::{self, Display, Write};
 
@@ -23,8 +23,9 @@ pub struct Line {
 const PLACE: &str = "{}";
 
 impl Line {
-    /// Creates a command: each `{}` of the template becomes the next word, quoted. A word that no line can
-    /// contain (with a NUL, or with a final line feed) makes the line a comment that states this.
+    /// Creates a command: each `{}` of the template is replaced by the next word, quoted. Some words cannot
+    /// be written on a line (with a NUL, or with a final line feed). The line is then a comment that states
+    /// this.
     #[must_use]
     pub fn new(template: &'static str, words: &[&dyn Display]) -> Self {
         Self { text: String::new(), is_command: true, remark: None }.with(template, words)
@@ -50,33 +51,33 @@ impl Line {
         self
     }
 
-    /// A comment of one line, for any text.
+    /// Creates a comment of one line from any text.
     #[must_use]
     pub fn comment(text: impl Display) -> Self {
         let text = format!("# {}", printable(&text.to_string()));
         Self { text: text.trim_end().to_owned(), is_command: false, remark: None }
     }
 
-    /// An empty line.
+    /// Creates an empty line.
     #[must_use]
     pub fn empty() -> Self {
         Self { text: String::new(), is_command: false, remark: None }
     }
 
-    /// The line that writes a text to a file in sysfs.
+    /// Creates the line that writes a text to a file in sysfs.
     #[must_use]
     pub fn write(text: &str, path: &str) -> Self {
-        // `..` would leave the directory.
+        // `..` would lead out of the directory.
         if path.split('/').any(|part| part == "..") {
             return Self::comment(format_args!("{path}: '{text}'"));
         }
-        // `echo` has options, and in some shells expands backslashes.
+        // `echo` has options, and expands backslashes in some shells.
         let is_plain = !text.starts_with('-') && !text.contains('\\');
         let template = if is_plain { "echo {} > {}" } else { r"printf '%s\n' {} > {}" };
         Self::new(template, &[&text, &path])
     }
 
-    /// This command, then another one if it succeeds.
+    /// Creates a line that runs this command, and then another one if it succeeds.
     #[must_use]
     pub fn and(mut self, next: Self) -> Self {
         if !self.is_command || !next.is_command {
@@ -87,14 +88,14 @@ impl Line {
         self
     }
 
-    /// The command with a remark about an omission.
+    /// Adds a remark about the part that the command omits.
     #[must_use]
     pub fn remark(mut self, remark: impl Display) -> Self {
         self.remark = Some(printable(&remark.to_string()));
         self
     }
 
-    /// Returns the command, if the line omits no part.
+    /// Returns the command, if the line omits nothing.
     #[must_use]
     pub fn command(&self) -> Option<&str> {
         (self.is_command && self.remark.is_none()).then_some(self.text.as_str())
@@ -132,17 +133,15 @@ impl PartialEq<&str> for Line {
 pub struct Script(Vec<Line>);
 
 impl Script {
-    /// Adds a line.
     pub fn push(&mut self, line: Line) {
         self.0.push(line);
     }
 
-    /// Adds a comment, of several lines if the text has line feeds; names must be escaped before.
+    /// Adds a comment, on several lines if the text has line feeds; the caller must escape names.
     pub fn comment(&mut self, text: &str) {
         self.0.extend(text.lines().map(Line::comment));
     }
 
-    /// Adds lines.
     pub fn extend(&mut self, lines: impl IntoIterator<Item = Line>) {
         self.0.extend(lines);
     }
@@ -163,8 +162,8 @@ impl Display for Script {
     }
 }
 
-/// Returns a word as a literal for a shell; none if impossible. Terminal control characters become octal
-/// escapes.
+/// Returns a word as a literal for a shell; none if it is impossible. Terminal control characters become
+/// octal escapes.
 fn quote(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -173,7 +172,7 @@ fn quote(word: &str) -> Option<String> {
     if !word.contains(is_invisible) {
         return Some(format!("'{}'", word.replace('\'', r"'\''")));
     }
-    // A substitution drops final line feeds, and no argument can hold a NUL.
+    // A command substitution removes final line feeds, and no argument can contain a NUL.
     if word.contains('\0') || word.ends_with('\n') {
         return None;
     }

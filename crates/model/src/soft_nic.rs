@@ -1,30 +1,33 @@
 //! The soft NIC: parameters of a multiqueue NIC made of qdiscs.
 //!
-//! The test bed builds it in the kernel, and the simulator simulates it. Both use the parameters here: its
-//! classes, missing features of a variant, and the placement of the traffic's programs.
+//! The test bed builds the soft NIC in the kernel, and the simulator simulates it. Both use the parameters in
+//! this module: its classes, the features that it lacks for a variant, and the placement of the traffic's
+//! programs.
 //!
-//! One HTB class is the line. Below it each hardware queue is a class with a tiny guaranteed rate. So all
-//! borrow from the line and are served in deficit round robin by their quantum, like the queues of a NIC with
-//! credits (`net/sched/sch_htb.c`).
+//! One HTB class is the link. Each hardware queue is a class below it, with a very small guaranteed rate. So
+//! all queues borrow from the link's class. HTB serves them in deficit round robin by their quantum, like a
+//! NIC that serves its queues by credits (`net/sched/sch_htb.c`).
 
 use crate::scenario::{ByteQueueLimit, Knobs, Qdisc};
 use crate::units::BitRate;
 
-/// Largest GSO packet as qdiscs count it at an MTU of 1500, bytes: 64 KiB, and the headers of 46 packets.
+/// Largest GSO packet with the length that qdiscs use at an MTU of 1500, bytes: 64 KiB, and the headers of 46
+/// packets.
 pub const LARGEST_GSO_PACKET_BYTES: u32 = 65_536 + 46 * 66;
-/// GSO packets in the FIFO of each queue: a device's usual `txqueuelen`. TCP small queues keep far fewer there.
+/// Number of GSO packets in the FIFO of each queue: the usual `txqueuelen` of a device. TCP small queues keep
+/// far fewer there.
 pub const LEAF_LIMIT_PACKETS: u32 = 1000;
 /// XPS pools of an `xps:` variant: two, because a test bed may have only two processors.
 pub const XPS_POOLS: u32 = 2;
 
-/// Burst of the line after a late timer, ns; at least two packets.
+/// Time that the link's burst must cover if a timer is late, ns; the burst is at least two packets.
 const BURST_TIME_NS: u64 = 250_000;
-/// A queue's DRR credit, bytes. HTB ignores a quantum below the largest packet: its deficit would never skip a
-/// turn.
+/// A queue's DRR quantum, bytes. It is at least the largest packet: HTB would ignore a smaller one, because
+/// its deficit would never skip a round.
 const BASE_QUANTUM_BYTES: u32 = LARGEST_GSO_PACKET_BYTES;
-/// The line's rate divided by the sum of the queues' guaranteed rates: they borrow the rest.
+/// The link's rate divided by the sum of the queues' guaranteed rates; the queues borrow the rest.
 const OWNED_SHARE: u64 = 1000;
-/// Least rate of a class, bit/s: HTB counts whole bytes per second, and this is a thousand.
+/// Minimum rate of a class, bit/s: HTB stores whole bytes per second, and this is a thousand of them.
 const LEAST_RATE_BPS: u64 = 8_000;
 
 /// An HTB class.
@@ -32,36 +35,36 @@ const LEAST_RATE_BPS: u64 = 8_000;
 pub struct Class {
     /// Guaranteed rate of the class.
     pub rate: BitRate,
-    /// Its rate with borrowing.
+    /// Rate including borrowing.
     pub ceiling: BitRate,
-    /// Depth of both of its buckets, bytes.
+    /// Depth of both token buckets, bytes.
     pub burst_bytes: u32,
-    /// Bytes per turn.
+    /// Bytes per round (quantum).
     pub quantum_bytes: u32,
 }
 
-/// The line's class at this rate.
+/// Returns the link's class at this rate.
 #[must_use]
 pub fn line(rate: BitRate) -> Class {
     Class { rate, ceiling: rate, burst_bytes: burst_bytes(rate), quantum_bytes: BASE_QUANTUM_BYTES }
 }
 
-/// The class of each of `queues` hardware queues on a line of this rate.
+/// Returns the class of each of `queues` hardware queues on a link with this rate.
 #[must_use]
 pub fn queue(rate: BitRate, queues: u32) -> Class {
     let own = rate.bits_per_second() / OWNED_SHARE / u64::from(queues.max(1));
     Class { rate: BitRate::from_bits_per_second(own.max(LEAST_RATE_BPS)), ..line(rate) }
 }
 
-/// Depth of a bucket with this rate, bytes.
+/// Returns the depth of a token bucket with this rate, bytes.
 #[must_use]
 pub fn burst_bytes(rate: BitRate) -> u32 {
     let bytes = u128::from(rate.bits_per_second()) * u128::from(BURST_TIME_NS) / 8_000_000_000;
     u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET_BYTES)
 }
 
-/// A remark about features of a variant that the soft NIC lacks. `sfq`: its queues have SFQ if the variant
-/// requires it.
+/// Returns a remark about features of a variant that the soft NIC lacks. With `sfq`, its queues have SFQ if
+/// the variant requires it.
 #[must_use]
 pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
     let fair = knobs.qdisc == Qdisc::SfqPrio;
@@ -80,7 +83,7 @@ pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("this test bed has no {}: {leaves}", join_or(&lacking)))
 }
 
-/// `a`, `a or b`, `a, b or c`.
+/// Returns names as a list in words: `a`, `a or b`, `a, b or c`.
 fn join_or(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -89,21 +92,21 @@ fn join_or(words: &[&str]) -> String {
     }
 }
 
-/// One sending core: one program with flows.
+/// A sending core, which runs one program with its flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendingCore {
     /// Bulk flows.
     pub flows: u32,
-    /// Processor of the machine, from 0.
+    /// Number of the machine's processor, from 0.
     pub processor: u32,
 }
 
-/// Spreads `flows` over at most `cores` sending cores, and those over `processors`.
+/// Distributes `flows` over at most `cores` sending cores, and the cores over `processors`.
 ///
-/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many active flows
-/// as the other half" (section 5), because unfairness arises from asymmetry. Uses the largest even number of
-/// cores with an exact division, such as 6 flows on 4 cores (2, 2, 1, 1); if there is none, all cores with the
-/// nearest division.
+/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many active
+/// flows as the other half" (section 5), because asymmetry causes unfairness. The function uses the largest
+/// even number of cores with an exact division, such as 6 flows on 4 cores (2, 2, 1, 1). If there is none, it
+/// uses all cores with the nearest division.
 #[must_use]
 pub fn place(flows: u32, cores: u32, processors: u32) -> Vec<SendingCore> {
     let exact = (1..=cores / 2).rev().map(|half| half * 2).find(|count| flows.is_multiple_of(count / 2 * 3));
@@ -114,7 +117,8 @@ pub fn place(flows: u32, cores: u32, processors: u32) -> Vec<SendingCore> {
     let mut passed = 0;
     (0..count)
         .map(|core| {
-            // Cumulative rounding: the sum is exact, and each core within one of its share.
+            // Round cumulatively: the sum is exact, and each core differs from its share by less than one
+            // flow.
             passed += share(core);
             let until = (u64::from(flows) * passed).div_ceil(total) as u32;
             let flows = until - placed;

@@ -1,4 +1,4 @@
-//! Makes text from files, hosts and devices safe for a message: on one line, without control characters.
+//! Makes text from files, hosts and devices safe for a message: one line, without control characters.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// Length of an excerpt in a message.
 const EXCERPT: usize = 48;
 
-/// The beginning of `text`, with terminal controls escaped.
+/// Returns the beginning of `text`, with terminal controls escaped.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     let mut characters = text.chars();
@@ -17,20 +17,21 @@ pub fn excerpt(text: &str) -> String {
     excerpt
 }
 
-/// All of `text` on one line, with terminal controls escaped: for names and values from outside.
+/// Returns all of `text` on one line, with terminal controls escaped. It is for names and values that are not
+/// trusted.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
 
-/// A path on one line, with terminal controls escaped.
+/// Returns a path on one line, with terminal controls escaped.
 #[must_use]
 pub fn path_text(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
-/// Returns a complete output, with all terminal controls escaped except line feeds, tabs and, with `styles`,
-/// colours (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
+/// Returns a complete output with terminal controls escaped, except line feeds and tabs, and colours if
+/// `styles` (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
 #[must_use]
 pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     let stays = |character: char| matches!(character, '\n' | '\t') || !is_invisible(character);
@@ -56,14 +57,14 @@ pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     Cow::Owned(output)
 }
 
-/// Length of the style at the beginning of a text; 0: none.
+/// Returns the length of the colour sequence at the beginning of a text; 0 if there is none.
 fn style_length(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
     let digits = parameters.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
     if parameters.as_bytes().get(digits) == Some(&b'm') { "\u{1b}[".len() + digits + 1 } else { 0 }
 }
 
-/// Returns a character as JSON writes it (RFC 8259, section 7) if it is invisible, else the character.
+/// Returns an invisible character as JSON writes it (RFC 8259, section 7), and any other character unchanged.
 fn escape(character: char) -> impl Iterator<Item = char> {
     let escaped = match character {
         '\n' => "\\n".to_owned(),
@@ -78,8 +79,8 @@ fn escape(character: char) -> impl Iterator<Item = char> {
     escaped.chars().collect::<Vec<_>>().into_iter()
 }
 
-/// Control characters, and those that reorder or hide the text around them (Unicode's general categories Cc and Cf, and the
-/// separators of lines and paragraphs).
+/// Returns whether a character is a control character, or reorders or hides the text around it. These are
+/// Unicode's general categories Cc and Cf, and the separators of lines and paragraphs.
 #[must_use]
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
@@ -88,8 +89,8 @@ pub fn is_invisible(character: char) -> bool {
         || matches!(character, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the known name that `name` most likely misspells: at most one edit per three letters; names of one
-/// or two letters are never near.
+/// Returns the known name that `name` most likely misspells: at most one edit per three letters. A name of
+/// one or two letters never matches.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     /// Longer names are unlikely to be misspellings, and the distance takes quadratic time.
     const LONGEST: usize = 64;
@@ -106,7 +107,7 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns `did you mean 'a'? known: a, b, c`, or the known names alone.
+/// Returns `did you mean 'a'? known: a, b, c`, or only the known names.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     match nearest(name, known.clone()) {
         Some(nearest) => format!("did you mean '{}'? known: {}", excerpt(nearest), list(known)),
@@ -140,7 +141,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     }
 }
 
-/// A number with thousands separators.
+/// Returns a number with thousands separators.
 #[must_use]
 pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
@@ -155,7 +156,8 @@ pub fn thousands(number: usize) -> String {
 }
 
 /// Replaces Rust's type names in a message of a JSON, TOML or CSV reader: `expected u32` becomes a whole
-/// number, `expected struct Ring` an object. Also names the limit that a write exceeds. Other messages are unchanged.
+/// number, `expected struct Ring` an object. It also names the limit that a write exceeds. Other messages are
+/// unchanged.
 #[must_use]
 pub fn plain_words(message: &str) -> String {
     for mark in ["invalid type: ", "invalid value: "] {
@@ -207,10 +209,10 @@ pub fn plain_words(message: &str) -> String {
             "control character (\\u0000-\\u001F) found while parsing a string",
             "a control character within a text",
         ),
-        // EFBIG: file systems have limits too, far above what Evenkeel writes.
+        // EFBIG: file systems also have limits, far above the size of Evenkeel's files.
         ("File too large (os error 27)", "File too large (`ulimit -f` limits the size of files)"),
         ("Too many open files (os error 24)", "Too many open files (`ulimit -n` limits them)"),
-        // JSON, and two readers of TOML.
+        // These are the forms of the JSON reader and of two TOML readers.
         ("recursion limit exceeded", "it is nested too deeply"),
         ("cannot recurse further; max recursion depth met", "it is nested too deeply"),
         ("recursion limit", "it is nested too deeply"),
@@ -222,9 +224,9 @@ pub fn plain_words(message: &str) -> String {
     message.to_owned()
 }
 
-/// Puts the field's name before a JSON reader's error about a value at a line and column. The reader has no
-/// position (line 0) within an internally tagged enum: there the name is added if only one field has that
-/// value.
+/// Puts the field's name before a JSON reader's error about a value at a line and column. The reader reports
+/// no position (line 0) within an internally tagged enum. In this case the name is added only if exactly one
+/// field has that value.
 #[must_use]
 pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E, text: &[u8]) -> E {
     let message = error.to_string();
@@ -254,8 +256,8 @@ pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E,
 /// A field and its value, as JSON.
 type Field<'t> = (&'t [u8], &'t [u8]);
 
-/// Returns the field at the end of a JSON text, and all fields with a string, a number or a word as their
-/// value.
+/// Returns the field at the end of a JSON text, and all fields whose value is a string, a number or a
+/// keyword.
 fn fields(text: &[u8]) -> (Option<&[u8]>, Vec<Field<'_>>) {
     let (mut open, mut all, mut at): (Vec<Option<&[u8]>>, Vec<Field<'_>>, usize) =
         (vec![None], Vec::new(), 0);
@@ -300,7 +302,7 @@ fn split_place(text: &str) -> (&str, &str) {
     text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
 }
 
-/// A whole number beyond 64 bits, which the reader holds as a rounded fraction.
+/// Describes a whole number that does not fit 64 bits, which the reader stores as a rounded fraction.
 fn beyond(found: &str, wanted: &str) -> Option<String> {
     let (least, most) = match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => (0, u64::MAX),
@@ -422,7 +424,7 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_kind_is_named_by_its_field() {
-        // Only the error is read, not the fields.
+        // The test uses only the error, not the fields.
         #[derive(Debug, serde::Deserialize)]
         #[serde(tag = "what", rename_all = "lowercase")]
         #[allow(dead_code)]

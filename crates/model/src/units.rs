@@ -1,8 +1,8 @@
 //! Units as types: bit/s, bytes and nanoseconds, written and read with their unit.
 //!
 //! All three are whole numbers of their base unit, so that the sum of a million packets is exact. Text is
-//! exact as well: `2.5gbit` is 2,500,000,000 bit/s, and a decimal that is not a whole number of the base unit
-//! is refused rather than rounded.
+//! exact as well: `2.5gbit` is 2,500,000,000 bit/s. A decimal that is not a whole number of the base unit is
+//! refused instead of rounded.
 //!
 //! | type | base unit | spellings |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //!
 //! The spellings of rates are those of tc(8), except that tc's `bps`, which means *bytes* per second, is
 //! refused. Sizes are case-sensitive because `b` is a bit, and `K` may mean 1000 or 1024.
-//! [`Display`](fmt::Display) writes a form that [`FromStr`] reads back unchanged.
+//! [`Display`](fmt::Display) writes a form that [`FromStr`] parses to the same value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,19 +28,18 @@ const BITS_PER_BYTE: u128 = 8;
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// A rate of this many bits per second.
+    /// Returns a rate of this many bits per second.
     #[must_use]
     pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
         Self(bits_per_second)
     }
 
-    /// Bits per second.
     #[must_use]
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// Whole bytes that pass in `time`, rounded down; at most `u64::MAX`.
+    /// Returns the whole bytes that pass in `time`, rounded down; at most `u64::MAX`.
     #[must_use]
     pub const fn bytes_in(self, time: Nanoseconds) -> ByteSize {
         let bit_nanoseconds = self.0 as u128 * time.0 as u128;
@@ -65,19 +64,18 @@ impl BitRate {
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// This many bytes.
+    /// Returns this many bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// This many KiB (1024 bytes), at most `u64::MAX` bytes.
+    /// Returns this many KiB (1024 bytes), at most `u64::MAX` bytes.
     #[must_use]
     pub const fn from_kib(kib: u64) -> Self {
         Self(kib.saturating_mul(1024))
     }
 
-    /// Bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -89,52 +87,50 @@ impl ByteSize {
 pub struct Nanoseconds(u64);
 
 impl Nanoseconds {
-    /// The maximum.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// This many nanoseconds.
+    /// Returns this many nanoseconds.
     #[must_use]
     pub const fn new(nanoseconds: u64) -> Self {
         Self(nanoseconds)
     }
 
-    /// This many microseconds, at most [`Self::MAX`].
+    /// Returns this many microseconds, at most [`Self::MAX`].
     #[must_use]
     pub const fn from_micros(microseconds: u64) -> Self {
         Self(microseconds.saturating_mul(1_000))
     }
 
-    /// This many milliseconds, at most [`Self::MAX`].
+    /// Returns this many milliseconds, at most [`Self::MAX`].
     #[must_use]
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(milliseconds.saturating_mul(1_000_000))
     }
 
-    /// This many seconds, at most [`Self::MAX`].
+    /// Returns this many seconds, at most [`Self::MAX`].
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Self {
         Self(seconds.saturating_mul(NANOSECONDS_PER_SECOND))
     }
 
-    /// Nanoseconds.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// Seconds, to the precision of an `f64`.
+    /// Returns seconds, to the precision of an `f64`.
     #[must_use]
     pub const fn as_secs_f64(self) -> f64 {
         self.0 as f64 / NANOSECONDS_PER_SECOND as f64
     }
 
-    /// The sum, at most [`Self::MAX`].
+    /// Returns the sum, at most [`Self::MAX`].
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The product, at most [`Self::MAX`].
+    /// Returns the product, at most [`Self::MAX`].
     #[must_use]
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
@@ -158,7 +154,7 @@ const fn saturate(value: u128) -> u64 {
     if value > u64::MAX as u128 { u64::MAX } else { value as u64 }
 }
 
-/// Why a text is not a rate, a size or a time.
+/// The reason why a text is not a rate, a size or a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The text is empty.
@@ -166,15 +162,15 @@ pub enum UnitError {
     Empty {
         /// Expected quantity: `rate`, `size` or `time`.
         quantity: &'static str,
-        /// A correct text.
+        /// Example of a valid text.
         example: &'static str,
     },
-    /// A bare number.
+    /// A number without a unit.
     #[error("a {quantity} needs a unit; write for example {example}")]
     MissingUnit {
         /// Expected quantity.
         quantity: &'static str,
-        /// A correct text.
+        /// Example of a valid text.
         example: &'static str,
     },
     /// A number followed by something that is not a unit of the quantity.
@@ -184,11 +180,11 @@ pub enum UnitError {
         quantity: &'static str,
         /// The unit in the text.
         unit: String,
-        /// The likely intention, or empty.
+        /// The probably intended unit, or empty.
         hint: &'static str,
         /// The known units.
         units: &'static str,
-        /// A correct text.
+        /// Example of a valid text.
         example: &'static str,
     },
     /// A negative number.
@@ -202,9 +198,8 @@ pub enum UnitError {
     NotANumber {
         /// Expected quantity.
         quantity: &'static str,
-        /// The text.
         text: String,
-        /// A correct text.
+        /// Example of a valid text.
         example: &'static str,
     },
     /// A fraction of the base unit.
@@ -221,7 +216,7 @@ pub enum UnitError {
     },
 }
 
-/// The spelling of one kind of quantity.
+/// The units of one kind of quantity.
 struct Quantity {
     name: &'static str,
     base_unit: &'static str,
@@ -321,11 +316,11 @@ impl Quantity {
         self.scale(whole, fraction, factor)
     }
 
-    /// `whole.fraction` times `factor`, exactly.
+    /// Returns `whole.fraction` times `factor`; an error if it is not a whole number or too large.
     fn scale(&self, whole: &str, fraction: &str, factor: u64) -> Result<u64, UnitError> {
         let too_large = || UnitError::TooLarge { quantity: self.name };
         let factor = u128::from(factor);
-        // Digits only fail to parse if there are too many.
+        // Digits fail to parse only if there are too many.
         let whole =
             whole.parse::<u128>().ok().and_then(|whole| whole.checked_mul(factor)).ok_or_else(too_large)?;
         let fraction = fraction.trim_end_matches('0');

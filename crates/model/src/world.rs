@@ -18,14 +18,13 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 pub struct Assessment {
     /// Every setting, with this world's value.
     pub settings: BTreeMap<String, String>,
-    /// Remarks for readers of the figures, such as a knob that this world lacks.
+    /// Remarks about the figures, such as a knob that this world lacks.
     pub notes: Vec<String>,
 }
 
 /// One repeat of one variant.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// The scenario.
     pub scenario: &'a Scenario,
     /// The variant, one of the scenario's.
     pub variant: &'a Variant,
@@ -33,13 +32,13 @@ pub struct Job<'a> {
     pub repeat: u32,
     /// Seed of this repeat.
     pub seed: u64,
-    /// Line rate.
+    /// Link rate.
     pub rate: BitRate,
     /// Time before the measurement.
     pub warmup: Nanoseconds,
     /// Measured time.
     pub duration: Nanoseconds,
-    /// Bin of the per-flow series; divides every window and the duration.
+    /// Bin length of the per-flow series; every window and the duration are multiples of it.
     pub bin: Nanoseconds,
 }
 
@@ -50,9 +49,9 @@ pub struct RawRepeat {
     pub flows: Vec<RawFlow>,
     /// The transmit queues.
     pub queues: Vec<QueueRecord>,
-    /// Sum over cores of their busy shares: 1.0 is one core.
+    /// Sum over cores of the share of time in which each was busy: 1.0 is one core.
     pub busy_cores: Option<f64>,
-    /// Measured time, if the workload decides it and not the job.
+    /// Measured time, if it depends on the workload instead of the job.
     pub elapsed: Option<Nanoseconds>,
     /// Half of each round trip of the latency probe, µs.
     pub latency_us: Vec<f64>,
@@ -66,39 +65,38 @@ pub struct RawRepeat {
     pub sim: Option<SimCost>,
     /// The BPF programs' cost.
     pub datapath: Option<DatapathCost>,
-    /// Processes, processors and qdiscs, with tenants.
+    /// Processes, processors and qdiscs, in a scenario with tenants.
     pub tenants: Option<RawTenants>,
     /// Further counters of the world, by name.
     pub counters: BTreeMap<String, f64>,
-    /// Remarks on this repeat.
     pub notes: Vec<String>,
 }
 
-/// Observations besides the flows, with tenants on a line.
+/// Observations of a scenario with tenants, besides its flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawTenants {
-    /// Processor time of each process of the traffic.
+    /// Processor time of each process that sends or receives traffic.
     pub processes: Vec<RawProcess>,
-    /// How each processor spent the measured time.
+    /// Time that each processor spent in each mode.
     pub processors: Vec<RawProcessor>,
-    /// Every qdisc at the end of the measurement, without classes; counters are of the measured time.
+    /// Every qdisc, without classes: its counters over the measured time, and its backlog at the end.
     pub qdiscs: Vec<RawQdisc>,
-    /// The line and its backlog, bin by bin.
+    /// The link and its backlog, bin by bin.
     pub line: Option<RawLine>,
-    /// Processor time of foreign processes in the measured time, with stolen time: 1.0 is one processor.
+    /// Processor time of processes outside the measurement, including stolen time: 1.0 is one processor.
     pub disturbance: Option<f64>,
 }
 
-/// The line and its backlog, bin by bin.
+/// The link and its backlog, bin by bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawLine {
     /// Length of a bin.
     pub bin: Nanoseconds,
-    /// Capacity of the line in a bin, bytes.
+    /// Capacity of the link in a bin, bytes.
     pub capacity_bytes: f64,
     /// Bytes sent in each bin.
     pub bytes: Vec<u64>,
-    /// Minimum backlog of each bin; sampled in some worlds.
+    /// Minimum backlog in each bin; some worlds only sample it.
     pub backlog_bytes: Vec<u64>,
 }
 
@@ -119,9 +117,9 @@ pub struct RawFlow {
     pub payload_bytes: u64,
     /// Retransmitted segments, if known per flow.
     pub retransmits: Option<u64>,
-    /// Data packets that arrived after a later one.
+    /// Data packets that arrived after a later packet.
     pub out_of_order: Option<u64>,
-    /// Bins throughout which the flow was backlogged.
+    /// Ranges of bins during which the flow always had a backlog.
     pub backlogged: Vec<Range<usize>>,
     /// Time from start to completion, seconds, of a flow of fixed size.
     pub completion_s: Option<f64>,
@@ -132,20 +130,19 @@ pub struct RawFlow {
 pub struct RawClients {
     /// Name of the group.
     pub name: String,
-    /// Each client.
     pub clients: Vec<RawClient>,
-    /// Times from request to response of all clients: length and frequency, ascending. Exact to 0.1 %.
+    /// Response times of all clients: length and frequency, ascending. They are exact to 0.1 %.
     pub responses: Vec<(Nanoseconds, u64)>,
 }
 
 /// A client that sends requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawClient {
-    /// Its presence within the measured time.
+    /// Time that the client was running within the measurement.
     pub present: Nanoseconds,
     /// Answered requests in each second from the beginning of the measurement.
     pub requests: Vec<u64>,
-    /// Sum of its times from request to response in each second, ns.
+    /// Sum of the client's response times in each second, ns.
     pub response_ns: Vec<u128>,
     /// Received payload, bytes.
     pub payload_bytes: u64,
@@ -154,54 +151,52 @@ pub struct RawClient {
 /// A value fetched by a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawFetch {
-    /// Its size.
     pub size: ByteSize,
-    /// From the request until the client has the whole response, seconds.
+    /// Time from the request until the client has the whole response, seconds.
     pub completion_s: f64,
 }
 
 /// Observes a run: receives its progress, and may interrupt it.
 pub trait Observer: Sync {
-    /// `fraction` (0 to 1) of a repeat is done; `activity` is the current step.
+    /// Reports that `fraction` (0 to 1) of a repeat is done; `activity` is the current step.
     fn progress(&self, fraction: f64, activity: &str);
-    /// A remark for the user.
+    /// Shows a remark to the user.
     fn remark(&self, text: &str);
-    /// Whether the user interrupts: restore everything and return.
+    /// Returns whether the user interrupted the run; the world must then restore everything and return.
     fn interrupted(&self) -> bool;
 }
 
-/// Where scenarios run.
+/// A system that runs scenarios.
 pub trait World {
-    /// Errors of this world.
     type Error: std::error::Error + Send;
 
-    /// Name on the command line and in records: `sim` or `netns`.
+    /// Returns the world's name on the command line and in records: `sim` or `netns`.
     fn name(&self) -> &'static str;
-    /// Kernel release, or kernel profile of the simulator.
+    /// Returns the kernel release, or the simulator's kernel profile.
     fn kernel(&self) -> String;
-    /// Facts for the record: hardware, versions, settings.
+    /// Returns facts about the system for the record: hardware, versions, settings.
     fn facts(&self) -> BTreeMap<String, String>;
-    /// This world's settings for a variant.
+    /// Returns this world's settings for a variant.
     ///
     /// # Errors
-    /// Why it cannot run, for the record's list of refusals.
+    /// Returns the reason why the variant cannot run, for the record's list of refusals.
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String>;
-    /// Returns the rate of the scenario's run. `wanted` is the user's, if any.
+    /// Returns the link rate for a run of the scenario. `wanted` is the user's rate, if any.
     ///
     /// # Errors
-    /// When this world cannot run the scenario, or not at this rate.
+    /// Returns an error if this world cannot run the scenario, or not at this rate.
     fn settle_rate(
         &mut self,
         scenario: &Scenario,
         wanted: Option<BitRate>,
         observer: &dyn Observer,
     ) -> Result<BitRate, Self::Error>;
-    /// Runs one repeat without leftovers.
+    /// Runs one repeat, and removes everything that it created.
     ///
     /// # Errors
-    /// When it could not finish, or was interrupted.
+    /// Returns an error if the repeat could not finish, or was interrupted.
     fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
-    /// This world, if it can run repeats concurrently without mutual influence.
+    /// Returns this world if it can run repeats concurrently without influence on each other.
     fn concurrent(&self) -> Option<&dyn ConcurrentWorld<Error = Self::Error>> {
         None
     }
@@ -209,12 +204,11 @@ pub trait World {
 
 /// A world that can run repeats concurrently.
 pub trait ConcurrentWorld: Sync {
-    /// Errors of this world.
     type Error: std::error::Error + Send;
 
     /// Runs one repeat; see [`World::repeat`].
     ///
     /// # Errors
-    /// As [`World::repeat`].
+    /// Returns the errors of [`World::repeat`].
     fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
 }

@@ -19,14 +19,15 @@ pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
 pub use shell::{shell, shell_lines, sysctl_name};
 
-/// A setting of the host, or of an interface that the context defines.
+/// A setting of the host or of an interface; the context defines the interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Knob {
-    /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`], figures separated by
-    /// blanks).
+    /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`], numbers
+    /// separated by spaces).
     Sysctl(String),
-    /// `gso_max_size` and `gso_ipv4_max_size`, which the first one may change, too ([`Value::Sizes`]).
+    /// `gso_max_size` and `gso_ipv4_max_size` ([`Value::Sizes`]); setting the first one may also change the
+    /// second.
     GsoSizes,
     /// `gro_max_size` and `gro_ipv4_max_size` ([`Value::Sizes`]).
     GroSizes,
@@ -44,18 +45,18 @@ pub enum Knob {
     NtupleRule(u32),
     /// The indirection table of receive-side scaling (`ethtool -x`; [`Value::Table`]).
     RssTable,
-    /// A further indirection table, for the rules that use this number (an RSS context, `ethtool -x IFACE
-    /// context N`; [`Value::Context`]).
+    /// The indirection table of an RSS context, by the context's number (`ethtool -x IFACE context N`;
+    /// [`Value::Context`]). Rules that name the context use this table.
     RssContext(u32),
     /// Processors for an interrupt, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a list
     /// such as `0-3,8`).
     InterruptAffinity(u32),
-    /// Descriptors of a kind of ring (`ethtool -g`; [`Value::Number`]).
+    /// Number of descriptors in a ring of this type (`ethtool -g`; [`Value::Number`]).
     Ring(Ring),
-    /// Number of a kind of channels (`ethtool -l`; [`Value::Number`]).
+    /// Number of channels of this type (`ethtool -l`; [`Value::Number`]).
     Channels(Channels),
-    /// A parameter of interrupt coalescing (`ethtool -c`; [`Value::Number`] of microseconds or packets,
-    /// [`Value::Switch`] of the adaptive ones).
+    /// A parameter of interrupt coalescing (`ethtool -c`): a [`Value::Number`] of microseconds or packets, or
+    /// a [`Value::Switch`] for the adaptive modes.
     Coalescing(Coalescing),
     /// An offload feature by the kernel's name, such as `rx-gro` or `tx-tcp-segmentation`
     /// (`net/ethtool/common.c`; [`Value::Switch`]).
@@ -63,7 +64,7 @@ pub enum Knob {
     /// The header fields that RSS hashes for a flow type such as `udp4`, in ethtool's letters, such as `sdfn`
     /// (`ethtool -n IFACE rx-flow-hash`; [`Value::Text`]).
     FlowHash(String),
-    /// The largest packet without its link-layer header ([`Value::Bytes`]).
+    /// MTU: the largest packet without its link-layer header ([`Value::Bytes`]).
     Mtu,
     /// Default length of a FIFO qdisc on the interface, `txqueuelen` ([`Value::Number`]).
     TransmitQueueLength,
@@ -78,7 +79,7 @@ pub enum Knob {
 pub enum Ring {
     /// For received packets.
     Rx,
-    /// For small received packets, if a device separates them.
+    /// For small received packets, if the device separates them.
     RxMini,
     /// For received jumbo frames.
     RxJumbo,
@@ -87,7 +88,7 @@ pub enum Ring {
 }
 
 impl Ring {
-    /// Returns ethtool's name for it.
+    /// Returns ethtool's name for the ring.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -99,7 +100,7 @@ impl Ring {
     }
 }
 
-/// Channels: an interrupt with the queues that it serves (`struct ethtool_channels`).
+/// Types of channels. A channel is an interrupt with the queues that it serves (`struct ethtool_channels`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Channels {
@@ -109,12 +110,12 @@ pub enum Channels {
     Tx,
     /// For other events, such as link changes.
     Other,
-    /// With both.
+    /// With receive and transmit queues.
     Combined,
 }
 
 impl Channels {
-    /// Returns ethtool's name for it.
+    /// Returns ethtool's name for the channels.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -130,32 +131,31 @@ impl Channels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Coalescing {
-    /// How long a receive interrupt waits for more packets, microseconds.
+    /// Delay of a receive interrupt, to wait for more packets, microseconds.
     RxUsecs,
-    /// Packets that end this wait.
+    /// Number of received packets that end the delay.
     RxFrames,
-    /// How long a transmit interrupt waits, microseconds.
+    /// Delay of a transmit interrupt, microseconds.
     TxUsecs,
-    /// Packets that end this wait.
+    /// Number of sent packets that end the delay.
     TxFrames,
     /// Whether the driver adapts the receive interrupts to the traffic.
     AdaptiveRx,
-    /// Whether the driver adapts the transmit interrupts.
+    /// Whether the driver adapts the transmit interrupts to the traffic.
     AdaptiveTx,
 }
 
 impl Coalescing {
-    /// All parameters.
     pub const ALL: [Self; 6] =
         [Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames, Self::AdaptiveRx, Self::AdaptiveTx];
 
-    /// Returns whether it is a boolean rather than a number.
+    /// Returns whether the parameter is a boolean instead of a number.
     #[must_use]
     pub fn is_switch(self) -> bool {
         matches!(self, Self::AdaptiveRx | Self::AdaptiveTx)
     }
 
-    /// Returns ethtool's name for it.
+    /// Returns ethtool's name for the parameter.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -175,15 +175,14 @@ impl Coalescing {
 pub enum Value {
     /// Contents of a file, without surrounding white space.
     Text(String),
-    /// Bytes.
     Bytes(u32),
     /// A number in the knob's unit.
     Number(u32),
     /// On or off.
     Switch(bool),
-    /// The weight in a queue's shaper, 0 if unset; none: the queue has no shaper.
+    /// The weight in a queue's shaper: 0 if the shaper has no weight, none if the queue has no shaper.
     Weight(Option<u32>),
-    /// A pair of sizes, bytes; on kernels before 6.3 both are the same.
+    /// A pair of sizes in bytes; on kernels before 6.3 both sizes are the same.
     Sizes {
         /// `gso_max_size` or `gro_max_size`.
         all: u32,
@@ -194,9 +193,9 @@ pub enum Value {
     Qdiscs(Vec<QdiscSnapshot>),
     /// The rule at a location, if any.
     Rule(Option<RuleBytes>),
-    /// The queue of each entry of an indirection table.
+    /// The queue of each entry in an indirection table.
     Table(Vec<u32>),
-    /// The same for an RSS context; none: the context does not exist.
+    /// The queue of each entry in an RSS context's table; none if the context does not exist.
     Context(Option<Vec<u32>>),
 }
 
@@ -211,13 +210,13 @@ pub struct Change {
 }
 
 impl Change {
-    /// A change.
+    /// Creates a change.
     #[must_use]
     pub fn new(knob: Knob, to: Value) -> Self {
         Self { knob, to }
     }
 
-    /// The equivalent shell line.
+    /// Returns the equivalent shell line.
     #[must_use]
     pub fn shell(&self, interface: &str) -> Line {
         shell(interface, &self.knob, &self.to)
@@ -225,27 +224,29 @@ impl Change {
 }
 
 impl Knob {
-    /// Returns whether it is a setting of an interface rather than of the host.
+    /// Returns whether the setting belongs to an interface instead of the host.
     #[must_use]
     pub fn is_of_interface(&self) -> bool {
         !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
     }
 
-    /// The files of a receive queue that go with it, when the number of channels changes.
+    /// Returns the files of a receive queue that appear and disappear with it when the number of channels
+    /// changes.
     #[must_use]
     pub fn of_receive_queue(queue: usize) -> Vec<Self> {
         let file = |name: &str| Self::InterfaceFile(format!("queues/rx-{queue}/{name}"));
         ["rps_cpus", "rps_flow_cnt"].map(file).into()
     }
 
-    /// The same of a transmit queue.
+    /// Returns the files of a transmit queue that appear and disappear with it when the number of channels
+    /// changes.
     #[must_use]
     pub fn of_transmit_queue(queue: usize) -> Vec<Self> {
         let file = |name: &str| Self::InterfaceFile(format!("queues/tx-{queue}/{name}"));
         ["xps_cpus", "xps_rxqs", "tx_maxrate", "byte_queue_limits/limit_max"].map(file).into()
     }
 
-    /// Whether a change of the number of channels may reset it.
+    /// Returns whether a change of the number of channels can reset the setting.
     #[must_use]
     pub fn is_of_queues(&self) -> bool {
         match self {
@@ -255,15 +256,15 @@ impl Knob {
         }
     }
 
-    /// Returns whether two values are equal, in any format of the kernel.
+    /// Returns whether two values mean the same, in any format that the kernel uses.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
             // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
-            // No program sets the kernel's default: its kind and leaves follow the number of queues and
-            // `net.core.default_qdisc`, its options the MTU.
+            // No program sets the kernel's default qdisc. Its kind and leaves follow from the number of
+            // queues and `net.core.default_qdisc`, and its options from the MTU.
             (Value::Qdiscs(one), Value::Qdiscs(other)) => match (one.first(), other.first()) {
                 (Some(one), Some(other)) if one.is_default() && other.is_default() => true,
                 _ => one == other,
@@ -272,8 +273,11 @@ impl Knob {
         }
     }
 
-    /// The kernel writes masks with as many words as the machine needs, lists with or without ranges, and
-    /// sysctls of several figures with tabs; the order of a hash's fields is irrelevant.
+    /// Returns text in a form that is the same for equal values:
+    ///
+    /// - The kernel writes masks with as many words as the machine needs.
+    /// - It writes lists with or without ranges, and separates the numbers of a sysctl by tabs.
+    /// - The order of a hash's fields is irrelevant.
     fn normal_form(&self, text: &str) -> String {
         if self.is_mask() {
             let digits: String = text.trim().chars().filter(|digit| *digit != ',').collect();
@@ -291,7 +295,7 @@ impl Knob {
         text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Difference of two values of a numeric knob.
+    /// Returns the difference of two values of a numeric knob.
     #[must_use]
     pub fn difference(&self, value: &Value, other: &Value) -> Option<i64> {
         let figure = |value: &Value| match value {
@@ -311,8 +315,8 @@ impl Knob {
         matches!(self, Self::InterfaceFile(file) if MASKS.iter().any(|name| file.ends_with(name)))
     }
 
-    /// Its name in files that list settings, such as `ring rx` or `sysctl net.ipv4.tcp_rmem`, without the
-    /// interface.
+    /// Returns the name for files that list settings, without the interface: `ring rx` or `sysctl
+    /// net.ipv4.tcp_rmem`.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -338,7 +342,7 @@ impl Knob {
         }
     }
 
-    /// Its name with its interface.
+    /// Returns the name with its interface.
     #[must_use]
     pub fn on<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
         NamedKnob { knob: self, interface }
@@ -348,7 +352,7 @@ impl Knob {
 /// Parses a processor list such as `0-3,8` (cpuset(7)); none if invalid.
 #[must_use]
 pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
-    /// More processors than any kernel supports: bounds the memory for a list.
+    /// No kernel supports this number of processors. The limit bounds the memory for a list.
     const MOST: u32 = 1 << 16;
     let mut found = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -362,7 +366,7 @@ pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
     Some(found)
 }
 
-/// Writes a processor list as [`processor_list`] reads it.
+/// Formats a processor list as [`processor_list`] parses it.
 #[must_use]
 pub fn processor_list_text(processors: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();

@@ -1,8 +1,8 @@
 //! The files that a change may name.
 //!
-//! A change can come from a journal on disk. Its path is joined to `/proc/sys` or `/sys`, so a crafted one
-//! could reach any file of the host, or a sysctl that starts programs (`kernel/core_pattern`). Only these forms
-//! are allowed.
+//! A change can come from a journal on disk. Its path is joined to `/proc/sys` or `/sys`, so a crafted path
+//! could reach any file of the host, or a sysctl that starts programs (`kernel/core_pattern`). Only the forms
+//! in this module are allowed.
 
 use super::Knob;
 
@@ -17,25 +17,27 @@ const QUEUE_FILES: [&str; 5] = ["xps_cpus", "xps_rxqs", "rps_cpus", "rps_flow_cn
 const INTERFACE_FILES: [&str; 5] =
     ["mtu", "tx_queue_len", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
 
-/// Allowed files of a processor's or a policy's `cpufreq` directory.
+/// Allowed files in the `cpufreq` directory of a processor or policy.
 const FREQUENCY_FILES: [&str; 4] =
     ["scaling_governor", "scaling_min_freq", "scaling_max_freq", "energy_performance_preference"];
 
-/// A file name without separator, leading dot, or characters with a meaning for a terminal or a shell.
+/// Returns whether a file name has no separator, no leading dot, and no character that is special in a
+/// terminal or a shell.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
-/// `prefix` followed by a number, such as `tx-12`.
+/// Returns whether a name is `prefix` followed by a number, such as `tx-12`.
 fn is_numbered(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Some sysctls contain interface names (`net/ipv4/conf/eth0/rp_filter`), which may have any character but a
-/// slash and white space (`dev_valid_name`, net/core/dev.c).
+/// Returns whether a path is an allowed sysctl. Some sysctls contain interface names
+/// (`net/ipv4/conf/eth0/rp_filter`). These may have any character except a slash and white space
+/// (`dev_valid_name`, net/core/dev.c).
 fn is_sysctl(path: &str) -> bool {
     let mut names = path.split('/');
     let is_of_network = names.next() == Some("net") && names.clone().count() >= 2;
@@ -70,7 +72,7 @@ fn is_processor_file(path: &str) -> bool {
 }
 
 impl Knob {
-    /// Whether a change may be made or rolled back: its path is a setting that Evenkeel changes.
+    /// Returns whether a change may be made or rolled back: its path must be a setting that Evenkeel changes.
     #[must_use]
     pub fn is_permitted(&self) -> bool {
         match self {

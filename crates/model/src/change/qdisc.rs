@@ -1,4 +1,4 @@
-//! Qdiscs as data: place, kind, options.
+//! Qdiscs as data: position, kind and options.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 pub struct Handle {
     /// The qdisc's number.
     pub major: u16,
-    /// The class's number in it; 0 is the qdisc itself.
+    /// The class's number within the qdisc; 0 is the qdisc itself.
     pub minor: u16,
 }
 
 impl Handle {
-    /// The place of a root qdisc.
+    /// The parent of a root qdisc.
     pub const ROOT: Self = Self { major: u16::MAX, minor: u16::MAX };
 
-    /// `major:minor`.
+    /// Returns the handle `major:minor`.
     #[must_use]
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 
-    /// The class id in `skb->priority`.
+    /// Returns the class id as in `skb->priority`.
     #[must_use]
     pub const fn class_id(self) -> u32 {
         (self.major as u32) << 16 | self.minor as u32
@@ -75,17 +75,16 @@ impl TryFrom<String> for ClassHandle {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QdiscSnapshot {
-    /// Its kind, such as `fq`.
+    /// The kind, such as `fq`.
     pub kind: String,
-    /// Its handle; 0:0 for a qdisc that the kernel installed by default.
+    /// The handle; 0:0 for a qdisc that the kernel installed by default.
     pub handle: ClassHandle,
-    /// Its place.
     pub parent: ClassHandle,
-    /// Its options in hexadecimal.
+    /// The options in hexadecimal.
     pub options: String,
 }
 
-/// Classless kinds whose options in a dump recreate the same qdisc.
+/// Classless kinds that can be recreated from the options in a dump.
 const RESTORABLE: &[&str] = &[
     "noqueue",
     "pfifo",
@@ -103,7 +102,7 @@ const RESTORABLE: &[&str] = &[
 ];
 
 impl QdiscSnapshot {
-    /// A qdisc with the kernel's defaults at a place.
+    /// Returns a qdisc of a kind with the kernel's default options.
     #[must_use]
     pub fn with_defaults(kind: &str, parent: Handle, handle: Handle) -> Self {
         Self {
@@ -114,31 +113,31 @@ impl QdiscSnapshot {
         }
     }
 
-    /// Whether the kernel installed it by default.
+    /// Returns whether the kernel installed the qdisc by default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handle.0 == Handle::new(0, 0)
     }
 
-    /// Returns whether it is the root.
+    /// Returns whether the qdisc is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.parent.0 == Handle::ROOT
     }
 
-    /// Whether its snapshot suffices to recreate it.
+    /// Returns whether the qdisc can be recreated from its snapshot.
     #[must_use]
     pub fn is_restorable(&self) -> bool {
         self.is_default() || RESTORABLE.contains(&self.kind.as_str())
     }
 }
 
-/// Major number of [`root_qdisc`]: below 0x8000, where the kernel's own numbers begin (`qdisc_alloc_handle`),
-/// and away from common manual ones.
+/// Major number of [`root_qdisc`]. It is below 0x8000, where the kernel's automatic numbers begin
+/// (`qdisc_alloc_handle`), and unlikely to be chosen by an administrator.
 const ROOT_MAJOR: u16 = 0x4e00;
 
-/// A root qdisc of a kind with the kernel's defaults: a single one on a device with one transmit queue, else
-/// one per queue below `mq`.
+/// Returns a root qdisc of a kind with the kernel's default options. A device with one transmit queue gets a
+/// single qdisc, other devices get one per queue below `mq`.
 #[must_use]
 pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     let root = Handle::new(ROOT_MAJOR, 0);
@@ -154,7 +153,7 @@ pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     tree
 }
 
-/// Leaves with numbers below 0x8000.
+/// Maximum number of leaves with major numbers below 0x8000.
 const MOST_LEAVES: u16 = 0x7fff - ROOT_MAJOR;
 
 #[cfg(test)]

@@ -10,57 +10,55 @@ use crate::byte_fields::{array, put, word};
 
 /// Length of a rule, bytes.
 pub const RULE_LENGTH: usize = 168;
-/// Offset of the compared headers, after the flow type.
+/// Offset of the header fields to match, after the flow type.
 const HEADER: usize = 4;
-/// Offset of their masks.
+/// Offset of the masks for the header fields.
 const MASK: usize = 76;
 /// Offset of the extension's mask.
 const MASK_EXTENSION: usize = 128;
 const COOKIE: usize = 152;
 const LOCATION: usize = 160;
 
-/// `TCP_V4_FLOW` etc.
+/// `TCP_V4_FLOW`; the other flow types have the same form.
 const FLOW_TCP4: u32 = 1;
 const FLOW_UDP4: u32 = 2;
 const FLOW_TCP6: u32 = 5;
 const FLOW_UDP6: u32 = 6;
-/// `FLOW_RSS`, a bit of the flow type: the rule spreads over an RSS context.
+/// `FLOW_RSS`, a bit of the flow type: the rule distributes packets over an RSS context.
 const FLOW_RSS: u32 = 0x2000_0000;
-/// `RX_CLS_FLOW_DISC`: drop.
+/// `RX_CLS_FLOW_DISC`: the rule drops packets.
 const DISCARD: u64 = u64::MAX;
-/// Protocol numbers of IP.
 const TCP: u8 = 6;
 
-/// A match of TCP or UDP headers over one IP version. A mask of 0 leaves a field open.
+/// A match on TCP or UDP headers for one IP version. A mask of 0 matches any value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleMatch {
     /// IP protocol number: 6 TCP, 17 UDP.
     pub protocol: u8,
     /// The sender's address.
     pub source: IpAddr,
-    /// Its mask; for IPv4 the low 32 bits.
+    /// Mask of the sender's address; for IPv4 the low 32 bits.
     pub source_mask: u128,
     /// This host's address, of the same IP version.
     pub destination: IpAddr,
-    /// Its mask.
+    /// Mask of this host's address.
     pub destination_mask: u128,
     /// The sender's port.
     pub source_port: u16,
-    /// Its mask.
     pub source_port_mask: u16,
     /// This host's port.
     pub destination_port: u16,
-    /// Its mask.
     pub destination_port_mask: u16,
 }
 
 /// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte, so that other programs' rules can be
-/// restored. Then its RSS context, which the kernel keeps separately (`rss_context` of `struct ethtool_rxnfc`).
+/// restored. Its RSS context follows, which the kernel stores separately (`rss_context` of `struct
+/// ethtool_rxnfc`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rule([u8; RULE_LENGTH], u32);
 
 impl Rule {
-    /// A rule that sends matching packets to a queue. Both addresses have one IP version.
+    /// Returns a rule that sends matching packets to a queue. Both addresses must have the same IP version.
     #[must_use]
     pub fn steer(location: u32, matches: &RuleMatch, queue: u32) -> Self {
         let mut bytes = [0; RULE_LENGTH];
@@ -75,7 +73,8 @@ impl Rule {
         put(&mut bytes, 0, &flow_type.to_ne_bytes());
         let mut fill = |at: usize, source: u128, destination: u128, ports: [u16; 2]| {
             let length = if is_ipv4 { 4 } else { 16 };
-            // Addresses first, then ports, in network byte order (struct ethtool_tcpip4_spec, ethtool_tcpip6_spec).
+            // Addresses come first, then ports, in network byte order (struct ethtool_tcpip4_spec,
+            // ethtool_tcpip6_spec).
             put(&mut bytes, at, &source.to_be_bytes()[16 - length..]);
             put(&mut bytes, at + length, &destination.to_be_bytes()[16 - length..]);
             put(&mut bytes, at + 2 * length, &ports[0].to_be_bytes());
@@ -98,7 +97,8 @@ impl Rule {
         Self(bytes, 0)
     }
 
-    /// The same rule, spreading over the queues of an RSS context, plus the rule's queue.
+    /// Returns the rule changed to distribute packets over an RSS context; the rule's queue is added to each
+    /// table entry.
     #[must_use]
     pub fn over(self, context: u32) -> Self {
         let mut bytes = self.0;
@@ -106,14 +106,14 @@ impl Rule {
         Self(bytes, context)
     }
 
-    /// A rule from its bytes and its context.
+    /// Builds a rule from its bytes and its context.
     #[must_use]
     pub fn from_bytes(bytes: [u8; RULE_LENGTH], context: u32) -> Self {
         let spreads = word(&bytes, 0) & FLOW_RSS != 0;
         Self(bytes, if spreads { context } else { 0 })
     }
 
-    /// Its RSS context; none if it sends to one queue.
+    /// Returns the rule's RSS context; none if the rule sends to one queue.
     #[must_use]
     pub fn context(&self) -> Option<u32> {
         (word(&self.0, 0) & FLOW_RSS != 0).then_some(self.1)
@@ -123,28 +123,27 @@ impl Rule {
         word(&self.0, 0) & !FLOW_RSS
     }
 
-    /// Its bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; RULE_LENGTH] {
         &self.0
     }
 
-    /// The matching rule at the lowest location decides.
+    /// Returns the rule's location. Of several matching rules, the one at the lowest location is used.
     #[must_use]
     pub fn location(&self) -> u32 {
         word(&self.0, LOCATION)
     }
 
-    /// Its queue; none if it drops packets, or sends them to a virtual function.
+    /// Returns the rule's queue; none if it drops packets, or sends them to a virtual function.
     #[must_use]
     pub fn queue(&self) -> Option<u32> {
-        // The upper half names a virtual function (ethtool_get_flow_spec_ring_vf).
+        // The upper 32 bits name a virtual function (ethtool_get_flow_spec_ring_vf).
         let cookie = u64::from_ne_bytes(array(&self.0, COOKIE));
         u32::try_from(cookie).ok().filter(|_| cookie != DISCARD)
     }
 
-    /// Its match; none if it uses fields that this crate does not parse: other flow types, type of service,
-    /// extensions.
+    /// Returns the rule's match; none if it uses fields that this crate does not parse: other flow types,
+    /// type of service, extensions.
     #[must_use]
     pub fn matches(&self) -> Option<RuleMatch> {
         let (protocol, is_ipv4) = match self.flow_type() {
@@ -183,14 +182,14 @@ impl Rule {
         })
     }
 
-    /// Its bytes in hexadecimal for a journal, followed by those of its context, if any.
+    /// Returns the rule's bytes in hexadecimal for a journal, followed by those of its context, if any.
     #[must_use]
     pub fn to_hex(&self) -> String {
         let context = self.context().map(u32::to_ne_bytes);
         self.0.iter().chain(context.iter().flatten()).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Parses [`Self::to_hex`]; none if invalid.
+    /// Parses the text of [`Self::to_hex`]; none if invalid.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         const WITH_CONTEXT: usize = RULE_LENGTH + 4;
@@ -257,7 +256,7 @@ impl fmt::Display for Rule {
 pub struct RuleBytes(String);
 
 impl RuleBytes {
-    /// The rule; none if the journal was damaged.
+    /// Returns the rule; none if the journal is damaged.
     #[must_use]
     pub fn rule(&self) -> Option<Rule> {
         Rule::from_hex(&self.0)

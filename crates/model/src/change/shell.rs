@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::{Knob, QdiscSnapshot, RuleBytes, Value};
 use crate::shell::Line;
 
-/// A sysctl's name in sysctl(8)'s notation; with slashes if a part has a dot.
+/// Returns a sysctl's name in sysctl(8)'s notation; with slashes if a part contains a dot.
 #[must_use]
 pub fn sysctl_name(path: &str) -> String {
     if path.contains('.') { path.to_owned() } else { path.replace('/', ".") }
 }
 
-/// Returns the line that sets a knob; with the previous value it is the undo. A change that no line can
-/// express is a comment.
+/// Returns the line that sets a knob; with the previous value, this is the line that undoes a change. If no
+/// line can express the change, it is a comment.
 #[must_use]
 pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     match (knob, value) {
@@ -69,11 +69,11 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     }
 }
 
-/// The lines that set several knobs, in order. Files of several processors, queues or interrupts with the same
-/// value share a loop. Each line has the indices of its settings in the list.
+/// Returns the lines that set several knobs, in order. A loop sets the files of several processors, queues or
+/// interrupts that get the same value. Each line has the indices of its settings in the list.
 #[must_use]
 pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, Vec<usize>)> {
-    /// From this number on a loop is shorter.
+    /// With at least this number of files, a loop is shorter than single lines.
     const MANY: usize = 3;
     let mut lines: Vec<(Line, Vec<usize>)> = Vec::new();
     let mut done = vec![false; settings.len()];
@@ -108,7 +108,7 @@ pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, 
     lines
 }
 
-/// Files that differ only in a number.
+/// A group of files whose paths differ only in a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Series {
     Processor,
@@ -117,7 +117,7 @@ enum Series {
     Interrupt,
 }
 
-/// A knob's series, its number, and the rest of its path.
+/// Returns a knob's series, its number, and the rest of its path.
 fn series(knob: &Knob) -> Option<(Series, u32, &str)> {
     let (kind, text) = match knob {
         Knob::ProcessorFile(file) => (Series::Processor, file.strip_prefix("cpu")?),
@@ -132,7 +132,7 @@ fn series(knob: &Knob) -> Option<(Series, u32, &str)> {
     Some((kind, number.parse().ok()?, rest))
 }
 
-/// The loop that writes a value to the files of a series.
+/// Returns the loop that writes a value to the files of a series.
 fn series_line(interface: &str, kind: Series, numbers: &[u32], rest: &str, value: &Value) -> Option<Line> {
     let Value::Text(text) = value else { return None };
     let parts = || interface.split('/').chain(rest.split('/'));
@@ -160,12 +160,13 @@ fn series_line(interface: &str, kind: Series, numbers: &[u32], rest: &str, value
     })
 }
 
-/// The kernel separates several figures by tabs.
+/// Returns a value with single spaces, because the kernel separates several numbers by tabs.
 fn one_line(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// sysctl(8) treats a name with `*`, `?` or `[` as a pattern, and one with a leading `-` as an option.
+/// Returns the line that sets a sysctl. It writes the file directly if sysctl(8) would treat the name as a
+/// pattern (`*`, `?` or `[`) or as an option (a leading `-`).
 fn sysctl_line(path: &str, value: &str) -> Line {
     if path.starts_with('-') || path.contains(['*', '?', '[', '=']) {
         return Line::write(value, &format!("/proc/sys/{path}"));
@@ -173,14 +174,15 @@ fn sysctl_line(path: &str, value: &str) -> Line {
     Line::new("sysctl -w {}", &[&format_args!("{}={value}", sysctl_name(path))])
 }
 
-/// Returns the number of queues of a round-robin table; none for another table.
+/// Returns the number of queues if the table's entries are 0, 1, 2, ... repeated; none for another table.
 fn equal_spread(queues: &[u32]) -> Option<u32> {
     let count = queues.iter().max()?.checked_add(1)?;
     let in_turn = (0..count).cycle().take(queues.len()).eq(queues.iter().copied());
     in_turn.then_some(count)
 }
 
-/// A tree without options becomes one line per qdisc; options are only known in the dump's form.
+/// Returns one line per qdisc for a tree without options. Options are known only in the kernel's binary form,
+/// which `tc` does not accept.
 fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     let Some((root, below)) = qdiscs.split_first().filter(|(root, _)| !root.is_default()) else {
         return Line::new("tc qdisc del dev {} root", &[&interface]);
@@ -199,8 +201,8 @@ fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     })
 }
 
-/// The remark on a root qdisc's line: it omits the options, which are only known in the dump's form, and then
-/// the qdiscs below.
+/// Returns the remark on a root qdisc's line, which cannot set the options: they are known only in the
+/// kernel's binary form. The remark also names the qdiscs below the root.
 fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
     let mut made = qdiscs.iter().filter(|qdisc| !qdisc.is_default());
     if !made.any(|qdisc| !qdisc.options.is_empty()) {
@@ -220,7 +222,7 @@ fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
     })
 }
 
-/// Returns the rule in ethtool(8)'s syntax, whose masks mark the ignored bits.
+/// Returns the rule in ethtool(8)'s syntax, in which a mask's set bits are ignored.
 fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     let Some(rule) = rule.and_then(RuleBytes::rule) else {
         return Line::new("ethtool -N {} delete {}", &[&interface, &location]);
@@ -264,7 +266,7 @@ fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     line.with(" loc {}", &[&location])
 }
 
-/// In ethtool(8)'s syntax; a comment if no line can express it.
+/// Returns an RSS context's table in ethtool(8)'s syntax; a comment if no line can express it.
 fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line {
     let Some(table) = table else {
         return Line::new("ethtool -X {} context {} delete", &[&interface, &context]);
@@ -272,7 +274,7 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     let first = table.iter().min().copied().unwrap_or(0);
     let moved: Vec<u32> = table.iter().map(|queue| queue - first).collect();
     match equal_spread(&moved) {
-        // The kernel allocates the lowest free number.
+        // `context new` allocates the lowest free number.
         Some(count) => {
             Line::new("ethtool -X {} context new start {} equal {}", &[&interface, &first, &count])
         }
@@ -280,7 +282,8 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     }
 }
 
-/// The kernel's netlink tool (`tools/net/ynl`) identifies the interface by its index.
+/// Returns the call of the kernel's netlink tool (`tools/net/ynl`), which identifies the interface by its
+/// index.
 fn weight_line(interface: &str, queue: u32, weight: Option<u32>) -> Line {
     let (operation, weight) = match weight {
         Some(weight) => ("set", format!(r#", "weight": {weight}"#)),

@@ -33,7 +33,7 @@ fn what_the_kernel_puts_there_by_itself_is_the_same_with_other_queues() {
     let same = |one: &Value, other: &Value| Knob::RootQdisc.same(one, other);
     assert!(same(&tree("mq", 0, 4), &tree("mq", 0, 2)));
     assert!(same(&tree("mq", 0, 4), &tree("fq_codel", 0, 0)), "ethtool -L, down to one queue");
-    // A user-made tree differs if its leaves do.
+    // A tree that a user created differs if its leaves differ.
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 7, 2)));
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 0, 4)));
 }
@@ -98,7 +98,7 @@ fn a_rule_is_written_as_ethtool_takes_it() {
         "ethtool -N eth0 flow-type tcp4 src-ip 10.1.0.0 m 0.0.255.255 dst-ip 10.0.0.100 dst-port 11211 action 3 loc 7"
     );
     assert_eq!(Change::new(knob.clone(), Value::Rule(None)).shell("eth0"), "ethtool -N eth0 delete 7");
-    // The journal has the rule byte for byte.
+    // The journal stores the rule byte for byte.
     let text = serde_json::to_string(&Value::Rule(Some(rule.clone()))).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Rule(Some(rule.clone())));
 }

@@ -4,20 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
-    /// Its number.
     pub index: Option<u32>,
-    /// Kind of the interface.
     pub kind: InterfaceKind,
-    /// Its driver.
     pub driver: Option<String>,
-    /// Its address on its bus, such as `0000:81:00.0`.
+    /// The address on the bus, such as `0000:81:00.0`.
     pub bus: Option<String>,
-    /// Whether it carries traffic (`operstate` up, or unknown with a carrier).
+    /// Whether the interface carries traffic (`operstate` up, or unknown with a carrier).
     pub up: bool,
     /// Version of its firmware.
     pub firmware: Option<String>,
@@ -45,7 +40,7 @@ pub struct Interface {
     pub threaded_napi: bool,
     /// Empty polls during which interrupts stay off (`napi_defer_hard_irqs`).
     pub napi_defer_hard_irqs: Option<u64>,
-    /// How long interrupts stay off, and how long GRO may hold packets, ns (`gro_flush_timeout`).
+    /// Time during which interrupts stay off, and GRO may hold packets, ns (`gro_flush_timeout`).
     pub gro_flush_timeout_ns: Option<u64>,
     /// Largest packets between stack and driver; none if the kernel does not report them.
     pub packet_sizes: Option<PacketSizes>,
@@ -83,17 +78,14 @@ pub struct Interface {
     pub bond: Option<BondFacts>,
 }
 
-/// Kind of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterfaceKind {
     /// A physical or emulated device.
     Device,
-    /// The loopback.
     Loopback,
-    /// Several interfaces as one.
+    /// Combines several interfaces into one.
     Bond,
-    /// A bridge.
     Bridge,
     /// One end of a veth pair.
     Veth,
@@ -131,8 +123,8 @@ pub struct PcieLink {
 }
 
 impl PcieLink {
-    /// Capacity of a link, bit/s: lanes times speed times encoding, minus 1 Gbit/s for the protocol (the
-    /// paper's section III-A).
+    /// Returns the capacity of a link, bit/s: lanes times speed times encoding, minus 1 Gbit/s for the
+    /// protocol (the paper's section III-A).
     #[must_use]
     pub fn capacity_bps(speed_gts: f64, width: u32) -> f64 {
         // 2.5 and 5 GT/s are encoded 8b/10b, 8 GT/s and above 128b/130b; from 64 GT/s on FLITs cost 14 of 256 bytes.
@@ -144,13 +136,13 @@ impl PcieLink {
         (f64::from(width) * speed_gts * encoding - 1.0).max(0.0) * 1e9
     }
 
-    /// Current capacity, bit/s.
+    /// Returns the current capacity, bit/s.
     #[must_use]
     pub fn current_bps(&self) -> f64 {
         Self::capacity_bps(self.speed_gts, self.width)
     }
 
-    /// Capacity in the best slot, bit/s.
+    /// Returns the capacity with the NIC's maximum speed and width, bit/s.
     #[must_use]
     pub fn best_bps(&self) -> f64 {
         Self::capacity_bps(
@@ -172,30 +164,30 @@ pub struct Channels {
     pub tx: u32,
     /// Transmit-only, at most.
     pub tx_max: u32,
-    /// Both in one.
+    /// Receive and transmit on one channel.
     pub combined: u32,
-    /// Both in one, at most.
+    /// Receive and transmit on one channel, at most.
     pub combined_max: u32,
-    /// Others, such as for the link's state.
+    /// Other channels, such as for link state.
     pub other: u32,
-    /// Others, at most.
+    /// Other channels, at most.
     pub other_max: u32,
 }
 
 impl Channels {
-    /// Queues that receive.
+    /// Returns the number of receive queues in use.
     #[must_use]
     pub const fn receive(&self) -> u32 {
         self.rx.saturating_add(self.combined)
     }
 
-    /// Queues that send.
+    /// Returns the number of transmit queues in use.
     #[must_use]
     pub const fn transmit(&self) -> u32 {
         self.tx.saturating_add(self.combined)
     }
 
-    /// The most that can receive.
+    /// Returns the maximum number of receive queues.
     #[must_use]
     pub fn receive_max(&self) -> u32 {
         self.rx_max.max(self.combined_max)
@@ -234,10 +226,9 @@ pub struct Coalescing {
     pub adaptive_tx: bool,
 }
 
-/// Whether a feature is on.
+/// State of an offload feature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Feature {
-    /// On.
     pub on: bool,
     /// Whether it cannot be changed.
     pub fixed: bool,
@@ -247,11 +238,11 @@ pub struct Feature {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pause {
-    /// Whether it obeys pause frames.
+    /// Whether the interface obeys pause frames.
     pub rx: bool,
-    /// Whether it sends them.
+    /// Whether the interface sends pause frames.
     pub tx: bool,
-    /// Whether that is negotiated.
+    /// Whether pause frames are negotiated with the peer.
     pub autonegotiate: bool,
 }
 
@@ -269,7 +260,6 @@ pub struct Rss {
     pub hash_fields: BTreeMap<String, String>,
 }
 
-/// A receive queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReceiveQueue {
     /// Processors for software steering (RPS); empty: off.
@@ -278,10 +268,9 @@ pub struct ReceiveQueue {
     pub rps_flow_count: u32,
 }
 
-/// A transmit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransmitQueue {
-    /// Whether the kernel shows its map: a NIC with one queue has none.
+    /// Whether the kernel shows the queue's XPS maps; it shows none for a NIC with one queue.
     pub has_xps: bool,
     /// Processors that use it (XPS by processor); empty: none.
     pub xps_processors: Vec<u32>,
@@ -291,7 +280,7 @@ pub struct TransmitQueue {
     pub bql_limit_max: Option<u64>,
     /// Current byte queue limit, bytes.
     pub bql_limit: Option<u64>,
-    /// How often it timed out.
+    /// How often transmission on the queue timed out.
     pub timeouts: u64,
     /// Maximum rate, Mbit/s; 0: none.
     pub max_rate_mbps: u64,
@@ -300,11 +289,10 @@ pub struct TransmitQueue {
 /// A queueing discipline.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QdiscFacts {
-    /// Its kind.
     pub kind: String,
     /// Its handle, such as `8001:`; `0:` for a qdisc that the kernel installed by default.
     pub handle: String,
-    /// Its place: `root`, or its parent.
+    /// Parent in the tree: `root`, or a handle.
     pub parent: String,
     /// Bytes sent.
     pub bytes: u64,
@@ -320,7 +308,7 @@ pub struct QdiscFacts {
     pub rate_bps: Option<u64>,
     /// Limit in packets, if it has one.
     pub limit_packets: Option<u64>,
-    /// Options that hold packets back, as tc names them: `delay 5 ms`, `loss 1 %`.
+    /// Options that delay or drop packets, in tc's notation: `delay 5 ms`, `loss 1 %`.
     pub impairments: String,
     /// Limit of each flow in packets, of fq.
     pub flow_limit: Option<u64>,
@@ -329,7 +317,7 @@ pub struct QdiscFacts {
 }
 
 impl QdiscFacts {
-    /// Returns whether it is the root.
+    /// Returns whether the qdisc is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.parent == "root"
@@ -359,9 +347,9 @@ pub struct LossCounters {
     pub pause_sent: Option<u64>,
     /// Pause frames received.
     pub pause_received: Option<u64>,
-    /// Pause frames of priorities sent (priority flow control).
+    /// Priority flow control frames sent.
     pub priority_pause_sent: Option<u64>,
-    /// Pause frames of priorities received.
+    /// Priority flow control frames received.
     pub priority_pause_received: Option<u64>,
     /// Packets delayed or lost at the cloud's allowance for this machine.
     pub allowance: Option<u64>,
@@ -381,30 +369,31 @@ pub struct QueueCounters {
 pub struct BondFacts {
     /// Its mode, such as `802.3ad`.
     pub mode: String,
-    /// Fields of its hash for choosing a port, such as `layer2`.
+    /// Fields that the bond hashes to choose a port, such as `layer2`.
     pub hash_policy: String,
 }
 
 impl Interface {
-    /// State of a feature; none if the driver does not have it.
+    /// Returns the state of a feature; none if the driver does not have it.
     #[must_use]
     pub fn feature(&self, name: &str) -> Option<Feature> {
         self.features.get(name).copied()
     }
 
-    /// Packets received since boot.
+    /// Returns the packets received since boot.
     #[must_use]
     pub fn received_packets(&self) -> u64 {
         self.statistics.get("rx_packets").copied().unwrap_or(0)
     }
 
-    /// Packets sent since boot.
+    /// Returns the packets sent since boot.
     #[must_use]
     pub fn sent_packets(&self) -> u64 {
         self.statistics.get("tx_packets").copied().unwrap_or(0)
     }
 
-    /// Receive queues in use, from the driver, else from the kernel.
+    /// Returns the number of receive queues in use: from the driver if it reports them, otherwise from the
+    /// kernel.
     #[must_use]
     pub fn receive_queue_count(&self) -> u32 {
         match &self.channels {
@@ -413,7 +402,6 @@ impl Interface {
         }
     }
 
-    /// The root qdisc.
     #[must_use]
     pub fn root_qdisc(&self) -> Option<&QdiscFacts> {
         self.qdiscs.iter().find(|qdisc| qdisc.is_root())

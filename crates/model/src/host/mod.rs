@@ -32,11 +32,11 @@ pub struct HostFacts {
     pub distribution: Option<String>,
     /// Model name of the processors.
     pub processor_model: Option<String>,
-    /// Mean frequency of the processors when it was read, MHz.
+    /// Mean frequency of the processors while the facts were read, MHz.
     pub processor_mhz: Option<u32>,
-    /// Whether it is a virtual machine (the processor's flag `hypervisor`).
+    /// Whether the host is a virtual machine (the processor's flag `hypervisor`).
     pub virtual_machine: bool,
-    /// Time since boot, s, in which the counters accumulated.
+    /// Time since boot, s; the counters count during this time.
     pub uptime_s: Option<u64>,
     /// Memory, bytes.
     pub memory_bytes: Option<u64>,
@@ -62,20 +62,18 @@ pub struct HostFacts {
     pub counters: BTreeMap<String, u64>,
     /// Work of each processor's receive softirq.
     pub softnet: Vec<Softnet>,
-    /// Sockets.
     pub sockets: Vec<SocketFacts>,
-    /// The destination with the most outgoing connections; none without any.
+    /// The destination with the most outgoing connections; none without connections.
     pub port_use: Option<PortUse>,
     /// Processes that own sockets, and `irqbalance`.
     pub processes: Vec<ProcessFacts>,
-    /// Unreadable sources: rules that need them cannot judge.
+    /// Sources that could not be read: rules that need them give no verdict.
     pub unknown: Vec<Unknown>,
 }
 
-/// A processor, as the scheduler counts them.
+/// A processor with its own number in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Processor {
-    /// Its number.
     pub number: u32,
     /// Its memory node.
     pub node: u32,
@@ -83,15 +81,13 @@ pub struct Processor {
     pub package: u32,
     /// Its core, unique within the package.
     pub core: u32,
-    /// Processors of the same core, including itself (simultaneous multithreading).
+    /// Processors of the same core, including this one (simultaneous multithreading).
     pub siblings: Vec<u32>,
     /// Frequency governor, if the machine has one.
     pub governor: Option<String>,
-    /// Frequency driver.
     pub frequency_driver: Option<String>,
     /// Preference of hardware-controlled frequencies (`energy_performance_preference`).
     pub energy_preference: Option<String>,
-    /// Its idle states.
     pub idle_states: Vec<IdleState>,
     /// Whether the scheduler avoids it (`isolcpus=`, `nohz_full=`).
     pub isolated: bool,
@@ -102,9 +98,7 @@ pub struct Processor {
 /// An idle state (`/sys/devices/system/cpu/cpuN/cpuidle`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IdleState {
-    /// Its number.
     pub number: u32,
-    /// Its name.
     pub name: String,
     /// Wake-up latency, µs.
     pub latency_us: u64,
@@ -117,9 +111,9 @@ pub struct IdleState {
 /// Ticks of a processor since boot (`/proc/stat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessorTime {
-    /// All of them.
+    /// Total of all modes.
     pub total: u64,
-    /// Idle, or waiting for I/O.
+    /// Idle, including waiting for I/O.
     pub idle: u64,
     /// In softirqs, such as the receive softirq.
     pub softirq: u64,
@@ -130,9 +124,7 @@ pub struct ProcessorTime {
 /// A memory node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Node {
-    /// Its number.
     pub number: u32,
-    /// Its processors.
     pub processors: Vec<u32>,
     /// Origin of page allocations since boot.
     pub allocations: Option<NodeAllocations>,
@@ -156,15 +148,13 @@ pub struct NodeAllocations {
 /// An interrupt of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Interrupt {
-    /// Its number.
     pub number: u32,
-    /// Its action, as named by the driver.
+    /// Name that the driver gave the interrupt's handler.
     pub action: String,
-    /// Its interface.
     pub interface: String,
     /// Its queue; none for link state or mailbox.
     pub queue: Option<u32>,
-    /// Whether it announces received packets, and not only transmit completions.
+    /// Whether the interrupt announces received packets, and not only transmit completions.
     pub receives: bool,
     /// Allowed processors.
     pub affinity: Vec<u32>,
@@ -175,13 +165,13 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// How often it was served.
+    /// Returns how often all processors together served the interrupt.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.served.iter().map(|(_, count)| count).saturating_sum()
     }
 
-    /// Its actual processors if known, else the allowed ones.
+    /// Returns the processors that serve the interrupt, if known, otherwise the allowed ones.
     #[must_use]
     pub fn target(&self) -> &[u32] {
         if self.effective.is_empty() { &self.affinity } else { &self.effective }
@@ -191,59 +181,58 @@ impl Interrupt {
 /// A processor's line of `/proc/net/softnet_stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Softnet {
-    /// The processor.
     pub processor: u32,
     /// Packets processed.
     pub processed: u64,
     /// Packets dropped because its backlog was full (`netdev_max_backlog`).
     pub dropped: u64,
-    /// How often it ended a round with work left (`netdev_budget`, `netdev_budget_usecs`).
+    /// How often the processor ended a round with work left (`netdev_budget`, `netdev_budget_usecs`).
     pub squeezed: u64,
-    /// How often another processor woke it for steered packets (RPS).
+    /// How often another processor woke this one for steered packets (RPS).
     pub steered: u64,
     /// Packets dropped by the flow limit.
     pub flow_limited: u64,
 }
 
 impl HostFacts {
-    /// A sysctl's text.
+    /// Returns a sysctl's text.
     #[must_use]
     pub fn sysctl(&self, path: &str) -> Option<&str> {
         self.sysctls.get(path).map(String::as_str)
     }
 
-    /// A sysctl that is one number.
+    /// Returns the value of a sysctl with a single number.
     #[must_use]
     pub fn sysctl_number(&self, path: &str) -> Option<i64> {
         self.sysctl(path)?.trim().parse().ok()
     }
 
-    /// One number of a sysctl with several, by index from 0.
+    /// Returns one number of a sysctl with several numbers, by index from 0.
     #[must_use]
     pub fn sysctl_field(&self, path: &str, at: usize) -> Option<u64> {
         self.sysctl(path)?.split_ascii_whitespace().nth(at)?.parse().ok()
     }
 
-    /// A counter; 0 if the kernel does not have it.
+    /// Returns a counter; 0 if the kernel does not have it.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
     }
 
-    /// A processor by its number.
+    /// Returns a processor by its number.
     #[must_use]
     pub fn processor(&self, number: u32) -> Option<&Processor> {
         let at = self.processors.binary_search_by_key(&number, |processor| processor.number).ok()?;
         self.processors.get(at)
     }
 
-    /// The memory node of a processor.
+    /// Returns the memory node of a processor.
     #[must_use]
     pub fn node_of(&self, processor: u32) -> Option<u32> {
         self.processor(processor).map(|processor| processor.node)
     }
 
-    /// Online processors of a memory node.
+    /// Returns the online processors of a memory node.
     #[must_use]
     pub fn processors_of(&self, node: u32) -> Vec<u32> {
         self.processors
@@ -253,7 +242,7 @@ impl HostFacts {
             .collect()
     }
 
-    /// Nodes that have processors.
+    /// Returns the number of nodes that have processors.
     #[must_use]
     pub fn nodes_with_processors(&self) -> usize {
         let mut nodes: Vec<u32> = self.processors.iter().map(|processor| processor.node).collect();
@@ -262,7 +251,7 @@ impl HostFacts {
         nodes.len()
     }
 
-    /// An interface by its name.
+    /// Returns the interface of this name.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
@@ -279,19 +268,19 @@ impl HostFacts {
         true
     }
 
-    /// The interrupts of an interface.
+    /// Returns the interrupts of an interface.
     pub fn interrupts_of<'a>(&'a self, interface: &'a str) -> impl Iterator<Item = &'a Interrupt> + 'a {
         self.interrupts.iter().filter(move |interrupt| interrupt.interface == interface)
     }
 
-    /// A process by its number.
+    /// Returns the process with this number.
     #[must_use]
     pub fn process(&self, number: u32) -> Option<&ProcessFacts> {
         self.processes.iter().find(|process| process.number == number)
     }
 }
 
-/// A processor list in the kernel's notation, such as `0-3,8`.
+/// Returns a processor list in the kernel's notation, such as `0-3,8`.
 #[must_use]
 pub fn processor_list(numbers: &[u32]) -> String {
     crate::change::processor_list_text(&numbers.iter().copied().collect())

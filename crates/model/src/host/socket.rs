@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketFacts {
-    /// Its kind.
     pub kind: SocketKind,
     /// Local address and port.
     pub local: String,
@@ -36,7 +35,6 @@ pub struct SocketFacts {
     pub tcp: Option<TcpFacts>,
 }
 
-/// Kind of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketKind {
@@ -65,7 +63,6 @@ pub struct TcpFacts {
     pub pmtu: u64,
     /// Bytes sent and acknowledged.
     pub bytes_acked: u64,
-    /// Bytes received.
     pub bytes_received: u64,
     /// Segments sent.
     pub segments_out: u64,
@@ -85,7 +82,7 @@ pub struct TcpFacts {
 }
 
 impl SocketFacts {
-    /// Payload of both directions, bytes.
+    /// Returns the payload of both directions, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.tcp.as_ref().map_or(0, |tcp| tcp.bytes_acked.saturating_add(tcp.bytes_received))
@@ -104,10 +101,8 @@ pub struct PortUse {
     pub connections: u64,
 }
 
-/// A process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFacts {
-    /// Its number.
     pub number: u32,
     /// Its name, at most 15 bytes.
     pub name: String,

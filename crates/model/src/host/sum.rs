@@ -2,7 +2,8 @@
 
 use std::borrow::Borrow;
 
-/// Adds counters up to the largest number. A driver may report -1, which is 2⁶⁴ - 1, and a recorded file any number.
+/// Adds counters, limited to the largest number. A driver may report -1, which is 2⁶⁴ - 1, and a recorded
+/// file may contain any number.
 pub trait SaturatingSum {
     /// Returns the sum.
     fn saturating_sum(self) -> u64;

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An unreadable source of facts: rules that need it cannot judge.
+/// A source of facts that could not be read: rules that need it give no verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Unknown {
-    /// The source as a path of the host: `/proc/net/softnet_stat`, `/sys/class/net/eth0/speed`. Answers over
+    /// The source as a path of the host: `/proc/net/softnet_stat`, `/sys/class/net/eth0/speed`. Facts from
     /// ioctl and netlink have paths, too: `/sys/class/net/eth0/ethtool/rings`, `netlink/qdiscs`.
     pub source: String,
     /// The file with its line, the kernel's error, or the missing privilege.
@@ -13,7 +13,7 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// A source and the reason.
+    /// Creates a gap from a source and a reason.
     #[must_use]
     pub fn new(source: impl Into<String>, why: impl Into<String>) -> Self {
         Self { source: source.into(), why: why.into() }
@@ -45,7 +45,7 @@ mod tests {
         assert!(speed.concerns("/sys/class/net/*/speed"));
         assert!(!speed.concerns("/sys/class/net/*/statistics"));
         assert_eq!(speed.interface(), Some("eth0"));
-        // The whole interface is unknown, or one file below the needed directory.
+        // Here the whole interface is unknown, or one file below the needed directory.
         assert!(gap("/sys/class/net/eth0").concerns("/sys/class/net/*/speed"));
         assert!(gap("/sys/class/net/eth0/queues/rx-3/rps_cpus").concerns("/sys/class/net/*/queues"));
         assert!(!gap("/proc/stat").concerns("/proc/PID/stat"));

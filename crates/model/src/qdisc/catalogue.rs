@@ -13,7 +13,7 @@ use super::{Claim, QdiscSetup, Surroundings};
 
 /// The bundled file.
 const BUNDLED: &str = include_str!("../../../../qdiscs/setups.toml");
-/// Its name in errors.
+/// Name of the bundled file in errors.
 const BUNDLED_ORIGIN: &str = "qdiscs/setups.toml";
 /// Most setups of a file.
 const MOST_SETUPS: usize = 200;
@@ -29,7 +29,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The bundled setups.
+    /// Returns the bundled setups.
     #[must_use]
     pub fn bundled() -> Self {
         // A test checks that the file is valid.
@@ -38,7 +38,7 @@ impl Catalogue {
         PARSED.clone()
     }
 
-    /// Text of the file of the bundled setups.
+    /// Returns the text of the file of bundled setups.
     #[must_use]
     pub fn bundled_text() -> &'static str {
         BUNDLED
@@ -47,7 +47,7 @@ impl Catalogue {
     /// Parses a file of setups; errors name it `origin`.
     ///
     /// # Errors
-    /// The first error in the text.
+    /// Returns the first error in the text.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
         let document = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
@@ -55,7 +55,7 @@ impl Catalogue {
         complaints.into_error().map_or(Ok(Self { setups }), Err)
     }
 
-    /// These setups and others, which take precedence.
+    /// Returns these setups extended by others, which take precedence.
     #[must_use]
     pub fn extended(mut self, other: Self) -> Self {
         for setup in other.setups {
@@ -67,18 +67,17 @@ impl Catalogue {
         self
     }
 
-    /// The setup of this name.
+    /// Returns the setup of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<QdiscSetup>> {
         self.setups.iter().find(|setup| setup.name == name).cloned()
     }
 
-    /// Every name.
+    /// Returns the names of all setups.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.setups.iter().map(|setup| setup.name.as_str())
     }
 
-    /// Every setup.
     pub fn setups(&self) -> impl Iterator<Item = &Arc<QdiscSetup>> {
         self.setups.iter()
     }
@@ -149,7 +148,7 @@ fn read_steps(field: &Field<'_>) -> Option<Vec<StepTemplate>> {
     Some(steps)
 }
 
-/// Every setup must fit these.
+/// Every setup in a file must resolve on this example device.
 const EXAMPLE: Surroundings = Surroundings {
     rate: BitRate::from_bits_per_second(1_000_000_000),
     bulk_flows: 2,

@@ -6,13 +6,12 @@
 /// Type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionType {
-    /// A whole number from the first to the second.
+    /// A whole number between the two given numbers.
     Count(u64, u64),
-    /// A rate, or a share of the line.
+    /// A rate, or a share of the link's rate.
     Rate,
     /// A size, or a multiple of segments or MTUs.
     Size,
-    /// A time.
     Time,
     /// A time in whole seconds, written without a unit.
     Seconds,
@@ -24,7 +23,7 @@ pub enum OptionType {
     Sizes,
     /// A service curve.
     Curve,
-    /// A word without a value.
+    /// A keyword without a value.
     Flag,
 }
 
@@ -39,7 +38,7 @@ pub enum Width {
     Long,
 }
 
-/// Place of an option inside `TCA_OPTIONS`.
+/// Position of an option inside `TCA_OPTIONS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In an attribute: a plain number, a size in bytes, a rate in bytes per second, a time in microseconds.
@@ -48,37 +47,32 @@ pub enum Place {
     Nanoseconds(u16),
     /// In an attribute, as its logarithm to base 2.
     Logarithm(u16),
-    /// The word selects this value of an attribute.
+    /// A keyword that selects this value of an attribute.
     Value(u16, Width, u32),
-    /// In the kind's structure, with others.
+    /// A field of the kind's structure.
     Structure,
 }
 
-/// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownOption {
-    /// Its name.
     pub name: &'static str,
     /// `tc`'s other names for it.
     pub aliases: &'static [&'static str],
-    /// Its type.
     pub of: OptionType,
-    /// Its place.
     pub place: Place,
 }
 
 /// Classes of a qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classes {
-    /// None.
     None,
-    /// Explicitly created ones.
+    /// Classes that the user creates.
     Made,
-    /// As many as bands, from 1.
+    /// One class per band, from 1.
     Bands,
     /// One per transmit queue of the device, from 1.
     Queues,
-    /// One, with any number.
+    /// A single class, which may have any number.
     One,
 }
 
@@ -89,20 +83,22 @@ pub struct Kind {
     pub name: &'static str,
     /// Options of the qdisc.
     pub options: &'static [KnownOption],
-    /// Its classes.
     pub classes: Classes,
-    /// Options of a class.
     pub class_options: &'static [KnownOption],
     /// Options of which one per group is required.
     pub required: &'static [&'static [&'static str]],
-    /// The same for a class.
+    /// Options of which one per group is required for a class.
     pub class_required: &'static [&'static [&'static str]],
 }
 
 impl Kind {
-    /// Whether filter rules that match no packet can be attached to it. The kernel attaches filters only to a qdisc
-    /// with a `tcf_block` (`tcf_block_find` in net/sched/cls_api.c), which `tbf` and `mq` do not have. `fq_codel`
-    /// and `sfq` have one for their internal flows, and drop every packet that no rule matches; `cake` hashes it.
+    /// Returns whether filter rules that match no packet can be attached to the qdisc.
+    ///
+    /// - The kernel attaches filters only to a qdisc with a `tcf_block` (`tcf_block_find` in
+    ///   net/sched/cls_api.c), which `tbf` and `mq` do not have.
+    /// - `fq_codel` and `sfq` use a block for their internal flows, and drop every packet that no rule
+    ///   matches.
+    /// - `cake` hashes such a packet.
     #[must_use]
     pub fn takes_rules(&self) -> bool {
         matches!(self.classes, Made | Bands) || self.name == "cake"
@@ -331,13 +327,13 @@ pub const KINDS: &[Kind] = &[
     Kind { classes: Queues, ..plain("mq", &[]) },
 ];
 
-/// The kind of this name, if known.
+/// Returns the kind of this name, if known.
 #[must_use]
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 
-/// The option of this name or alias.
+/// Returns the option of this name or alias.
 #[must_use]
 pub fn option_named(options: &'static [KnownOption], name: &str) -> Option<&'static KnownOption> {
     options.iter().find(|option| option.name == name || option.aliases.contains(&name))

@@ -1,4 +1,4 @@
-//! The line above a studied tree, which gives it a backlog.
+//! The shaper above a studied tree. It emulates the link, so that the studied qdisc has a backlog.
 
 use crate::change::Handle;
 use crate::soft_nic;
@@ -6,26 +6,26 @@ use crate::units::{BitRate, ByteSize};
 
 use super::{Node, QdiscTree, Setting, SettingValue, Step};
 
-/// The line's qdisc.
+/// Handle of the shaper.
 const LINE: Handle = Handle::new(0xfff0, 0);
-/// Below `mq` each queue has a line: this plus *q*, from 1.
+/// Below `mq`, each queue *q* from 1 has a shaper with this major number plus *q*.
 const QUEUE_LINES: u16 = 0xfe00;
-/// The class of a TBF.
+/// Minor number of a TBF's class.
 const CLASS: u16 = 1;
 
-/// Whether a handle belongs to the line, and not to the studied tree.
+/// Returns whether a handle belongs to the shaper instead of the studied tree.
 #[must_use]
 pub fn is_line(handle: Handle) -> bool {
     handle.major == LINE.major || (QUEUE_LINES..0xff00).contains(&handle.major)
 }
 
-/// Bucket depth of a line with this rate.
+/// Returns the bucket depth of a shaper with this rate.
 #[must_use]
 pub fn line_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(u64::from(soft_nic::burst_bytes(rate)))
 }
 
-/// Returns a shaper that never drops: its children have their own limits.
+/// Returns a shaper that never drops packets, because its child qdiscs have their own limits.
 fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
     let setting = |name: &str, value| Setting { name: name.to_owned(), value };
     Step::Qdisc(Node {
@@ -41,10 +41,10 @@ fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
 }
 
 impl QdiscTree {
-    /// The same tree with a line of this rate above it, so that the studied qdisc has a backlog.
+    /// Returns the same tree below a shaper of this rate, so that the studied qdisc has a backlog.
     ///
-    /// The line is a TBF at the root. Below `mq`, which must be the root, each queue has a line with an equal
-    /// share of the rate. Lines belong to the test bed ([`is_line`]).
+    /// The shaper is a TBF at the root. Below `mq`, which must be the root, each queue has a shaper with an
+    /// equal share of the rate. Shapers belong to the test bed ([`is_line`]).
     #[must_use]
     pub fn on_line(&self, rate: BitRate) -> Self {
         let Some(root) = self.root() else { return self.clone() };

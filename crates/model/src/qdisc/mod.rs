@@ -1,18 +1,19 @@
 //! Configurations of qdiscs, as data.
 //!
-//! A [`QdiscSetup`] is a written configuration: qdiscs, classes and filters with names, rates as shares of the
-//! line, and steps per flow. [`QdiscSetup::resolve`] turns it into a [`QdiscTree`] for a line and its flows:
-//! concrete steps in order. The kernel gets the tree over netlink; the simulator builds it from its own qdiscs.
+//! A [`QdiscSetup`] is a configuration as written in a file: qdiscs, classes and filters with names, rates as
+//! shares of the link's rate, and steps per flow. [`QdiscSetup::resolve`] turns it into a [`QdiscTree`] for a
+//! link and its flows: concrete steps in order. The kernel gets the tree over netlink; the simulator builds
+//! it from its own qdiscs.
 //!
-//! The destination port identifies flows: bulk flow *i* uses [`BULK_PORT`] + *i*, probe *j* [`PROBE_PORT`] +
-//! *j*. So filters can find them in any world.
+//! The destination port identifies flows, so filters can match them in any world: bulk flow *i* uses
+//! [`BULK_PORT`] + *i*, probe *j* uses [`PROBE_PORT`] + *j*.
 
 use crate::change::Handle;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// Destination port of the first bulk flow; each further one adds 1.
+/// Destination port of the first bulk flow; each further flow adds 1.
 pub const BULK_PORT: u16 = 5201;
-/// Destination port of the first latency probe; each further one adds 1.
+/// Destination port of the first latency probe; each further probe adds 1.
 pub const PROBE_PORT: u16 = 11_111;
 
 mod catalogue;
@@ -30,18 +31,17 @@ pub use catalogue::Catalogue;
 pub use line::{is_line, line_burst};
 pub use setup::{Claim, QdiscSetup, ResolveError};
 
-/// The environment of a tree.
+/// The device, link and flows for which a tree is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Rate of the line, the base of shares.
+    /// Rate of the link, of which shares are fractions.
     pub rate: BitRate,
-    /// Bulk flows.
     pub bulk_flows: u32,
     /// Latency probes.
     pub probes: u32,
     /// Transmit queues of the device.
     pub queues: u32,
-    /// Largest segment of TCP, with headers.
+    /// Largest TCP segment, with headers.
     pub largest_segment: ByteSize,
     /// Layer-3 MTU.
     pub mtu: ByteSize,
@@ -50,24 +50,23 @@ pub struct Surroundings {
 /// Qdiscs, classes and filters of one device, in the order of creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscTree {
-    /// The steps.
     pub steps: Vec<Step>,
 }
 
 impl QdiscTree {
-    /// The root; with a line, the line.
+    /// Returns the root of the whole tree; with a shaper, the shaper.
     #[must_use]
     pub fn root(&self) -> Option<&Node> {
         self.qdiscs().find(|node| node.parent == Handle::ROOT)
     }
 
-    /// The root of the studied tree, even below a line.
+    /// Returns the root of the studied tree, even below a shaper.
     #[must_use]
     pub fn studied_root(&self) -> Option<&Node> {
         self.qdiscs().find(|node| !is_line(node.handle))
     }
 
-    /// The qdiscs, in the order of creation.
+    /// Returns the qdiscs, in the order of creation.
     pub fn qdiscs(&self) -> impl Iterator<Item = &Node> {
         self.steps.iter().filter_map(|step| match step {
             Step::Qdisc(node) => Some(node),
@@ -85,7 +84,7 @@ pub enum Step {
     Class(Node),
     /// Assigns flows to classes.
     Filter {
-        /// Its qdisc.
+        /// The qdisc to which the filter is attached.
         parent: Handle,
         /// The rule.
         filter: Filter,
@@ -95,11 +94,11 @@ pub enum Step {
 /// A qdisc or a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its parent; [`Handle::ROOT`] is the device.
+    /// The parent; [`Handle::ROOT`] is the device.
     pub parent: Handle,
     /// Handle of the qdisc itself.
     pub handle: Handle,
-    /// Its kind, as the kernel calls it: `htb`.
+    /// The kernel's name for the kind: `htb`.
     pub kind: String,
     /// Explicit settings; everything else has the kernel's default.
     pub settings: Vec<Setting>,
@@ -116,26 +115,21 @@ impl Node {
 /// An option of a qdisc or class, by `tc`'s name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name: `quantum`.
+    /// The option's name: `quantum`.
     pub name: String,
-    /// Its value.
     pub value: SettingValue,
 }
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
-    /// A number, as of packets or bands.
+    /// A number, for example of packets or bands.
     Count(u64),
-    /// A rate.
     Rate(BitRate),
-    /// A size.
     Size(ByteSize),
-    /// A time.
     Time(Nanoseconds),
-    /// A class.
     Class(Handle),
-    /// Several numbers or sizes in bytes, as of a map from priorities to bands.
+    /// Several numbers, or sizes in bytes, such as a map from priorities to bands.
     List(Vec<u64>),
     /// A service curve.
     Curve(Curve),
@@ -152,7 +146,7 @@ pub struct Curve {
     pub m1: BitRate,
     /// Length of the first piece.
     pub first: Nanoseconds,
-    /// Slope of the second.
+    /// Slope of the second piece.
     pub m2: BitRate,
 }
 
@@ -187,39 +181,30 @@ pub enum AttributeValue {
 /// Assigns flows to classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// A class per flow: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows come first: probe *j* is
-    /// flow bulk flows + *j*.
+    /// Sends each flow to a class: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows are numbered
+    /// first: probe *j* is flow `bulk_flows` + *j*.
     PerFlow {
         /// Class of bulk flow 0.
         first: Handle,
-        /// Bulk flows.
         bulk_flows: u32,
-        /// Probes.
         probes: u32,
-        /// Number of classes; at least the number of flows if each has its own.
+        /// Number of classes; at least the number of flows if each flow has a separate class.
         classes: u32,
-        /// Class of everything else, such as ARP; none: the qdisc's default.
+        /// Class of all other packets, such as ARP; none for the qdisc's default.
         rest: Option<Handle>,
     },
-    /// Probes to one class and everything else to another.
+    /// Sends probes to one class and all other packets to another.
     ByRole {
         /// Class of the probes.
         probes: Handle,
-        /// Class of everything else.
+        /// Class of all other packets.
         bulk: Handle,
     },
-    /// Flows to one destination port.
-    Port {
-        /// The classifier.
-        classifier: Classifier,
-        /// The port.
-        port: u16,
-        /// The class.
-        class: Handle,
-    },
+    /// Sends packets to one destination port to a class.
+    Port { classifier: Classifier, port: u16, class: Handle },
 }
 
-/// A classifier of the kernel's.
+/// A classifier of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Classifier {
     /// `cls_u32`.
@@ -230,10 +215,9 @@ pub enum Classifier {
     Bpf,
 }
 
-/// Rules without matches before a qdisc's own filters: they measure the cost of filters.
+/// Rules that match no packet, placed before a qdisc's own filters to measure the cost of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterRules {
-    /// The classifier.
     pub classifier: Classifier,
     /// How many rules.
     pub rules: u32,

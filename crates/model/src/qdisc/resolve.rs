@@ -1,7 +1,8 @@
-//! Converts written steps to those of one device.
+//! Resolves the steps of a setup for one device.
 //!
-//! Defaults of `tc` that the kernel lacks are filled in here, so that both worlds use the same: bursts and
-//! ceiling of an HTB class, the limit for a latency of TBF, bands and map of `prio`.
+//! `tc` fills in some defaults before it calls the kernel. They are filled in here, so that both worlds use
+//! the same values: bursts and ceiling of an HTB class, the limit for a latency of TBF, bands and map of
+//! `prio`.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +20,14 @@ use super::{
     structure,
 };
 
-/// Limit of steps in a tree.
+/// Maximum number of steps in a tree.
 const MOST_STEPS: usize = 20_000;
-/// First automatic handle, away from common manual ones.
+/// First major number for automatic handles, unlikely to be chosen in a file.
 const FREE_MAJOR: u16 = 0x7000;
-/// `tc`'s assumption for the largest packet without a given burst, bytes (`tc/q_htb.c`).
+/// Largest packet that `tc` assumes if no burst is given, bytes (`tc/q_htb.c`).
 const TC_MTU: u64 = 1600;
-/// The highest rate in 32 bits of bytes per second, used for shares of a faster line if the kernel keeps only
-/// 32 bits.
+/// The highest rate that fits 32 bits of bytes per second. It replaces shares of a faster link if the kernel
+/// stores only 32 bits.
 const MOST_32_BITS: BitRate = BitRate::from_bits_per_second(u32::MAX as u64 * 8);
 /// `tc`'s map of `prio` (`tc/q_prio.c`, `prio2band` of `net/sched/sch_generic.c`).
 const PRIOMAP: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
@@ -38,10 +39,10 @@ pub(super) struct Misfit {
     pub(super) wrong: Wrong,
 }
 
-/// The tree for a device, with consistent handles and classes.
+/// Returns the tree for a device, after checking its handles and classes.
 pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<QdiscTree, Misfit> {
     let mut steps: Vec<Step> = Vec::new();
-    // The written step of each.
+    // Index of the template of each step.
     let mut origins: Vec<usize> = Vec::new();
     let mut free = free_majors(templates, on);
     for (at, template) in templates.iter().enumerate() {
@@ -69,7 +70,7 @@ pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<Q
     Ok(QdiscTree { steps })
 }
 
-/// Unused major numbers.
+/// Returns the unused major numbers.
 fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<Item = u16> + use<> {
     let mut taken = BTreeSet::new();
     for template in templates {
@@ -86,11 +87,11 @@ fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<I
             );
         }
     }
-    // The kernel allocates the numbers above (`qdisc_alloc_handle`).
+    // The kernel allocates the numbers from 0x8000 (`qdisc_alloc_handle`).
     (FREE_MAJOR..0x8000).filter(move |major| !taken.contains(major))
 }
 
-/// Queues of an `mq` root without a step get the kernel's default.
+/// Returns leaves with the kernel's default qdisc for the queues of an `mq` root that have no step.
 fn implied_leaves(steps: &[Step], on: &Surroundings, free: &mut impl Iterator<Item = u16>) -> Vec<Step> {
     let nodes = || {
         steps.iter().filter_map(|step| match step {
@@ -158,7 +159,7 @@ fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result
         FilterTemplate::PerFlow { class, modulo, rest } => {
             let flows = on.flows().max(1);
             let classes = modulo.unwrap_or(flows).min(flows);
-            // The last one must have a valid number, too.
+            // The last class must have a valid number, too.
             at(class, classes)?;
             Filter::PerFlow {
                 first: at(class, 1)?,
@@ -219,7 +220,7 @@ fn settings(node: &NodeTemplate, handle: Handle, on: &Surroundings) -> Result<Ve
                 let (m1, m2) = (curve.m1.min(MOST_32_BITS), curve.m2.min(MOST_32_BITS));
                 let curve = SettingValue::Curve(Curve { m1, m2, ..curve });
                 if name == "sc" {
-                    // `tc` sets both.
+                    // `tc` sets both curves for `sc`.
                     settings.push(Setting { name: "rt".to_owned(), value: curve.clone() });
                     settings.push(Setting { name: "ls".to_owned(), value: curve });
                     continue;
@@ -247,7 +248,7 @@ fn keeps_32_bits(of: &str, name: &str) -> bool {
     option.is_some_and(|option| matches!(option.place, Place::Attribute(_, Width::Word)))
 }
 
-/// As `tc` does (`hfsc_get_sc2`, `tc/q_hfsc.c`).
+/// Computes the curve like `tc` (`hfsc_get_sc2`, `tc/q_hfsc.c`).
 fn resolve_curve(curve: CurveTerm, on: &Surroundings) -> Curve {
     const BITS: u128 = 8;
     const SECOND: u128 = 1_000_000_000;
@@ -264,7 +265,7 @@ fn resolve_curve(curve: CurveTerm, on: &Surroundings) -> Curve {
             }
             let passed = (bits * SECOND).div_ceil(u128::from(rate.bits_per_second()).max(1));
             let silent = u128::from(dmax.as_u64()).saturating_sub(passed);
-            // The kernel's unit is microseconds.
+            // The kernel stores this time in microseconds.
             let microseconds = u64::try_from(silent / 1000).unwrap_or(u64::MAX);
             Curve { m1: BitRate::default(), first: Nanoseconds::from_micros(microseconds), m2: rate }
         }
@@ -284,7 +285,7 @@ enum Defaults {
     OfClass,
 }
 
-/// Adds `tc`'s defaults, in its order.
+/// Adds `tc`'s defaults, in `tc`'s order.
 fn with_defaults(kind: &str, mut settings: Vec<Setting>, of: Defaults) -> Vec<Setting> {
     let value = |settings: &[Setting], name: &str| {
         settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.clone())
@@ -345,7 +346,7 @@ fn with_defaults(kind: &str, mut settings: Vec<Setting>, of: Defaults) -> Vec<Se
     settings
 }
 
-/// `tc`'s burst: the bytes of a tick of a nanosecond, plus a packet.
+/// Returns `tc`'s default burst: the bytes sent in a nanosecond, plus a packet.
 fn default_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(rate.bits_per_second() / 8 / 1_000_000_000 + TC_MTU)
 }

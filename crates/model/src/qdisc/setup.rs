@@ -1,4 +1,4 @@
-//! Written setups: names, shares of the line, steps per flow.
+//! Setups as written in a file: names, shares of the link's rate, steps per flow.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,7 +15,6 @@ pub struct QdiscSetup {
     pub name: String,
     /// Description in a sentence.
     pub summary: String,
-    /// Its claims.
     pub claims: BTreeSet<Claim>,
     /// The written steps.
     pub(super) steps: Vec<StepTemplate>,
@@ -24,16 +23,16 @@ pub struct QdiscSetup {
 /// A claim of a setup, to be checked by measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Claim {
-    /// Backlogged flows get equal shares in bytes.
+    /// Flows with a backlog get equal shares in bytes.
     Fairness,
-    /// Probes do not wait behind bulk flows.
+    /// Probes do not wait for bulk flows.
     Priority,
-    /// The line is never idle while packets wait.
+    /// The link is never idle while packets wait.
     WorkConservation,
 }
 
 impl Claim {
-    /// Every claim with its spelling.
+    /// Every claim with its keyword.
     pub const SPELLINGS: [(&'static str, Self); 3] = [
         ("fairness", Self::Fairness),
         ("priority", Self::Priority),
@@ -48,23 +47,22 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Why a setup does not fit a line.
+/// The reason why a setup does not fit a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the qdisc setup {setup}: {problem}; {advice}")]
 pub struct ResolveError {
-    /// Its name.
+    /// Name of the setup.
     pub setup: String,
-    /// The problem.
     pub problem: String,
     /// The remedy.
     pub advice: String,
 }
 
 impl QdiscSetup {
-    /// The tree for a line and its flows.
+    /// Returns the tree for a device and its flows.
     ///
     /// # Errors
-    /// When it does not fit, for example with more flows than numbers.
+    /// Returns an error if the setup does not fit, for example if there are more flows than class numbers.
     pub fn resolve(&self, on: &Surroundings) -> Result<QdiscTree, ResolveError> {
         resolve(&self.steps, on).map_err(|misfit| ResolveError {
             setup: self.name.clone(),
@@ -76,7 +74,7 @@ impl QdiscSetup {
         })
     }
 
-    /// The required qdisc kinds, by the kernel's names.
+    /// Returns the kinds of all qdiscs in the setup, by the kernel's names.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<&str> {
         self.steps
@@ -88,13 +86,13 @@ impl QdiscSetup {
             .collect()
     }
 
-    /// Whether it assigns flows to classes.
+    /// Returns whether the setup assigns flows to classes.
     #[must_use]
     pub fn is_classful(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, StepTemplate::Filter { .. }))
     }
 
-    /// Kind of the qdisc at the root.
+    /// Returns the kind of the qdisc at the root.
     fn root_kind(&self) -> Option<&str> {
         self.steps.iter().find_map(|step| match step {
             StepTemplate::Qdisc(node) if node.parent.is_none() => Some(node.kind.as_str()),
@@ -102,8 +100,8 @@ impl QdiscSetup {
         })
     }
 
-    /// Why filter rules cannot be at its root, and what to do. For kinds without a name here
-    /// the kernel decides.
+    /// Returns the reason why the root cannot have filter rules, and what to do. For a kind that is not in
+    /// [`super::kinds`], it returns none, and the kernel decides.
     #[must_use]
     pub fn without_rules(&self) -> Option<(String, &'static str)> {
         let root = self.root_kind().and_then(kind).filter(|root| !root.takes_rules())?;
@@ -114,7 +112,7 @@ impl QdiscSetup {
         Some((problem, "use a classful qdisc, or rules = [0]"))
     }
 
-    /// Its steps as lines of a file.
+    /// Returns the steps as lines of a file.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.steps.iter().map(ToString::to_string)
     }

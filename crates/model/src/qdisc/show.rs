@@ -108,14 +108,14 @@ impl fmt::Display for FilterTemplate {
     }
 }
 
-/// A `tc` command without `tc` and the device, except for filters that `tc` cannot express.
+/// Formats a `tc` command without `tc` and the device, except for filters that `tc` cannot express.
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         StepTemplate::from(self).fmt(formatter)
     }
 }
 
-/// One step per line.
+/// Formats one step per line.
 impl fmt::Display for QdiscTree {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(formatter, "{step}"))

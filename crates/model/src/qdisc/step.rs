@@ -18,13 +18,13 @@ const MOST_ENTRIES: usize = 16;
 /// Longest name of a kind (`IFNAMSIZ`, which `struct Qdisc_ops` uses).
 const LONGEST_KIND: usize = 15;
 
-/// `tc`'s commands besides `add` and `replace`.
+/// `tc`'s commands other than `add` and `replace`.
 const OTHER_COMMANDS: [&str; 8] = ["del", "delete", "change", "chg", "link", "show", "list", "get"];
 
 /// An error in a line, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
-    /// Bytes from the line's beginning.
+    /// Offset from the start of the line, bytes.
     pub(super) offset: usize,
     pub(super) problem: String,
     pub(super) advice: String,
@@ -76,12 +76,12 @@ impl<'t> Words<'t> {
         Some(word)
     }
 
-    /// Returns the next word, if it is this one.
+    /// Consumes and returns the next word if it is `text`.
     fn take(&mut self, text: &str) -> Option<Word<'t>> {
         self.peek().filter(|word| word.text == text).inspect(|_| self.next += 1)
     }
 
-    /// Returns the next word, which is required.
+    /// Returns the next word, or an error if there is none.
     fn need(&mut self, what: &str, advice: &str) -> Result<Word<'t>, Mistake> {
         self.next().ok_or_else(|| self.missing(what, advice))
     }
@@ -90,7 +90,7 @@ impl<'t> Words<'t> {
         Mistake { offset: self.end, problem: format!("{what} is missing"), advice: advice.to_owned() }
     }
 
-    /// Returns the next word, which must be this one.
+    /// Consumes the next word, which must be `text`.
     fn expect(&mut self, text: &str, advice: &str) -> Result<(), Mistake> {
         let word = self.need(&format!("'{text}'"), advice)?;
         if word.text == text {
@@ -99,7 +99,7 @@ impl<'t> Words<'t> {
         Err(word.wrong(format!("'{}' where '{text}' should stand", excerpt(word.text)), advice))
     }
 
-    /// Returns the next word as a value.
+    /// Parses the next word as a value.
     fn value<T>(
         &mut self,
         what: &str,
@@ -125,7 +125,7 @@ impl<'t> Words<'t> {
     }
 }
 
-/// Reads a line.
+/// Parses a line.
 pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     if line.len() > LONGEST_LINE {
         let problem = format!("longer than {LONGEST_LINE} bytes");
@@ -173,7 +173,7 @@ pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     Ok(step)
 }
 
-/// Skips a pasted device: the tree's device is used.
+/// Skips a device in a command copied from elsewhere: the tree's device is used.
 fn skip_device(words: &mut Words<'_>) -> Result<(), Mistake> {
     if words.take("dev").is_some() {
         words.need("the device's name", "leave dev out: a setup is for any device")?;
@@ -260,7 +260,7 @@ fn read_kind<'t>(words: &mut Words<'t>) -> Result<Word<'t>, Mistake> {
     ))
 }
 
-/// Reports a group of options without any.
+/// Reports a group of options if none of them is set.
 fn require(
     words: &Words<'_>,
     kind: Word<'_>,
@@ -275,7 +275,7 @@ fn require(
     })
 }
 
-/// All options up to the end. `known` is none for an unknown kind.
+/// Parses all options up to the end of the line. `known` is none for an unknown kind.
 fn settings(
     words: &mut Words<'_>,
     of: &str,
@@ -340,7 +340,7 @@ fn unknown_option(word: Word<'_>, of: &str, known: Option<&'static [KnownOption]
 
 fn attribute(words: &mut Words<'_>) -> Result<Attribute, Mistake> {
     const EXAMPLE: &str = "write for example attribute 3 u32 5";
-    /// Higher bits are flags (`NLA_TYPE_MASK`).
+    /// Higher bits of an attribute's type are flags (`NLA_TYPE_MASK`).
     const MOST: u64 = 0x3fff;
     let number = words.value("the attribute's number", EXAMPLE, |text| values::count(text, 1, MOST))?;
     let of = words.need("the attribute's type", EXAMPLE)?;
@@ -384,7 +384,7 @@ fn term(words: &mut Words<'_>, option: &KnownOption) -> Result<Term, Mistake> {
     })
 }
 
-/// A rate that fits its place.
+/// Returns the rate if the kernel's field can store it.
 fn fitting_rate(rate: RateTerm, place: Place) -> Result<RateTerm, Wrong> {
     const MOST: u64 = u32::MAX as u64 * 8;
     match rate {
@@ -403,7 +403,7 @@ fn fitting_rate(rate: RateTerm, place: Place) -> Result<RateTerm, Wrong> {
     }
 }
 
-/// Returns a time that the kernel stores exactly.
+/// Returns the time if the kernel can store it exactly.
 fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     let (unit, called) = if matches!(place, Place::Nanoseconds(_)) { (1, "ns") } else { (1000, "us") };
     let most = Nanoseconds::new(u64::from(u32::MAX) * unit);
@@ -422,7 +422,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     Ok(time)
 }
 
-/// Returns the numbers up to the first other word.
+/// Parses values up to the first word that is not one.
 fn entries<T>(
     words: &mut Words<'_>,
     what: &str,
@@ -441,7 +441,7 @@ fn entries<T>(
     Ok(entries)
 }
 
-/// `rate R`, `m1 R d T m2 R` or `umax S dmax T rate R`.
+/// Parses a service curve: `rate R`, `m1 R d T m2 R` or `umax S dmax T rate R`.
 fn curve(words: &mut Words<'_>) -> Result<CurveTerm, Mistake> {
     const FORMS: &str = "write rate R, m2 R, m1 R d T m2 R or umax S dmax T rate R";
     let rate = |words: &mut Words<'_>| {
@@ -456,7 +456,7 @@ fn curve(words: &mut Words<'_>) -> Result<CurveTerm, Mistake> {
     match word.text {
         "rate" | "m2" => Ok(CurveTerm::Straight(rate(words)?)),
         "m1" => {
-            // The first piece may be flat.
+            // The first piece may have slope 0.
             let flat = words.take("0").or_else(|| words.take("0bit"));
             let m1 = if flat.is_some() { RateTerm::Fixed(BitRate::default()) } else { rate(words)? };
             words.expect("d", FORMS)?;

@@ -1,5 +1,5 @@
-//! Checks a tree's steps: every parent exists, and filters name existing classes. The kernel would detect
-//! errors, too, but without their position.
+//! Checks a tree's steps: every parent exists, and filters name existing classes. The kernel would also
+//! detect these errors, but without their position in the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::{Filter, Node, SettingValue, Step, Surroundings};
 #[derive(Clone, Copy)]
 struct Qdisc<'t> {
     kind: &'t str,
-    /// Its built-in classes.
+    /// Classes that exist without a step.
     own: Own,
     /// The class for unclassified packets, and the step that sets it.
     default: Option<(Handle, usize)>,
@@ -24,7 +24,7 @@ enum Own {
     None,
     /// Minor numbers from 1 to this.
     UpTo(u16),
-    /// Unknown; the kernel decides.
+    /// The kind is unknown, so the kernel decides.
     Any,
 }
 
@@ -35,7 +35,7 @@ struct Tree<'t> {
     places: BTreeSet<Handle>,
 }
 
-/// Checks steps; returns the invalid one.
+/// Checks steps and returns the first invalid one.
 pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wrong)> {
     let mut tree = Tree::default();
     for (at, step) in steps.iter().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wro
         ));
     }
     for (class, at) in tree.qdiscs.values().filter_map(|qdisc| qdisc.default) {
-        // In HTB 0 means none, and no class has that number.
+        // In HTB, 0 means no default class; no class has that number.
         if class.minor != 0 && !tree.has_class(class) {
             let advice = "add a step that makes it, or name another";
             return Err((at, wrong(format!("there is no class {class} to be the default"), advice)));
@@ -206,7 +206,7 @@ impl<'t> Tree<'t> {
     }
 }
 
-/// Bands that do not exist.
+/// Reports bands that do not exist.
 fn check_bands(node: &Node) -> Result<(), Wrong> {
     let Some(SettingValue::Count(bands)) = node.setting("bands") else { return Ok(()) };
     if *bands == 0 || *bands > super::kinds::MOST_BANDS {

@@ -1,27 +1,27 @@
-//! Written steps: handles that count flows or queues, rates as shares, sizes in segments.
+//! Steps as written in a file: handles with a flow or queue number, rates as shares, sizes in segments.
 
 use crate::change::Handle;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Attribute, Classifier, Surroundings};
 
-/// The objects for which a step is repeated.
+/// The objects for each of which a step is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counter {
-    /// Flows, bulk flows first.
+    /// Flows; bulk flows come first.
     Flow,
     /// Transmit queues.
     Queue,
 }
 
-/// Half of a handle: a number, or a number plus a counter from 1.
+/// The major or minor number of a handle: a number, or a number plus a counter from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     pub(super) base: u16,
     pub(super) counter: Option<Counter>,
 }
 
-/// A handle; a qdisc's has the minor number 0.
+/// A handle; the minor number of a qdisc's handle is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HandleTemplate {
     pub(super) major: Number,
@@ -37,24 +37,22 @@ pub(super) enum Divisor {
     Number(u32),
 }
 
-/// A rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RateTerm {
     Fixed(BitRate),
-    /// Millionths of the line's rate, over a divisor.
+    /// Millionths of the link's rate, divided by the divisor.
     Share(u32, Divisor),
 }
 
 /// Unit of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// The largest segment as qdiscs count it.
+    /// The largest segment with the length that qdiscs use for it.
     Segment,
     /// The layer-3 MTU.
     Mtu,
 }
 
-/// A size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SizeTerm {
     Fixed(ByteSize),
@@ -64,11 +62,11 @@ pub(super) enum SizeTerm {
 /// A service curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CurveTerm {
-    /// One slope.
+    /// A constant slope.
     Straight(RateTerm),
-    /// A slope for a while, and then another.
+    /// A slope for some time, and then another slope.
     Bent { m1: RateTerm, first: Nanoseconds, m2: RateTerm },
-    /// This many bytes in this time, then a rate.
+    /// This number of bytes within this time, then a rate.
     Delay { umax: SizeTerm, dmax: Nanoseconds, rate: RateTerm },
 }
 
@@ -98,15 +96,14 @@ pub(super) struct SettingTemplate {
 /// A qdisc or a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeTemplate {
-    /// None is the device.
+    /// None stands for the device.
     pub(super) parent: Option<HandleTemplate>,
-    /// None: a free one.
+    /// None stands for an unused handle.
     pub(super) handle: Option<HandleTemplate>,
     pub(super) kind: String,
     pub(super) settings: Vec<SettingTemplate>,
 }
 
-/// A port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortTerm {
     Fixed(u16),
@@ -114,7 +111,6 @@ pub(super) enum PortTerm {
     OfFlow,
 }
 
-/// A filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilterTemplate {
     PerFlow { class: HandleTemplate, modulo: Option<u32>, rest: Option<HandleTemplate> },
@@ -122,7 +118,6 @@ pub(super) enum FilterTemplate {
     Port { classifier: Classifier, port: PortTerm, class: HandleTemplate },
 }
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StepTemplate {
     Qdisc(NodeTemplate),
@@ -135,7 +130,7 @@ impl Number {
         Self { base, counter: None }
     }
 
-    /// The number for the `nth` repetition, from 1; none beyond 16 bits.
+    /// Returns the number for the `nth` repetition, from 1; none if it does not fit 16 bits.
     fn at(self, nth: u32) -> Option<u16> {
         match self.counter {
             None => Some(self.base),
@@ -149,7 +144,7 @@ impl HandleTemplate {
         Self { major: Number::fixed(handle.major), minor: Number::fixed(handle.minor) }
     }
 
-    /// The handle for the `nth` repetition, from 1; none beyond 16 bits.
+    /// Returns the handle for the `nth` repetition, from 1; none if it does not fit 16 bits.
     pub(super) fn at(self, nth: u32) -> Option<Handle> {
         Some(Handle::new(self.major.at(nth)?, self.minor.at(nth)?))
     }
@@ -160,17 +155,17 @@ impl HandleTemplate {
 }
 
 impl StepTemplate {
-    /// Returns the objects for which the step is repeated.
+    /// Returns the objects for each of which the step is repeated.
     pub(super) fn counter(&self) -> Option<Counter> {
         self.counters().next()
     }
 
-    /// All counters in it.
+    /// Returns all counters in the step.
     pub(super) fn counters(&self) -> impl Iterator<Item = Counter> + use<> {
         let handles: [Option<HandleTemplate>; 3] = match self {
             Self::Qdisc(node) | Self::Class(node) => [node.parent, node.handle, None],
             Self::Filter { parent, filter } => match filter {
-                // One filter serves all flows.
+                // One filter is enough for all flows.
                 FilterTemplate::PerFlow { rest, .. } => [Some(*parent), *rest, None],
                 FilterTemplate::ByRole { probes, bulk } => [Some(*parent), Some(*probes), Some(*bulk)],
                 FilterTemplate::Port { class, .. } => [Some(*parent), Some(*class), None],
@@ -190,7 +185,7 @@ impl StepTemplate {
 pub(super) const WHOLE: u32 = 1_000_000;
 
 impl RateTerm {
-    /// The rate on a line; a share is at least a byte per second.
+    /// Returns the rate on a link; a share is at least one byte per second.
     pub(super) fn on(self, on: &Surroundings) -> BitRate {
         let Self::Share(millionths, divisor) = self else {
             let Self::Fixed(rate) = self else { return on.rate };
@@ -209,7 +204,7 @@ impl RateTerm {
 }
 
 impl SizeTerm {
-    /// The size for a device.
+    /// Returns the size for a device.
     pub(super) fn on(self, on: &Surroundings) -> ByteSize {
         match self {
             Self::Fixed(size) => size,
@@ -225,14 +220,14 @@ impl SizeTerm {
 }
 
 impl Surroundings {
-    /// Flows of both kinds.
+    /// Returns the number of bulk flows and probes.
     #[must_use]
     pub fn flows(&self) -> u32 {
         self.bulk_flows.saturating_add(self.probes)
     }
 
-    /// The largest segment as qdiscs count it: with the headers of all its packets (`qdisc_pkt_len_init`,
-    /// `net/core/dev.c`).
+    /// Returns the length that qdiscs use for the largest segment: it includes the headers of all its packets
+    /// (`qdisc_pkt_len_init`, `net/core/dev.c`).
     #[must_use]
     pub fn counted_segment(&self) -> ByteSize {
         /// Ethernet, IPv4, and TCP with time stamps.

@@ -23,7 +23,7 @@ fn resolved(steps: &[&str], on: &Surroundings) -> String {
     setup(steps).resolve(on).unwrap().to_string()
 }
 
-/// The error of a file with one setup of these steps.
+/// Returns the error for a file with one setup of these steps.
 fn refusal(steps: &str) -> String {
     let text = format!("schema = 1\n[setup.mine]\nsummary = \"mine\"\nsteps = [\n{steps}\n]\n");
     Catalogue::parse(&text, "mine.toml").unwrap_err().to_string()
@@ -158,7 +158,7 @@ fn what_tc_fills_in_is_filled_in() {
     assert_eq!(hfsc("rt m1 1mbit d 5ms m2 2mbit ul m2 1gbit"), "rt m1 1mbit d 5ms m2 2mbit ul rate 1gbit");
     // tc class add ... hfsc rt umax 1500b dmax 10ms rate 800kbit: 1500 bytes in 10 ms are 1.2 Mbit/s.
     assert_eq!(hfsc("rt umax 1500b dmax 10ms rate 800kbit"), "rt m1 1.2mbit d 10ms m2 800kbit");
-    // At 2 Mbit/s the same would take only 6 ms: a slope of 0 for 4 ms.
+    // At 2 Mbit/s the bytes take only 6 ms, so the slope is 0 for 4 ms.
     assert_eq!(hfsc("rt umax 1500b dmax 10ms rate 2mbit"), "rt m1 0bit d 4ms m2 2mbit");
 }
 
@@ -437,7 +437,7 @@ fn the_documentation_is_right() {
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let catalogue = Catalogue::parse(example, "mine.toml").unwrap();
     assert_eq!(catalogue.names().collect::<Vec<_>>(), ["two-tenants"]);
-    // Its errors are those of this file.
+    // Errors name this file.
     let refusal = |from: &str, to: &str| {
         let broken = example.replace(from, to);
         assert_ne!(broken, example);
@@ -446,7 +446,7 @@ fn the_documentation_is_right() {
     let shown = |message: &str| assert!(text.contains(&format!("\n{message}\n")), "{message}");
     shown(&refusal("default", "defualt"));
     shown(&refusal("1:10 htb", "1:11 htb"));
-    // Every option of every kind is in its row.
+    // The row of every kind has all of its options.
     for kind in kinds::KINDS {
         let name = format!("`{}`", kind.name);
         let row = text
@@ -514,7 +514,7 @@ mod properties {
         }
     }
 
-    /// Some of the options, each with a value.
+    /// Generates some of the options, each with a value.
     fn options(options: &'static [KnownOption]) -> BoxedStrategy<String> {
         let each: Vec<BoxedStrategy<String>> = options
             .iter()
@@ -530,7 +530,7 @@ mod properties {
         each.prop_map(|each| each.concat()).boxed()
     }
 
-    /// A root of some kind, with classes if they are explicit.
+    /// Generates a root of any kind, with classes if the kind has explicit ones.
     fn steps() -> impl Strategy<Value = Vec<String>> {
         proptest::sample::select(KINDS).prop_flat_map(|kind| {
             let name = kind.name;

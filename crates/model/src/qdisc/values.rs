@@ -19,9 +19,9 @@ pub(super) fn wrong(problem: impl Into<String>, advice: impl Into<String>) -> Wr
     Wrong { problem: problem.into(), advice: advice.into() }
 }
 
-/// Digits, in decimal or hexadecimal (`0x`), as in `tc`.
+/// Parses a number in decimal or hexadecimal (`0x`), as `tc` does.
 pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Wrong> {
-    // `tc qdisc show` writes a limit in packets like this.
+    // `tc qdisc show` appends a `p` to a limit in packets.
     let digits = text.strip_suffix('p').unwrap_or(text);
     let number = match digits.strip_prefix("0x") {
         Some(digits) if only(digits, |c| c.is_ascii_hexdigit()) => u64::from_str_radix(digits, 16).ok(),
@@ -51,7 +51,7 @@ fn unit_error(error: &crate::units::UnitError) -> Wrong {
     wrong(error.to_string(), "")
 }
 
-/// `1gbit`, `50%`, `100%/flows`; a bare number is bit/s, as in `tc`.
+/// Parses a rate: `1gbit`, `50%`, `100%/flows`. A number without a unit is in bit/s, as in `tc`.
 pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     if let Some((percent, rest)) = text.split_once('%') {
         let millionths = percent_to_millionths(percent).ok_or_else(|| {
@@ -85,7 +85,7 @@ pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     rate.map(RateTerm::Fixed).map_err(|error| unit_error(&error))
 }
 
-/// Millionths, from 1 to the whole.
+/// Parses a share in per cent, and returns it in millionths, from 1 to 1,000,000.
 fn percent_to_millionths(percent: &str) -> Option<u32> {
     const DECIMALS: usize = 4;
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
@@ -117,7 +117,7 @@ pub(super) fn show_rate(rate: RateTerm) -> String {
     }
 }
 
-/// `1514`, `1514b`, `64k`, `64KiB`, `segment`, `2*mtu`.
+/// Parses a size: `1514`, `1514b`, `64k`, `64KiB`, `segment`, `2*mtu`.
 pub(super) fn size(text: &str) -> Result<SizeTerm, Wrong> {
     let (times, what) = match text.split_once('*') {
         Some((times, what)) => (Some(times), what),
@@ -158,7 +158,7 @@ pub(super) fn size(text: &str) -> Result<SizeTerm, Wrong> {
     Ok(SizeTerm::Fixed(size))
 }
 
-/// In bytes, with `tc`'s letter.
+/// Formats a size in bytes, with `tc`'s letter.
 pub(super) fn show_size(size: SizeTerm) -> String {
     match size {
         SizeTerm::Fixed(size) => format!("{}b", size.bytes()),
@@ -172,7 +172,7 @@ pub(super) fn show_size(size: SizeTerm) -> String {
     }
 }
 
-/// `5ms`; a bare number is microseconds, as in `tc`.
+/// Parses a time: `5ms`. A number without a unit is in microseconds, as in `tc`.
 pub(super) fn time(text: &str) -> Result<Nanoseconds, Wrong> {
     let (number, unit) = split_unit(text);
     let spelled = match unit {
@@ -184,7 +184,7 @@ pub(super) fn time(text: &str) -> Result<Nanoseconds, Wrong> {
     Nanoseconds::from_str(&spelled).map_err(|error| unit_error(&error))
 }
 
-/// Hexadecimal digits of half a handle, or a counter: `10`, `{flow}`, `{queue+100}`.
+/// Parses a major or minor number in hexadecimal, or a counter: `10`, `{flow}`, `{queue+100}`.
 fn number(text: &str) -> Option<Number> {
     let hexadecimal = |digits: &str| {
         only(digits, |c| c.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok()).flatten()
@@ -213,7 +213,7 @@ pub(super) fn show_number(number: Number) -> String {
     if number.base == 0 { format!("{{{name}}}") } else { format!("{{{name}+{:x}}}", number.base) }
 }
 
-/// `1:10`, `1:`, `1:{flow+100}`.
+/// Parses a handle: `1:10`, `1:`, `1:{flow+100}`.
 pub(super) fn handle(text: &str) -> Result<HandleTemplate, Wrong> {
     let read = || {
         let (major, minor) = text.split_once(':')?;
@@ -236,7 +236,7 @@ pub(super) fn show_handle(handle: HandleTemplate) -> String {
     }
 }
 
-/// A class of the same qdisc, by its minor number in hexadecimal.
+/// Parses the minor number of a class of the same qdisc, in hexadecimal.
 pub(super) fn minor(text: &str) -> Result<u16, Wrong> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let read =

@@ -8,8 +8,8 @@ macro_rules! scenario_files {
     };
 }
 
-/// Names and texts of the bundled scenarios: bulk flows between two hosts, then clusters, each with the fewest
-/// flows first; then fetching clients, requesting clients, and tenants.
+/// Returns the names and texts of the bundled scenarios: bulk flows between two hosts, then clusters, each
+/// with the fewest flows first; then fetching clients, requesting clients, and tenants.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
     const SCENARIOS: [(&str, &str); 20] = scenario_files![
@@ -37,7 +37,7 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
     &SCENARIOS
 }
 
-/// Names and texts of the variant tables.
+/// Returns the names and texts of the variant tables.
 #[must_use]
 pub fn variant_tables() -> &'static [(&'static str, &'static str)] {
     const TABLES: [(&str, &str); 1] = [("titan", include_str!("../../../../scenarios/variants/titan.toml"))];

@@ -39,7 +39,7 @@ struct Complaint {
 }
 
 impl<'a> Complaints<'a> {
-    /// No errors yet in `text`, which errors name `origin`.
+    /// Starts without errors for `text`; errors name it `origin`.
     pub fn new(text: &'a str, origin: &'a str) -> Self {
         Self { text, origin, first: RefCell::new(None) }
     }
@@ -71,7 +71,8 @@ impl<'a> Complaints<'a> {
         }
     }
 
-    /// Whether an error at `span` would be the first one, so that computing its advice is worthwhile.
+    /// Returns whether an error at `span` would be the first one; if not, callers can skip computing its
+    /// advice.
     pub fn would_be_first(&self, span: &Range<usize>) -> bool {
         self.first.borrow().as_ref().is_none_or(|first| span.start < first.order)
     }
@@ -81,7 +82,7 @@ impl<'a> Complaints<'a> {
         self.first.borrow().is_none()
     }
 
-    /// The earliest error, with its line and column.
+    /// Returns the earliest error, with its line and column.
     pub fn into_error(self) -> Option<ScenarioError> {
         let Complaint { offset, kind, path, problem, advice, .. } = self.first.into_inner()?;
         let (line, column) = line_and_column(self.text, offset);
@@ -89,7 +90,7 @@ impl<'a> Complaints<'a> {
     }
 }
 
-/// A table whose keys are taken one by one.
+/// A table from which a reader takes keys one by one.
 pub struct Table<'t> {
     entries: &'t DeTable<'t>,
     /// Start of the table: its header or brace.
@@ -100,7 +101,7 @@ pub struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// The whole document.
+    /// Returns the table of the whole document.
     pub fn root(entries: &'t DeTable<'t>, complaints: &'t Complaints<'t>) -> Self {
         Self { entries, span: 0..0, path: String::new(), known: Vec::new(), complaints }
     }
@@ -110,12 +111,12 @@ impl<'t> Table<'t> {
         self.entries.is_empty()
     }
 
-    /// Path of one of its keys.
+    /// Returns the path of one of the table's keys.
     fn path_of(&self, key: &str) -> String {
         join(&self.path, key)
     }
 
-    /// The value of an optional key.
+    /// Takes the value of an optional key.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'t>> {
         self.known.push(key);
         let (key, value) = self.entries.get_key_value(key)?;
@@ -128,7 +129,7 @@ impl<'t> Table<'t> {
         })
     }
 
-    /// The value of a required key.
+    /// Takes the value of a required key.
     pub fn require(&mut self, key: &'static str, advice: &str) -> Option<Field<'t>> {
         let field = self.take(key);
         if field.is_none() {
@@ -139,8 +140,8 @@ impl<'t> Table<'t> {
 
     /// Reports a missing key.
     ///
-    /// The position is the table's header, but the error sorts after all others in the table: a misspelt key is
-    /// reported as such, not as a missing one.
+    /// The position is the table's header, but the error is ordered after all others in the table. So a
+    /// misspelt key is reported as unknown, and not as missing.
     pub fn missing(&self, key: &str, advice: &str) {
         let order = if self.path.is_empty() {
             usize::MAX
@@ -161,7 +162,7 @@ impl<'t> Table<'t> {
         );
     }
 
-    /// All keys, for a table with free names.
+    /// Returns all keys, for a table whose keys are free names.
     pub fn entries(&self) -> impl Iterator<Item = (&'t str, Field<'t>)> + use<'t> {
         let (path, complaints) = (self.path.clone(), self.complaints);
         self.entries.iter().map(move |(key, value)| {
@@ -181,7 +182,8 @@ impl<'t> Table<'t> {
         self.finish_except(&[]);
     }
 
-    /// Reports the first unknown key. `elsewhere` has the keys of other kinds of workload, with these kinds.
+    /// Reports the first unknown key. `elsewhere` has the keys that only other kinds of workload have, with
+    /// these kinds.
     pub fn finish_except(self, elsewhere: &[(&str, &str)]) {
         let unknown = self.entries.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
         let Some(key) = unknown.min_by_key(|key| key.span().start) else { return };
@@ -237,7 +239,7 @@ impl<'t> Field<'t> {
         self.complaints.push(kind, &span, &self.path, problem, advice);
     }
 
-    /// The same field, with errors at its key instead of its value.
+    /// Returns the same field, but errors are reported at its key instead of its value.
     pub fn at_key(&self) -> Self {
         Self {
             path: self.path.clone(),
@@ -262,12 +264,11 @@ impl<'t> Field<'t> {
         self.complain(ScenarioErrorKind::WrongType, format!("expected {wanted}, found {found}"), "");
     }
 
-    /// The value with its position.
+    /// Returns the value with its position.
     pub fn located<T>(&self, value: T) -> Located<T> {
         Located { value, span: self.span.clone(), path: self.path.clone() }
     }
 
-    /// A table.
     pub fn table(&self) -> Option<Table<'t>> {
         let DeValue::Table(entries) = self.value else {
             self.wrong_type("a table");
@@ -282,7 +283,7 @@ impl<'t> Field<'t> {
         })
     }
 
-    /// The elements of a list.
+    /// Returns the elements of a list.
     pub fn list(&self, of: &str) -> Option<Vec<Field<'t>>> {
         let DeValue::Array(elements) = self.value else {
             self.wrong_type(&format!("a list of {of}"));

@@ -1,8 +1,8 @@
-//! Reading a TOML file the way scenarios are read: key by key, strictly, with the place of every mistake.
+//! Reads a TOML file like a scenario: key by key, strictly, with the position of every error.
 //!
-//! Used for other configuration files, such as policies of receive steering. [`document`] parses text into a
-//! tree with the position of every key and value. A [`Table`] over its root returns the keys that the reader
-//! requests, and reports the others. [`Complaints`] keeps the first mistake in file order.
+//! Other configuration files use it, too, such as policies of receive steering. [`document`] parses text into
+//! a tree with the position of every key and value. A [`Table`] over its root returns the keys that the
+//! reader requests, and reports the others. [`Complaints`] keeps the first error in file order.
 //!
 //! ```
 //! use evenkeel_model::scenario::document::{Complaints, Table, document};
@@ -28,49 +28,49 @@ pub use super::parse::read_schema;
 pub use super::value::Spelling;
 
 impl Field<'_> {
-    /// A port, or a range of ports as `"first-last"`.
+    /// Returns a port, or a range of ports as `"first-last"`.
     #[must_use]
     pub fn ports(&self) -> Option<RangeInclusive<u16>> {
         flow_weights::ports(self)
     }
 
-    /// Path of a version-2 cgroup below the root, as in `/proc/PID/cgroup` after `0::`.
+    /// Returns the path of a version-2 cgroup below the root, as in `/proc/PID/cgroup` after `0::`.
     #[must_use]
     pub fn cgroup(&self) -> Option<String> {
         flow_weights::cgroup(self)
     }
 
-    /// `tcp` or `udp`, as its IP protocol number.
+    /// Returns `tcp` or `udp`, as its IP protocol number.
     #[must_use]
     pub fn protocol(&self) -> Option<u8> {
         self.one_of(&PROTOCOLS)
     }
 
-    /// Path of its key, such as `class[0].queues`.
+    /// Returns the path of the value's key, such as `class[0].queues`.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Position of the value: byte offsets in the text.
+    /// Returns the position of the value: byte offsets in the text.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Whether the value is a list.
+    /// Returns whether the value is a list.
     #[must_use]
     pub fn is_list(&self) -> bool {
         matches!(self.value, toml::de::DeValue::Array(_))
     }
 
-    /// Whether the value is a table.
+    /// Returns whether the value is a table.
     #[must_use]
     pub fn is_table(&self) -> bool {
         matches!(self.value, toml::de::DeValue::Table(_))
     }
 
-    /// Whether the value is a string.
+    /// Returns whether the value is a string.
     #[must_use]
     pub fn is_string(&self) -> bool {
         matches!(self.value, toml::de::DeValue::String(_))

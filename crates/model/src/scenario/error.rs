@@ -2,7 +2,7 @@
 
 use crate::text::{excerpt, printable};
 
-/// Why a text is not a scenario.
+/// The reason why a text is not a scenario.
 ///
 /// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean 'queues'? known keys:
 /// rate, mtu, queues, topology, priorities`. Text from the file is shortened, without control characters.
@@ -57,23 +57,21 @@ pub enum ScenarioErrorKind {
     Cycle,
 }
 
-/// One key of a path in the file's notation, shortened.
+/// Returns one key of a path in the file's notation, shortened.
 pub(super) fn key_segment(key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if bare { excerpt(key) } else { format!("\"{}\"", excerpt(key)) }
 }
 
-/// Line and column, both from 1, of a byte offset.
-///
-/// Returns line and column, in characters. A byte order mark at the start takes no column, because editors
-/// hide it.
+/// Returns line and column of a byte offset, both from 1. Columns are counted in characters. A byte order
+/// mark at the start of the text is not counted, because editors hide it.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     let in_line = &before[start..];
     let in_line = in_line.strip_prefix("\u{feff}".as_bytes()).filter(|_| start == 0).unwrap_or(in_line);
-    // Count characters by their first bytes: an offset need not be on a boundary.
+    // Count characters by their first bytes: an offset may be inside a character.
     let column = in_line.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() + 1;
     (line, column)
 }

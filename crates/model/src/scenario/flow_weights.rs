@@ -23,14 +23,13 @@ use super::value::Spelling;
 use super::{MAX_FLOW_WEIGHT, ScenarioError};
 use crate::text::excerpt;
 
-/// Limit of rules: the queue choice tries each for a new flow, then the default.
+/// Maximum number of rules. For a new flow, the queue choice tries each rule, then the default.
 pub const MOST_RULES: usize = 63;
 /// Longest path of a cgroup, bytes (`PATH_MAX`).
 const LONGEST_PATH: usize = 4096;
 
 pub(super) const PROTOCOLS: [Spelling<u8>; 2] = [("tcp", 6), ("udp", 17)];
 
-/// Weights of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowWeights {
     /// In the order of the file: the first match decides.
@@ -62,7 +61,7 @@ impl FlowWeights {
     /// Parses a file. `origin` names the text in errors.
     ///
     /// # Errors
-    /// The first error in the text, with line and column.
+    /// Returns the first error in the text, with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
         let document = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
@@ -107,7 +106,7 @@ fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
 }
 
 impl FlowRule {
-    /// Whether this rule matches every flow that `other` matches.
+    /// Returns whether this rule matches every flow that `other` matches.
     fn covers(&self, other: &Self) -> bool {
         fn all<T>(own: Option<&T>, other: Option<&T>, contains: impl Fn(&T, &T) -> bool) -> bool {
             own.is_none_or(|own| other.is_some_and(|other| contains(own, other)))
@@ -115,7 +114,7 @@ impl FlowRule {
         let ports = |own: &RangeInclusive<u16>, other: &RangeInclusive<u16>| {
             own.start() <= other.start() && other.end() <= own.end()
         };
-        // A rule matches the cgroup and all below it.
+        // A rule matches the cgroup and all cgroups below it.
         let below = |own: &String, other: &String| {
             other.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -156,7 +155,7 @@ fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
     Some(rule)
 }
 
-/// A port, or a range of ports as `first-last`.
+/// Returns a port, or a range of ports as `first-last`.
 pub(super) fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
     use toml::de::DeValue;
 
@@ -181,7 +180,7 @@ fn port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| digits && *port > 0)
 }
 
-/// A mark, or `mark/mask`, in decimal or hexadecimal.
+/// Returns a mark, or `mark/mask`, in decimal or hexadecimal.
 fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
     use toml::de::DeValue;
 

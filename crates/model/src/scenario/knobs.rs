@@ -16,12 +16,12 @@ const OFF: &str = "off";
 const DYNAMIC: &str = "dynamic";
 const DEFAULT: &str = "default";
 
-/// From an IPv4 host's least MTU (RFC 791) to the kernel's `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded
-/// up.
+/// Allowed segment sizes. The minimum is the MTU that every IPv4 host must support (RFC 791). The maximum is
+/// the kernel's `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded up.
 const SEGMENT_SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_kib(512);
-/// Limits of queued bytes: up to far more than any NIC queues.
+/// Allowed limits of queued bytes; the maximum is far above what any NIC queues.
 const QUEUE_LIMITS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Drivers take whole microseconds, up to a fraction of a second.
+/// Allowed interrupt intervals: drivers support whole microseconds, up to a fraction of a second.
 const INTERRUPT_INTERVALS: RangeInclusive<Nanoseconds> =
     Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(1);
 
@@ -47,15 +47,16 @@ impl fmt::Display for ByteQueueLimit {
     }
 }
 
-/// The file's spelling of an enumeration's value.
+/// Returns the file's spelling of an enumeration's value.
 pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'static str {
     spellings.iter().find(|(_, spelt)| *spelt == value).map_or("", |(word, _)| word)
 }
 
-/// Declares the knobs of a kind of variant, each once: its documentation, name and type, its key in the file, its value in
-/// files without it (if it is newer than the schema), how to read it, and how to write it.
+/// Declares the knobs of a kind of variant, each once: its documentation, name and type, its key in the file,
+/// its value in files without it (if it is newer than the schema), how to read it, and how to write it.
 ///
-/// Defines the struct of the values, and the struct of one variant's own values, which its base completes.
+/// Defines the struct of the values, and the struct of the values that one variant sets and its base
+/// completes.
 macro_rules! knobs {
     (
         $(#[$meta:meta])* struct $knobs:ident, $settings:ident;
@@ -65,7 +66,7 @@ macro_rules! knobs {
         pub struct $knobs { $($(#[$about])* pub $name: $type,)* }
 
         impl $knobs {
-            /// Every knob with its value, in the file's spelling and the reference's order.
+            /// Returns every knob with its value, in the file's spelling and the reference's order.
             #[must_use]
             pub fn settings(&self) -> Vec<(&'static str, String)> {
                 fn written<T>(write: impl Fn(&T) -> String, value: &T) -> String {
@@ -75,12 +76,12 @@ macro_rules! knobs {
             }
         }
 
-        /// A variant's own knobs; the others come from its base.
+        /// The knobs that a variant sets; the others come from its base.
         #[derive(Clone, Debug, Default)]
         pub(super) struct $settings { $($name: Option<Located<$type>>,)* }
 
         impl $settings {
-            /// Reads the knobs of `table`. All that have no default are required if `complete`.
+            /// Reads the knobs of `table`. If `complete`, all knobs without a default are required.
             pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
                 Self { $($name: {
                     let default: Option<$type> = None $(.or(Some($default)))?;
@@ -88,13 +89,13 @@ macro_rules! knobs {
                 },)* }
             }
 
-            /// These settings, completed by `base`'s.
+            /// Returns these settings, completed by those of `base`.
             pub(super) fn over(&self, base: Self) -> Self {
                 let own = self.clone();
                 Self { $($name: own.$name.or(base.$name),)* }
             }
 
-            /// The knobs; none if one is missing, which has been reported.
+            /// Returns the knobs; none if one is missing, which has been reported.
             pub(super) fn knobs(&self) -> Option<$knobs> {
                 Some($knobs { $($name: {
                     let own = self.$name.as_ref().map(|setting| setting.value.clone());
@@ -102,7 +103,7 @@ macro_rules! knobs {
                 }?,)* })
             }
 
-            /// Span and path of a setting in its file, by its key.
+            /// Returns position and path of a setting in its file, by its key.
             pub(super) fn place_of(&self, key: &str) -> Option<(Range<usize>, String)> {
                 match key {
                     $($key => self.$name.as_ref().map(|setting| (setting.span.clone(), setting.path.clone())),)*
@@ -126,7 +127,7 @@ pub(super) fn knob<'t, T>(
     read(&field).map(|value| field.located(value))
 }
 
-/// Returns a formatter of an optional value, with a word for none.
+/// Returns a formatter for an optional value; `word` stands for none.
 fn or<T: fmt::Display>(word: &'static str) -> impl Fn(&Option<T>) -> String {
     move |value| value.as_ref().map_or_else(|| word.to_owned(), T::to_string)
 }
@@ -138,11 +139,11 @@ knobs! {
     #[derive(Clone, Debug, PartialEq)]
     struct Knobs, KnobSettings;
 
-    /// How a flow gets its transmit queue.
+    /// How the transmit queue of a flow is chosen.
     queue_choice: QueueChoice, "queue-choice", |field| field.one_of(&QUEUE_CHOICES), ToString::to_string;
     /// Number of queues in use; none: all of the link's.
     queues: Option<u32>, "queues", |field| field.word_or_integer(ALL_QUEUES, QUEUE_COUNTS), or(ALL_QUEUES);
-    /// Queues per XPS pool; none when every core may use every queue.
+    /// Queues per XPS pool; none if every core may use every queue.
     xps_pool: Option<u32>, "xps-pool", |field| field.word_or_integer(OFF, QUEUE_COUNTS), or(OFF);
     /// Dynamic queue weights (DQWA).
     queue_weights: bool, "queue-weights", Field::boolean, ToString::to_string;
@@ -167,7 +168,7 @@ knobs! {
     gso_size: ByteSize, "gso-size", |field| field.quantity(SEGMENT_SIZES, "64KiB"), ToString::to_string;
     /// Segmentation offload (TSO and GSO).
     tso: bool, "tso", Field::boolean, ToString::to_string;
-    /// The NIC sends one MTU per queue in turn, even within a segment.
+    /// Whether the NIC sends one MTU per queue in round-robin order, even within a segment.
     tso_interleaving: bool, "tso-interleaving", Field::boolean, ToString::to_string;
 }
 
@@ -197,14 +198,14 @@ fn byte_queue_limit(field: &Field<'_>) -> Option<ByteQueueLimit> {
     field.word_or_quantity(&WORDS, QUEUE_LIMITS, "256KiB", ByteQueueLimit::Fixed)
 }
 
-/// A conflict: the keys of its knobs, the likeliest culprit first, and the problem.
+/// A conflict between knobs: their keys, with the most likely cause first, and the problem.
 pub(super) struct Clash {
     pub(super) knobs: &'static [&'static str],
     pub(super) problem: String,
     pub(super) advice: String,
 }
 
-/// The first conflict within `knobs`, or with `link`.
+/// Returns the first conflict within `knobs`, or with `link`.
 pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     let queues = knobs.queues.unwrap_or(link.queues);
     if queues > link.queues {

@@ -47,7 +47,7 @@ pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
 pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
 
-/// Largest weight of a flow, limited by the flow's word.
+/// Largest weight of a flow; the BPF programs store it in 16 bits.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;
 
 /// A scenario with all of its variants resolved.
@@ -57,11 +57,10 @@ pub struct Scenario {
     pub name: String,
     /// One line for lists.
     pub title: String,
-    /// The scenario's purpose, in some sentences; may be empty.
+    /// Purpose of the scenario in a few sentences; may be empty.
     pub description: String,
     /// The sender's link.
     pub link: Link,
-    /// The hosts.
     pub hosts: Hosts,
     /// The switch between the hosts, if the workload needs one.
     pub switch: Option<Switch>,
@@ -69,32 +68,32 @@ pub struct Scenario {
     pub workload: Workload,
     /// Length and windows of the measurement.
     pub measure: Measure,
-    /// The variants of a run by default, in the order of the file's `variants`.
+    /// The variants that run by default, in the order of the file's `variants`.
     pub variants: Vec<Variant>,
-    /// The other variants of the file and its variant table, which run by name. Variants of the table that do
-    /// not fit the link are omitted.
+    /// The other variants of the file and of its variant table, which run if they are named. Variants of the
+    /// table that do not fit the link are omitted.
     pub further_variants: Vec<Variant>,
     /// Named groups of variants, such as `main`.
     pub groups: BTreeMap<String, Vec<String>>,
     /// Figures of the scenario's paper.
     pub paper: Option<Paper>,
-    /// Expectations; a run that misses one exits with 1.
+    /// Expectations; a run that does not meet one exits with 1.
     pub expectations: Vec<Expectation>,
 }
 
 /// The sender's link and its NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Nominal line rate, to which windows refer.
+    /// Nominal link rate, for which the windows are defined.
     pub rate: BitRate,
     /// Layer-3 MTU.
     pub mtu: ByteSize,
     /// Transmit queues of the NIC, 1 to [`MAX_QUEUES`].
     pub queues: u32,
-    /// Queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q), consecutively: each has
-    /// its own pool (Titan, section 1). None if all flows share all queues.
+    /// Number of queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q). The queues
+    /// of a priority are consecutive and form a pool (Titan, section 1). Empty if all flows share all queues.
     pub priorities: Vec<u32>,
-    /// Receive queues of each simulated host, 1 to [`MAX_QUEUES`]; none: the simulator's default.
+    /// Receive queues of each simulated host, 1 to [`MAX_QUEUES`]; none for the simulator's default.
     pub receive_queues: Option<u32>,
     /// How the test bed on a real kernel builds the NIC.
     pub topology: Topology,
@@ -106,25 +105,24 @@ pub const MAX_QUEUES: u32 = 256;
 /// How the test bed on a real kernel builds the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// HTB classes as hardware queues, served by deficit round robin at line rate.
+    /// HTB classes as hardware queues, served by deficit round robin at the link's rate.
     SoftNic,
     /// The device's own transmit queues under an `mq` root, each shaped to its share of the rate.
     Mq,
 }
 
-/// The hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hosts {
     /// Number of hosts: a sender and a receiver, or the hosts of a shuffle.
     pub count: u32,
-    /// Cores of each sender; half of them carry twice as many flows as the others.
+    /// Cores of each sender; half of them have twice as many flows as the others.
     pub sending_cores: u32,
 }
 
-/// The switch of several hosts, each with a link like the scenario's.
+/// The switch between several hosts, each with a link like the scenario's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
-    /// Packet buffer that its ports share.
+    /// Packet buffer that all ports share.
     pub buffer: ByteSize,
 }
 
@@ -137,51 +135,48 @@ pub struct Workload {
     pub flows: u32,
     /// TCP congestion control of the flows.
     pub congestion_control: String,
-    /// Priority of the flows, an index into [`Link::priorities`]; clients have their own.
+    /// Priority of the flows, an index into [`Link::priorities`]; clients have separate priorities.
     pub priority: u32,
-    /// The request-response latency probe, if one runs.
+    /// The request-response latency probe, if any.
     pub latency: Option<LatencyProbe>,
 }
 
 /// The kind of traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
-    /// One host sends to another, and all flows are always backlogged.
+    /// One host sends to another, and all flows always have a backlog.
     Bulk,
-    /// Every host sends to every other, one flow each, and the run ends when all are complete.
+    /// Every host sends to every other host, one flow each. The run ends when all flows are complete.
     Shuffle {
         /// Payload of each flow.
         bytes_per_flow: ByteSize,
     },
-    /// Clients on one host fetch values from a server on the other, each over a permanent connection: a small
+    /// Clients on one host fetch values from a server on the other. Each uses a permanent connection: a small
     /// request, with the value as its response. The next request follows immediately.
     Fetch {
-        /// The clients, with as many flows in all as the workload has.
+        /// The clients; together they have all flows of the workload.
         clients: Vec<ClientGroup>,
     },
-    /// Clients send requests to a server over UDP, the next one after each response; the server's receive
-    /// queues are studied. Variants are [`ReceiveKnobs`].
+    /// Clients send requests to a server over UDP, the next one after each response. The run studies the
+    /// server's receive queues. Variants are [`ReceiveKnobs`].
     Requests(Requests),
-    /// Clients share the link behind one qdisc at a time. Variants are [`TenantPoint`]s.
+    /// Clients share a link with one qdisc. Variants are [`TenantPoint`]s.
     Tenants(Tenants),
 }
 
 /// The requests of a closed loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requests {
-    /// The kind of server.
     pub server: ServerKind,
     /// Number of the clients' hosts, each with one address.
     pub client_hosts: u32,
-    /// Requests that set a value, per cent; the others get one. 0 for an echo server.
+    /// Share of requests that set a value, per cent; all others get one. 0 for an echo server.
     pub set_percent: u32,
-    /// After this time a client replaces a lost request; none: never.
+    /// Time after which a client replaces a lost request; none for never.
     pub timeout: Option<Nanoseconds>,
-    /// The clients.
     pub clients: Vec<RequestClients>,
 }
 
-/// Kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
     /// Returns each message.
@@ -190,41 +185,41 @@ pub enum ServerKind {
     Memcached,
 }
 
-/// A group of equal clients that send requests.
+/// A group of clients with the same settings that send requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestClients {
     /// Name in results.
     pub name: String,
-    /// How many.
+    /// Number of clients.
     pub count: u32,
-    /// UDP flows of each.
+    /// UDP flows of each client.
     pub flows: u32,
     /// Outstanding requests per flow.
     pub outstanding: u32,
-    /// Whether their flows have high priority in policies.
+    /// Whether policies give their flows high priority.
     pub high_priority: bool,
-    /// Their start after the beginning of the measurement; with 0 they start with the warm-up.
+    /// Their start, relative to the start of the measurement; with 0 they start with the warm-up.
     pub from: Nanoseconds,
-    /// How long they stay; none: to the end.
+    /// How long they run; none for until the end.
     pub stay: Option<Nanoseconds>,
-    /// The variants that have them; none: all.
+    /// The variants in which they run; none for all.
     pub variants: Option<Vec<String>>,
 }
 
 impl RequestClients {
-    /// Outstanding requests of all of them.
+    /// Returns the number of outstanding requests of the whole group.
     #[must_use]
     pub fn outstanding_in_all(&self) -> u64 {
         u64::from(self.count) * u64::from(self.flows) * u64::from(self.outstanding)
     }
 }
 
-/// A group of equal clients of a fetch workload.
+/// A group of clients with the same settings in a fetch workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGroup {
-    /// How many.
+    /// Number of clients.
     pub count: u32,
-    /// Sizes of the values that each fetches in sequence.
+    /// Sizes of the values that each client fetches in sequence.
     pub sizes: Vec<ByteSize>,
     /// Whether results include the completion times of their fetches.
     pub timed: bool,
@@ -233,7 +228,7 @@ pub struct ClientGroup {
 }
 
 impl Workload {
-    /// Bytes of each flow in a shuffle.
+    /// Returns the bytes of each flow; none in workloads other than a shuffle.
     #[must_use]
     pub fn shuffled_bytes(&self) -> Option<ByteSize> {
         match self.kind {
@@ -245,7 +240,7 @@ impl Workload {
         }
     }
 
-    /// The requests of a closed loop; none in other workloads.
+    /// Returns the requests of a closed loop; none in other workloads.
     #[must_use]
     pub fn requests(&self) -> Option<&Requests> {
         match &self.kind {
@@ -257,7 +252,7 @@ impl Workload {
         }
     }
 
-    /// The tenants; none in other workloads.
+    /// Returns the tenants; none in other workloads.
     #[must_use]
     pub fn tenants(&self) -> Option<&Tenants> {
         match &self.kind {
@@ -269,7 +264,7 @@ impl Workload {
         }
     }
 
-    /// The clients of a fetch workload; none in others.
+    /// Returns the clients of a fetch workload; none in other workloads.
     #[must_use]
     pub fn clients(&self) -> &[ClientGroup] {
         match &self.kind {
@@ -298,12 +293,12 @@ pub struct LatencyProbe {
 pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
-    /// Windows of the fairness metric at the nominal rate, shortest first. None in a shuffle, which lasts as
-    /// long as its flows, and with fetching clients: no flow is always backlogged.
+    /// Windows of the fairness metric at the nominal rate, shortest first. There are none in a shuffle, which
+    /// lasts as long as its flows, and with fetching clients, whose flows do not always have a backlog.
     pub windows: Vec<Window>,
-    /// Length of the measurement at the nominal rate, unless it consists of windows.
+    /// Length of the measurement at the nominal rate, if it is not defined by windows.
     pub length: Option<Nanoseconds>,
-    /// A repeat lasts this many of the longest window.
+    /// Length of a repeat, as a multiple of the longest window.
     pub long_windows: u32,
     /// Default number of repeats.
     pub repeats: u32,
@@ -325,9 +320,9 @@ pub struct Variant {
     pub name: String,
     /// The variant it was derived from.
     pub base: Option<String>,
-    /// The difference, in a sentence.
+    /// How the variant differs from its base, in a sentence.
     pub summary: String,
-    /// Values that it sets.
+    /// Values of the variant's knobs.
     pub sets: Sets,
 }
 
@@ -343,26 +338,26 @@ pub enum Sets {
 }
 
 impl Variant {
-    /// The transmit side: the kernel's defaults where the variant does not set it.
+    /// Returns the settings of the transmit side: the kernel's defaults if the variant has none.
     #[must_use]
     pub fn knobs(&self) -> &Knobs {
         static KERNEL: Knobs = Knobs::KERNEL;
         if let Sets::Transmit(knobs) = &self.sets { knobs } else { &KERNEL }
     }
 
-    /// The receive side; none in other scenarios than those of requests.
+    /// Returns the settings of the receive side; none in scenarios without requests.
     #[must_use]
     pub fn receive(&self) -> Option<&ReceiveKnobs> {
         if let Sets::Receive(knobs) = &self.sets { Some(knobs) } else { None }
     }
 
-    /// The point of the sweep; none in other scenarios than those of tenants.
+    /// Returns the point of the sweep; none in scenarios without tenants.
     #[must_use]
     pub fn tenants(&self) -> Option<&TenantPoint> {
         if let Sets::Tenants(point) = &self.sets { Some(point) } else { None }
     }
 
-    /// Every knob with its value, in the file's spelling and the reference's order.
+    /// Returns every knob with its value, in the file's spelling and the reference's order.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         match &self.sets {
@@ -385,38 +380,39 @@ pub enum ReceiveNic {
     RssOnly,
     /// Any NIC with XDP: software steering.
     XdpCpumap,
-    /// A NIC of the user's model.
+    /// A NIC that a model of the user describes.
     Own(Supplied),
 }
 
-/// The policy for flows on receive queues.
+/// How flows are distributed over receive queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceivePolicy {
-    /// Only the NIC's hash.
+    /// The NIC's hash decides.
     None,
-    /// Equally many flows on every queue.
+    /// Every queue has the same number of flows.
     Balance,
-    /// Exclusive queues for flows of high priority; equally many flows on the queues of either class.
+    /// Flows of high priority have exclusive queues. Within both groups, every queue has the same number of
+    /// flows.
     Isolation,
-    /// The user's policy, whose classes select flows of high priority by the label `high`.
+    /// A policy of the user, whose classes give flows high priority by the label `high`.
     Own(Supplied),
 }
 
-/// A file of a scenario: in its text, or by its path.
+/// A file of the user: its text within the scenario, or its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supplied {
-    /// Its name in errors; its path, if any.
+    /// The name for errors; the path if there is one.
     pub origin: String,
-    /// Its text; none for a path that was not read yet ([`Scenario::supplied`]).
+    /// The text; none for a path that was not read yet ([`Scenario::supplied`]).
     pub text: Option<String>,
 }
 
-/// Transmit queue selection of a flow.
+/// How the transmit queue of a flow is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueChoice {
-    /// The kernel's: a hash per socket.
+    /// The kernel's choice: a hash per socket.
     Hash,
-    /// Dynamic queue assignment: the queue of least weight, if the flow has no data outstanding.
+    /// Dynamic queue assignment: the queue with the smallest weight, if the flow has no data outstanding.
     Dqa,
 }
 
@@ -425,7 +421,7 @@ pub enum QueueChoice {
 pub enum Qdisc {
     /// The kernel's default.
     PfifoFast,
-    /// Stochastic fair queueing under a priority band for the latency probe.
+    /// Stochastic fair queueing, below a higher-priority band for the latency probe.
     SfqPrio,
 }
 
@@ -436,7 +432,7 @@ pub enum ByteQueueLimit {
     Dynamic,
     /// A fixed limit.
     Fixed(ByteSize),
-    /// None.
+    /// No limit.
     Off,
 }
 
@@ -449,13 +445,12 @@ pub struct Paper {
     pub variants: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// With fewer repeats there is no confidence interval, and so no verdict.
+/// Minimum number of repeats for a confidence interval, and therefore for a verdict.
 pub const LEAST_REPEATS: u32 = 5;
 
-/// A statement about the results.
+/// An expected result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
-    /// The variant.
     pub variant: String,
     /// Metric key, such as `nfm.1s`.
     pub metric: String,
@@ -463,7 +458,7 @@ pub struct Expectation {
     pub statistic: Statistic,
     /// With [`Statistic::Share`]: the required share of repeats within the bounds.
     pub share: Option<f64>,
-    /// The variant whose value is the divisor.
+    /// The variant whose value divides this variant's value.
     pub relative_to: Option<String>,
     /// Smallest value allowed.
     pub at_least: Option<f64>,
@@ -473,10 +468,10 @@ pub struct Expectation {
     pub repeats: u32,
 }
 
-/// The value of an expectation.
+/// The value that an expectation compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
-    /// Mean over the repeats; of a ratio the geometric mean.
+    /// Mean over the repeats; for a ratio the geometric mean.
     Mean,
     /// Share of the repeats within the bounds.
     Share,

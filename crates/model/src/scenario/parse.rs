@@ -25,7 +25,7 @@ pub const SCHEMA: u32 = 1;
 pub(super) const LONGEST_DESCRIPTION: usize = 4000;
 /// Longest title: one line of a terminal.
 pub(super) const LONGEST_TITLE: usize = 100;
-/// Limit of a file's size, which also bounds the work for a hostile file.
+/// Maximum size of a file, which also bounds the work for a hostile file.
 const LARGEST_FILE: usize = 1 << 20;
 
 fn too_large(origin: &str) -> ScenarioError {
@@ -45,7 +45,7 @@ fn syntax_error(origin: &str, (line, column): (usize, usize), problem: &str, adv
     }
 }
 
-/// The TOML document, with the position of every key and value.
+/// Parses a TOML document, with the position of every key and value.
 pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>, ScenarioError> {
     if text.len() > LARGEST_FILE {
         return Err(too_large(origin));
@@ -57,10 +57,10 @@ pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>,
     })
 }
 
-/// Offset of the line where the parser fails without a position.
+/// Returns the offset of the line where the parser fails without a position.
 ///
-/// This happens only for keys with very many parts (`a.b.c...`), regardless of the text that follows, so
-/// bisection finds the line.
+/// This happens only for keys with very many parts (`a.b.c...`), whatever text follows. So bisection finds
+/// the line.
 fn line_with_spanless_error(text: &str) -> usize {
     let ends: Vec<usize> = text
         .split_inclusive('\n')
@@ -75,7 +75,8 @@ fn line_with_spanless_error(text: &str) -> usize {
     line.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
 }
 
-/// File, line and column of the value of a key such as `workload.flows`; none if the text does not have the key.
+/// Returns file, line and column of a key's value, such as `workload.flows`; none if the text does not have
+/// the key.
 #[must_use]
 pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
     let tree = document(text, origin).ok()?;
@@ -89,7 +90,7 @@ pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
     Some(format!("{}:{line}:{column}", printable(origin)))
 }
 
-/// Reads `schema`. False for another version: the rest cannot be checked then.
+/// Reads `schema`, and returns false for another version, because the rest cannot be checked then.
 pub fn read_schema(table: &mut Table<'_>) -> bool {
     let Some(field) = table.require("schema", &format!("write schema = {SCHEMA} first")) else { return true };
     match field.integer(0..=u32::MAX) {
@@ -113,15 +114,15 @@ pub fn read_schema(table: &mut Table<'_>) -> bool {
 /// from, usually [`super::bundled::variant_tables`].
 ///
 /// # Errors
-/// The first error in the text, or in the variant table that it names.
+/// Returns the first error in the text, or in the variant table that it names.
 pub fn parse(text: &str, origin: &str, tables: &[(&str, &str)]) -> Result<Scenario, ScenarioError> {
     parse_with(text, origin, tables, Setups::default())
 }
 
-/// As [`parse`], with further qdisc setups for scenarios of tenants.
+/// Parses a scenario like [`parse`], with further qdisc setups for scenarios of tenants.
 ///
 /// # Errors
-/// As [`parse`].
+/// Returns the errors of [`parse`].
 pub fn parse_with(
     text: &str,
     origin: &str,
@@ -138,12 +139,12 @@ pub fn parse_with(
     match (complaints.into_error(), scenario) {
         (None, Some(scenario)) => Ok(scenario),
         (Some(error), _) => Err(error),
-        // A fallback: every reader that returns none reports an error.
+        // This is a fallback: every reader that returns none has reported an error.
         (None, None) => Err(syntax_error(origin, (1, 1), "not a complete scenario", "")),
     }
 }
 
-/// None if there were errors; an error if the variant table is wrong.
+/// Reads a scenario; none if there were errors, an error if the variant table is invalid.
 fn read_scenario(
     mut root: Table<'_>,
     tables: &[(&str, &str)],

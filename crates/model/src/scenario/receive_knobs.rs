@@ -1,4 +1,4 @@
-//! The knobs of a variant with requests: how flows get their receive queues.
+//! The knobs of a variant with requests: how flows are distributed over receive queues.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -21,21 +21,23 @@ const POLICIES: [Spelling<ReceivePolicy>; 3] = [
     ("balance", ReceivePolicy::Balance),
     ("isolation", ReceivePolicy::Isolation),
 ];
-/// Payloads of messages: each is one packet, so the MTU is the real limit.
+/// Allowed payloads of messages; each message is one packet, so the MTU is the effective limit.
 const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(64);
-/// Delays from new flows to a new configuration.
+/// Allowed delays between the first packet of new flows and their configuration in the NIC.
 const REACTIONS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
-/// Headers of IPv4 and UDP (RFC 791, RFC 768), and of memcached's request and response around a value: the frame of
-/// UDP, the command, a key of 64 bytes (memaslap's default), flags and lengths, rounded up.
+/// Length of IPv4 and UDP headers (RFC 791, RFC 768), and of the part of memcached's request and response
+/// without the value. That part is the UDP frame, the command, a key of 64 bytes (memaslap's default), flags
+/// and lengths, rounded up.
 const HEADERS: u64 = 200;
 
-/// Capacity of a receive ring: up to more than the largest ones (`rx_max_pending` of mlx5 is 8192).
+/// Allowed sizes of a receive ring; the maximum is above that of large rings (`rx_max_pending` of mlx5 is
+/// 8192).
 const RINGS: RangeInclusive<u32> = 1..=65_536;
-/// Default descriptors of a receive ring, as in ixgbe (`IXGBE_DEFAULT_RXD`,
+/// Default number of descriptors in a receive ring, as in ixgbe (`IXGBE_DEFAULT_RXD`,
 /// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
 const RING: u32 = 512;
 
-/// Returns the file's spelling of an enumeration's value; for the user's own, its name.
+/// Returns the file's keyword for an enumeration's value; for the user's own file, its name.
 fn word<'w, T: PartialEq>(value: &T, words: &'w [Spelling<T>], own: Option<&'w Supplied>) -> &'w str {
     let known = words.iter().find(|(_, spelt)| spelt == value).map(|(word, _)| *word);
     known.or_else(|| own.map(|own| own.origin.as_str())).unwrap_or_default()
@@ -61,7 +63,7 @@ impl ReceivePolicy {
     }
 }
 
-/// One of some words; else a path to a file, or a multi-line text.
+/// Reads one of some keywords, a path to a file, or a multi-line text.
 fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Supplied) -> T) -> Option<T> {
     let is_own = |text: &&str| text.contains(['/', '\n']) || text.ends_with(".toml");
     let Some(text) = field.text().filter(is_own) else { return field.one_of(words) };
@@ -73,7 +75,8 @@ fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Suppl
 }
 
 impl Scenario {
-    /// The files of its variants, each with the variant's name. The caller reads those that have only a path.
+    /// Returns the user's files of all variants, each with the variant's name. The caller reads those that
+    /// have only a path.
     pub fn supplied(&mut self) -> impl Iterator<Item = (&str, &mut Supplied)> {
         self.variants.iter_mut().chain(&mut self.further_variants).flat_map(|variant| {
             let name = variant.name.as_str();
@@ -90,7 +93,7 @@ impl ReceiveNic {
         if let Self::Own(own) = self { Some(own) } else { None }
     }
 
-    /// Every NIC that a scenario can name.
+    /// Returns every NIC that a scenario can name.
     pub fn all() -> impl Iterator<Item = Self> {
         NICS.iter().map(|(_, nic)| nic.clone())
     }
@@ -104,7 +107,7 @@ impl ReceiveKnobs {
     }
 }
 
-/// Formats a word, or the user's own file, whose complete text is in records.
+/// Formats a keyword or the name of the user's file; records contain the complete text of the file.
 fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
     let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
     format!("{word}{}", text.unwrap_or_default())
@@ -115,7 +118,6 @@ knobs! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct ReceiveKnobs, ReceiveSettings;
 
-    /// The NIC.
     nic: ReceiveNic, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own), |nic| with_text(nic, nic.own());
     /// The policy for flows on queues.
     policy: ReceivePolicy, "policy", |field| word_or_own(field, &POLICIES, ReceivePolicy::Own),
@@ -126,13 +128,13 @@ knobs! {
     message: ByteSize, "message", |field| field.quantity(MESSAGES, "1024B"), ToString::to_string;
     /// Capacity of a receive ring in packets.
     ring: u32, "ring" or RING, |field| field.integer(RINGS), ToString::to_string;
-    /// From the first packet of new flows until the NIC is configured for them; until then it places them by
-    /// itself.
+    /// Time from the first packet of new flows until the NIC is configured for them; during this time the
+    /// NIC's hash places them.
     reaction: Nanoseconds, "reaction", |field| field.quantity(REACTIONS, "430ms"), ToString::to_string;
 }
 
 impl ReceiveSettings {
-    /// The first conflict within the knobs, or with `link`.
+    /// Returns the first conflict within the knobs, or with `link`.
     pub(super) fn clash(&self, link: &Link) -> Option<Clash> {
         let knobs = self.knobs()?;
         if knobs.policy == ReceivePolicy::Isolation && knobs.isolated_queues >= link.queues {

@@ -15,23 +15,23 @@ use crate::text::excerpt;
 use crate::units::Nanoseconds;
 
 const SERVERS: [Spelling<ServerKind>; 2] = [("echo", ServerKind::Echo), ("memcached", ServerKind::Memcached)];
-/// Limit of groups of clients: each has its own figures.
+/// Maximum number of groups of clients; each group has separate figures.
 const MOST_GROUPS: usize = 16;
-/// Flows of a client: its UDP ports.
+/// Allowed flows per client; each flow is a UDP port.
 const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
-/// Outstanding requests of a flow.
+/// Allowed outstanding requests per flow.
 const OUTSTANDING: RangeInclusive<u32> = 1..=1024;
-/// Limit of outstanding requests in all: more than any NIC's ring holds.
+/// Maximum number of outstanding requests of all clients: more than any NIC's ring holds.
 const MOST_OUTSTANDING: u64 = 1_000_000;
-/// Number of client hosts: each has an address in the same network.
+/// Allowed numbers of client hosts; each host has an address in the same network.
 const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
-/// Times of the clients' start, and of their stay.
+/// Allowed start times of clients, and allowed durations of their presence.
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);
 const STAYS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=Nanoseconds::from_secs(24 * 3600);
-/// Times after which clients replace a lost request, and the word for never.
+/// Allowed times after which clients replace a lost request, and the keyword for no replacement.
 const TIMEOUTS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(24 * 3600);
 const NEVER: &str = "never";
-/// memaslap's (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has none.
+/// memaslap's timeout (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has none.
 const MEMASLAP_TIMEOUT: Nanoseconds = Nanoseconds::from_secs(30);
 
 impl fmt::Display for ServerKind {
@@ -41,7 +41,7 @@ impl fmt::Display for ServerKind {
 }
 
 impl Requests {
-    /// The clients of a variant, in the order of the file.
+    /// Returns the clients of a variant, in the order of the file.
     pub fn clients_with<'r>(&'r self, variant: &'r str) -> impl Iterator<Item = &'r RequestClients> + Clone {
         self.clients.iter().filter(move |group| {
             group.variants.as_ref().is_none_or(|variants| variants.iter().any(|name| name == variant))
@@ -49,8 +49,8 @@ impl Requests {
     }
 }
 
-/// Reads the keys of `[workload]` with requests; `measure` limits the clients' times, and `variants` are the
-/// known names, if known.
+/// Reads the keys of `[workload]` with requests. `measure` limits the clients' times. `variants` are the
+/// known names; none if they could not be read.
 pub(super) fn read_requests(
     table: &mut Table<'_>,
     measure: Option<&Measure>,

@@ -24,7 +24,7 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// The keys of all metrics that a scenario with these windows and sizes can use.
+/// Returns the keys of all metrics that a scenario with these windows and sizes can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
     let parts = [
@@ -52,7 +52,7 @@ pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<St
     plain.chain(with_parts).chain(by_size).chain(by_group).chain(of_tenants).collect()
 }
 
-/// Reads `[paper]`. `variants` and `metrics` are the known names, if known.
+/// Reads `[paper]`. `variants` and `metrics` are the known names; none if they could not be read.
 pub(super) fn read_paper(
     mut table: Table<'_>,
     variants: Option<&BTreeSet<&str>>,
@@ -136,7 +136,7 @@ pub(super) fn read_expectations(
     Some(expectations)
 }
 
-/// Refuses a probe's metric in a workload without one; `no_probe` is then the advice.
+/// Reports a probe's metric in a workload without a probe; `no_probe` is then the advice.
 pub(super) fn check_probe(key: &str, field: &Field<'_>, no_probe: Option<&str>) {
     let is_latency = key.strip_prefix(metric::LATENCY).is_some_and(|part| part.starts_with('.'));
     if let Some(advice) = no_probe
@@ -216,7 +216,7 @@ fn read_expectation(
     })
 }
 
-/// The required share of repeats within the bounds.
+/// Reads the required share of repeats within the bounds.
 fn read_share(table: &mut Table<'_>) -> Option<f64> {
     let field = table
         .require("share", "the share of the repeats that must lie within the bounds, for example 0.8")?;

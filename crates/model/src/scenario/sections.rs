@@ -19,19 +19,19 @@ use super::{
 use crate::text::excerpt;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// Line rates, in scenarios and on the command line: from 1 Mbit/s to 1.6 Tbit/s (IEEE P802.3dj).
+/// Allowed link rates, in scenarios and on the command line: 1 Mbit/s to 1.6 Tbit/s (IEEE P802.3dj).
 pub const LINE_RATES: RangeInclusive<BitRate> =
     BitRate::from_bits_per_second(1_000_000)..=BitRate::from_bits_per_second(1_600_000_000_000);
-/// From the size that every IPv4 host must accept (RFC 791) to the longest IPv4 packet.
+/// Allowed MTUs: from the size that every IPv4 host must accept (RFC 791) to the longest IPv4 packet.
 const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
 const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
 pub(super) const FLOWS: RangeInclusive<u32> = 1..=100_000;
 /// Priorities of data-centre bridging: the eight code points of IEEE 802.1Q.
 const MOST_PRIORITIES: usize = 8;
-/// Hosts of a workload between two.
+/// Number of hosts in a workload between a sender and a receiver.
 const TWO_HOSTS: u32 = 2;
-/// Hosts of a shuffle: at most 16 racks.
+/// Allowed numbers of hosts in a shuffle: at most 16 racks.
 const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=512;
 const SHUFFLE_BYTES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 30);
 /// Bytes of a packet on the wire beyond the MTU: preamble, header, checksum and gap (IEEE 802.3).
@@ -52,16 +52,16 @@ const LONG_WINDOWS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_LONG_WINDOWS: u32 = 4;
 pub(super) const REPEATS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_REPEATS: u32 = 5;
-/// Lengths of a measurement without windows.
+/// Allowed lengths of a measurement without windows.
 const DURATIONS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=LONGEST_REPEAT;
 /// Longest measurement of one repeat.
 const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
-/// Limit of the shortest windows in a repeat: the meter has a bin per flow for each.
+/// Maximum number of the shortest windows in a repeat, because the meter has one bin per flow for each.
 const MOST_SHORT_WINDOWS: u64 = 1_000_000;
 
 const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("mq", Topology::Mq)];
 
-/// The kind of a workload, before its other keys are read.
+/// The kind of a workload, which is read before the other keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bulk,
@@ -79,7 +79,7 @@ const KINDS: [Spelling<Kind>; 5] = [
     ("tenants", Kind::Tenants),
 ];
 
-// Kinds in errors about keys that only they have.
+// Names of the kinds, for errors about keys that other kinds do not have.
 pub(super) const BULK: &str = "bulk";
 pub(super) const SHUFFLE: &str = "shuffle";
 pub(super) const TENANTS: &str = "tenants";
@@ -151,7 +151,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
     })
 }
 
-/// Reads `link.priorities`, which together have all of the link's queues.
+/// Reads `link.priorities`; together, the priorities must have all of the link's queues.
 fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     let elements = field.list("tables, each { queues = N }")?;
     if elements.is_empty() || elements.len() > MOST_PRIORITIES {
@@ -206,12 +206,12 @@ pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     Some(Hosts { count: count?, sending_cores: sending_cores? })
 }
 
-/// Default hosts: a core per queue.
+/// Returns the default hosts: one core per queue.
 pub(super) fn default_hosts(link: &Link) -> Hosts {
     Hosts { count: TWO_HOSTS, sending_cores: link.queues }
 }
 
-/// Reads `[switch]`, whose buffer holds at least one packet of the link's MTU.
+/// Reads `[switch]`, whose buffer must hold at least one packet of the link's MTU.
 pub(super) fn read_switch(mut table: Table<'_>, link: Option<&Link>) -> Option<Switch> {
     let buffer = table.require("buffer", "for example buffer = \"12MB\"");
     let buffer = buffer.and_then(|field| {
@@ -227,8 +227,8 @@ pub(super) fn read_switch(mut table: Table<'_>, link: Option<&Link>) -> Option<S
     Some(Switch { buffer: buffer? })
 }
 
-/// Reads `[workload]`. `link` has the priorities, `measure` (if known) limits the latency probe, `hosts` are
-/// those of a shuffle, and `variants` are the known names, if known.
+/// Reads `[workload]`. `link` has the priorities, `measure` (if valid) limits the latency probe, and `hosts`
+/// are those of a shuffle. `variants` are the known names; none if they could not be read.
 pub(super) fn read_workload(
     mut table: Table<'_>,
     link: Option<&Link>,
@@ -323,7 +323,7 @@ fn read_probe(mut table: Table<'_>, link: Option<&Link>, measure: Option<&Measur
 }
 
 impl Measure {
-    /// Length of the measurement of one repeat at the nominal rate, without the warm-up.
+    /// Returns the length of the measurement in a repeat at the nominal rate, without the warm-up.
     #[must_use]
     pub fn duration(&self) -> Nanoseconds {
         if let Some(length) = self.length {
@@ -334,7 +334,7 @@ impl Measure {
     }
 }
 
-/// Reads `[measure]` of a shuffle, which lasts from its first flow's start to its last one's end.
+/// Reads `[measure]` of a shuffle, which lasts from the start of its first flow to the end of its last flow.
 pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> {
     let mut repeats = Some(DEFAULT_REPEATS);
     if let Some(mut table) = table {
@@ -356,7 +356,8 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
     })
 }
 
-/// Reads `[measure]` with fetches or requests; there are no windows, because no flow is always backlogged.
+/// Reads `[measure]` with fetches or requests. There are no windows, because flows do not always have a
+/// backlog.
 pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
     let length = table.require("duration", "for example duration = \"4s\"");
@@ -453,7 +454,7 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     }
 }
 
-/// None if a window is wrong: dependent values cannot be checked then.
+/// Reads the windows; none if one is invalid, because dependent values cannot be checked then.
 fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
     let table = field.table()?;
     if table.is_empty() {
@@ -472,7 +473,8 @@ fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
             complete = false;
             continue;
         };
-        // Otherwise the name would be misleading in every table of results.
+        // The name of a window must match its length; otherwise it would be misleading in every table of
+        // results.
         if name.parse::<Nanoseconds>().is_ok_and(|named| named != length) {
             let problem = format!("the window '{}' is {length} long", excerpt(name));
             field.complain(BadValue, problem, "let the name say its length, or make it a word");
@@ -503,7 +505,7 @@ pub(super) fn read_groups(
 ) -> BTreeMap<String, Vec<Located<String>>> {
     let read_one = |(name, field): (&str, Field<'_>)| {
         let key = field.at_key();
-        // The command line accepts groups and variants in the same place.
+        // The command line accepts groups and variants in the same argument.
         if key.check_name(name, NAME_MARKS) && variants.is_some_and(|variants| variants.contains(name)) {
             let problem = format!("'{}' is a variant already", excerpt(name));
             key.complain(Duplicate, problem, "give the group another name");

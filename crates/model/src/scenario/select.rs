@@ -11,27 +11,27 @@ pub struct UnknownVariant {
     pub scenario: String,
     /// The requested name.
     pub name: String,
-    /// The nearest name, and the known ones.
+    /// The most similar name, and all known names.
     pub advice: String,
 }
 
 impl Scenario {
-    /// All variants: the default ones first.
+    /// Returns all variants, the default ones first.
     pub fn all_variants(&self) -> impl Iterator<Item = &Variant> + Clone {
         self.variants.iter().chain(&self.further_variants)
     }
 
-    /// The variant of this name.
+    /// Returns the variant of this name.
     #[must_use]
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.all_variants().find(|variant| variant.name == name)
     }
 
-    /// The requested variants by names of variants or groups, in order without duplicates;
-    /// [`Scenario::variants`] if none are requested.
+    /// Returns the variants that are requested by name or group, in order and without duplicates. If none are
+    /// requested, returns [`Scenario::variants`].
     ///
     /// # Errors
-    /// The first name that is neither a variant nor a group.
+    /// Returns the first name that is neither a variant nor a group.
     pub fn select<S: AsRef<str>>(&self, asked: &[S]) -> Result<Vec<&Variant>, UnknownVariant> {
         if asked.is_empty() {
             return Ok(self.variants.iter().collect());

@@ -1,5 +1,5 @@
-//! Reads the workload of tenants and its sweeps: every combination of a qdisc setup and of a value on each axis
-//! is a point, and a variant.
+//! Reads the workload of tenants and its sweeps. Every combination of a qdisc setup and of a value on each
+//! axis is a point, and a variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,14 +23,14 @@ use crate::qdisc::{Catalogue, Classifier, FilterRules, QdiscSetup};
 use crate::text::{excerpt, suggestion};
 use crate::units::ByteSize;
 
-/// Filter rules: up to more than a real host has.
+/// Maximum number of filter rules: more than a real host has.
 const RULES: RangeInclusive<u32> = 0..=10_000;
-/// Limits of sweeps, values per axis, points and plots, which bound the work for a file.
+/// Maximum numbers of sweeps, values per axis, points and plots, which bound the work for a file.
 const MOST_SWEEPS: usize = 16;
 const MOST_VALUES: usize = 128;
 const MOST_POINTS: usize = 10_000;
 const MOST_PLOTS: usize = 64;
-/// Files of setups that a scenario may name.
+/// Maximum number of setup files that a scenario may name.
 const MOST_FILES: usize = 16;
 const LONGEST_PATH: usize = 1000;
 const LONGEST_PLOT_TITLE: usize = 100;
@@ -48,17 +48,17 @@ impl fmt::Display for Classifier {
     }
 }
 
-/// The qdisc setups that a scenario can name, and those that it has in addition.
+/// The qdisc setups that a scenario can name, and the user's additional setups.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setups<'a> {
-    /// The named setups; none: the bundled ones.
+    /// Setups that the scenario can name; none for the bundled ones.
     pub catalogue: Option<&'a Catalogue>,
-    /// Names of setups that every sweep has in addition: the user's.
+    /// Names of the user's setups, which are added to every sweep.
     pub further: &'a [String],
 }
 
-/// The files of setups in a scenario's `qdisc-files`. Empty for an invalid text; [`super::parse_with`] reports
-/// why.
+/// Returns the files of setups in a scenario's `qdisc-files`. The list is empty for an invalid text;
+/// [`super::parse_with`] reports the reason.
 #[must_use]
 pub fn qdisc_files(text: &str) -> Vec<String> {
     let Ok(document) = document(text, "") else { return Vec::new() };
@@ -78,7 +78,7 @@ fn read_files(field: &Field<'_>) -> Option<Vec<String>> {
     elements.iter().map(|element| element.prose(LONGEST_PATH, false)).collect()
 }
 
-/// Reads a scenario of tenants. None if there were errors.
+/// Reads a scenario of tenants; none if there were errors.
 pub(super) fn read_scenario(
     mut root: Table<'_>,
     setups: Setups<'_>,
@@ -184,7 +184,7 @@ pub(super) fn read_scenario(
     build()
 }
 
-/// The group of all points, and one per setup.
+/// Returns the group of all points, and one group per setup.
 fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |group: &str, variant: &Variant| {
@@ -200,7 +200,7 @@ fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
 }
 
 impl Traffic {
-    /// Whether a sweep must define the axis; none for an axis that does not affect traffic.
+    /// Returns whether a sweep must define the axis; none if the axis does not affect the traffic.
     fn needs(&self, axis: AxisKind) -> bool {
         match axis {
             AxisKind::Clients => self.bulk.iter().any(|group| matches!(group.count, GroupCount::Share(_))),
@@ -485,7 +485,7 @@ fn listed<'t>(field: &Field<'t>, of: &str) -> Option<Vec<Field<'t>>> {
     Some(elements)
 }
 
-/// The axes of all sweeps together.
+/// Returns the axes of all sweeps together.
 fn axes(sweeps: &[Sweep]) -> Vec<Axis> {
     fn add(axis: &mut Axis, value: &str, quick: bool) {
         if !axis.values.iter().any(|known| known == value) {
@@ -515,7 +515,8 @@ fn axes(sweeps: &[Sweep]) -> Vec<Axis> {
 /// A value on each axis of a sweep, with its spelling.
 type Combination<'s> = Vec<(AxisKind, AxisValue, &'s str)>;
 
-/// Every point without duplicates, with whether a quick run has it; those of a setup are consecutive.
+/// Returns every point without duplicates, with whether a quick run has it; the points of a setup are
+/// consecutive.
 fn points(sweeps: &[Sweep], traffic: &Traffic) -> Vec<(Variant, bool)> {
     let mut points: Vec<(Variant, bool)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -564,7 +565,7 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
     let bulk = traffic.bulk.iter().map(|group| BulkTenants {
         count: match group.count {
             GroupCount::Fixed(count) => count,
-            // Round at the ends of shares, so that the sum is exact.
+            // Round at the boundaries between shares, so that the sum is exact.
             GroupCount::Share(share) => {
                 let begin = rounded_share(clients, shared);
                 shared += share;

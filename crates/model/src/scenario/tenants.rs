@@ -10,15 +10,15 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Link, Scenario};
 
-/// The common part of a scenario's points.
+/// The settings that all points of a scenario share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenants {
-    /// The link is the bottleneck: the qdisc feeds a line of the link's rate. Otherwise only the processors
-    /// limit, as with a NIC that is faster than they are.
+    /// Whether the link is the bottleneck: the qdisc's packets then pass a shaper with the link's rate.
+    /// Otherwise only the processors limit the throughput, as with a NIC that is faster than they are.
     pub line: bool,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
-    /// Measured time and repeats of a quick run; [`super::Measure`] has those of a full one.
+    /// Measured time and repeats of a quick run; [`super::Measure`] has the values of a full run.
     pub quick: Effort,
     /// The charts.
     pub plots: Vec<Plot>,
@@ -27,11 +27,11 @@ pub struct Tenants {
 /// An axis of a sweep with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Its name: `qdisc`, `clients`, `length`, `message`, `rules`, `classifier`.
+    /// Name of the axis: `qdisc`, `clients`, `length`, `message`, `rules`, `classifier`.
     pub name: String,
-    /// Its values in the file's spelling, in order.
+    /// Values in the file's spelling, in order.
     pub values: Vec<String>,
-    /// Those of a quick run.
+    /// Values in a quick run.
     pub quick: Vec<String>,
 }
 
@@ -42,7 +42,6 @@ pub struct Effort {
     pub warmup: Nanoseconds,
     /// Measured time.
     pub duration: Nanoseconds,
-    /// Repeats.
     pub repeats: u32,
 }
 
@@ -57,7 +56,7 @@ pub struct Plot {
     pub metric: String,
     /// The horizontal axis.
     pub across: String,
-    /// Axis with a chart per value, if any.
+    /// Axis for which there is one chart per value, if any.
     pub panels: Option<String>,
     /// Whether the metric's axis is logarithmic.
     pub logarithmic: bool,
@@ -66,34 +65,33 @@ pub struct Plot {
 /// One combination of a qdisc and a value on each axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantPoint {
-    /// The qdisc setup.
     pub qdisc: Arc<QdiscSetup>,
-    /// Each axis with its value in the file's spelling; the first is the qdisc.
+    /// Each axis with its value in the file's spelling; the first one is the qdisc.
     pub coordinates: Vec<(String, String)>,
-    /// The bulk senders; bulk flows are numbered through all of them, in this order.
+    /// The bulk senders. Bulk flows are numbered in this order.
     pub bulk: Vec<BulkTenants>,
     /// The request-response probes, if any.
     pub probes: Option<Probes>,
-    /// Rules before the qdisc's own filters.
+    /// Rules that precede the qdisc's own filters.
     pub filter_rules: Option<FilterRules>,
     /// The device's offloads.
     pub offloads: Offloads,
-    /// Each end of a flow is pinned: [`TenantPoint::processors_of`].
+    /// Whether both ends of each flow are pinned, see [`TenantPoint::processors_of`].
     pub pinned: bool,
 }
 
-/// A group of equal bulk senders; each is a process with one flow.
+/// A group of bulk senders with the same settings; each is a process with one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkTenants {
-    /// How many.
+    /// Number of senders.
     pub count: u32,
     /// Bytes of each write to the socket.
     pub length: ByteSize,
-    /// Alternating times of sending and of silence; none: always sending.
+    /// Alternating times of sending and silence; none if they always send.
     pub on_off: Option<OnOff>,
 }
 
-/// Alternating times of sending and of silence, from the start of the measurement.
+/// Alternating times of sending and silence, from the start of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnOff {
     /// Time of sending.
@@ -102,14 +100,15 @@ pub struct OnOff {
     pub off: Nanoseconds,
 }
 
-/// A group of equal request-response probes, each a process with one flow (TCP, one request at a time).
+/// A group of request-response probes with the same settings, each a process with one flow (TCP, one request
+/// at a time).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probes {
-    /// How many.
+    /// Number of probes.
     pub count: u32,
     /// Payload of a request and of its answer.
     pub message: ByteSize,
-    /// Limit of half a round trip in the service level objective, if stated.
+    /// Service level objective: the limit of half a round trip, if stated.
     pub slo: Option<Nanoseconds>,
 }
 
@@ -123,7 +122,8 @@ pub struct Offloads {
 }
 
 impl Scenario {
-    /// The scenario for a quick run: its measure is [`Tenants::quick`]. Unchanged for another workload.
+    /// Returns the scenario for a quick run, with the times of [`Tenants::quick`]. Other workloads are
+    /// unchanged.
     #[must_use]
     pub fn quickened(mut self) -> Self {
         if let Some(quick) = self.workload.tenants().map(|tenants| tenants.quick) {
@@ -136,21 +136,20 @@ impl Scenario {
 }
 
 impl TenantPoint {
-    /// Bulk flows.
     #[must_use]
     pub fn bulk_flows(&self) -> u32 {
         self.bulk.iter().map(|tenants| tenants.count).sum()
     }
 
-    /// Probes.
+    /// Returns the number of probes.
     #[must_use]
     pub fn probe_count(&self) -> u32 {
         self.probes.map_or(0, |probes| probes.count)
     }
 
-    /// Returns the processors, of `processors`, of a flow's client and server; bulk flows come first, then
-    /// probes. None if not pinned. Clients are assigned round robin, and a server is half of the processors
-    /// away from its client, so that each processor has equally many of either.
+    /// Returns the processors of a flow's client and server; none if they are not pinned. Flows are numbered
+    /// with bulk flows first, then probes. Clients are assigned round-robin. A server's processor is half of
+    /// `processors` away from its client's, so each processor gets the same number of clients and servers.
     #[must_use]
     pub fn processors_of(&self, flow: u32, processors: u32) -> Option<(u32, u32)> {
         let processors = processors.max(1);
@@ -158,10 +157,10 @@ impl TenantPoint {
         self.pinned.then_some((client, (client + processors / 2) % processors))
     }
 
-    /// The environment of the qdisc.
+    /// Returns the device, link and flows for which the qdiscs are built.
     #[must_use]
     pub fn surroundings(&self, link: &Link, rate: BitRate) -> Surroundings {
-        /// `GSO_LEGACY_MAX_SIZE` and an Ethernet header.
+        /// The largest segment is `GSO_LEGACY_MAX_SIZE` plus an Ethernet header.
         const LARGEST_SEGMENT: ByteSize = ByteSize::from_bytes(65_536 + 14);
         const ETHERNET_HEADER: u64 = 14;
         Surroundings {
@@ -178,10 +177,10 @@ impl TenantPoint {
         }
     }
 
-    /// The qdiscs of this point at a rate.
+    /// Returns the qdiscs of this point at a rate.
     ///
     /// # Errors
-    /// When the setup does not fit the link and the flows, or takes no filter rules.
+    /// Returns an error if the setup does not fit the link and the flows, or takes no filter rules.
     pub fn tree(&self, link: &Link, rate: BitRate) -> Result<QdiscTree, String> {
         if let Some((problem, advice)) = self.filter_rules.and_then(|_| self.qdisc.without_rules()) {
             return Err(format!("{problem}; {advice}"));
@@ -189,7 +188,7 @@ impl TenantPoint {
         self.qdisc.resolve(&self.surroundings(link, rate)).map_err(|error| error.to_string())
     }
 
-    /// Every setting of this point of a scenario, by name. `tree` is that of its qdisc.
+    /// Returns every setting of this point of a scenario, by name. `tree` is the tree of its qdisc.
     #[must_use]
     pub fn settings(&self, scenario: &Scenario, tree: &QdiscTree) -> BTreeMap<String, String> {
         let switch = |on: bool| if on { "on" } else { "off" };
@@ -210,7 +209,7 @@ impl TenantPoint {
         self.coordinates.iter().cloned().chain(own).collect()
     }
 
-    /// The value on an axis, in the file's spelling.
+    /// Returns the value on an axis, in the file's spelling.
     #[must_use]
     pub fn coordinate(&self, axis: &str) -> Option<&str> {
         self.coordinates.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())

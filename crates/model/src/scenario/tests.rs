@@ -1,5 +1,5 @@
-//! Checks the bundled scenarios against the documented variant table, broken texts against the position and
-//! text of the error, and arbitrary text against panics.
+//! Tests of scenario parsing: bundled scenarios against the documented variant table, broken texts against
+//! position and text of the error, and arbitrary text against panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ mod tenants;
 use super::bundled::{bundled, variant_tables};
 use super::*;
 
-/// A small scenario with its own variants; broken texts modify it.
+/// A small scenario with its own variants; tests modify it to get broken texts.
 const VALID: &str = include_str!("tests/valid.toml");
 
 fn parse_bundled(name: &str) -> Scenario {
@@ -120,7 +120,7 @@ fn the_memcached_experiment_is_that_of_the_paper() {
     );
 }
 
-/// A link with priorities, with the bulk flows in the second.
+/// A link with priorities; the bulk flows have the second one.
 const PRIORITIES: &str = "queues = 4\npriorities = [{ queues = 1 }, { queues = 3 }]";
 
 #[test]
@@ -132,7 +132,7 @@ fn priorities_divide_the_queues() {
     let scenario = parse_text(&text).unwrap();
     assert_eq!(scenario.link.priorities, [1, 3]);
     assert_eq!((scenario.workload.priority, scenario.workload.latency.as_ref().unwrap().priority), (1, 0));
-    // One queue does not match the priorities.
+    // One queue is too few for the priorities.
     assert!(scenario.variant("single-queue").is_none());
     assert!(scenario.variant("xps:dqa").is_some());
 }
@@ -183,7 +183,7 @@ fn expectations_of_the_bundled_scenarios() {
     assert_eq!(expectations("titan-192-flows"), []);
 }
 
-/// The kernel's defaults, the base of the whole table.
+/// Returns the kernel's defaults, the base of the whole table.
 fn cvanilla() -> Knobs {
     Knobs {
         queue_choice: QueueChoice::Hash,

@@ -9,14 +9,14 @@ use super::{Offloads, OnOff};
 use crate::text::excerpt;
 use crate::units::{ByteSize, Nanoseconds};
 
-/// Clients or probes of a point: each is a process.
+/// Allowed numbers of clients or probes in a point; each is a process.
 pub(super) const PROCESSES: RangeInclusive<u32> = 0..=1000;
-/// Bytes of a write to a socket.
+/// Allowed bytes of a write to a socket.
 pub(super) const LENGTHS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Payload of a request; sockperf's minimum is its header of 14 B.
+/// Allowed payloads of a request; sockperf's minimum is its header of 14 B.
 pub(super) const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(14)..=ByteSize::from_kib(1 << 10);
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(60);
-/// Groups of bulk senders.
+/// Maximum number of groups of bulk senders.
 const MOST_GROUPS: usize = 16;
 
 /// The traffic from `[workload]`, without the values that a sweep varies.
@@ -34,7 +34,7 @@ pub(super) struct Traffic {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) count: GroupCount,
-    /// None: from the axis `length`.
+    /// Bytes of each write; if none, the axis `length` has them.
     pub(super) length: Option<ByteSize>,
     pub(super) on_off: Option<OnOff>,
 }
@@ -42,11 +42,11 @@ pub(super) struct Group {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum GroupCount {
     Fixed(u32),
-    /// Per cent of the axis `clients`.
+    /// Share of the number of clients on the axis `clients`, per cent.
     Share(u32),
 }
 
-/// Probes; none: from an axis.
+/// Probes; if none, an axis has their values.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeGroup {
     pub(super) count: Option<u32>,
@@ -56,7 +56,7 @@ pub(super) struct ProbeGroup {
 
 impl Traffic {
     pub(super) fn read(mut table: Table<'_>) -> Option<Self> {
-        // The caller has read it.
+        // The caller has read this key.
         table.take("kind");
         let line = table.require("line", "line = true if the link is the bottleneck, else line = false");
         let line = line.and_then(|field| field.boolean());

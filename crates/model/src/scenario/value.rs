@@ -24,7 +24,7 @@ impl<'t> Field<'t> {
         if let DeValue::String(text) = self.value { Some(text.as_ref()) } else { None }
     }
 
-    /// A string.
+    /// Returns a string, or reports another type.
     pub fn string(&self, wanted: &str) -> Option<&'t str> {
         if self.text().is_none() {
             self.wrong_type(wanted);
@@ -32,7 +32,7 @@ impl<'t> Field<'t> {
         self.text()
     }
 
-    /// Prose on one line, or on several if `lines`.
+    /// Reads prose on one line, or on several lines if `lines`.
     pub fn prose(&self, longest: usize, lines: bool) -> Option<String> {
         let text = self.string("a string")?.trim();
         let allowed = |c: char| !is_invisible(c) || (lines && matches!(c, '\n' | '\r'));
@@ -49,8 +49,8 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Whether `name` may name a scenario, a variant or a group, for use in file names, on command lines and in
-    /// tables.
+    /// Returns whether `name` is valid for a scenario, a variant or a group. It must be usable in file names,
+    /// on command lines and in tables.
     pub fn check_name(&self, name: &str, punctuation: &str) -> bool {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
         let fits = name.len() <= LONGEST_NAME
@@ -67,7 +67,7 @@ impl<'t> Field<'t> {
         fits
     }
 
-    /// At least one known name, without duplicates.
+    /// Reads at least one known name, without duplicates.
     ///
     /// `known` is none if another error hides the names.
     pub fn names(&self, what: &str, known: Option<&BTreeSet<&str>>) -> Option<Vec<Located<String>>> {
@@ -78,7 +78,7 @@ impl<'t> Field<'t> {
         }
         let mut names = Vec::with_capacity(elements.len());
         let mut seen = BTreeSet::new();
-        // Elements come in file order, so the first error counts.
+        // Elements are in file order, so the first error is reported.
         for element in elements {
             let name = element.string(&format!("the name of a {what}"))?;
             if known.is_some_and(BTreeSet::is_empty) {
@@ -100,13 +100,14 @@ impl<'t> Field<'t> {
         Some(names)
     }
 
-    /// A free name; `punctuation` lists its allowed characters besides letters and digits.
+    /// Reads a name that the user chooses; `punctuation` lists its allowed characters besides letters and
+    /// digits.
     pub fn name(&self, wanted: &str, punctuation: &str) -> Option<String> {
         let name = self.string(wanted)?;
         self.check_name(name, punctuation).then(|| name.to_owned())
     }
 
-    /// A rate, a size or a time within `range`.
+    /// Reads a rate, a size or a time within `range`.
     pub fn quantity<T>(&self, range: RangeInclusive<T>, example: &str) -> Option<T>
     where
         T: FromStr<Err = UnitError> + Display + PartialOrd,
@@ -124,7 +125,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// As [`Self::quantity`], for a text that was examined already.
+    /// Reads a quantity like [`Self::quantity`], from a text that the caller has extracted.
     fn quantity_text<T>(&self, text: &str, range: RangeInclusive<T>) -> Option<T>
     where
         T: FromStr<Err = UnitError> + Display + PartialOrd,
@@ -147,7 +148,7 @@ impl<'t> Field<'t> {
         self.complain(BadValue, format!("{value} is out of range"), advice);
     }
 
-    /// One of some words, or a quantity that `value` converts.
+    /// Reads one of some keywords, or a quantity that `value` converts.
     pub fn word_or_quantity<T, U: Copy>(
         &self,
         words: &[Spelling<U>],
@@ -173,7 +174,7 @@ impl<'t> Field<'t> {
         self.quantity(range, example).map(value)
     }
 
-    /// A whole number within `range`.
+    /// Reads a whole number within `range`.
     pub fn integer(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let DeValue::Integer(integer) = self.value else {
             self.wrong_type("a whole number");
@@ -195,7 +196,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Returns a whole number, or none for the word.
+    /// Reads a whole number; the keyword stands for none.
     pub fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),
@@ -208,7 +209,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A finite, non-negative number.
+    /// Reads a finite, non-negative number.
     pub fn figure(&self) -> Option<f64> {
         let figure = match self.value {
             DeValue::Integer(integer) => {
@@ -232,7 +233,7 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub fn boolean(&self) -> Option<bool> {
         if let DeValue::Boolean(value) = self.value {
             return Some(*value);
@@ -241,7 +242,7 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// One of some words.
+    /// Reads one of some keywords.
     pub fn one_of<T: Clone>(&self, spellings: &[Spelling<T>]) -> Option<T> {
         let words = spellings.iter().map(|(word, _)| *word);
         let text = self.string(&format!("one of {}", list(words.clone())))?;

@@ -1,7 +1,6 @@
 //! Variants: reading them, and resolving their inheritance.
-//!
-//! A variant names a *base* and the knobs that differ. Bases are in the same file or its variant table; a
-//! table's bases are its own variants.
+//! A variant names a *base* and the knobs that differ from it. Bases are in the same file or in its variant
+//! table. The bases of a table's variants must be in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,17 +20,17 @@ const LONGEST_SUMMARY: usize = 200;
 /// Characters of a variant's name besides letters and digits.
 pub(super) const NAME_MARKS: &str = "-_+:.";
 
-/// A variant's own knobs.
+/// The knobs that a variant sets.
 #[derive(Clone, Debug)]
 enum Settings {
-    /// Of the transmit side.
+    /// Knobs of the transmit side.
     Transmit(Box<KnobSettings>),
-    /// Of the receive side, with requests.
+    /// Knobs of the receive side, in scenarios with requests.
     Receive(Box<ReceiveSettings>),
 }
 
 impl Settings {
-    /// No knobs.
+    /// Returns settings without any knob.
     fn none(kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::default()),
@@ -46,7 +45,8 @@ impl Settings {
         }
     }
 
-    /// These settings, completed by `base`'s. All variants of a scenario are of one side.
+    /// Returns these settings, completed by those of `base`. All variants of a scenario have knobs of the
+    /// same side.
     fn over(&self, base: Self) -> Self {
         match (self, base) {
             (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
@@ -92,17 +92,17 @@ fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
 #[derive(Clone, Debug)]
 struct Resolved {
     draft: Draft,
-    /// Its settings merged over those of the bases; none if a base could not be resolved.
+    /// The variant's settings merged over those of the bases; none if a base could not be resolved.
     settings: Option<Settings>,
 }
 
 impl Resolved {
-    /// Name of the variant.
+    /// Returns the name of the variant.
     fn name(&self) -> &str {
         &self.draft.name.value
     }
 
-    /// Returns the finished variant, if it is valid.
+    /// Returns the finished variant if it is valid.
     fn variant(&self) -> Option<Variant> {
         let sets = match self.settings.as_ref()? {
             Settings::Transmit(settings) => Sets::Transmit(settings.knobs()?),
@@ -116,7 +116,7 @@ impl Resolved {
         })
     }
 
-    /// A conflict of the finished variant, within its knobs or with `link`.
+    /// Returns a conflict in the finished variant, within its knobs or with `link`.
     fn clash(&self, link: &Link) -> Option<Clash> {
         match self.settings.as_ref()? {
             Settings::Transmit(settings) => clash(&settings.knobs()?, link),
@@ -124,11 +124,12 @@ impl Resolved {
         }
     }
 
-    /// Reports a variant of the scenario's file that cannot run on `link`: at the knob that it sets, or at its
-    /// base if the conflict is inherited.
+    /// Reports a variant of the scenario's file that cannot run on `link`. The position is the knob that the
+    /// variant sets, or its base if the conflict is inherited.
     fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
         let Some(found) = self.clash(link) else { return };
-        // A table's variant is in another file. The receive side has no tables: its settings may be a base's.
+        // A variant of the table is in another file. The receive side has no tables, so its setting may be in
+        // a base.
         let own = match &self.settings {
             Some(settings @ Settings::Receive(_)) => settings,
             _ => &self.draft.settings,
@@ -143,24 +144,24 @@ impl Resolved {
         complaints.push(BadValue, &span, &path, found.problem, found.advice);
     }
 
-    /// Reports a variant of the table that cannot run on `link`, at its use in the scenario.
+    /// Reports a variant of the table that cannot run on `link`, at the place where the scenario names it.
     fn check_used(&self, link: &Link, used: &Located<String>, complaints: &Complaints<'_>) {
         let Some(found) = self.clash(link) else { return };
         let problem = format!("variant '{}' does not fit the link: {}", excerpt(self.name()), found.problem);
         complaints.push(BadValue, &used.span, &used.path, problem, "leave it out, or change the link");
     }
 
-    /// Whether the variant is complete and can run on `link`.
+    /// Returns whether the variant is complete and can run on `link`.
     fn fits(&self, link: &Link) -> bool {
         self.variant().is_some() && self.clash(link).is_none()
     }
 }
 
-/// The variants of a scenario: those of its variant table and its own.
+/// The variants of a scenario: those of its variant table and those of its file.
 pub(super) struct VariantSet {
     inherited: Vec<Resolved>,
     own: Vec<Resolved>,
-    /// Whether both could be read. Otherwise no name is certainly unknown.
+    /// Whether both could be read. If not, a name that is not found may still exist.
     complete: bool,
 }
 
@@ -168,7 +169,7 @@ impl VariantSet {
     /// Reads `variant-table` and the `[variant.NAME]` tables.
     ///
     /// # Errors
-    /// The first error in the variant table's text; errors of the scenario are recorded.
+    /// Returns the first error in the variant table's text; errors of the scenario are recorded.
     pub(super) fn read(
         root: &mut Table<'_>,
         tables: &[(&str, &str)],
@@ -214,12 +215,13 @@ impl VariantSet {
         Ok(Self { inherited, own, complete: true })
     }
 
-    /// All names, if known.
+    /// Returns all names; none if they could not all be read.
     pub(super) fn names(&self) -> Option<BTreeSet<&str>> {
         self.complete.then(|| self.inherited.iter().chain(&self.own).map(Resolved::name).collect())
     }
 
-    /// Reports variants that cannot run on `link`: all of the file's, and the used ones of the table.
+    /// Reports variants that cannot run on `link`: all variants of the file, and those of the table that the
+    /// scenario names.
     pub(super) fn check<'u>(
         &self,
         link: &Link,
@@ -236,7 +238,7 @@ impl VariantSet {
         }
     }
 
-    /// The listed variants in the order of the list, and the others that fit the link.
+    /// Returns the listed variants in the order of the list, and the other variants that fit the link.
     pub(super) fn finish(&self, link: &Link, listed: &[Located<String>]) -> (Vec<Variant>, Vec<Variant>) {
         let position: BTreeMap<&str, usize> =
             listed.iter().enumerate().map(|(position, name)| (name.value.as_str(), position)).collect();
@@ -249,7 +251,7 @@ impl VariantSet {
     }
 }
 
-/// State of the search for a variant's settings.
+/// Progress of the search for a variant's settings.
 #[derive(Clone, Copy)]
 enum State {
     NotVisited,
@@ -259,7 +261,7 @@ enum State {
 
 /// Resolves the bases of `drafts` among themselves and in `inherited`.
 ///
-/// Follows the chains with a loop, not by recursion: a file may make them arbitrarily long.
+/// Follows the chains with a loop instead of recursion, because a file may make them arbitrarily long.
 fn resolve(
     drafts: Vec<Draft>,
     inherited: &[Resolved],
@@ -322,7 +324,7 @@ fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaint
 /// Reads a table of variants: `schema`, `name`, `description` and the variants.
 ///
 /// # Errors
-/// The first error in the text.
+/// Returns the first error in the text.
 fn read_table(text: &str, origin: &str) -> Result<Vec<Resolved>, ScenarioError> {
     let document = document(text, origin)?;
     let complaints = Complaints::new(text, origin);

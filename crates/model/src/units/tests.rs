@@ -1,4 +1,4 @@
-//! Compares the units with worked examples, and their text with itself.
+//! Tests of the units with worked examples, and of the round trip through text.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -28,7 +28,7 @@ fn sizes_are_read_with_their_unit() {
     assert_eq!(bytes("64kB"), 64_000);
     assert_eq!(bytes("0.5KiB"), 512);
     assert_eq!(bytes("1.5GiB"), 3 << 29);
-    // Thirty decimals, and exactly a byte less than a GiB.
+    // This is thirty decimals, and exactly one byte less than a GiB.
     assert_eq!(bytes("0.999999999068677425384521484375GiB"), (1 << 30) - 1);
 }
 

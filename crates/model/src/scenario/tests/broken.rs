@@ -1,4 +1,4 @@
-//! Broken texts: one change each to a valid scenario, with the error's position and text.
+//! Tests of broken texts: each has one change to a valid scenario, and an error with position and text.
 
 use super::*;
 
@@ -314,7 +314,7 @@ fn every_broken_text_is_refused_at_its_place() {
     assert_refused(VALID, cases.into_iter().flatten());
 }
 
-/// Every change to `valid` is refused with its position and text.
+/// Checks that every change to `valid` is refused with its position and text.
 pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Case>) {
     let mut wrong = Vec::new();
     for (from, to, (line, column), words) in cases {
@@ -337,10 +337,10 @@ pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Ca
 fn the_first_mistake_in_the_file_is_the_one_that_is_reported() {
     let text = VALID.replace("queues = 4", "queues = 0").replace("flows = 12", "flows = 0");
     assert_eq!(parse_text(&text).unwrap_err().line, 9);
-    // A misspelt key comes before the key that is missing because of it, and before later errors.
+    // A misspelt key is reported before the key that is missing because of it, and before later errors.
     let text = VALID.replace("rate =", "rat =").replace("queues = 4", "queues = 0");
     assert_eq!(parse_text(&text).unwrap_err().key, "link.rat");
-    // Errors in variants are found late, but still come first.
+    // Errors in variants are detected late, but are reported in file order.
     let text = VALID.replace("\"dqa\", ", "\"dpa\", ").replace("10gbit", "10");
     assert_eq!(parse_text(&text).unwrap_err().key, "variants[1]");
 }

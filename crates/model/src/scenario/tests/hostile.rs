@@ -1,4 +1,5 @@
-//! No file makes the parser panic, overflow the stack, or run for long, and its errors are safe to print.
+//! Tests that no file makes the parser panic, overflow the stack or run for a long time, and that its errors
+//! are safe to print.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,7 @@ fn hostile_files_are_refused_quickly() {
     for text in texts {
         let start = Instant::now();
         must_not_panic(&text);
-        // Generous, for a debug build on a busy machine; quadratic time would be minutes.
+        // The limit allows for a debug build on a busy machine; with quadratic time it would take minutes.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(20), "{took:?}: {}", &text[..text.len().min(2000)]);
     }
@@ -98,7 +99,7 @@ fn complaints_are_safe_to_print() {
     assert!(parse_text(&text).unwrap_err().to_string().len() < 200);
 }
 
-/// A valid file with a few characters replaced, removed, doubled or moved.
+/// Generates a valid file with a few characters replaced, removed, doubled or moved.
 fn mutated() -> impl Strategy<Value = String> {
     let texts: Vec<String> =
         std::iter::once(VALID).chain(bundled().iter().map(|(_, text)| *text)).map(str::to_owned).collect();

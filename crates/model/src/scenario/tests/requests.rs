@@ -139,7 +139,7 @@ fn a_variant_may_have_a_nic_and_a_policy_of_its_own() {
             pair("isolation", "variant.isolation.policy"),
         ]
     );
-    // Records have the complete text.
+    // Records contain the complete text of the user's files.
     let settings = scenario.variant("isolation").unwrap().settings();
     assert_eq!(settings[0], ("nic", "models/own.toml = \"schema = 1\\n\"".to_owned()));
     assert!(settings[1].1.ends_with("= \"policy = \\\"locality\\\"\\n\""), "{settings:?}");

@@ -161,7 +161,7 @@ fn points_are_every_combination_of_every_sweep() {
     let point = scenario.variant("htb clients=5 probes=2 length=4KiB").unwrap().tenants().unwrap();
     let kib = ByteSize::from_kib;
     let on_off = OnOff { on: Nanoseconds::from_millis(50), off: Nanoseconds::from_millis(20) };
-    // Half of five is rounded once: the sum is exact.
+    // Half of five is rounded only once, so the sum is exact.
     assert_eq!(
         point.bulk,
         [
@@ -189,7 +189,7 @@ fn setups_of_a_users_take_part_in_every_sweep() {
     let setups = Setups { catalogue: Some(&catalogue), further: &["tbf".to_owned(), "htb".to_owned()] };
     let scenario = parse_with(VALID, "x.toml", variant_tables(), setups).unwrap();
     assert!(names(&scenario.variants).contains(&"tbf clients=5 probes=1 length=4KiB"));
-    // The scenario's groups stay.
+    // The groups in the file are unchanged.
     assert_eq!((scenario.groups["tbf"].len(), scenario.groups["htb"].len()), (5, 5));
     let files = qdisc_files(&VALID.replace("[link]", "qdisc-files = [\"mine.toml\"]\n[link]"));
     assert_eq!(files, ["mine.toml"]);
@@ -221,7 +221,7 @@ fn filter_rules_need_a_qdisc_with_classes() {
         with("pfifo").replace("[1, 3, 10, 30, 100, 300, 1000]", "[0]").replace(", rules = [1, 1000]", "");
     parse(&none, "own.toml", variant_tables()).unwrap();
 
-    // A setup of the user's has every point of a sweep, and a world refuses those that cannot be.
+    // A setup of the user has every point of a sweep; a world refuses the points that it cannot run.
     let further = ["pfifo".to_owned()];
     let setups = Setups { catalogue: None, further: &further };
     let scenario = parse_with(text, "own.toml", variant_tables(), setups).unwrap();
@@ -255,7 +255,7 @@ fn the_bundled_scenarios_are_those_of_the_study() {
         assert!(!scenario.variants.is_empty() && !scenario.further_variants.is_empty(), "{}", scenario.name);
         assert!(!scenario.workload.tenants().unwrap().plots.is_empty());
     }
-    // Half of the flows 4 KB, a quarter 1 KB, a quarter 8 KB (section 6.3).
+    // Half of the flows write 4 KB, a quarter 1 KB, a quarter 8 KB (section 6.3).
     let mixed = parse_bundled("tc-fairness-mixed");
     let point = mixed.variant("pfifo clients=48").unwrap().tenants().unwrap();
     let counts: Vec<(u32, u64)> =

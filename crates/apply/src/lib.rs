@@ -77,5 +77,5 @@ pub use persisted::{Etc, Removal};
 pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert, whole_leftover};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::Run;
-pub use sole_run::{exclude_sessions, is_managed, steer_alone};
+pub use sole_run::{check_unmanaged, exclude_sessions, is_managed, steer_alone};
 pub use storage::Storage;

@@ -10,7 +10,8 @@ use evenkeel_host::{NameHolder, SocketName};
 use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
 use crate::journal_directory::StateDirectory;
-use crate::journal_file::is_held;
+use crate::journal_file::{is_alive, is_held};
+use crate::journal_lines::Contents;
 
 /// Time to wait for a holder that is exiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,6 +19,10 @@ const POLL: Duration = Duration::from_millis(20);
 
 fn name_of_run(index: u32) -> String {
     format!("evenkeel/run/{index}")
+}
+
+fn name_of_steering(index: u32) -> String {
+    format!("evenkeel/steer/{index}")
 }
 
 /// Takes the interface's name among the sockets of the calling thread's network namespace. Returns `None` if a user
@@ -31,7 +36,7 @@ pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option
 /// # Errors
 /// Returns [`JournalError::HeldElsewhere`] if another process steers.
 pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
-    take_name(&format!("evenkeel/steer/{index}"), interface, None)
+    take_name(&name_of_steering(index), interface, None)
 }
 
 /// Excludes sessions that this directory's journal does not exclude: with another directory, or steering without a
@@ -58,6 +63,32 @@ pub fn exclude_sessions(
 /// Returns an error if the kernel refuses a socket.
 pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
+}
+
+/// Refuses an interface that a session manages, as a run does, but takes nothing. For a plan.
+///
+/// # Errors
+/// [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session; when the kernel refuses a socket.
+pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), JournalError> {
+    let holder = |name: &str| Ok::<_, JournalError>(SocketName::holder(name)?.filter(NameHolder::is_trusted));
+    let held = |process, journal| {
+        Err(JournalError::HeldElsewhere { interface: interface.name.clone(), process, journal })
+    };
+    let path = state.journal_of(interface);
+    if let Some(NameHolder { process, .. }) = holder(&name_of_run(interface.index))? {
+        return match StateDirectory::read(&path) {
+            Ok(Some(Contents { header: Some(header), .. })) if is_alive(&header) => {
+                Err(JournalError::Busy { path, holder: Some(Box::new(header)) })
+            }
+            Ok(_) => held(process, Some(path)),
+            // Other users may not read it.
+            Err(_) => Err(JournalError::Busy { path, holder: None }),
+        };
+    }
+    match holder(&name_of_steering(interface.index))? {
+        Some(NameHolder { process, .. }) => held(process, None),
+        None => Ok(()),
+    }
 }
 
 fn take_name(

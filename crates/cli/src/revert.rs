@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
-    Remains, Removal, RevertOutcome, StateDirectory, exclude_sessions, how_to_enter, remains,
-    revert as revert_journal,
+    Remains, Removal, RevertOutcome, StateDirectory, check_unmanaged, exclude_sessions, how_to_enter,
+    remains, revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, Sysfs};
@@ -348,6 +348,15 @@ pub fn tell_leftover(leftover: &Leftover) {
 fn say_leftover(leftover: &Leftover) -> Exit {
     say(&format!("{} had died: {}", whose(&leftover.header), leftover.report));
     tell_remarks(leftover)
+}
+
+/// Says before a plan that a session manages the interface: a run is refused, and the plan is of the session's settings.
+pub fn tell_managed(interface: &str) {
+    // Ignore an interface that cannot be read: the plan reports it.
+    let Some(identity) = identity(interface) else { return };
+    if let Err(error) = check_unmanaged(&StateDirectory::from_environment(), &identity) {
+        say(&format!("{error}; until then a run is refused, and this plan is made from its settings"));
+    }
 }
 
 /// Reports a dead run whose changes were not undone.

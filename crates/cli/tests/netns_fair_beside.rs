@@ -31,7 +31,8 @@ fn an_observer_that_comes_and_goes_disturbs_no_session() {
     let managed = Managed::new();
     let session = managed.session(&[]);
     let observed = end(managed.command(&["fair", NAME, "--observe", "--for", "1s"]));
-    assert_eq!(observed.code, 0, "{observed:?}");
+    let words = "has the queue choice of another evenkeel fair at tcx egress: select_queue";
+    assert!(observed.code == 0 && observed.stderr.contains(words), "{observed:?}");
     assert_goes_on(session);
 
     let observe = || {

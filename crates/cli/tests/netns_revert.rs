@@ -146,7 +146,19 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
     let xdp = ["steer", NAME, "--policy", "balance", "--backend", "xdp", "--for", "10ms"];
     let before = managed.seen();
     let running = managed.session(&["--xps", "off"]);
-    refuse(&[&FAIR, &rps, &TUNE, &["revert"], &["revert", NAME]], "manages evk0 already");
+    refuse(
+        &[&FAIR, &["fair", NAME, "--plan"], &rps, &TUNE, &["revert"], &["revert", NAME]],
+        "manages evk0 already",
+    );
+    let plans: [&[&str]; 2] =
+        [&["steer", NAME, "--policy", "balance", "--backend", "rps", "--plan"], &["tune", NAME]];
+    for plan in plans {
+        let ended = with_state(&managed, managed.state.path(), plan);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        for words in ["evenkeel fair manages evk0 already: process ", "this plan is made from its settings"] {
+            assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+        }
+    }
     drop(running);
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
     let running = managed.steering(&["--policy", "balance", "--backend", "xdp"]);

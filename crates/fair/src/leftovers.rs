@@ -21,15 +21,31 @@ pub fn managed_devices(interface: &str) -> Result<Vec<String>, FairError> {
     Ok(real.into_iter().map(|link| link.name).collect())
 }
 
-fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, FairError> {
+fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
     check_machine(&evenkeel_host::Host::live())?;
     let (_, real) = devices_of(interface, &mut Netlink::open()?, &Sysfs::of_namespace()?)?;
     real.iter()
         .map(|link| {
             let identity = InterfaceIdentity::current(link.index, &link.name).map_err(KnobError::from);
-            Ok(state.journal_of(&identity.map_err(ApplyError::from)?))
+            Ok(identity.map_err(ApplyError::from)?)
         })
         .collect()
+}
+
+fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, FairError> {
+    Ok(identities(interface)?.iter().map(|identity| state.journal_of(identity)).collect())
+}
+
+/// Refuses an interface below which a session manages a device, as [`crate::Session::start`] does. For a plan, which
+/// would be made from the session's settings.
+///
+/// # Errors
+/// Returns an error that names the session, or if the interface does not exist.
+pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), FairError> {
+    for identity in identities(interface)? {
+        evenkeel_apply::check_unmanaged(state, &identity).map_err(ApplyError::from)?;
+    }
+    Ok(())
 }
 
 /// Rolls back dead runs on the devices below an interface of the calling thread's network namespace. Call it

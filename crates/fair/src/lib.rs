@@ -43,7 +43,7 @@ pub use control_loop::SegmentMode;
 pub use device::Device;
 pub use error::FairError;
 pub use flows::{DeviceView, FlowView, QueueView};
-pub use leftovers::{leftovers, managed_devices, put_back_leftovers};
+pub use leftovers::{check_unmanaged, leftovers, managed_devices, put_back_leftovers};
 pub use observe::{Observation, Observer};
 pub use own_root::{StrayRoot, stray_roots};
 pub use preflight::{Planned, Preflight, Request};

@@ -455,7 +455,15 @@ fn remark_on_xps(device: &Device, remarks: &mut Vec<String>) {
 }
 
 fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
+    let managed = evenkeel_apply::is_managed(device.index).unwrap_or(false);
     for program in &device.programs {
+        if managed && program.name.starts_with("select_") {
+            remarks.push(format!(
+                "{} has the queue choice of another evenkeel fair at tcx egress: {} (id {})",
+                device.name, program.name, program.id
+            ));
+            continue;
+        }
         let name = if program.name.is_empty() { "without a name" } else { &program.name };
         remarks.push(format!(
             "{} has another program at tcx egress: {name} (id {}); it runs first, and what it does not hand on \

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
     BalanceMode, BatchingMode, FairError, ForeignChange, Observation, Observer, Preflight, QueueWeights,
-    Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode, give_up_privileges,
-    leftovers, put_back_leftovers,
+    Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode, check_unmanaged,
+    give_up_privileges, leftovers, put_back_leftovers,
 };
 
 use crate::arguments::{
@@ -86,6 +86,9 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     // Catch signals before attaching anything, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
     let state = StateDirectory::from_environment();
+    if options.plan {
+        check_unmanaged(&options.interface, &state).map_err(failure)?;
+    }
     // Roll back first, so that the preflight sees the administrator's settings.
     settle_leftovers(options, &state).map_err(failure)?;
     let preflight = Preflight::of(&options.interface, request).map_err(failure)?;

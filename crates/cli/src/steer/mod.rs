@@ -21,7 +21,7 @@ use crate::listed_flows;
 use crate::live::{RESTORED, Screen, guardian, require, say, unsettled};
 use crate::nic;
 use crate::progress::with_progress;
-use crate::revert::tell_leftover;
+use crate::revert::{tell_leftover, tell_managed};
 use crate::search::{load_policy, reload_policy, require_memory, room};
 use crate::signals::Signals;
 
@@ -74,6 +74,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     }
     let interface = Interface::find(name).map_err(failure)?;
     if options.plan {
+        tell_managed(name);
         return plan(options, &interface, &policy.file);
     }
     // Catch signals before attaching anything, so that no signal leaves a change behind.

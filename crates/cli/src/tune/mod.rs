@@ -21,6 +21,7 @@ use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
 use crate::progress::page;
+use crate::revert::tell_managed;
 use crate::signals::Signals;
 
 /// File that lists settings to keep, below `/etc`.
@@ -68,6 +69,9 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     keep.remarks(&prepared.facts).iter().for_each(|remark| say(remark));
     if options.apply.is_some() {
         return apply::apply(options, &keep, prepared, &signals);
+    }
+    if options.from.is_none() {
+        tell_managed(&options.interface);
     }
     let files = files::planned(options, &prepared)?;
     match options.format {

@@ -18,8 +18,8 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// Shows progress. On a terminal it draws a bar. Elsewhere, and if the terminal cannot move the cursor (`TERM=dumb`),
-/// it writes a line for each tenth of the work, for each of the first activities, and after a silence.
+/// The display of progress. On a terminal it is a bar. Elsewhere, and if the terminal cannot move the cursor
+/// (`TERM=dumb`), it consists of lines: for each tenth of the work, for each of the first activities, after a silence.
 pub struct Meter {
     shown: Shown,
 }

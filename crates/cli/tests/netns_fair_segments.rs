@@ -35,7 +35,7 @@ fn shape(managed: &Managed) {
     }
 }
 
-/// Keeps every processor busy until it is dropped.
+/// A load that keeps every processor busy until it is dropped.
 struct Busy(Arc<AtomicBool>);
 
 impl Busy {

@@ -89,7 +89,8 @@ fn faults_of_a_nic_are_fixed_and_put_back() {
     shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
 }
 
-/// Sends datagrams to this host from processor 0 until it is dropped, in bursts with enough time to process them.
+/// A thread on processor 0 that sends datagrams to this host until it is dropped, in bursts with enough time to process
+/// them.
 struct Flood {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,

@@ -392,7 +392,7 @@ impl Bench<'_> {
     }
 }
 
-/// Decides when a figure has enough repeats.
+/// The time and number of a figure's repeats, which determine when it has enough.
 struct Clock {
     begin: Instant,
     begun: u32,

@@ -17,7 +17,7 @@ pub struct InterfaceIdentity {
     pub namespace: u64,
     /// Cookie of the network namespace, unique since boot; `None` before Linux 5.14.
     pub namespace_cookie: Option<u64>,
-    /// Finds the namespace while it exists; `None` before Linux 6.18.
+    /// A handle that finds the namespace while it exists; `None` before Linux 6.18.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_handle: Option<NamespaceHandle>,
     /// The interface's index, which the kernel may reuse after the interface is deleted.

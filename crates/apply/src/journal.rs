@@ -26,8 +26,7 @@ impl From<ProcessIdentity> for Process {
     }
 }
 
-/// Identifies the run. Every line contains it, so that each intact line of a damaged journal can be rolled
-/// back.
+/// The identity of a run. Every line contains it, so that each intact line of a damaged journal can be rolled back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {

@@ -42,7 +42,7 @@ struct Line {
     entry: Option<Entry>,
 }
 
-/// Produces the bytes of one journal.
+/// The writer of one journal's bytes.
 #[derive(Clone, Debug)]
 pub struct JournalWriter {
     header: Header,

@@ -68,7 +68,7 @@ pub struct LiveKernel {
     device: Option<u64>,
     /// Whether to look for a moved interface in other namespaces.
     follows: bool,
-    /// Reports whether the interface was deleted or moved; `None` if it was not opened in time.
+    /// A watch that reports whether the interface was deleted or moved; `None` if it was not opened in time.
     departure: Option<DepartureWatch>,
     /// Result of the search in other namespaces.
     whereabouts: Option<Found>,
@@ -304,8 +304,8 @@ impl LiveKernel {
             });
         }
         self.put_qdisc(root)?;
-        // Includes leaves of queues that `ethtool -L` has removed. `mq` has a class for each queue that the device can
-        // have (`mq_queue_get`, net/sched/sch_mq.c), and the leaf serves the queue when the queue is added again.
+        // Includes leaves of queues that `ethtool -L` has removed: `mq` has a class for each queue that the device can
+        // have (`mq_queue_get`, net/sched/sch_mq.c). The leaf serves the queue when the queue is added again.
         for qdisc in wanted.iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
             self.put_qdisc(qdisc)?;
         }

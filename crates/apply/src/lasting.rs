@@ -60,9 +60,9 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
 /// Lasting changes to an interface and its host.
 pub struct Lasting {
     run: Run,
-    /// Excludes runs. The journal is removed at the end.
+    /// The run journal, which excludes runs. It is removed at the end.
     lock: Option<Held>,
-    /// Excludes runs with other state directories, and steering without a journal.
+    /// The names that exclude runs with other state directories, and steering without a journal.
     _sole: [Option<SocketName>; 2],
 }
 

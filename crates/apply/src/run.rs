@@ -62,7 +62,7 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     pub(crate) entries: Vec<Entry>,
     pub(crate) last_set: BTreeMap<Knob, Value>,
     guardian: Option<Guardian>,
-    /// Excludes runs with other state directories.
+    /// The name that excludes runs with other state directories.
     sole: Option<SocketName>,
     /// Whether the changes stay when the run ends.
     keeps: bool,

@@ -219,8 +219,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual machine these
-    /// are all processors, because the guest does not see which of them share a core.
+    /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual machine every
+    /// processor of the node counts, because the guest does not see which of them share a core.
     #[must_use]
     pub fn queue_places(&self, nic: &Interface) -> Vec<u32> {
         if !self.facts.virtual_machine {

@@ -59,8 +59,8 @@ pub struct Places {
     pub near: bool,
     /// Whether no application with connections through the NIC is pinned to any of these cores.
     pub clear: bool,
-    /// Largest number of queues for which each queue and each application thread has its own core. In a virtual
-    /// machine, processors count instead of cores.
+    /// Number of near cores, including those of applications. With more queues than this, queues share cores. In a
+    /// virtual machine, processors count instead of cores.
     pub queues: u32,
 }
 

@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the processes with much traffic through a NIC: process id and bytes.
+/// Returns the bytes of each process with connections through a NIC, by process id.
 fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     let mut found = BTreeMap::new();
     for socket in view.connections(nic) {
@@ -132,7 +132,8 @@ fn busy_groups<'a>(view: &View<'a>, nic: &Interface) -> Vec<Group<'a>> {
 /// Smallest traffic of a process that counts as measured load, bytes.
 const MUCH: u64 = 100_000_000;
 
-/// Returns the basis of a finding about a process: its traffic if there is enough, else the load of its NIC.
+/// Returns the basis of a finding about a process: measured if it has carried much data, at a high rate or through a
+/// loaded NIC.
 fn load_of(view: &View<'_>, nic: &Interface, bytes: u64) -> Basis {
     const BYTES_PER_SECOND: f64 = 1e6;
     let busy = view.per_second(bytes).is_none_or(|rate| rate >= BYTES_PER_SECOND) || view.is_loaded(nic);

@@ -7,7 +7,7 @@ pub const CHANNELS: &str = "/sys/class/net/*/ethtool/channels";
 /// `ethtool -c`.
 pub const COALESCING: &str = "/sys/class/net/*/ethtool/coalescing";
 pub const DUPLEX: &str = "/sys/class/net/*/duplex";
-/// Includes the driver's name.
+/// A file that includes the driver's name.
 pub const DRIVER: &str = "/sys/class/net/*/device/uevent";
 /// `ethtool -S`.
 pub const DRIVER_STATISTICS: &str = "/sys/class/net/*/ethtool/statistics";

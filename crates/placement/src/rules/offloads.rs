@@ -382,7 +382,7 @@ fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
 
 /// Returns the bridge of which an interface is a port, directly or through a bond or VLAN.
 fn bridge_above<'a>(view: &View<'a>, name: &str) -> Option<&'a Interface> {
-    /// Limits the depth of stacked interfaces, because facts from a file may contain a cycle.
+    /// Largest depth of stacked interfaces: facts from a file may contain a cycle.
     const MOST: usize = 4;
     let mut names = vec![name.to_owned()];
     for _ in 0..MOST {

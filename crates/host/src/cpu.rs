@@ -1,20 +1,19 @@
 //! Processor time from `/proc/stat` (proc_stat(5)).
 //!
-//! Of its columns, idle and stolen time are measured. The tick samples the others, so it misses or doubles
-//! load that runs between ticks (such as a shaper's timer). So busy time is the rest of the elapsed time.
+//! The kernel measures only idle and stolen time. It samples the other columns at its tick, so they miss or
+//! double load that runs between ticks (such as a shaper's timer). So busy time is computed as the elapsed
+//! time minus idle and stolen time.
 
 use std::time::Duration;
 
 use crate::process_time::TICKS_PER_SECOND;
 use crate::{Host, HostError};
 
-/// Processor time since boot, of each processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     cpus: Vec<Ticks>,
 }
 
-/// Ticks of a processor since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ticks {
     user: u64,
@@ -26,13 +25,13 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// Returns the time in which it was idle, waited for I/O, or was preempted by the hypervisor.
+    /// Returns the time in which the processor was idle, waited for I/O, or was preempted by the hypervisor.
     fn not_used(self) -> u64 {
         self.idle.saturating_add(self.wait).saturating_add(self.stolen)
     }
 }
 
-/// Shares of a processor's time; the rest to 1 is idle.
+/// Shares of a processor's time; the remainder to 1 is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuShares {
     /// In user space.
@@ -41,21 +40,21 @@ pub struct CpuShares {
     pub system: f64,
     /// In interrupts and soft interrupts.
     pub interrupts: f64,
-    /// Idle while something waited for input or output.
+    /// Idle while a task waited for input or output.
     pub wait: f64,
     /// Taken by the hypervisor.
     pub stolen: f64,
 }
 
 impl CpuTimes {
-    /// Number of processors online.
+    /// Returns the number of online processors.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
 
-    /// Sum over processors of the share of `elapsed` that each was busy since an earlier reading:
-    /// 1.0 is one processor's worth. None when no time has passed.
+    /// Returns the sum over processors of the share of `elapsed` in which each was busy since an earlier
+    /// reading: 1.0 is one processor. None if no time has passed.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self, elapsed: Duration) -> Option<f64> {
         let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
@@ -65,9 +64,9 @@ impl CpuTimes {
         Some(self.pairs(earlier).map(|(now, then)| busy(now, then, ticks)).sum())
     }
 
-    /// Returns the shares of each processor's `elapsed` time since an earlier reading. The busy share is
-    /// measured; the tick samples its division into user space, kernel and interrupts, which is rough over a
-    /// short time. Empty if no time has passed.
+    /// Returns the shares of each processor's `elapsed` time since an earlier reading; empty if no time has
+    /// passed. The busy share is measured. The tick samples its division into user space, kernel and
+    /// interrupts, which is imprecise over a short time.
     #[must_use]
     pub fn shares_since(&self, earlier: &Self, elapsed: Duration) -> Vec<CpuShares> {
         let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
@@ -83,7 +82,7 @@ impl CpuTimes {
             let part = |kind: f64| if sampled > 0.0 { busy * kind / sampled } else { 0.0 };
             CpuShares {
                 user: part(user),
-                // No tick in this short time: count it as kernel time.
+                // If no tick occurred in this short time, count it as kernel time.
                 system: if sampled > 0.0 { part(system) } else { busy },
                 interrupts: part(interrupts),
                 wait: (spent(|ticks| ticks.wait) / ticks).min(1.0),
@@ -103,10 +102,10 @@ fn busy(now: &Ticks, then: &Ticks, elapsed_ticks: f64) -> f64 {
 }
 
 impl Host {
-    /// Reads the present processor time.
+    /// Reads the current processor time.
     ///
     /// # Errors
-    /// When `/proc/stat` cannot be read, or a processor's line is damaged.
+    /// Returns an error if `/proc/stat` cannot be read, or a processor's line is damaged.
     pub fn cpu_times(&self) -> Result<CpuTimes, HostError> {
         let path = "/proc/stat";
         let text = self.read(path)?;
@@ -120,7 +119,8 @@ impl Host {
             }
             let damaged =
                 |reason: String| HostError::Format { path: self.path(path), line: index + 1, reason };
-            // user nice system idle iowait irq softirq steal; guest time is part of user time.
+            // The columns are: user nice system idle iowait irq softirq steal. Guest time is part of user
+            // time.
             let mut ticks = [0_u64; 8];
             let mut count = 0;
             for (slot, field) in ticks.iter_mut().zip(fields) {
@@ -165,10 +165,10 @@ mod tests {
             host("cpu 0 0 0 0\ncpu0 60 0 10 130 0 0 0 0 0 0\ncpu1 0 0 0 100 50 0 0 25 0 0\nintr 5\n");
         let (before, after) = (before.cpu_times().unwrap(), after.cpu_times().unwrap());
         assert_eq!(after.cpus(), 2);
-        // In a second cpu0 was idle for 50 ticks; cpu1 waited for 50 and lost 25 to others.
+        // Within one second, cpu0 was idle for 50 ticks; cpu1 waited for 50 and lost 25 to the hypervisor.
         assert_eq!(after.busy_since(&before, Duration::from_secs(1)), Some(0.75));
         assert_eq!(after.busy_since(&before, Duration::ZERO), None);
-        // A clock that disagrees by a tick does not make it negative.
+        // A clock that differs by a tick must not give a negative result.
         assert_eq!(after.busy_since(&before, Duration::from_millis(490)), Some(0.0));
     }
 
@@ -178,7 +178,8 @@ mod tests {
         let (_keep_too, after) = host("cpu0 30 10 20 100 5 4 6 5\ncpu1 0 0 0 200 0 0 0 0\n");
         let (before, after) = (before.cpu_times().unwrap(), after.cpu_times().unwrap());
         let shares = after.shares_since(&before, Duration::from_secs(1));
-        // 30 of 100 ticks not used: 70 busy, of 50 sampled ones 30, 10 and 10.
+        // 30 of 100 ticks are not used, so 70 are busy. They are divided like the 50 sampled ticks: 30, 10
+        // and 10.
         let [first, second] = shares[..] else { panic!("{shares:?}") };
         assert!((first.user - 0.42).abs() < 1e-9 && (first.system - 0.14).abs() < 1e-9, "{first:?}");
         assert!((first.interrupts - 0.14).abs() < 1e-9, "{first:?}");

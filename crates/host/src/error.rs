@@ -5,43 +5,30 @@ use std::path::PathBuf;
 
 use evenkeel_model::text::path_text;
 
-/// A fact about the host could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A file could not be read.
     #[error("cannot read {path}: {source}", path = path_text(.path))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// An answer of the kernel in a recorded tree could not be read.
+    Read { path: PathBuf, source: io::Error },
+    /// A recorded answer of the kernel could not be read.
     #[error(
         "cannot read {path}: {source}; put a readable file in its place, or record the host again with `evenkeel \
          check --save`", path = path_text(.path)
     )]
-    Answer {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Answer { path: PathBuf, source: io::Error },
     /// A recording could not be written.
     #[error("cannot write {path}: {source}", path = path_text(.path))]
     Write {
         /// The file or directory.
         path: PathBuf,
-        /// The system's error.
         source: io::Error,
     },
     /// A recording's directory could not be written.
     #[error(transparent)]
     Output(#[from] evenkeel_files::OutputError),
-    /// A file did not look as the kernel writes it.
+    /// A file does not have the kernel's format.
     #[error("{path}:{line}: {reason}", path = path_text(.path))]
     Format {
-        /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
@@ -56,34 +43,22 @@ pub enum HostError {
     },
     /// A network namespace could not be entered.
     #[error("cannot enter {namespace}: {source}")]
-    Namespace {
-        /// Which one.
-        namespace: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Namespace { namespace: String, source: io::Error },
     /// A thread could not be started.
     #[error(
         "cannot start a thread: {0}; raise the limit on processes (`ulimit -u`, `pids.max` of the cgroup)"
     )]
     Thread(#[source] io::Error),
-    /// `/sys` is of no use, and no other could be mounted.
+    /// `/sys` shows another namespace, and no sysfs of this namespace could be mounted.
     #[error(
         "/sys shows the interfaces of another network namespace, and mounting a sysfs of this one failed: {source}; run \
          it with CAP_SYS_ADMIN, or where /sys is this namespace's own, as under `ip netns exec`"
     )]
-    ForeignSysfs {
-        /// The system's error.
-        source: io::Error,
-    },
+    ForeignSysfs { source: io::Error },
     /// The kernel refused an abstract socket.
     #[error("cannot use the abstract socket @{name}: {source}")]
-    SocketName {
-        name: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The kernel refused over netlink.
+    SocketName { name: String, source: io::Error },
+    /// A netlink request failed.
     #[error(transparent)]
     Netlink(#[from] evenkeel_netlink::NetlinkError),
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolSocket};
 
-/// Queues that a device has and could have (`struct ethtool_channels`).
+/// Number of channels that a device has and could have (`struct ethtool_channels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     /// Transmit-only channels in use.
@@ -18,23 +18,23 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Transmit queues that the device could have.
+    /// Returns the maximum number of transmit queues.
     #[must_use]
     pub fn transmit_queues_most(&self) -> u32 {
         self.transmit_most.max(self.combined_most)
     }
 }
 
-/// The n-tuple rules of a device (`struct ethtool_rxnfc`).
+/// Size of a device's table of n-tuple rules (`struct ethtool_rxnfc`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Rules that are installed.
+    /// Number of installed rules.
     pub rules: u32,
     /// Number of locations for rules, if the driver reports it.
     pub places: Option<u32>,
 }
 
-/// Queries drivers through a socket of the network namespace in which it was opened.
+/// Queries drivers through a socket of the network namespace in which the socket was opened.
 #[derive(Debug)]
 pub struct Ethtool(EthtoolSocket);
 
@@ -46,7 +46,7 @@ const ETHTOOL_GRXCLSRLALL: u32 = 0x30;
 const ETHTOOL_GRSSH: u32 = 0x46;
 /// `ETH_FLAG_NTUPLE`.
 const FLAG_NTUPLE: u32 = 1 << 27;
-/// `RX_CLS_LOC_SPECIAL`, which drivers set beside the number of places.
+/// `RX_CLS_LOC_SPECIAL`, a flag that drivers set in the number of locations.
 const LOCATION_SPECIAL: u64 = 0x8000_0000;
 /// `struct ethtool_rxnfc` without rule locations: command, type of flow, data, a rule of 168 bytes, number of rules.
 const RULES_LENGTH: usize = 192;
@@ -64,7 +64,7 @@ impl Ethtool {
     /// Opens a socket.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> io::Result<Self> {
         EthtoolSocket::open().map(Self)
     }
@@ -79,7 +79,7 @@ impl Ethtool {
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
     }
 
-    /// An interface's channels; none of a driver without them.
+    /// Returns an interface's channels; none if the driver does not support them.
     #[must_use]
     pub fn channels(&self, interface: &str) -> Option<Channels> {
         let mut bytes = [0_u8; CHANNELS_WORDS * 4];
@@ -94,18 +94,19 @@ impl Ethtool {
         })
     }
 
-    /// Entries of an interface's RSS indirection table; none of a driver without it.
+    /// Returns the number of entries in an interface's RSS indirection table; none if the driver does not
+    /// support it.
     #[must_use]
     pub fn indirection_entries(&self, interface: &str) -> Option<u32> {
         let mut bytes = [0_u8; HASH_LENGTH];
         bytes[..4].copy_from_slice(&ETHTOOL_GRSSH.to_ne_bytes());
-        // Lengths of 0 query the lengths.
+        // The kernel fills in the lengths if they are 0.
         self.ask(interface, &mut bytes).ok()?;
         let entries = u32::from_ne_bytes(bytes[8..12].try_into().ok()?);
         (entries > 0).then_some(entries)
     }
 
-    /// Whether an interface's n-tuple filters are switched on (`ethtool -K IFACE ntuple on`).
+    /// Returns whether an interface's n-tuple filters are on (`ethtool -K IFACE ntuple on`).
     #[must_use]
     pub fn ntuple_is_on(&self, interface: &str) -> bool {
         let mut bytes = [0_u8; 8];
@@ -115,11 +116,11 @@ impl Ethtool {
             && word(&bytes[4..]).is_some_and(|flags| flags & FLAG_NTUPLE != 0)
     }
 
-    /// An interface's n-tuple rules; none of a driver without them.
+    /// Returns the size of an interface's table of n-tuple rules; none if the driver does not support them.
     #[must_use]
     pub fn rule_table(&self, interface: &str) -> Option<RuleTable> {
         let (rules, places) = self.rules(interface, ETHTOOL_GRXCLSRLCNT, 0).ok()?;
-        // Some drivers report the number of locations only together with all rules, which need space.
+        // Some drivers report the number of locations only when they return all rules, which need space.
         let places = if places > 0 {
             places
         } else {
@@ -128,10 +129,11 @@ impl Ethtool {
         Some(RuleTable { rules, places: (places > 0).then_some(places) })
     }
 
-    /// Returns the number of rules and of locations for them, by a command with space for this many
+    /// Returns the number of rules and of locations for them. The command's buffer has space for `room`
     /// locations.
     fn rules(&self, interface: &str, command: u32, room: u32) -> io::Result<(u32, u32)> {
-        /// More rules than any device has: bounds the allocation for a driver's figure.
+        /// No device has this number of rules. The limit bounds the allocation, because the driver's number
+        /// is not trusted.
         const MOST: u32 = 1 << 20;
         let mut bytes = vec![0_u8; RULES_LENGTH + room.min(MOST) as usize * 4];
         bytes[..4].copy_from_slice(&command.to_ne_bytes());
@@ -143,7 +145,7 @@ impl Ethtool {
         Ok((rules, u32::try_from(data & !LOCATION_SPECIAL).unwrap_or(0)))
     }
 
-    /// `SIOCETHTOOL` with a structure that the kernel reads and fills.
+    /// Calls `SIOCETHTOOL` with a structure that the kernel reads and fills.
     fn ask(&self, interface: &str, data: &mut [u8]) -> io::Result<()> {
         self.0.call(interface, data)
     }

@@ -1,8 +1,8 @@
-//! Flows that arrive at the host, from its sockets: with their rates, owners and cgroups.
+//! Flows that arrive at the host, derived from its sockets, with their rates, owners and cgroups.
 //!
 //! A connected socket is a flow. Its rate is the increase of the socket's counters between two readings, so
-//! the first reading has no rate. UDP flows have no rate: the kernel has no counters for them. Unconnected
-//! UDP sockets and TCP listeners are [`Listener`]s: their flows have no socket (yet).
+//! the first reading has no rate. UDP flows have no rate, because the kernel does not count their bytes.
+//! Unconnected UDP sockets and TCP listeners are [`Listener`]s: their flows have no separate socket (yet).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,76 +16,75 @@ use crate::namespaces::{NetworkNamespace, Scope};
 use crate::owner::{Owner, Owners};
 use crate::{Host, HostError};
 
-/// Both ends of a flow, as its received packets carry them.
+/// Both ends of a flow, as in the headers of its received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowTuple {
     /// TCP or UDP.
     pub protocol: SocketProtocol,
-    /// The other host's end.
+    /// Address and port of the other host.
     pub source: SocketAddr,
-    /// This host's end.
+    /// Address and port of this host.
     pub destination: SocketAddr,
 }
 
 /// A flow that a socket of this host receives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Its ends.
     pub tuple: FlowTuple,
-    /// Its socket's number, unique since boot.
+    /// Cookie of the socket, unique since boot.
     pub cookie: u64,
-    /// Payload received since the last reading, bit/s; none at a flow's first reading, and of UDP.
+    /// Payload received since the last reading, bit/s; none at a flow's first reading, and for UDP.
     pub rate_bps: Option<f64>,
-    /// Segments received since the last reading, per second; none as above.
+    /// Segments received since the last reading, per second; none at a flow's first reading, and for UDP.
     pub packets_per_second: Option<f64>,
     /// The process that has the socket open, if it could be found.
     pub owner: Option<Owner>,
-    /// Identifier of its socket's cgroup (version 2).
+    /// Identifier of the socket's cgroup (version 2).
     pub cgroup: Option<u64>,
-    /// Inode of the network namespace that its socket is in.
+    /// Inode of the socket's network namespace.
     pub namespace: u64,
 }
 
-/// A socket that receives packets of flows without their own socket.
+/// A socket that receives packets of flows that have no separate socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// TCP: it accepts connections. UDP: it is unconnected.
+    /// TCP sockets accept connections; UDP sockets are unconnected.
     pub protocol: SocketProtocol,
-    /// Where it listens; the address may be unspecified.
+    /// Local address and port; the address may be unspecified.
     pub local: SocketAddr,
     /// The process that has it open, if it could be found.
     pub owner: Option<Owner>,
-    /// Identifier of its cgroup (version 2).
+    /// Identifier of the socket's cgroup (version 2).
     pub cgroup: Option<u64>,
-    /// Inode of its network namespace.
+    /// Inode of the socket's network namespace.
     pub namespace: u64,
 }
 
-/// The flows and listeners of one moment.
+/// All flows and listeners at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Connected sockets, by protocol and ends; those of the loopback left out.
+    /// Connected sockets, by protocol and ends; sockets of the loopback are omitted.
     pub flows: Vec<Flow>,
-    /// The others.
+    /// All other sockets.
     pub listeners: Vec<Listener>,
 }
 
-/// Reads flows again and again.
+/// Reads flows repeatedly.
 pub struct FlowReader {
     host: Host,
     namespaces: Vec<(u64, SocketDiagnosis)>,
     owners: Owners,
     before: HashMap<u64, SocketCounters>,
     read_at: Option<Instant>,
-    /// Whether to include traffic inside the host.
+    /// Whether to include traffic within the host.
     loopback: bool,
 }
 
 impl FlowReader {
-    /// Opens the namespaces of a scope: those that are there now.
+    /// Opens the current namespaces of a scope.
     ///
     /// # Errors
-    /// When one cannot be entered, or has no `sock_diag`.
+    /// Returns an error if a namespace cannot be entered, or has no `sock_diag`.
     pub fn open(host: &Host, scope: &Scope) -> Result<Self, HostError> {
         let mut namespaces = Vec::new();
         for namespace in host.network_namespaces(scope)? {
@@ -101,10 +100,10 @@ impl FlowReader {
         })
     }
 
-    /// Adds new namespaces of the scope, and removes those that are gone.
+    /// Adds new namespaces of the scope, and removes those that no longer exist.
     ///
     /// # Errors
-    /// When one that was named is not there, or cannot be entered.
+    /// Returns an error if a named namespace does not exist, or cannot be entered.
     pub fn follow(&mut self, scope: &Scope) -> Result<(), HostError> {
         let mut followed = Vec::new();
         for namespace in self.host.network_namespaces(scope)? {
@@ -118,10 +117,10 @@ impl FlowReader {
         Ok(())
     }
 
-    /// Reads the present state.
+    /// Reads the current flows and listeners.
     ///
     /// # Errors
-    /// When the kernel refuses, or `/proc` cannot be read.
+    /// Returns an error if the kernel refuses, or `/proc` cannot be read.
     pub fn read(&mut self) -> Result<Reading, HostError> {
         use SocketProtocol::{Tcp, Udp};
         let mut sockets: Vec<(u64, SocketRecord)> = Vec::new();
@@ -171,7 +170,7 @@ impl FlowReader {
                 namespace,
             });
         }
-        // The kernel's order is that of its hash tables.
+        // Sort, because the kernel's order is that of its hash tables.
         reading.flows.sort_by_key(|flow| {
             (flow.tuple.protocol as u8, flow.tuple.source, flow.tuple.destination, flow.cookie)
         });

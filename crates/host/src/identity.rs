@@ -11,20 +11,21 @@ use crate::{Host, HostError};
 /// A network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceIdentity {
-    /// Inode of its file, as `lsns` and `ls -l /proc/PID/ns` show it; may be used again.
+    /// Inode of the namespace's file, as `lsns` and `ls -l /proc/PID/ns` show it. A later namespace may get
+    /// the same inode.
     pub inode: u64,
-    /// Its cookie, unique since boot (`SO_NETNS_COOKIE`); none before Linux 5.14.
+    /// Cookie of the namespace, unique since boot (`SO_NETNS_COOKIE`); none before Linux 5.14.
     pub cookie: Option<u64>,
 }
 
-/// include/uapi/asm-generic/socket.h.
+/// From include/uapi/asm-generic/socket.h.
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
 impl NamespaceIdentity {
-    /// The calling thread's network namespace.
+    /// Returns the identity of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn current() -> Result<Self, HostError> {
         let path = "/proc/thread-self/ns/net";
         let link =
@@ -66,26 +67,25 @@ fn namespace_cookie() -> io::Result<u64> {
 /// A process, distinguished from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIdentity {
-    /// Its number.
     pub id: u32,
-    /// When it started, clock ticks since boot (field 22 of `/proc/PID/stat`, proc_pid_stat(5)).
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`, proc_pid_stat(5)).
     pub start_ticks: u64,
 }
 
 impl Host {
-    /// Identity of this boot (random(4)).
+    /// Returns the identity of this boot (random(4)).
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn boot_id(&self) -> Result<String, HostError> {
         self.read("/proc/sys/kernel/random/boot_id")
     }
 
-    /// Returns the running process with this id; none if there is none, or it has ended.
+    /// Returns the running process with this id; none if it does not exist or has ended.
     #[must_use]
     pub fn process(&self, id: u32) -> Option<ProcessIdentity> {
         let text = self.read(&format!("/proc/{id}/stat")).ok()?;
-        // The name in field 2 may hold anything, a closing parenthesis included.
+        // The name in field 2 may contain any character, even a closing parenthesis.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         if matches!(fields.first(), Some(&"Z" | &"X")) {
             return None;

@@ -1,4 +1,4 @@
-//! Reads an interface from sysfs: its queues, its XPS maps, the interfaces below it.
+//! Reads an interface from sysfs: its queues, its XPS maps, and the interfaces below it.
 //!
 //! Sources: `Documentation/ABI/testing/sysfs-class-net` and `sysfs-class-net-queues`,
 //! `Documentation/networking/scaling.rst`.
@@ -17,7 +17,7 @@ pub enum XpsKey {
 }
 
 impl XpsKey {
-    /// The file's name.
+    /// Returns the file's name.
     #[must_use]
     pub const fn file(self) -> &'static str {
         match self {
@@ -32,22 +32,22 @@ impl XpsKey {
 pub struct XpsMap {
     /// The transmit queue.
     pub queue: u32,
-    /// Kind of the members.
+    /// Whether the members are processors or receive queues.
     pub key: XpsKey,
-    /// Processors or receive queues that use the queue, ascending; empty: XPS does not name the queue.
+    /// Processors or receive queues that use the queue, ascending; empty if XPS does not assign any to it.
     pub members: Vec<u32>,
 }
 
 impl XpsMap {
-    /// The file that holds it, below `/sys`.
+    /// Returns the map's file, below `/sys`.
     #[must_use]
     pub fn file(interface: &str, queue: u32, key: XpsKey) -> String {
         format!("class/net/{interface}/queues/tx-{queue}/{}", key.file())
     }
 }
 
-/// Bits that are set in a mask of 32-bit words in hexadecimal, separated by commas, the highest first
-/// (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
+/// Returns the set bits of a mask. The mask has 32-bit words in hexadecimal, separated by commas, the highest
+/// word first (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
 #[must_use]
 pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
     let mut members = Vec::new();
@@ -59,7 +59,8 @@ pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
 }
 
 impl Sysfs {
-    /// Returns the transmit queues in use: the directories `queues/tx-*`, whose number follows `ethtool -L`.
+    /// Returns the number of transmit queues in use: the directories `queues/tx-*`, whose number follows
+    /// `ethtool -L`.
     ///
     /// # Errors
     /// Returns an error if there is no such interface.
@@ -68,7 +69,7 @@ impl Sysfs {
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("tx-")).count()).unwrap_or(u32::MAX))
     }
 
-    /// Receive queues in use: the directories `queues/rx-*`.
+    /// Returns the number of receive queues in use: the directories `queues/rx-*`.
     ///
     /// # Errors
     /// Returns an error if there is no such interface.
@@ -77,17 +78,17 @@ impl Sysfs {
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("rx-")).count()).unwrap_or(u32::MAX))
     }
 
-    /// The XPS maps of every transmit queue, empty ones included. None of a kind that the
-    /// kernel or the device does not have.
+    /// Returns the XPS maps of every transmit queue, including empty ones. It has no map of a kind that the
+    /// kernel or the device does not support.
     ///
     /// # Errors
-    /// When the interface cannot be read, or a map is damaged.
+    /// Returns an error if the interface cannot be read, or a map is damaged.
     pub fn xps_maps(&self, interface: &str) -> Result<Vec<XpsMap>, HostError> {
         let mut maps = Vec::new();
         for queue in 0..self.transmit_queues(interface)? {
             for key in [XpsKey::Cpus, XpsKey::ReceiveQueues] {
                 let file = XpsMap::file(interface, queue, key);
-                // A device with one queue has the file, and refuses to show it.
+                // A device with one queue has the file, but reading it fails.
                 let Ok(text) = self.read(&file) else { continue };
                 let members = mask_members(&text).ok_or_else(|| HostError::Format {
                     path: Self::name(&file),
@@ -100,7 +101,7 @@ impl Sysfs {
         Ok(maps)
     }
 
-    /// Interfaces directly below this one (of a bond, a VLAN, a bridge, a macvlan), sorted.
+    /// Returns the interfaces directly below this one (of a bond, a VLAN, a bridge, a macvlan), sorted.
     ///
     /// # Errors
     /// Returns an error if there is no such interface.
@@ -109,7 +110,7 @@ impl Sysfs {
         Ok(names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect())
     }
 
-    /// Interfaces directly on top of this one, sorted.
+    /// Returns the interfaces directly on top of this one, sorted.
     ///
     /// # Errors
     /// Returns an error if there is no such interface.
@@ -118,14 +119,14 @@ impl Sysfs {
         Ok(names.iter().filter_map(|name| name.strip_prefix("upper_")).map(str::to_owned).collect())
     }
 
-    /// Returns the link's speed, bit/s; none without a carrier, or if the device has no speed.
+    /// Returns the link's speed, bit/s; none without a carrier, or if the device reports no speed.
     #[must_use]
     pub fn speed_bps(&self, interface: &str) -> Option<u64> {
         let megabits: i64 = self.read(&format!("class/net/{interface}/speed")).ok()?.parse().ok()?;
         u64::try_from(megabits).ok().filter(|megabits| *megabits > 0)?.checked_mul(1_000_000)
     }
 
-    /// Numbers of processors go up to this, those that are not online included; at least 1.
+    /// Returns the highest processor number plus 1, including offline processors; at least 1.
     #[must_use]
     pub fn processor_numbers(&self) -> usize {
         let list = self.read("devices/system/cpu/possible").unwrap_or_default();
@@ -161,7 +162,7 @@ impl Sysfs {
     }
 }
 
-/// Lists the interfaces of a namespace besides `lo`, for a message.
+/// Describes the interfaces of a namespace other than `lo`, for a message.
 #[must_use]
 pub fn there_is(others: &[String]) -> String {
     match others {

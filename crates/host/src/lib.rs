@@ -46,7 +46,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The machine that this process runs on.
+    /// Returns the machine on which this process runs.
     #[must_use]
     pub fn live() -> Self {
         Self::at("/")
@@ -58,15 +58,15 @@ impl Host {
         Self { root: root.into() }
     }
 
-    /// A file of the host, given by its absolute path.
+    /// Returns the location of a file of the host, given by its absolute path.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// A file's text without surrounding white space.
+    /// Returns a file's text without surrounding white space.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
         let path = self.path(path);
         match std::fs::read_to_string(&path) {
@@ -75,10 +75,10 @@ impl Host {
         }
     }
 
-    /// Kernel release, such as `6.18.44`.
+    /// Returns the kernel release, such as `6.18.44`.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn kernel_release(&self) -> Result<String, HostError> {
         self.read("/proc/sys/kernel/osrelease")
     }
@@ -104,16 +104,16 @@ impl Host {
         self.path("/sys/kernel/btf/vmlinux").is_file()
     }
 
-    /// Congestion controls that a socket may choose.
+    /// Returns the congestion controls that a socket may choose.
     ///
     /// # Errors
-    /// When the list cannot be read.
+    /// Returns an error if the list cannot be read.
     pub fn congestion_controls(&self) -> Result<Vec<String>, HostError> {
         let text = self.read("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Returns the facts for a record, without unreadable ones: they are no reason to fail.
+    /// Returns the facts for a record. Facts that cannot be read are omitted, because they are not essential.
     #[must_use]
     pub fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::new();
@@ -140,7 +140,7 @@ impl Host {
         text.lines().find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
     }
 
-    /// Value of the first `key : value` line of a file.
+    /// Returns the value of the first `key : value` line of a file.
     fn line_value(&self, path: &str, key: &str) -> Option<String> {
         let text = self.read(path).ok()?;
         text.lines().find_map(|line| {

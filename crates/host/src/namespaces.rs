@@ -17,35 +17,35 @@ pub enum Scope {
     /// The calling thread's network namespace.
     #[default]
     Own,
-    /// Every network namespace that a process is in, or that has a name below `/run/netns`.
+    /// Every network namespace with a process, or with a name below `/run/netns`.
     All,
-    /// The calling thread's and these: names below `/run/netns`, numbers of processes, or paths.
+    /// The calling thread's namespace and these: names below `/run/netns`, numbers of processes, or paths.
     Named(Vec<String>),
 }
 
-/// A network namespace, kept alive by this value.
+/// A network namespace, which exists at least as long as this value.
 #[derive(Debug)]
 pub struct NetworkNamespace {
-    /// How it was found: the path of its file.
+    /// Path of the file by which the namespace was found.
     pub path: PathBuf,
-    /// Inode of its file, as `lsns` shows it.
+    /// Inode of the file, as `lsns` shows it.
     pub inode: u64,
     descriptor: File,
 }
 
 impl NetworkNamespace {
-    /// The calling thread's.
+    /// Opens the calling thread's network namespace.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn own() -> Result<Self, HostError> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// By the path of its file.
+    /// Opens a namespace by the path of its file.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// Returns an error if it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let fail = |source| HostError::Read { path: path.to_owned(), source };
         let descriptor = File::open(path).map_err(fail)?;
@@ -53,7 +53,7 @@ impl NetworkNamespace {
         Ok(Self { path: path.to_owned(), inode, descriptor })
     }
 
-    /// Runs `look` inside the namespace, on its own thread: sockets opened there stay in the namespace.
+    /// Runs `look` inside the namespace, in a separate thread: sockets opened there stay in the namespace.
     ///
     /// # Errors
     /// Returns an error if it cannot be entered (other namespaces need `CAP_SYS_ADMIN`), or `look` fails.
@@ -84,11 +84,11 @@ impl AsFd for NetworkNamespace {
 }
 
 impl Host {
-    /// The network namespaces of a scope, each once, the calling thread's first. One that ends meanwhile is left
-    /// out.
+    /// Returns the network namespaces of a scope without duplicates, the calling thread's first. A namespace
+    /// that ends meanwhile is omitted.
     ///
     /// # Errors
-    /// When one that was named is not there, or `/proc` cannot be read.
+    /// Returns an error if a named namespace does not exist, or `/proc` cannot be read.
     pub fn network_namespaces(&self, scope: &Scope) -> Result<Vec<NetworkNamespace>, HostError> {
         let own = NetworkNamespace::own()?;
         let own_inode = own.inode;
@@ -134,10 +134,10 @@ impl Host {
         Ok(named.map(|entry| entry.path()).chain(of_processes).collect())
     }
 
-    /// Numbers of the processes that run now.
+    /// Returns the numbers of the running processes.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn process_numbers(&self) -> Result<Vec<u32>, HostError> {
         let path = self.path("/proc");
         let entries = std::fs::read_dir(&path).map_err(|source| HostError::Read { path, source })?;

@@ -1,42 +1,41 @@
-//! Owner of a socket: the process that has it open, and the last processor of that process.
+//! The owner of a socket: the process that has it open, and the last processor of that process.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::{Host, HostError};
 
-/// A process that has a socket open: among several, the one with the smallest id.
+/// A process that has a socket open; if there are several, the one with the smallest id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its number.
     pub process: u32,
-    /// Its name, as `/proc/PID/comm` has it: at most 15 bytes.
+    /// Process name, as in `/proc/PID/comm`: at most 15 bytes.
     pub name: String,
-    /// Last processor of its first thread (field 39 of `/proc/PID/stat`). This is the socket's reader if the
-    /// process has one thread or its threads stay together.
+    /// Last processor of the first thread (field 39 of `/proc/PID/stat`). This is the processor that reads
+    /// the socket if the process has one thread, or its threads run on the same processor.
     pub processor: Option<u32>,
 }
 
-/// Owners of sockets by inode. It remembers, because to find one means to read the open files of every process.
+/// Owners of sockets by inode. It caches them, because a search must read the open files of every process.
 #[derive(Debug, Default)]
 pub struct Owners {
     found: HashMap<u32, u32>,
-    /// Sockets that the last search did not find, such as those of processes whose files are unreadable.
+    /// Sockets without an owner in the last search, for example because the process's files are unreadable.
     hidden: HashSet<u32>,
     searched: Option<Instant>,
 }
 
-/// Between two searches through all processes for new sockets.
+/// Minimum interval between two searches for new sockets.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
-/// The same for sockets that were not found before.
+/// Minimum interval between two searches for sockets that were not found before.
 const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Owners {
-    /// Returns the owners of sockets, by inode. Ignores processes whose open files are unreadable (those of
-    /// other users without `CAP_SYS_PTRACE`).
+    /// Returns the owners of sockets, by inode. Processes whose open files are unreadable are ignored (those
+    /// of other users without `CAP_SYS_PTRACE`).
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn of(
         &mut self,
         host: &Host,
@@ -54,14 +53,14 @@ impl Owners {
             self.hidden = wanted.into_iter().filter(|inode| !self.found.contains_key(inode)).collect();
             self.searched = Some(Instant::now());
         }
-        // A process has many sockets.
+        // Read each process only once, because it may have many sockets.
         let mut processes: HashMap<u32, Option<Owner>> = HashMap::new();
         let mut owners = HashMap::new();
         for (inode, process) in &self.found {
             let owner = processes.entry(*process).or_insert_with(|| host.owner(*process));
             owners.extend(owner.clone().map(|owner| (*inode, owner)));
         }
-        // Sockets of a process that has ended may have another owner: they are searched for again.
+        // If a process has ended, its sockets may have another owner, so search for them again.
         self.found.retain(|inode, _| owners.contains_key(inode));
         Ok(owners)
     }
@@ -85,7 +84,7 @@ impl Owners {
 }
 
 impl Host {
-    /// A process as the owner of a socket; none if it has ended.
+    /// Returns a process as the owner of a socket; none if it has ended.
     #[must_use]
     pub fn owner(&self, process: u32) -> Option<Owner> {
         let text = self.read(&format!("/proc/{process}/stat")).ok()?;

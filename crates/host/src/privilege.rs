@@ -7,18 +7,18 @@ use crate::{Host, HostError};
 pub enum Capability {
     /// Change links, queueing disciplines and classifiers.
     NetAdmin,
-    /// Make and enter namespaces.
+    /// Create and enter namespaces.
     SysAdmin,
     /// Load BPF programs that read kernel structures.
     Perfmon,
     /// Load BPF programs.
     Bpf,
-    /// Write files of others.
+    /// Write files of other users.
     DacOverride,
 }
 
 impl Capability {
-    /// Its number (include/uapi/linux/capability.h), which is its bit in a set.
+    /// Returns the capability's number (include/uapi/linux/capability.h), which is its bit in a set.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -44,10 +44,10 @@ impl std::fmt::Display for Capability {
 }
 
 impl Host {
-    /// Returns those of `wanted` that this process lacks.
+    /// Returns the capabilities in `wanted` that this process lacks.
     ///
     /// # Errors
-    /// When the process's status cannot be read.
+    /// Returns an error if the process's status cannot be read.
     pub fn missing_capabilities(&self, wanted: &[Capability]) -> Result<Vec<Capability>, HostError> {
         let path = "/proc/self/status";
         let text = self.read(path)?;
@@ -58,7 +58,7 @@ impl Host {
                 line: index + 1,
                 reason: format!("'{}' is not a set of capabilities", set.trim()),
             })?;
-            // Kernels before 5.8 lack the last two: CAP_SYS_ADMIN includes them.
+            // Kernels before 5.8 lack the last two capabilities; CAP_SYS_ADMIN includes them.
             let all = set >> Capability::SysAdmin.number() & 1 == 1;
             return Ok(wanted
                 .iter()

@@ -10,36 +10,35 @@ use evenkeel_model::host::SaturatingSum;
 
 use crate::{Host, HostError};
 
-/// `USER_HZ`: the tick of `/proc/stat` on every architecture that Linux has today.
+/// `USER_HZ`: the tick of `/proc/stat`, which is the same on every architecture that Linux supports.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// `PF_KTHREAD` (include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// A process, and the processor time that it has had.
+/// A process, and the processor time that it has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTime {
-    /// Its number.
     pub id: u32,
-    /// Its parent's.
+    /// Number of the parent process.
     pub parent: u32,
-    /// A thread of the kernel's.
     pub is_kernel_thread: bool,
-    /// In user space, ticks.
+    /// Time in user space, ticks.
     pub user_ticks: u64,
-    /// In the kernel, ticks.
+    /// Time in the kernel, ticks.
     pub system_ticks: u64,
-    /// Of children that have ended and been waited for, and theirs, ticks.
+    /// Time of descendants that have ended and been waited for, ticks.
     pub reaped_ticks: u64,
 }
 
 impl ProcessTime {
     fn parse(text: &str) -> Option<Self> {
         let id = text.split_ascii_whitespace().next()?.parse().ok()?;
-        // The name in field 2 may hold anything, a closing parenthesis included. Field 3 is the first behind it.
+        // The name in field 2 may contain any character, even a closing parenthesis. Field 3 is the first one
+        // after it.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        // The kernel has signed numbers for children.
+        // The kernel's fields for children are signed.
         Some(Self {
             id,
             parent: fields.get(1)?.parse().ok()?,
@@ -50,37 +49,37 @@ impl ProcessTime {
         })
     }
 
-    /// Returns its own time plus that of the children that it has waited for, ticks.
+    /// Returns the process's time plus that of the children that it has waited for, ticks.
     fn all_ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.reaped_ticks)
     }
 }
 
 impl Host {
-    /// Returns the processor time of a process; none if there is none with this id.
+    /// Returns the processor time of a process; none if it does not exist.
     #[must_use]
     pub fn process_time(&self, id: u32) -> Option<ProcessTime> {
         ProcessTime::parse(&self.read(&format!("/proc/{id}/stat")).ok()?)
     }
 
-    /// Processor time of one thread of a process.
+    /// Returns the processor time of one thread of a process.
     #[must_use]
     pub fn thread_time(&self, process: u32, thread: u32) -> Option<ProcessTime> {
         ProcessTime::parse(&self.read(&format!("/proc/{process}/task/{thread}/stat")).ok()?)
     }
 
-    /// Processor time of every process. One that ends meanwhile is left out.
+    /// Returns the processor time of every process. A process that ends meanwhile is omitted.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn process_times(&self) -> Result<Vec<ProcessTime>, HostError> {
         Ok(self.process_numbers()?.into_iter().filter_map(|id| self.process_time(id)).collect())
     }
 }
 
-/// Returns the ticks of all processes except `own`, its descendants and the kernel's. The time of an ended
-/// process stays in the sum as its parent's, so the difference of two sums includes short-lived processes
-/// (unless the parent does not wait for them).
+/// Returns the ticks of all processes except `own`, its descendants and kernel threads. The time of an ended
+/// process remains in the sum, as its parent's. So the difference of two sums includes short-lived processes,
+/// unless the parent does not wait for them.
 #[must_use]
 pub fn others_ticks(processes: &[ProcessTime], own: u32) -> u64 {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -122,12 +121,13 @@ mod tests {
 
     #[test]
     fn children_that_came_and_went_are_counted_once() {
-        // A shell (2) with a compiler (3); ours (10) with traffic (11, 12), a thread of the kernel's (20).
+        // The processes are a shell (2) with a compiler (3), this program (10) with its traffic (11, 12), and
+        // a kernel thread (20).
         let kernel = ProcessTime { is_kernel_thread: true, ..process(20, 2, 1000, 0) };
         let ours = [process(10, 2, 500, 300), process(11, 10, 40, 0), process(12, 11, 9, 0)];
         let before = [&[process(2, 1, 100, 0), process(3, 2, 50, 0), kernel][..], &ours].concat();
         assert_eq!(others_ticks(&before, 10), 150);
-        // The compiler ran for 25 and ended; another one ran for 7 and ended.
+        // The compiler ran for 25 ticks and ended; another one ran for 7 and ended.
         let after = [&[process(2, 1, 103, 75 + 7), kernel][..], &ours].concat();
         assert_eq!(others_ticks(&after, 10) - others_ticks(&before, 10), 3 + 25 + 7);
     }

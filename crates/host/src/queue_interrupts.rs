@@ -1,4 +1,4 @@
-//! Which interrupt serves a receive queue, and which processors take it.
+//! Finds the interrupt of each receive queue, and the processors that serve it.
 //!
 //! The interrupts of a device are in `/sys/class/net/INTERFACE/device/msi_irqs`, their names in
 //! `/proc/interrupts`, and the processors that serve one in `/proc/irq/N/effective_affinity_list`
@@ -25,36 +25,34 @@ use evenkeel_model::host::parse_processor_list;
 use crate::facts::{notify_blocks, queue_of_action};
 use crate::{Host, HostError, Sysfs};
 
-/// The interrupt of a receive queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueInterrupt {
-    /// The receive queue.
     pub queue: u32,
-    /// The interrupt.
+    /// Number of the interrupt.
     pub number: u32,
-    /// Its name, as the driver gave it.
+    /// Name that the driver gave the interrupt.
     pub name: String,
-    /// Processors that serve it, ascending: the effective ones if the kernel reports them, else the allowed
-    /// ones; empty if neither is known.
+    /// Processors that serve the interrupt, ascending: the effective ones if the kernel reports them,
+    /// otherwise the allowed ones. Empty if neither is known.
     pub processors: Vec<u32>,
 }
 
-/// Number and name of an interrupt, from a line of `/proc/interrupts`.
+/// Returns number and name of an interrupt, from a line of `/proc/interrupts`.
 fn named(line: &str) -> Option<(u32, &str)> {
     let (number, rest) = line.split_once(':')?;
     Some((number.trim().parse().ok()?, rest.split_ascii_whitespace().next_back()?))
 }
 
 impl Host {
-    /// Returns the interrupts of an interface's receive queues, by queue: none if the device has none, or its
-    /// driver uses other names.
+    /// Returns the interrupts of an interface's receive queues, by queue. The list is empty if the device has
+    /// none, or its driver uses other names.
     ///
     /// # Errors
-    /// When the host does not show its interrupts.
+    /// Returns an error if `/proc/interrupts` cannot be read.
     pub fn queue_interrupts(&self, sysfs: &Sysfs, interface: &str) -> Result<Vec<QueueInterrupt>, HostError> {
         let of_device = device_interrupts(sysfs, interface);
         let text = self.read("/proc/interrupts")?;
-        // A device without a list of its interrupts is known by its name only.
+        // If a device does not list its interrupts, only their names identify them.
         let is_its = |(number, name): &(u32, &str)| {
             of_device.as_ref().map_or(name.contains(interface), |numbers| numbers.contains(number))
         };
@@ -64,7 +62,7 @@ impl Host {
         for (number, name) in own {
             let has_name = name.contains(interface);
             let (Some(queue), true) = queue_of_action(name, interface, blocks) else { continue };
-            // Ports may share a device: prefer the interrupt with the interface's name.
+            // Ports may share a device: prefer the interrupt whose name contains the interface's.
             if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
                 continue;
             }
@@ -74,20 +72,21 @@ impl Host {
         Ok(found.into_values().collect())
     }
 
-    /// Processors that take an interrupt; those that may where the kernel does not report which do.
+    /// Returns the processors that serve an interrupt. If the kernel does not report them, returns the
+    /// allowed processors.
     fn processors_of_interrupt(&self, number: u32) -> Vec<u32> {
         let list = |file: &str| {
             let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
             parse_processor_list(&text).filter(|members| !members.is_empty())
         };
-        // Empty until a driver requests the interrupt.
+        // The file is empty until a driver requests the interrupt.
         list("effective_affinity_list").or_else(|| list("smp_affinity_list")).unwrap_or_default()
     }
 }
 
-/// Numbers of a device's interrupts; none of a device that does not list them.
+/// Returns the numbers of a device's interrupts; none if the device does not list them.
 fn device_interrupts(sysfs: &Sysfs, interface: &str) -> Option<BTreeSet<u32>> {
-    // A virtio_net device is a virtio function below a PCI function.
+    // A virtio_net device is a virtio device below a PCI function.
     let of = |directory: &str| sysfs.list(&format!("class/net/{interface}/{directory}")).ok();
     let names = of("device/msi_irqs").or_else(|| of("device/../msi_irqs"))?;
     Some(names.iter().filter_map(|name| name.parse().ok()).collect())
@@ -99,7 +98,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A machine with these interrupts: number, name, processor; all of one device but for those without.
+    /// A machine with these interrupts: number, name, processor. All belong to one device, except those
+    /// without a processor.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -133,7 +133,8 @@ mod tests {
         }
     }
 
-    /// Lines of these drivers in /proc/interrupts; the last name of each is not a receive queue's.
+    /// Checks lines of these drivers in /proc/interrupts; the last name of each does not belong to a receive
+    /// queue.
     #[test]
     fn queues_are_told_by_the_names_that_drivers_give() {
         for names in [
@@ -173,14 +174,16 @@ mod tests {
 
     #[test]
     fn the_device_below_counts_and_so_does_what_may_take_it() {
-        // virtio_net: device is a link to virtio1, and the interrupts are of the PCI function above it.
+        // With virtio_net, device is a link to virtio1, and the interrupts belong to the PCI function above
+        // it.
         let machine =
             Machine::new("eth0", "pci/", &[(38, "virtio1-input.0", "1"), (40, "virtio2-input.0", "")]);
         std::fs::create_dir(machine.0.path().join("sys/class/net/eth0/pci/virtio1")).unwrap();
         std::os::unix::fs::symlink("pci/virtio1", machine.0.path().join("sys/class/net/eth0/device"))
             .unwrap();
         assert_eq!(machine.found("eth0"), [(0, 38, vec![1])]);
-        // A kernel without effective_affinity_list: smp_affinity_list serves; one of two ports is this one.
+        // On a kernel without effective_affinity_list, smp_affinity_list is used. Only one of the two ports
+        // is this interface.
         let machine = Machine::new("eth1", "device/", &[(50, "eth0-TxRx-0", "1"), (51, "eth1-TxRx-0", "1")]);
         std::fs::remove_file(machine.0.path().join("proc/irq/51/effective_affinity_list")).unwrap();
         assert_eq!(machine.found("eth1"), [(0, 51, (0..8).collect())]);

@@ -1,6 +1,6 @@
-//! A name that a process holds in its network namespace, as an abstract socket (unix(7)).
+//! A name that a process reserves in its network namespace, as an abstract socket (unix(7)).
 //!
-//! Such a name needs no file, belongs to one network namespace, and ends with its process.
+//! Such a name needs no file, belongs to one network namespace, and is released when the process ends.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,22 +13,23 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, get
 
 use crate::HostError;
 
-/// A held name; dropping it releases the name.
+/// A reserved name; dropping the value releases it.
 #[derive(Debug)]
 pub struct SocketName {
     _socket: UnixListener,
 }
 
-/// The process that holds a name.
+/// The process that has reserved a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameHolder {
-    /// 0 if it is in another process namespace.
+    /// Process id; 0 if the process is in another PID namespace.
     pub process: u32,
     pub user: u32,
 }
 
 impl NameHolder {
-    /// Whether root or this process's user holds it: any user can bind any name.
+    /// Returns whether the process runs as root or as this process's user. This is needed because any user
+    /// can bind any name.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.user == 0 || self.user == nix::unistd::geteuid().as_raw()
@@ -36,10 +37,10 @@ impl NameHolder {
 }
 
 impl SocketName {
-    /// Takes a name in the calling thread's network namespace; none if it is taken.
+    /// Reserves a name in the calling thread's network namespace; none if it is in use.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn take(name: &str) -> Result<Option<Self>, HostError> {
         let bound =
             SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address));
@@ -50,13 +51,13 @@ impl SocketName {
         }
     }
 
-    /// The process that holds a name in the calling thread's network namespace.
+    /// Returns the process that has reserved a name in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn holder(name: &str) -> Result<Option<NameHolder>, HostError> {
         let peer = || {
-            // Do not wait: the holder accepts no connection, and its queue may be full.
+            // Do not wait: the other process accepts no connection, and its queue may be full.
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             let socket: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
             connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;

@@ -1,9 +1,9 @@
 //! The sysfs of a network namespace.
 //!
 //! A mounted sysfs shows the interfaces of the namespace in which it was mounted (`kobj_ns_grab_current`,
-//! lib/kobject.c), so `/sys` is wrong in a process that has entered another namespace.
+//! lib/kobject.c). So `/sys` is wrong in a process that has entered another namespace.
 //! [`Sysfs::of_namespace`] creates a detached mount that ends with its descriptor (fsopen(2), fsmount(2)).
-//! Without the privilege for that it uses `/sys`, if that shows the right namespace.
+//! Without the privilege to mount, it uses `/sys` if that shows the right namespace.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::HostError;
 
-/// A view of sysfs; paths are given below `/sys`, without a slash in front.
+/// A view of sysfs; paths are relative to `/sys`, without a leading slash.
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
@@ -22,7 +22,7 @@ pub struct Sysfs {
 
 const MOUNTED: &str = "/sys";
 
-/// linux/mount.h.
+/// From linux/mount.h.
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
 const FSMOUNT_CLOEXEC: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
@@ -52,11 +52,11 @@ fn mount_sysfs() -> io::Result<OwnedFd> {
 }
 
 impl Sysfs {
-    /// The sysfs of the calling thread's network namespace.
+    /// Returns the sysfs of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`HostError::ForeignSysfs`] without `CAP_SYS_ADMIN`, or on a kernel before 5.2, where `/sys` is that of another
-    /// namespace.
+    /// Returns [`HostError::ForeignSysfs`] if `/sys` shows another namespace, and the process lacks
+    /// `CAP_SYS_ADMIN` or the kernel is older than 5.2.
     pub fn of_namespace() -> Result<Self, HostError> {
         let mount = match mount_sysfs() {
             Ok(mount) => mount,
@@ -67,11 +67,11 @@ impl Sysfs {
         Ok(Self { root, _mount: Some(Arc::new(mount)) })
     }
 
-    /// Whether `/sys` has the interfaces of the calling thread's network namespace: each with its name, number and
-    /// address, and no others.
+    /// Returns whether `/sys` has exactly the interfaces of the calling thread's network namespace, with the
+    /// same names, numbers and addresses.
     ///
     /// # Errors
-    /// When the kernel does not list the interfaces.
+    /// Returns an error if the kernel does not list the interfaces.
     pub fn mounted_is_own() -> Result<bool, HostError> {
         let mut own: Vec<(String, String, String)> = evenkeel_netlink::Netlink::open()?
             .links()?
@@ -84,7 +84,7 @@ impl Sysfs {
         own.sort();
         let mounted = Self::at(MOUNTED);
         let read = |name: &str, file: &str| mounted.read(&format!("class/net/{name}/{file}")).ok();
-        // A file among the links, where the module for bonds is loaded.
+        // This file is among the links if the bonding module is loaded.
         let names = mounted.list("class/net")?.into_iter().filter(|name| name != "bonding_masters");
         let shown: Option<Vec<_>> = names
             .map(|name| {
@@ -95,13 +95,13 @@ impl Sysfs {
         Ok(shown.is_some_and(|shown| shown == own))
     }
 
-    /// A recorded sysfs in a directory.
+    /// Returns a recorded sysfs in a directory.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), _mount: None }
     }
 
-    /// Where a file can be opened by this process.
+    /// Returns the path by which this process can open a file.
     #[must_use]
     pub fn path(&self, file: &str) -> PathBuf {
         self.root.join(file)
@@ -113,20 +113,20 @@ impl Sysfs {
         Path::new("/sys").join(file)
     }
 
-    /// A file's text without surrounding white space.
+    /// Returns a file's text without surrounding white space.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn read(&self, file: &str) -> Result<String, HostError> {
         std::fs::read_to_string(self.path(file))
             .map(|text| text.trim().to_owned())
             .map_err(|source| HostError::Read { path: Self::name(file), source })
     }
 
-    /// Names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if it cannot be read.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
         let failed = |source| HostError::Read { path: Self::name(directory), source };
         let mut names = Vec::new();

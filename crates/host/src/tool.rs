@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Returns a program's path, searched as by a shell, and in the system directories that an ordinary user's
-/// PATH lacks.
+/// Returns a program's path. It searches like a shell, and also in the system directories that an ordinary
+/// user's PATH lacks.
 #[must_use]
 pub fn find_tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

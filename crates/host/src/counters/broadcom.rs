@@ -8,16 +8,16 @@ use super::Meaning::{
 
 pub(super) const DRIVERS: &[Driver] = &[BNXT, TG3, BE2NET];
 
-/// `drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c`; `bnxt_get_stats64` of `bnxt.c`.
+/// Sources: `drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c`; `bnxt_get_stats64` of `bnxt.c`.
 const BNXT: Driver = Driver {
     names: &["bnxt_en"],
     kernel: &[],
     counters: &[&[
         ("[#]: rx_discards", Ring),
-        // Sums over the rings, under two names: a driver has one or the other.
+        // Sum over the rings. The name depends on the driver's version; a version has only one of them.
         ("rx_total_discard_pkts", Part("[#]: rx_discards")),
         ("rx_total_ring_discards", Part("[#]: rx_discards")),
-        // The port's discards count those of its rings, too.
+        // The port's discards include those of its rings.
         ("rx_stat_discard", NicAndRing),
         ("rx_discard_packets_cos#", Part("rx_stat_discard")),
         ("rx_total_oom_discards", InDriver),

@@ -1,4 +1,4 @@
-//! NICs of clouds: ena (AWS), gve (Google), mana (Azure), ionic (AMD Pensando), hns3 (HiSilicon).
+//! NICs of cloud providers: ena (AWS), gve (Google), mana (Azure), ionic (AMD Pensando), hns3 (HiSilicon).
 
 use super::Driver;
 use super::Meaning::{
@@ -11,10 +11,10 @@ pub(super) const DRIVERS: &[Driver] = &[ENA, GVE, MANA, IONIC, HNS3];
 /// `drivers/net/ethernet/amazon/ena/ena_ethtool.c`; `ena_get_stats64` and `ena_start_xmit` of `ena_netdev.c`.
 const ENA: Driver = Driver {
     names: &["ena"],
-    // The device reports its drops in its keep-alive messages, which only ena_get_stats64 shows.
+    // The device reports its drops in keep-alive messages, and only ena_get_stats64 shows them.
     kernel: &[("rx_dropped", Ring), ("tx_dropped", Transmit)],
     counters: &[&[
-        // ena_get_stats64 adds them to the device's drops.
+        // ena_get_stats64 adds these to the device's drops.
         ("queue_#_rx_xdp_drop", Xdp("rx_dropped")),
         ("bw_in_allowance_exceeded", Allowance),
         ("bw_out_allowance_exceeded", Allowance),
@@ -37,7 +37,7 @@ const GVE: Driver = Driver {
         ("rx_queue_drop_cnt[#]", Ring),
         ("rx_drops_packet_over_mru[#]", Wire),
         ("rx_drops_invalid_checksum[#]", Wire),
-        // gve_get_ethtool_stats: the sum of the four below.
+        // Sum of the four counters below, see gve_get_ethtool_stats.
         ("rx_dropped", InDriver),
         ("rx_skb_alloc_fail", Part("rx_dropped")),
         ("rx_desc_err_dropped_pkt", Part("rx_dropped")),
@@ -80,11 +80,12 @@ const IONIC: Driver = Driver {
     names: &["ionic"],
     kernel: &[],
     counters: &[&[
-        // rx_queue_empty.
+        // This is rx_queue_empty of the device.
         ("hw_rx_over_errors", Ring),
-        // rx_dma_error, rx_queue_disabled, rx_desc_fetch_error, rx_desc_data_error.
+        // Sum of rx_dma_error, rx_queue_disabled, rx_desc_fetch_error and rx_desc_data_error.
         ("hw_rx_missed_errors", Nic),
-        // rx_ucast_drop_packets and those of multicast and broadcast: none of the above, DPDK's driver adds them, too.
+        // Drops of unicast, multicast and broadcast packets. They are not in the counters above; DPDK's
+        // driver adds them, too.
         ("hw_rx_dropped", Nic),
         ("frames_rx_dropped", Nic),
         ("rx_#_dropped", InDriver),
@@ -108,7 +109,7 @@ const HNS3: Driver = Driver {
     kernel: &[],
     counters: &[&[
         ("mac_rx_fcs_err_pkt_num", Wire),
-        // rx_crc_errors of the kernel. A virtual function has no counters of the MAC.
+        // The kernel's rx_crc_errors. A virtual function has no counters of the MAC.
         ("rxq#_l2_err", Part("mac_rx_fcs_err_pkt_num")),
         ("rxq#_err_pkt_len", Wire),
         ("rxq#_errors", InDriver),

@@ -10,7 +10,7 @@ pub(super) const DRIVERS: &[Driver] = &[E1000E, IGB, IGC, IXGBE, I40E, IAVF, ICE
 
 /// Names that e1000e, igb, igc and ixgbe share.
 const PORT: Counters = &[
-    // MPC: the packet buffer was full.
+    // Register MPC: packets missed because the packet buffer was full.
     ("rx_missed_errors", Nic),
     ("rx_errors", Wire),
     ("rx_crc_errors", Part("rx_errors")),
@@ -28,7 +28,7 @@ const GIGABIT: Counters = &[
     ("rx_frame_errors", Part("rx_errors")),
 ];
 
-/// Counters of the queues of igb and igc: RQDPC, drops without a free descriptor.
+/// Per-queue counters of igb and igc. RQDPC counts drops for lack of a free descriptor.
 const QUEUES: Counters = &[("rx_queue_#_drops", Ring), ("tx_queue_#_restart", Stop)];
 
 /// `drivers/net/ethernet/intel/e1000e/ethtool.c`; `e1000e_get_stats64` of `netdev.c`.
@@ -48,7 +48,7 @@ const IXGBE: Driver = Driver {
     counters: &[
         PORT,
         &[
-            // QPRDC, summed over the queues.
+            // Register QPRDC, summed over the queues.
             ("rx_no_dma_resources", Ring),
             ("tx_restart_queue", Stop),
             ("tx_pb_#_pxoff", PriorityPauseSent),
@@ -62,11 +62,13 @@ const I40E: Driver = Driver {
     names: &["i40e"],
     kernel: &[],
     counters: &[&[
-        // GLV_RDPC: drops of the function without a free descriptor.
+        // Register GLV_RDPC: drops of the function for lack of a free descriptor.
         ("rx_missed_errors", Ring),
-        // GL_RXERR1. Before commit 5337d2949733 it held GLV_RDPC, and there was no rx_missed_errors.
+        // Register GL_RXERR1. Before commit 5337d2949733, this counter had GLV_RDPC, and rx_missed_errors did
+        // not exist.
         ("rx_dropped", Part("rx_missed_errors")),
-        // GLPRT_RDPC: drops of the port when its FIFO is full, port.rx_dropped before the same commit.
+        // Register GLPRT_RDPC: drops of the port because its FIFO was full. Before that commit, the name was
+        // port.rx_dropped.
         ("port.rx_discards", Nic),
         ("port.rx_dropped", Nic),
         ("port.rx_crc_errors", Wire),
@@ -83,7 +85,7 @@ const I40E: Driver = Driver {
         ("port.link_xoff_rx", PauseReceived),
         ("port.tx_priority_#_xoff_tx", PriorityPauseSent),
         ("port.rx_priority_#_xoff_rx", PriorityPauseReceived),
-        // Linux 4.18 and before.
+        // Names up to Linux 4.18.
         ("port.tx_priority_#_xoff", PriorityPauseSent),
         ("port.rx_priority_#_xoff", PriorityPauseReceived),
     ]],
@@ -101,7 +103,7 @@ const ICE: Driver = Driver {
     names: &["ice"],
     kernel: &[],
     counters: &[&[
-        // GLV_RDPC, of the function; PRTRPB_RDPC, of the port.
+        // Register GLV_RDPC of the function, and below it PRTRPB_RDPC of the port.
         ("rx_dropped", Ring),
         ("rx_dropped.nic", Nic),
         ("rx_crc_errors.nic", Wire),
@@ -122,7 +124,7 @@ const ICE: Driver = Driver {
 /// `drivers/net/ethernet/intel/idpf/idpf_ethtool.c`; `idpf_send_get_stats_msg` of `idpf_virtchnl.c`.
 const IDPF: Driver = Driver {
     names: &["idpf"],
-    // rx_discards of the vport is in no counter of ethtool -S.
+    // `ethtool -S` does not show rx_discards of the vport.
     kernel: &[("rx_dropped", Ring)],
     counters: &[&[
         ("rx-bad_descs", InDriver),

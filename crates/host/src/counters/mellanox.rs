@@ -30,7 +30,7 @@ const MLX5: Driver = Driver {
         ("rx_in_range_len_errors_phy", Wire),
         ("rx_out_of_range_len_phy", Wire),
         ("rx_oversize_pkts_phy", Wire),
-        // eth_wqe_too_small.
+        // This is eth_wqe_too_small of the device.
         ("rx_oversize_pkts_buffer", Wire),
         ("tx_queue_dropped", Transmit),
         ("tx#_dropped", Part("tx_queue_dropped")),
@@ -38,7 +38,7 @@ const MLX5: Driver = Driver {
         ("qos_tx#_dropped", Part("tx_queue_dropped")),
         ("tx_discards_phy", Transmit),
         ("tx_errors_phy", Transmit),
-        // Documentation/networking/tls-offload.rst.
+        // See Documentation/networking/tls-offload.rst.
         ("tx_tls_drop_no_sync_data", Transmit),
         ("tx#_tls_drop_no_sync_data", Part("tx_tls_drop_no_sync_data")),
         ("qos_tx#_tls_drop_no_sync_data", Part("tx_tls_drop_no_sync_data")),
@@ -61,10 +61,10 @@ const MLX4: Driver = Driver {
     names: &["mlx4_en", "mlx4_core"],
     kernel: &[],
     counters: &[&[
-        // RDROP, the port's total, and the drops of the rings.
+        // RDROP: the port's total, which includes the drops of the rings.
         ("rx_dropped", NicAndRing),
         ("rx#_dropped", Ring),
-        // RdropOvflw, RdropLength.
+        // RdropOvflw and RdropLength.
         ("rx_fifo_errors", Part("rx_dropped")),
         ("rx_length_errors", Part("rx_dropped")),
         ("rx_errors", Wire),

@@ -1,15 +1,20 @@
-//! The dictionary of drivers' counters (`ethtool -S`): the meaning of each, so that a lost packet counts
-//! once.
+//! The dictionary of drivers' counters (`ethtool -S`). It states the meaning of each counter, so that a lost
+//! packet is counted once.
 //!
-//! One file per family of drivers, one [`Driver`] per driver, derived from the files of Linux 6.18.35 that
-//! its comment names. An unlisted counter is no loss: an event, a retry, a frame for another host.
-//! `tests/counters` lists all names of each driver, with a reason for each unlisted loss, error and pause.
+//! There is one file per family of drivers, and one [`Driver`] per driver. It is derived from the files of
+//! Linux 6.18.35 that its comment names. A counter that is not listed is not a loss: an event, a retry, a
+//! frame for another host. `tests/counters` lists all names of each driver, with a reason for each loss,
+//! error or pause counter that is not listed here.
 //!
-//! Two sources report the same losses. `ethtool -S` takes precedence if the driver's row lists a loss: it
-//! separates ring drops from NIC drops. From `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip
-//! -s link`) only the fields in the row count, because drivers add their own counters to it, and the network
-//! core adds frames of unknown protocols to `rx_dropped`. Netlink's `qstats` are not read: except for
-//! virtio_net, they repeat these counters.
+//! Two sources report the same losses:
+//!
+//! - `ethtool -S` takes precedence if the driver's row lists a loss, because it separates ring drops from NIC
+//!   drops.
+//! - From `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip -s link`), only the fields in the
+//!   row count. Drivers add their own counters to it, and the network core adds frames of unknown protocols
+//!   to `rx_dropped`.
+//!
+//! Netlink's `qstats` are not read: except for virtio_net, they repeat these counters.
 
 mod broadcom;
 mod cloud;
@@ -27,59 +32,59 @@ use evenkeel_model::host::LossCounters;
 pub enum Meaning {
     /// Frames that arrived damaged: checksum, length, code errors.
     Wire,
-    /// Packets lost in the NIC's memory, in front of the receive rings.
+    /// Packets lost in the NIC's memory, before the receive rings.
     Nic,
-    /// Packets that found no receive descriptor.
+    /// Packets lost because no receive descriptor was free.
     Ring,
-    /// Packets that a port lost in all, those without a descriptor included.
+    /// All packets that a port lost, including those for lack of a receive descriptor.
     NicAndRing,
     /// Packets that the driver dropped: no memory, malformed.
     Driver,
-    /// Packets dropped on the way out.
+    /// Packets dropped on transmit.
     Transmit,
     /// A transmit queue was full and stopped.
     Stop,
-    /// Pause frames of the link (IEEE 802.3, annex 31B).
+    /// Pause frames of the link that were sent (IEEE 802.3, annex 31B).
     PauseSent,
-    /// The same, received.
+    /// Pause frames of the link that were received.
     PauseReceived,
-    /// Pause frames of a priority (IEEE 802.1Qbb).
+    /// Pause frames of a priority that were sent (IEEE 802.1Qbb).
     PriorityPauseSent,
-    /// The same, received.
+    /// Pause frames of a priority that were received.
     PriorityPauseReceived,
-    /// Packets that a cloud queued or dropped at an allowance of the instance.
+    /// Packets that the cloud queued or dropped at an allowance of the instance.
     Allowance,
     /// Packets received by a queue.
     Received,
     /// Packets sent by a queue.
     Sent,
-    /// Counted in another counter, too, or in several: their pattern.
+    /// Also included in another counter, or in several: their pattern.
     Part(&'static str),
-    /// Packets that an XDP program dropped, and that the driver adds to a field of `struct rtnl_link_stats64`.
+    /// Packets that an XDP program dropped, and that the driver adds to this field of `struct
+    /// rtnl_link_stats64`.
     Xdp(&'static str),
 }
 
 /// Meanings by name; `#` is the number of a queue, a priority or a buffer.
 type Counters = &'static [(&'static str, Meaning)];
 
-/// The counters of a driver.
 #[derive(Debug)]
 pub struct Driver {
     /// Names that `ethtool -i` shows.
     pub names: &'static [&'static str],
-    /// Fields of `struct rtnl_link_stats64` with losses that `ethtool -S` does not show.
+    /// Fields of `struct rtnl_link_stats64` with losses that `ethtool -S` does not report.
     pub kernel: Counters,
     /// Counters of `ethtool -S`, in tables that several drivers may share.
     pub counters: &'static [Counters],
 }
 
 impl Driver {
-    /// The row of a driver.
+    /// Returns the row of a driver, by the driver's name.
     pub fn of(name: &str) -> Option<&'static Self> {
         Self::all().find(|driver| driver.names.contains(&name))
     }
 
-    /// Every row.
+    /// Returns the rows of all drivers.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         [
             intel::DRIVERS,
@@ -93,14 +98,14 @@ impl Driver {
         .flatten()
     }
 
-    /// Its counters and their meanings.
+    /// Returns the driver's counters and their meanings.
     fn counters(&self) -> impl Iterator<Item = (&'static str, Meaning)> {
         self.counters.iter().copied().flatten().copied()
     }
 
-    /// The pattern and the meaning of a counter, and the first number in its name.
+    /// Returns the pattern and the meaning of a counter, and the first number in its name.
     fn entry(&self, name: &str) -> Option<(&'static str, Meaning, Option<usize>)> {
-        // A name that a driver repeats for each queue has the number of the repetition behind it.
+        // A name that a driver repeats for each queue has the repetition's number as its suffix.
         let (plain, repetition) = repetition(name);
         self.counters().find_map(|(pattern, meaning)| {
             let number = matches(pattern, plain)?;
@@ -108,12 +113,12 @@ impl Driver {
         })
     }
 
-    /// The meaning of a counter, and the first number in its name.
+    /// Returns the meaning of a counter, and the first number in its name.
     pub fn meaning(&self, name: &str) -> Option<(Meaning, Option<usize>)> {
         self.entry(name).map(|(_, meaning, number)| (meaning, number))
     }
 
-    /// Returns an interface's losses by the counters of its driver, and by the kernel's if the row lists
+    /// Returns an interface's losses, from the counters of its driver, and from the kernel's if the row lists
     /// them.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {
         let mut sums = Sums::default();
@@ -128,7 +133,8 @@ impl Driver {
                 None => {}
             }
         }
-        // A part counts only where the driver does not have the whole; of several, which may repeat each other, the largest.
+        // A part counts only if the driver does not report the whole. Several parts may repeat each other, so
+        // the largest one counts.
         for (whole, parts) in wholes {
             let is_shown = statistics.keys().any(|name| matches(whole, repetition(name).0).is_some());
             let meaning = self.counters().find(|(pattern, _)| *pattern == whole);
@@ -145,7 +151,7 @@ impl Driver {
     }
 }
 
-/// Sums by meaning; a driver may lack some.
+/// Sums of the counters by meaning; a driver may have no counter for a meaning.
 #[derive(Debug, Default)]
 struct Sums(Vec<(Meaning, u64)>);
 
@@ -163,7 +169,7 @@ impl Sums {
 
     fn losses(&self) -> LossCounters {
         let ring = self.of(Meaning::Ring);
-        // A port's drops beyond those of its rings happened before the rings.
+        // Drops of the port in excess of those of its rings occurred before the rings.
         let in_front = self.of(Meaning::NicAndRing).map(|all| all.saturating_sub(ring.unwrap_or(0)));
         let nic = self.of(Meaning::Nic);
         LossCounters {
@@ -183,7 +189,8 @@ impl Sums {
     }
 }
 
-/// Names of counters, each only once: those that a driver repeats for each queue (vmxnet3) get ` [0]`, ` [1]`.
+/// Returns counters by unique names. A name that a driver repeats for each queue (vmxnet3) is numbered: `
+/// [0]`, ` [1]`.
 pub fn distinct(counters: impl IntoIterator<Item = (String, u64)>) -> BTreeMap<String, u64> {
     let counters: Vec<(String, u64)> = counters.into_iter().filter(|(name, _)| !name.is_empty()).collect();
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
@@ -203,7 +210,7 @@ pub fn distinct(counters: impl IntoIterator<Item = (String, u64)>) -> BTreeMap<S
     counters.into_iter().map(named).collect()
 }
 
-/// A name without the number of its repetition.
+/// Splits a name into its plain form and the number of its repetition, if any.
 fn repetition(name: &str) -> (&str, Option<usize>) {
     let found = || {
         let (plain, number) = name.strip_suffix(']')?.rsplit_once(" [")?;
@@ -212,7 +219,8 @@ fn repetition(name: &str) -> (&str, Option<usize>) {
     found().map_or((name, None), |(plain, number)| (plain, Some(number)))
 }
 
-/// Returns whether a name matches a pattern, with the first number in place of a `#`, if any.
+/// Returns the first number that replaces a `#` if a name matches a pattern; the outer option is none if it
+/// does not match.
 fn matches(pattern: &str, name: &str) -> Option<Option<usize>> {
     let (mut pattern, mut name, mut first) = (pattern, name, None);
     while let Some((literal, rest)) = pattern.split_once('#') {

@@ -64,7 +64,7 @@ const CXGB4: Driver = Driver {
     names: &["cxgb4"],
     kernel: &[],
     counters: &[&[
-        // Buffer groups of the port.
+        // Drops of the port's buffer groups.
         ("rx_bg#_frames_dropped", Nic),
         ("rx_bg#_frames_trunc", Nic),
         ("rx_fcs_errors", Wire),
@@ -75,7 +75,7 @@ const CXGB4: Driver = Driver {
         ("rx_runt_frames", Wire),
         ("tx_frames_dropped", Transmit),
         ("tx_error_frames", Transmit),
-        // Documentation/networking/tls-offload.rst.
+        // See Documentation/networking/tls-offload.rst.
         ("tx_tls_drop_no_sync_data", Transmit),
         ("tx_tls_drop_bypass_req", Transmit),
         ("tx_pause_frames", PauseSent),
@@ -91,7 +91,8 @@ const NFP: Driver = Driver {
     names: &["nfp", "nfp_netvf"],
     kernel: &[],
     counters: &[&[
-        // Without a descriptor, without room in the MAC's buffer, too long, filtered: one sum.
+        // One sum of several drops: no free descriptor, no space in the MAC's buffer, frame too long, frame
+        // filtered.
         ("dev_rx_discards", NicAndRing),
         ("mac.rx_mac_head_drop", Part("dev_rx_discards")),
         ("rx_replace_buf_alloc_fail", InDriver),
@@ -105,7 +106,7 @@ const NFP: Driver = Driver {
         ("mac.tx_queue_drop", Part("dev_tx_discards")),
         ("dev_tx_errors", Transmit),
         ("mac.tx_errors", Part("dev_tx_errors")),
-        // Documentation/networking/tls-offload.rst.
+        // See Documentation/networking/tls-offload.rst.
         ("tx_tls_drop_no_sync_data", Transmit),
         ("rvec_#_tx_busy", Stop),
         ("mac.tx_pause_mac_ctrl_frames", PauseSent),

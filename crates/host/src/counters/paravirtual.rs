@@ -10,15 +10,15 @@ const VIRTIO: Driver = Driver {
     names: &["virtio_net"],
     kernel: &[],
     counters: &[&[
-        // Before Linux 6.10.
+        // Name before Linux 6.10.
         ("rx_queue_#_drops", InDriver),
         ("rx#_drops", InDriver),
         ("rx_drops", Part("rx#_drops")),
     ]],
 };
 
-/// `drivers/net/vmxnet3/vmxnet3_ethtool.c`, with `vmxnet3_get_stats64`. Each name is there once for each queue: `distinct`
-/// numbers them.
+/// Sources: `drivers/net/vmxnet3/vmxnet3_ethtool.c`, with `vmxnet3_get_stats64`. Each name occurs once for
+/// each queue; `distinct` numbers them.
 const VMXNET3: Driver = Driver {
     names: &["vmxnet3"],
     kernel: &[],

@@ -1,4 +1,5 @@
-//! Holds the dictionary against the names in the drivers' sources, `tests/counters/DRIVER.txt`. Its lines are:
+//! Tests the dictionary against the names in the drivers' sources, `tests/counters/DRIVER.txt`. Its lines
+//! are:
 //!
 //! - `= FILE, VERSION`: the file of the kernel that has the names below;
 //! - a name as `ethtool -S` shows it without leading blanks, `#` for the number of a queue, a priority or a buffer;
@@ -11,7 +12,7 @@ use super::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Words in names of counters of losses, errors and pauses.
+/// Words that identify a counter of losses, errors or pauses.
 const WORDS: [&str; 12] = [
     "drop", "discard", "miss", "no_buf", "nobuf", "err", "fail", "overrun", "overflow", "pause", "xoff",
     "timeout",
@@ -49,7 +50,7 @@ fn fixture(driver: &Driver) -> Fixture {
     fixture
 }
 
-/// Names of a pattern on an interface of two queues.
+/// Returns the names that match a pattern on an interface with two queues.
 fn names(pattern: &str) -> Vec<String> {
     let queues = if pattern.contains('#') { 2 } else { 1 };
     (0..queues).map(|number: u32| pattern.replace('#', &number.to_string())).collect()
@@ -100,7 +101,8 @@ fn every_loss_of_a_source_counts_or_says_why_not() {
     }
 }
 
-/// Each counter has a unique value, a total the sum of its parts, and the kernel's fields the driver's sums.
+/// Gives each counter a unique value, each total the sum of its parts, and each kernel field the sum that the
+/// driver writes.
 #[test]
 fn what_the_kernel_repeats_counts_once() {
     let mut fields = 0;
@@ -134,7 +136,7 @@ fn what_the_kernel_repeats_counts_once() {
 #[test]
 fn a_part_counts_where_the_whole_is_missing() {
     let losses = |driver: &str, list| Driver::of(driver).unwrap().losses(&counters(list), &BTreeMap::new());
-    // A list of counters that leaves out the rings.
+    // This list of counters does not have those of the rings.
     let bnxt = losses("bnxt_en", &[("rx_total_discard_pkts", 9), ("rx_stat_discard", 12)]);
     assert_eq!((bnxt.ring, bnxt.nic), (Some(9), Some(3)));
     let bnxt =
@@ -144,7 +146,7 @@ fn a_part_counts_where_the_whole_is_missing() {
     assert_eq!(bnxt.transmit, Some(9));
     let igb = losses("igb", &[("rx_no_buffer_count", 70_000), ("rx_missed_errors", 3)]);
     assert_eq!((igb.ring, igb.nic), (None, Some(3)));
-    // Before and after commit 5337d2949733.
+    // The counters before and after commit 5337d2949733.
     let i40e = losses("i40e", &[("rx_dropped", 2), ("port.rx_dropped", 5)]);
     assert_eq!((i40e.ring, i40e.nic), (Some(2), Some(5)));
     let i40e = losses("i40e", &[("rx_dropped", 7), ("rx_missed_errors", 2), ("port.rx_discards", 5)]);
@@ -153,7 +155,8 @@ fn a_part_counts_where_the_whole_is_missing() {
     assert_eq!(queues.driver, Some(7));
 }
 
-/// `ena_get_stats64` adds an XDP program's drops to those of the device.
+/// Checks that an XDP program's drops are not losses, although `ena_get_stats64` adds them to the device's
+/// drops.
 #[test]
 fn what_a_program_drops_is_no_loss() {
     let counted = counters(&[("queue_0_rx_xdp_drop", 900), ("queue_1_rx_xdp_drop", 90)]);

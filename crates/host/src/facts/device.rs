@@ -9,8 +9,8 @@ use evenkeel_model::host::{Channels, Coalescing, Feature, Pause, Rings, Rss};
 use evenkeel_netlink::ethtool::EthtoolCalls;
 use serde::{Deserialize, Serialize};
 
-/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. A part that the driver lacks is `null`;
-/// one that the file does not name was not recorded ([`PARTS`]).
+/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. A part that the driver
+/// does not support is `null`; a part that the file does not name was not recorded ([`PARTS`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceAnswers {
@@ -41,16 +41,16 @@ pub struct DeviceAnswers {
     /// `ethtool -S`. Names that a driver repeats for each queue are numbered: `pkts rx OOB [0]`.
     #[serde(deserialize_with = "counters")]
     pub statistics: BTreeMap<String, u64>,
-    /// Errors by the parts above: those that the driver failed to answer, though it has them.
+    /// Errors by part: the driver supports these parts, but failed to answer.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, String>,
 }
 
-/// Parts without which rules cannot judge.
+/// Parts that rules need for a verdict.
 pub(super) const PARTS: [&str; 8] =
     ["firmware", "supported_mbps", "channels", "rings", "coalescing", "features", "rss", "statistics"];
 
-/// Counters of a file written by hand, which may repeat names as the driver does.
+/// Reads the counters of a file, which may be written by hand and repeat names as the driver does.
 fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
     struct Counters;
     impl<'de> serde::de::Visitor<'de> for Counters {
@@ -62,7 +62,7 @@ fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String
 
         fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
             let mut found = Vec::new();
-            // Drivers indent names (vmxnet3), as `ethtool -S` shows them.
+            // Drivers may indent names (vmxnet3), and `ethtool -S` keeps the indent.
             while let Some((name, value)) = map.next_entry::<String, u64>()? {
                 found.push((name.trim().to_owned(), value));
             }
@@ -72,7 +72,7 @@ fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String
     from.deserialize_map(Counters)
 }
 
-/// A feature as `ethtool -k` shows it.
+/// A feature in the format of `ethtool -k`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "FeatureForm", into = "String")]
 pub struct FeatureText(pub Feature);
@@ -84,7 +84,7 @@ impl From<FeatureText> for String {
     }
 }
 
-/// The formats of a feature's state: this crate's, a boolean, and that of `ethtool --json -k`.
+/// The accepted formats of a feature's state: this crate's, a boolean, and that of `ethtool --json -k`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum FeatureForm {
@@ -134,7 +134,7 @@ pub struct RssAnswers {
     pub key: String,
     /// `toeplitz`, `xor` or `crc32`; empty if not reported.
     pub function: String,
-    /// Fields that are hashed by kind of flow, in ethtool's letters.
+    /// Fields that are hashed, by flow type, in ethtool's letters.
     pub hash_fields: BTreeMap<String, String>,
 }
 
@@ -151,7 +151,7 @@ impl From<&RssAnswers> for Rss {
     }
 }
 
-/// Names of features or groups in ethtool(8), and the kernel's name for each (`net/ethtool/common.c`, and
+/// Names of features or groups in ethtool(8), each with the kernel's name (`net/ethtool/common.c`, and
 /// ethtool's `off_flag_def`).
 const FEATURE_NAMES: &[(&str, &str)] = &[
     ("rx-checksumming", "rx-checksum"),
@@ -167,7 +167,7 @@ const FEATURE_NAMES: &[(&str, &str)] = &[
     ("tx-checksumming", "tx-checksum-ip-generic"),
 ];
 
-/// The kernel's name of a feature.
+/// Returns the kernel's name of a feature.
 #[must_use]
 pub fn feature_name(name: &str) -> &str {
     FEATURE_NAMES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, kernel)| kernel)
@@ -187,7 +187,7 @@ const GCHANNELS: u32 = 0x3c;
 const GRSSH: u32 = 0x46;
 const GLINKSETTINGS: u32 = 0x4c;
 
-/// The commands that are sent: each reads, none changes anything.
+/// The commands that may be sent; they only read.
 pub const COMMANDS: &[u32] = &[
     GDRVINFO,
     GCOALESCE,
@@ -210,7 +210,7 @@ const STRINGS_PRIVATE_FLAGS: u32 = 2;
 const STRINGS_FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const STRING_LENGTH: usize = 32;
-/// Bounds the allocation for a driver's length.
+/// Bounds the allocation, because the driver's length is not trusted.
 const MOST_ENTRIES: u32 = 1 << 16;
 
 struct Asker<'a, C> {
@@ -249,7 +249,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl<C: EthtoolCalls> Asker<'_, C> {
-    /// Returns a structure of this many bytes, filled by a command; some of its words are set before.
+    /// Returns a structure of this length, filled by a command. `words` are set before the call.
     fn ask(&self, command: u32, length: usize, words: &[(usize, u32)]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         put(&mut bytes, 0, command);
@@ -260,8 +260,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(bytes)
     }
 
-    /// Queries the driver. EOPNOTSUPP means that it lacks the part; some drivers return EINVAL or ENODEV
-    /// instead.
+    /// Queries the driver. EOPNOTSUPP means that it does not support the part; some drivers return EINVAL or
+    /// ENODEV instead.
     fn call(&self, command: u32, bytes: &mut [u8]) -> Option<()> {
         let error = match self.calls.call(self.interface, bytes) {
             Ok(()) => return Some(()),
@@ -279,9 +279,10 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         (0..count).map(|at| word(&bytes, at * 4)).collect()
     }
 
-    /// Names of a set of strings (`ETHTOOL_GSSET_INFO`, then `ETHTOOL_GSTRINGS`).
+    /// Returns the names in a set of strings (`ETHTOOL_GSSET_INFO`, then `ETHTOOL_GSTRINGS`).
     fn names(&self, set: u32) -> Option<Vec<String>> {
-        // Command, reserved, mask of 64 bits, then the length of each set in the mask.
+        // The structure has the command, a reserved word, a mask of 64 bits, and the length of each set in
+        // the mask.
         let bytes = self.ask(GSSET_INFO, 20, &[(8, 1 << set)])?;
         let count = word(&bytes, 16)?;
         if word(&bytes, 8)? == 0 || count == 0 || count > MOST_ENTRIES {
@@ -304,7 +305,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
     fn features(&self) -> Option<BTreeMap<String, FeatureText>> {
         let names = self.names(STRINGS_FEATURES)?;
         let blocks = names.len().div_ceil(32);
-        // Command, number of blocks; in each available, requested, active, never changed.
+        // The structure has the command and the number of blocks. Each block has four words: available,
+        // requested, active, never changed.
         let bytes = self.ask(GFEATURES, 8 + blocks * 16, &[(4, u32::try_from(blocks).ok()?)])?;
         let mut features = BTreeMap::new();
         for (at, name) in names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()) {
@@ -312,7 +314,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
                 word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1)
             };
             let (available, active, never_changed) = (bit(0), bit(2), bit(3));
-            // A feature that is off and not available has no information.
+            // A feature that is off and not available is omitted.
             if active || available {
                 features
                     .insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
@@ -321,7 +323,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(features)
     }
 
-    /// Returns the driver's private flags: at most 32 (`struct ethtool_value`).
+    /// Returns the driver's private flags, at most 32 (`struct ethtool_value`).
     fn private_flags(&self) -> Option<BTreeMap<String, bool>> {
         let names = self.names(STRINGS_PRIVATE_FLAGS)?;
         let flags = word(&self.ask(GPFLAGS, 8, &[])?, 4)?;
@@ -329,12 +331,12 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(named.map(|(name, bit)| (name, flags >> bit & 1 == 1)).collect())
     }
 
-    /// The fastest link mode that is supported, Mbit/s.
+    /// Returns the speed of the fastest supported link mode, Mbit/s.
     fn supported_mbps(&self) -> Option<u64> {
         /// Length of `struct ethtool_link_settings` without the masks, and the offset of their word count.
         const LENGTH: usize = 48;
         const WORDS: usize = 15;
-        // For 0 words, the kernel returns the negated number that it needs.
+        // With 0 words, the kernel returns the negative of the number that it needs.
         let bytes = self.ask(GLINKSETTINGS, LENGTH, &[])?;
         let count = usize::from(i8::from_ne_bytes([*bytes.get(WORDS)?]).unsigned_abs());
         let mut bytes = vec![0; LENGTH + count * 4 * 3];
@@ -371,11 +373,11 @@ impl<C: EthtoolCalls> Asker<'_, C> {
     }
 
     fn hash_fields(&self) -> BTreeMap<String, String> {
-        /// `struct ethtool_rxnfc`: command, kind of flow, fields in 64 bits.
+        /// Length of `struct ethtool_rxnfc`: command, flow type, fields in 64 bits, and more.
         const LENGTH: usize = 192;
-        /// `TCP_V4_FLOW` and its like.
+        /// `TCP_V4_FLOW` and the other flow types.
         const FLOWS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
-        /// `RXH_L2DA` and its like, with ethtool's letters.
+        /// `RXH_L2DA` and the other fields, with ethtool's letters.
         const FIELDS: [(char, u32); 7] =
             [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7)];
         let mut found = BTreeMap::new();
@@ -390,7 +392,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
     }
 }
 
-/// Speed of a link mode, Mbit/s, by its bit (`enum ethtool_link_mode_bit_indices`).
+/// Returns the speed of a link mode, Mbit/s, by its bit (`enum ethtool_link_mode_bit_indices`).
 fn mode_mbps(bit: usize) -> Option<u64> {
     Some(match bit {
         0 | 1 | 92 | 99 => 10,
@@ -412,7 +414,7 @@ fn mode_mbps(bit: usize) -> Option<u64> {
     })
 }
 
-/// Runs all queries on a driver.
+/// Sends all queries to a driver.
 pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
     let asker = Asker { calls, interface, failed: RefCell::default() };
     let information = asker.ask(GDRVINFO, 196, &[]);
@@ -430,7 +432,7 @@ pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
         other: words[7],
         combined: words[8],
     });
-    // Both have kinds of rings between those that matter: mini and jumbo.
+    // Both structures have other types between rx and tx: mini and jumbo rings.
     let rings = asker.words(GRINGPARAM, 9).map(|words| Rings {
         rx_max: words[1],
         tx_max: words[4],
@@ -476,7 +478,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// A NIC that answers in the `struct`s of the header, and records the queries.
+    /// A NIC that answers with the header's structures, and logs the queries.
     #[derive(Default)]
     struct Nic(RefCell<Vec<u32>>);
 
@@ -529,7 +531,7 @@ mod tests {
         assert!(answers.features["rx-gro"].0.on && !answers.features["rx-lro"].0.on);
         assert_eq!(answers.driver, None);
         assert!(nic.0.borrow().iter().all(|command| COMMANDS.contains(command)));
-        // The answers equal those of a recorded tree.
+        // A recorded tree gives the same answers.
         let text = serde_json::to_string(&answers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);
     }

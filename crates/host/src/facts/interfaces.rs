@@ -21,10 +21,11 @@ const CLASS: &str = "/sys/class/net";
 /// `ARPHRD_LOOPBACK`.
 const TYPE_LOOPBACK: u64 = 772;
 
-/// Returns the names of the interfaces by number; those without a number come last. An unreadable one is among them.
+/// Returns the names of the interfaces by number. Interfaces without a number come last. Unreadable
+/// interfaces are included.
 ///
 /// # Errors
-/// If there is no interface, or the directory of interfaces cannot be read.
+/// Returns an error if there is no interface, or the directory of interfaces cannot be read.
 pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
     let mut found = BTreeMap::new();
     let mut without = u32::MAX / 2;
@@ -36,7 +37,7 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
         let directory = format!("{CLASS}/{name}");
         match tree.entries(&directory) {
             Ok(files) if files.iter().any(|file| file == "mtu" || file == "statistics") => {}
-            // bonding_masters is a file among them.
+            // bonding_masters is a file in this directory, not an interface.
             Err(error) if !tree.is_absent(&directory, &error) => tree.note_error(&directory, &error),
             _ => continue,
         }
@@ -48,11 +49,11 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
         });
         found.insert(index, name);
     }
-    // Every Linux has a loopback: a tree without one has no facts of a host.
+    // Every Linux has a loopback interface: a tree without interfaces has no facts about a host.
     if found.is_empty() { Err(HostError::NoHost { path: tree.name(CLASS) }) } else { Ok(found) }
 }
 
-/// Returns every interface, and the names by which its interrupts are found.
+/// Returns every interface, and the names by which its interrupts are identified.
 pub(super) fn interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -140,7 +141,7 @@ impl Reader<'_> {
         self.parse(file, |text| text.parse().ok())
     }
 
-    /// Reads a file without which the interface cannot be described.
+    /// Reads a file that is needed to describe the interface.
     fn essential<T>(&self, file: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.text(file)?;
         let value = parser(&text);
@@ -151,7 +152,7 @@ impl Reader<'_> {
         value
     }
 
-    /// The MTU, which every interface has, and which is never 0.
+    /// Returns the MTU, which every interface has, and which is never 0.
     fn mtu(&self) -> Option<u32> {
         if !self.tree.exists(&format!("{}/mtu", self.directory)) {
             self.tree.note(&self.directory, format!("{}/mtu is missing", self.directory));
@@ -159,8 +160,8 @@ impl Reader<'_> {
         self.essential("mtu", |text| text.parse().ok().filter(|mtu| *mtu > 0))
     }
 
-    /// Reads a file of the NIC: of its device, or of the parent device (virtio devices are below a PCI
-    /// function).
+    /// Reads a file of the NIC. It belongs to the interface's device, or to the parent device (virtio devices
+    /// are below a PCI function).
     fn of_nic<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
         let own = self.parse(&format!("device/{file}"), &parser);
         own.or_else(|| self.parse(&format!("device/../{file}"), &parser))
@@ -207,7 +208,7 @@ impl Reader<'_> {
         let kernel = self.statistics();
         let carrier = self.essential("carrier", |text| text.parse::<u8>().ok()) != Some(0);
         let state = self.essential("operstate", operational_state).unwrap_or_default();
-        // Some devices have no state to show: then the carrier counts.
+        // Some devices report no state; for these, the carrier decides.
         let up = state == "up" || matches!(state.as_str(), "" | "unknown") && carrier;
         let interface = Interface {
             name: name.to_owned(),
@@ -215,14 +216,14 @@ impl Reader<'_> {
             kind,
             up,
             firmware: answers.firmware.filter(|version| !version.is_empty()),
-            // -1: the NIC belongs to no node.
+            // -1 means that the NIC belongs to no node.
             node: self
                 .of_nic("numa_node", |text| text.parse::<i64>().ok())
                 .and_then(|node| u32::try_from(node).ok()),
             pcie: self.pcie(),
             max_read_request: answers.max_read_request,
             iommu: self.of_nic("iommu_group/type", iommu_type),
-            // -1, and on some kernels 4294967295: unknown to the driver.
+            // -1, and on some kernels 4294967295, mean that the driver does not know the speed.
             speed_bps: self
                 .parse("speed", |text| text.parse::<i64>().ok())
                 .filter(|speed| (1..i64::from(u32::MAX / 2)).contains(speed))
@@ -264,7 +265,7 @@ impl Reader<'_> {
                 .filter_map(|name| name.strip_prefix("lower_").map(str::to_owned))
                 .collect(),
             bond: self.text("bonding/mode").map(|mode| BondFacts {
-                // "802.3ad 4": name and number.
+                // The file has name and number: "802.3ad 4".
                 mode: mode.split_ascii_whitespace().next().unwrap_or_default().to_owned(),
                 hash_policy: self
                     .text("bonding/xmit_hash_policy")
@@ -278,7 +279,8 @@ impl Reader<'_> {
         (interface, Owner { name: name.to_owned(), bus, device, numbers, is_known })
     }
 
-    /// Whether the interface has a device, even if its link is damaged. Without an answer nothing is known about it.
+    /// Returns whether the interface has a device, even if the link to it is broken. If this cannot be read,
+    /// the interface is noted as unknown.
     fn has_device(&self) -> bool {
         let found = self.tree.has_entry(&format!("{}/device", self.directory));
         found.unwrap_or_else(|error| {
@@ -304,10 +306,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the link of the NIC itself, not of a bridge above it.
+    /// Returns the PCI Express link of the NIC itself, not of a bridge above it.
     fn pcie(&self) -> Option<PcieLink> {
         let speed = |file: &str| -> Option<f64> {
-            // "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
+            // Possible values: "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
             let speed =
                 self.parse(&format!("device/{file}"), |text| match text.split_ascii_whitespace().next()? {
                     "Unknown" => Some(0.0),
@@ -344,7 +346,8 @@ impl Reader<'_> {
         names.into_iter().filter_map(read).collect()
     }
 
-    /// The queues that a driver reports; the kernel numbers queues with 16 bits.
+    /// Returns the channels that a driver reports, if the numbers are possible: the kernel numbers queues
+    /// with 16 bits.
     fn channels(&self, answer: Option<Channels>) -> Option<Channels> {
         let channels = answer?;
         let most = u32::from(u16::MAX);
@@ -386,7 +389,7 @@ impl Reader<'_> {
     }
 }
 
-/// A state of RFC 2863, as `operstate_show` (net/core/net-sysfs.c) names it.
+/// Returns a text if it is a state of RFC 2863, in the spelling of `operstate_show` (net/core/net-sysfs.c).
 fn operational_state(text: &str) -> Option<String> {
     const STATES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
     STATES.contains(&text).then(|| text.to_owned())
@@ -398,8 +401,8 @@ fn iommu_type(text: &str) -> Option<String> {
     TYPES.contains(&text).then(|| text.to_owned())
 }
 
-/// Returns the directory of a NIC's files in a recording. Its parent device is its parent directory, so that
-/// `device/..` works.
+/// Returns the directory of a NIC's files in a recording. The parent directory stands for the parent device,
+/// so that `device/..` works.
 pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> std::path::PathBuf {
     for (link, name) in links {
         if let Some(rest) = path.strip_prefix(link.as_str()).filter(|rest| rest.starts_with('/')) {

@@ -10,31 +10,31 @@ use evenkeel_model::host::{Interrupt, parse_processor_list};
 use super::tree::{Tree, unreadable};
 use crate::mask_members;
 
-/// The names by which an interface's interrupts are found.
+/// The names by which an interface's interrupts are identified.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
-    /// Its name.
     pub(super) name: String,
-    /// Address of its NIC on its bus, as in `mlx5_comp0@pci:0000:81:00.0`.
+    /// Address of the NIC on its bus, as in `mlx5_comp0@pci:0000:81:00.0`.
     pub(super) bus: Option<String>,
-    /// Name of its device, such as `virtio2`.
+    /// Name of the device, such as `virtio2`.
     pub(super) device: Option<String>,
-    /// Numbers that the NIC itself has (`device/msi_irqs`).
+    /// Interrupt numbers that the NIC lists (`device/msi_irqs`).
     pub(super) numbers: BTreeSet<u32>,
-    /// Whether its device could be read.
+    /// Whether the device could be read.
     pub(super) is_known: bool,
 }
 
-/// An interrupt as `/proc/interrupts` has it.
+/// A row of `/proc/interrupts`.
 #[derive(Debug, PartialEq)]
 struct Row {
     number: u32,
     served: Vec<(u32, u64)>,
-    /// Chip, number at the chip, actions.
+    /// Interrupt chip, number at the chip, actions.
     text: String,
 }
 
-/// Reads the table, and returns the first damaged line. Architectures add rows whose labels are not numbers.
+/// Parses the table, and returns its rows and the first damaged line. Architectures add rows whose labels are
+/// not numbers.
 fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -74,7 +74,7 @@ fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
     (found, damage)
 }
 
-/// Returns the driver's names, after chip and hardware number.
+/// Returns the names that the driver gave the interrupt, which follow the chip and the hardware number.
 fn action(text: &str) -> &str {
     let mut rest = text;
     while let Some((word, behind)) = rest.split_once(char::is_whitespace) {
@@ -99,7 +99,7 @@ fn has_word(text: &str, word: &str) -> bool {
     while let Some(at) = text[from..].find(word).map(|at| at + from) {
         let end = at + word.len();
         let before = text[..at].chars().next_back().is_none_or(|character| !is_part(character));
-        // A VLAN's name continues after a dot.
+        // A dot continues the name of a VLAN.
         let after =
             text[end..].chars().next().is_none_or(|character| !is_part(character) && character != '.');
         if before && after && !word.is_empty() {
@@ -113,14 +113,14 @@ fn has_word(text: &str, word: &str) -> bool {
     false
 }
 
-/// Returns the interface of an interrupt: by its name, by its NIC's address, by its device, by the NIC's own
-/// list.
+/// Returns the interface of an interrupt. It is identified by the interface's name, by the NIC's address, by
+/// the device, or by the NIC's list of interrupts, in this order.
 fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
     let action = action(&row.text);
     let by = |is_it: &dyn Fn(&Owner) -> bool| {
         let mut found = owners.iter().filter(|owner| is_it(owner));
         let first = found.next()?;
-        // The NIC does not distinguish its two ports.
+        // If the NIC has two ports, this does not distinguish them.
         found.next().is_none().then_some(first)
     };
     by(&|owner| has_word(action, &owner.name))
@@ -129,20 +129,22 @@ fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
         .or_else(|| by(&|owner| owner.numbers.contains(&row.number)))
 }
 
-/// The number of a notify block of gve: `gve-ntfy-blk3@pci:0000:00:04.0`, before Linux 6.3 `eth%d-ntfy-block.3`.
+/// Returns the number of a notify block of gve: `gve-ntfy-blk3@pci:0000:00:04.0`, before Linux 6.3
+/// `eth%d-ntfy-block.3`.
 fn notify_block(action: &str) -> Option<u32> {
     let (_, number) = action.split_once("-ntfy-blk").or_else(|| action.split_once("-ntfy-block."))?;
     number.split('@').next()?.parse().ok()
 }
 
-/// How many notify blocks a NIC of gve has, by the actions of its interrupts; 0 with any other driver.
+/// Returns the number of notify blocks of a gve NIC, by the actions of its interrupts; 0 for any other
+/// driver.
 pub fn notify_blocks<'a>(actions: impl Iterator<Item = &'a str>) -> u32 {
     actions.filter_map(notify_block).max().map_or(0, |last| last.saturating_add(1))
 }
 
-/// Returns the queue of an interrupt by its action, and whether it signals received packets; none for an
-/// interrupt with another purpose. `blocks` is the NIC's number of notify blocks: the first half transmits,
-/// the second receives (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
+/// Returns the queue of an interrupt by its action, and whether it announces received packets. The queue is
+/// none if the interrupt has another purpose. `blocks` is the NIC's number of notify blocks: the first half
+/// transmits, the second half receives (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
 #[must_use]
 pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u32>, bool) {
     if let Some(block) = notify_block(action) {
@@ -167,7 +169,7 @@ pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u3
     (rest[rest.len() - digits..].parse().ok(), !transmits_only)
 }
 
-/// The interrupts of interfaces on a host with this number of processors.
+/// Returns the interrupts of interfaces on a host with this number of processors.
 pub(super) fn interrupts(tree: &Tree, owners: &[Owner], processors: usize) -> Vec<Interrupt> {
     const FILE: &str = "/proc/interrupts";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };
@@ -189,7 +191,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], processors: usize) -> Ve
         let file = |name: &str| format!("/proc/irq/{}/{name}", row.number);
         let affinity = tree.parse(&file("smp_affinity_list"), parse_processor_list);
         let affinity = affinity.or_else(|| tree.parse(&file("smp_affinity"), mask_members));
-        // A kernel for one processor has no masks.
+        // A kernel for a single processor has no masks.
         if affinity.is_none() && processors > 1 {
             tree.require("/proc/irq");
             tree.require(&file("smp_affinity_list"));
@@ -214,7 +216,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], processors: usize) -> Ve
             );
         }
     }
-    // A NIC with one interrupt, named like the interface, has one queue without a number.
+    // The only interrupt of a NIC, named like the interface, serves one queue and has no number.
     for owner in owners {
         let mut own = found.iter_mut().filter(|interrupt| interrupt.interface == owner.name);
         if let (Some(only), None) = (own.next(), own.next()) {

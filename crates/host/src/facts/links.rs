@@ -1,5 +1,5 @@
-//! Largest packets of interfaces, from the kernel or, in a recorded tree, in the format of `ip -d -j link
-//! show`.
+//! Largest packet sizes of interfaces. They come from the kernel or, in a recorded tree, from a file in the
+//! format of `ip -d -j link show`.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::tree::Tree;
 use crate::HostError;
 
-/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the value of kernels that do not report it.
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report it.
 const LEGACY_BYTES: u32 = 65_536;
 
-/// A line of `ip -d -j link show`, with the used fields only.
+/// A line of `ip -d -j link show`, reduced to the fields that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct LinkLine {
@@ -30,7 +30,7 @@ struct LinkLine {
     tso_max_size: Option<u32>,
 }
 
-/// Sizes by interface.
+/// Returns the packet sizes by interface.
 pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>, HostError> {
     let lines: Vec<LinkLine> = if tree.is_live() {
         let links = Netlink::open().and_then(|mut netlink| netlink.links()).unwrap_or_default();

@@ -1,7 +1,9 @@
 //! Reads [`HostFacts`]: from the running machine, or from a tree that was recorded or written by hand.
 //!
-//! `docs/reference/check.md` describes the tree. A fact is added in two places: its field in `evenkeel_model::host`, and the file here
-//! that reads it. A fact that cannot be read is left out and named in [`HostFacts::unknown`]; damaged answers of ethtool and
+//! `docs/reference/check.md` describes the tree. A fact is added in two places: as a field in
+//! `evenkeel_model::host`, and in the file here that reads it.
+//!
+//! A fact that cannot be read is absent, and named in [`HostFacts::unknown`]. Damaged answers of ethtool and
 //! netlink in a recorded tree are errors, and so is a tree without an interface.
 
 mod device;
@@ -32,7 +34,7 @@ pub use tree::{ANSWERS, Tree};
 
 use crate::HostError;
 
-/// Reads a host.
+/// Reads all facts about a host.
 ///
 /// # Errors
 /// Returns an error if answers of ethtool or netlink in a recorded tree are damaged (the message names file,
@@ -133,13 +135,13 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     Ok(facts)
 }
 
-/// Reads the running machine, and saves the input to a directory, from which it can be read on another
-/// machine. Returns the facts and the number of files.
+/// Reads the running machine, and saves the input to a directory, so that another machine can read it.
+/// Returns the facts and the number of files.
 ///
 /// # Errors
-/// When the directory is not empty, or cannot be written.
+/// Returns an error if the directory is not empty, or cannot be written.
 pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize), HostError> {
-    // First, so that an unwritable directory is reported immediately.
+    // Claim it first, so that an unwritable directory is reported immediately.
     let target = OutputDirectory::claim(directory)?;
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
@@ -155,7 +157,7 @@ fn about_recording(facts: &HostFacts, anonymised: bool) -> save::About {
     save::About { format: save::FORMAT, page_bytes, anonymised, unknown }
 }
 
-/// Computes the fields that derive from a driver's counters, for facts that were built rather than read.
+/// Computes the fields that derive from a driver's counters, for facts that were built instead of read.
 pub fn complete(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
         interface.losses =
@@ -165,14 +167,14 @@ pub fn complete(facts: &mut HostFacts) {
     }
 }
 
-/// Returns the word in brackets of a setting of transparent huge pages: `always [madvise] never`.
+/// Returns the word in brackets in a setting of transparent huge pages: `always [madvise] never`.
 fn selected(tree: &Tree, name: &str) -> Option<String> {
     let text = tree.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-/// The mean of the processors' frequencies, MHz.
+/// Returns the mean of the processors' frequencies, MHz.
 fn mean_mhz(information: &str) -> Option<u32> {
     let figure = |line: &str| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse::<f64>().ok();
     let figures: Vec<f64> =

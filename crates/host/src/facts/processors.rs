@@ -1,4 +1,4 @@
-//! Processors, their memory nodes, and how they save power.
+//! Processors, their memory nodes, and their power settings.
 //!
 //! Sources: `Documentation/admin-guide/cputopology.rst`, `Documentation/admin-guide/pm/cpufreq.rst`, `cpuidle.rst`.
 
@@ -44,7 +44,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     for number in online {
         let directory = format!("{PROCESSORS}/cpu{number}");
         let topology = |name: &str| format!("{directory}/topology/{name}");
-        // A package of -1: unknown (some virtual machines, arm64 without ACPI).
+        // A package of -1 is unknown (some virtual machines, arm64 without ACPI).
         let figure = |name: &str| tree.parse(&topology(name), |text| text.parse::<i64>().ok());
         let figure = |name: &str| figure(name).and_then(|figure| u32::try_from(figure).ok());
         let siblings = list(&topology("thread_siblings_list")).or_else(|| list(&topology("core_cpus_list")));
@@ -56,7 +56,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         processors.push(Processor {
             number,
             node: node_of.get(&number).copied().unwrap_or(0),
-            // Some architectures have none: there a node is a package.
+            // Some architectures have no packages: use the node.
             package: figure("physical_package_id")
                 .unwrap_or_else(|| node_of.get(&number).copied().unwrap_or(0)),
             core: figure("core_id").unwrap_or(number),
@@ -72,7 +72,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     (processors, nodes)
 }
 
-/// Pages of a node: lines such as `numa_hit 1200`.
+/// Returns the page allocations of a node, from lines such as `numa_hit 1200`.
 fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
     tree.parse(&format!("{NODES}/node{node}/numastat"), |text| {
         let figure =
@@ -87,12 +87,12 @@ fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
     })
 }
 
-/// Returns a list of processors; an unset `nohz_full` contains `(null)`.
+/// Parses a list of processors; the kernel writes `(null)` if `nohz_full` is not set.
 fn listed(text: &str) -> Option<Vec<u32>> {
     if text == "(null)" { Some(Vec::new()) } else { parse_processor_list(text) }
 }
 
-/// A name such as `performance` or `acpi-cpufreq`.
+/// Returns a text if it is a name such as `performance` or `acpi-cpufreq`.
 fn word(text: &str) -> Option<String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (text.len() >= 3 && text.bytes().all(is_name)).then(|| text.to_owned())
@@ -118,14 +118,14 @@ fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
         .collect()
 }
 
-/// Ticks of each processor (proc_stat(5)).
+/// Returns the ticks of each processor (proc_stat(5)).
 fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     const FILE: &str = "/proc/stat";
     let Some(text) = tree.required_table(FILE) else { return BTreeMap::new() };
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let number = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
-        // user nice system idle iowait irq softirq steal; guest time is part of user time.
+        // The columns are: user nice system idle iowait irq softirq steal. Guest time is part of user time.
         let ticks: Option<Vec<u64>> = fields.take(8).map(|field| field.parse().ok()).collect();
         let ticks = ticks.filter(|ticks| ticks.len() >= 4)?;
         let tick = |at: usize| ticks.get(at).copied().unwrap_or(0);
@@ -133,7 +133,7 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
         let idle = tick(3).saturating_add(tick(4));
         Some((number, ProcessorTime { total, idle, softirq: tick(6), steal: tick(7) }))
     };
-    // "cpu" is the sum, "cpu0" etc. are processors; other lines have other counters.
+    // "cpu" is the sum; "cpu0", "cpu1" etc. are processors. Other lines have other counters.
     let is_damaged = |text: &&str| {
         text.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' ') && line(text).is_none())
     };

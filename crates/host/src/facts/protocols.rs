@@ -8,7 +8,7 @@ use evenkeel_model::host::Softnet;
 
 use super::tree::{Tree, unreadable};
 
-/// Lines of `/proc/vmstat` that are kept.
+/// Lines of `/proc/vmstat` that rules use.
 const VMSTAT: &[&str] = &[
     "allocstall_dma",
     "allocstall_dma32",
@@ -23,7 +23,7 @@ const VMSTAT: &[&str] = &[
     "zone_reclaim_failed",
 ];
 
-/// Counters by group and name.
+/// Returns the protocol counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for file in ["/proc/net/netstat", "/proc/net/snmp"] {
@@ -58,7 +58,8 @@ fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
     }
 }
 
-/// Pairs of lines, names and values, with their group in front: `TcpExt: A B` and `TcpExt: 1 2`.
+/// Parses pairs of lines with the group in front, the first with names and the second with values: `TcpExt: A
+/// B` and `TcpExt: 1 2`.
 fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut columns: Option<(&str, Vec<&str>)> = None;
     let mut damage = None;
@@ -80,13 +81,13 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
             columns = Some((group, words));
             continue;
         }
-        // A few values are signed (Tcp.MaxConn is -1); none passes 64 bits.
+        // A few values are signed (Tcp.MaxConn is -1); none exceeds 64 bits.
         let is_wrong = |word: &&str| word.parse::<u64>().is_err() && word.parse::<i64>().is_err();
         if names.len() != words.len() || words.iter().any(is_wrong) {
             wrong(at, format!("not the values of the {} counters of {group}", names.len()));
         }
         for (name, word) in names.iter().zip(&words) {
-            // Signed values are no counters.
+            // A signed value is not a counter.
             if let Ok(value) = word.parse() {
                 counters.insert(format!("{group}.{name}"), value);
             }
@@ -100,7 +101,7 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// Reads lines like `numa_hint_faults 12`; only those that rules use, of some 200.
+/// Parses lines like `numa_hint_faults 12`, and keeps only those that rules use.
 fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
@@ -115,7 +116,7 @@ fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// `Udp6RcvbufErrors 12`.
+/// Parses lines like `Udp6RcvbufErrors 12`.
 fn named_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
@@ -129,7 +130,7 @@ fn named_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// `TCP: inuse 10 orphan 0 tw 0 alloc 12 mem 3`.
+/// Parses lines like `TCP: inuse 10 orphan 0 tw 0 alloc 12 mem 3`.
 fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
@@ -137,7 +138,7 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();
         let mut sound = !words.is_empty() && words.len().is_multiple_of(2);
         for pair in words.chunks_exact(2) {
-            // Some are signed: a sum over processors may be below 0 for a moment.
+            // Some values are signed: a sum over processors may temporarily be below 0.
             sound &= pair[1].parse::<i64>().is_ok();
             if let Ok(value) = pair[1].parse() {
                 counters.insert(format!("Sockstat.{group}.{}", pair[0]), value);
@@ -150,8 +151,8 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// Returns columns of hexadecimal figures, one line per processor, below their names. The first column, the
-/// number of entries, is the same in each line: it counts once.
+/// Sums columns of hexadecimal numbers, one line per processor, below their names. The first column, the
+/// number of entries, is the same in each line, so it is counted once.
 fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
@@ -173,8 +174,8 @@ fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     (names.into_iter().map(str::to_owned).zip(sums).collect(), damage)
 }
 
-/// The lines of `/proc/net/softnet_stat`. Before Linux 5.10 they do not name their processor: then they are those that are
-/// online, in order.
+/// Returns the lines of `/proc/net/softnet_stat`. Before Linux 5.10, a line does not name its processor: the
+/// lines are those of the online processors, in order.
 pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
     const FILE: &str = "/proc/net/softnet_stat";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! Queueing disciplines, from the kernel or, in a recorded tree, in the format of `tc -s -j qdisc show`.
+//! Queueing disciplines. They come from the kernel or, in a recorded tree, from a file in the format of `tc
+//! -s -j qdisc show`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::tree::Tree;
 use crate::HostError;
 
-/// A line of `tc -s -j qdisc show`, with the used fields only.
+/// A line of `tc -s -j qdisc show`, reduced to the fields that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct QdiscLine {
@@ -30,14 +31,14 @@ struct QdiscLine {
     requeues: u64,
     backlog: u64,
     qlen: u64,
-    /// Of fq.
+    /// Only fq has this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     flows_plimit: Option<u64>,
 }
 
 impl From<&QdiscLine> for QdiscFacts {
     fn from(line: &QdiscLine) -> Self {
-        // netem has its rate a level deeper.
+        // netem's rate is nested one level deeper.
         let rate = line.options.get("rate").map(|rate| rate.get("rate").unwrap_or(rate));
         let parent = match (&line.root, &line.parent) {
             (Some(true), _) | (_, None) => "root".to_owned(),
@@ -52,7 +53,7 @@ impl From<&QdiscLine> for QdiscFacts {
             drops: line.drops,
             requeues: line.requeues,
             backlog_bytes: line.backlog,
-            // tc prints bytes per second.
+            // tc prints rates in bytes per second.
             rate_bps: rate.and_then(Value::as_u64).and_then(|rate| rate.checked_mul(8)),
             limit_packets: line.options.get("limit").and_then(Value::as_u64),
             impairments: impairments(&line.options),
@@ -62,7 +63,8 @@ impl From<&QdiscLine> for QdiscFacts {
     }
 }
 
-/// The options of netem that hold packets back: tc prints seconds and shares of 1, also a level deeper.
+/// Returns the options of netem that delay or drop packets. tc prints seconds and fractions of 1, some of
+/// them nested one level deeper.
 fn impairments(options: &BTreeMap<String, Value>) -> String {
     let figure = |name: &str, key: &str| {
         let value = options.get(name)?;
@@ -77,10 +79,10 @@ fn impairments(options: &BTreeMap<String, Value>) -> String {
     words.join(", ")
 }
 
-/// The source that a rule states which needs qdiscs.
+/// The source that rules name if they need qdiscs.
 const SOURCE: &str = "netlink/qdiscs";
 
-/// Qdiscs by interface.
+/// Returns the qdiscs by interface.
 pub(super) fn qdiscs(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -138,7 +140,7 @@ pub(super) fn qdiscs(
     Ok(found)
 }
 
-/// As tc prints it: without a minor number of 0.
+/// Formats a handle like tc: without a minor number of 0.
 fn tc_name(handle: &Handle) -> String {
     match (handle.major, handle.minor) {
         (major, 0) => format!("{major:x}:"),

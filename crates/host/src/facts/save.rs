@@ -17,7 +17,7 @@ pub(super) struct About {
     /// Size of a page, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) page_bytes: Option<u64>,
-    /// Whether addresses and names of processes were replaced.
+    /// Whether addresses and process names were replaced.
     #[serde(default)]
     pub(super) anonymised: bool,
     /// Sources that could not be read when the recording was made.
@@ -25,10 +25,11 @@ pub(super) struct About {
     pub(super) unknown: Vec<evenkeel_model::host::Unknown>,
 }
 
-/// The layout that is written, and the only one that is read.
+/// Version of the layout that is written, and the only one that is read.
 pub(super) const FORMAT: u32 = 1;
 
-/// Words of the kernel's command line about processors, interrupts and the IOMMU; others may contain names.
+/// Words of the kernel's command line about processors, interrupts and the IOMMU. Other words are not saved,
+/// because they may contain names.
 pub(super) const COMMAND_LINE: &[&str] = &[
     "iommu",
     "isolcpus",
@@ -55,7 +56,7 @@ pub(super) const COMMAND_LINE: &[&str] = &[
     "transparent_hugepage",
 ];
 
-/// The words of a command line that are kept.
+/// Returns the words of a command line that are saved.
 pub(super) fn kept_words(command_line: &str) -> Vec<String> {
     let is_kept = |word: &&str| {
         let key = word.split(['=', '.']).next().unwrap_or_default();
@@ -70,7 +71,7 @@ pub(super) const LAST: &str = "evenkeel";
 /// Writes a recording into an empty directory.
 ///
 /// # Errors
-/// When the directory cannot be written.
+/// Returns an error if the directory cannot be written.
 pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usize, HostError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -107,7 +108,7 @@ pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usi
     Ok(written)
 }
 
-/// Other names for addresses and processes, the same one each time.
+/// Replacements for addresses and process names; the same input always gets the same replacement.
 #[derive(Default)]
 struct Names {
     addresses: HashMap<String, String>,
@@ -138,8 +139,8 @@ impl Names {
         }
     }
 
-    /// Maps an address to a private or unique local one; documentation addresses (RFC 5737, RFC 3849) would
-    /// be too few.
+    /// Maps an address to a private or unique local address. There are too few documentation addresses (RFC
+    /// 5737, RFC 3849).
     fn address(&mut self, address: &str) -> String {
         let Ok(found) = address.parse::<std::net::IpAddr>() else { return address.to_owned() };
         if found.is_loopback() || found.is_unspecified() {
@@ -197,7 +198,7 @@ impl Names {
         serde_json::to_string_pretty(&ports).unwrap_or_default()
     }
 
-    /// Both ends of each socket of `/proc/net/udp`, as the kernel writes them.
+    /// Replaces both addresses of each socket in `/proc/net/udp`, in the kernel's notation.
     fn udp(&mut self, text: &str) -> String {
         let mut lines = text.lines();
         let mut kept = vec![lines.next().unwrap_or_default().to_owned()];
@@ -236,7 +237,7 @@ mod tests {
         assert_eq!(names.end("192.0.2.7:80"), "10.0.0.1:80");
         assert_eq!(names.end("[2001:db8::1]:443"), "[fd00::2]:443");
         assert_eq!(names.end("127.0.0.1:53"), "127.0.0.1:53");
-        // 192.0.2.7 as /proc/net/udp has it.
+        // This is 192.0.2.7 in the notation of /proc/net/udp.
         let udp = names.udp("  sl  local_address\n 1: 070200C0:0035 00000000:0000 07");
         assert_eq!(udp, "  sl  local_address\n1: 0100000A:0035 00000000:0000 07");
         assert_eq!(names.anonymised("/proc/7/comm", "payroll"), "process-1");

@@ -1,5 +1,5 @@
-//! Sockets: TCP from the kernel or, in a recorded tree, from `evenkeel/sockets.json`; UDP from
-//! `/proc/net/udp`, which counts each socket's drops.
+//! Sockets. TCP sockets come from the kernel or, in a recorded tree, from `evenkeel/sockets.json`. UDP
+//! sockets come from `/proc/net/udp`, which counts each socket's drops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,23 +12,22 @@ use super::tree::{Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
 
-/// The source that a rule states which needs TCP sockets.
+/// The source that rules name if they need TCP sockets.
 const SOURCE: &str = "netlink/sockets";
-/// The source that a rule states which needs the owners of sockets.
+/// The source that rules name if they need the owners of sockets.
 const OWNERS: &str = "/proc/PID/fd";
-/// Processes that affect interrupts, with or without sockets.
+/// Names of processes that affect interrupts; they are read even without sockets.
 const SERVICES: &[&str] = &["irqbalance"];
-/// Sockets that are kept: the busiest. Others only cost.
+/// Maximum number of sockets in the facts: the busiest ones. No rule needs the others.
 const MOST_SOCKETS: usize = 4096;
 
-/// Facts about sockets.
 pub(super) struct Sockets {
     pub(super) sockets: Vec<SocketFacts>,
     pub(super) processes: Vec<ProcessFacts>,
     pub(super) ports: Option<PortUse>,
 }
 
-/// Every socket of the namespace, the busiest first, and their owners.
+/// Returns the sockets of the namespace, the busiest first, and their owners.
 pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
@@ -62,7 +61,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         if !is_root && found.iter().any(|socket| socket.process.is_none()) {
             tree.note(OWNERS, "owners of sockets of other users are shown to root only");
         }
-        // Those that are left out below have ports, too.
+        // Compute this before sockets are omitted below, because these have ports, too.
         ports = port_use(&found);
         if let Some(ports) = &ports {
             tree.keep_answers("ports.json", ports);
@@ -86,7 +85,8 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         ports = tree.answers("ports.json")?.or_else(|| port_use(&found));
         let owners: BTreeMap<u32, u32> = match tree.answers("owners.json")? {
             Some(owners) => owners,
-            // A tree that was copied or written by hand may have the links that a running kernel has.
+            // A tree that was copied or written by hand may have the links in `/proc/PID/fd` of a running
+            // kernel.
             None => Owners::default()
                 .of(&Host::at(tree.name("/")), udp.iter().map(|(inode, _)| *inode))
                 .map(|found| found.into_iter().map(|(inode, owner)| (inode, owner.process)).collect())
@@ -103,8 +103,8 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     Ok(Sockets { sockets: found, processes, ports })
 }
 
-/// Returns the destination with the most connections that this host opened, from one address. The peer opened
-/// a connection whose local port is a listener's.
+/// Returns the destination with the most connections that this host opened, from one address. A connection
+/// whose local port has a listener was opened by the peer.
 fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
     let split = |end: &str| {
         let end: SocketAddr = end.parse().ok()?;
@@ -132,7 +132,7 @@ fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
     Ok(SocketDiagnosis::open()?.sockets_in_detail(SocketProtocol::Tcp, &states)?)
 }
 
-/// Interfaces by their addresses.
+/// Returns the interfaces by their addresses.
 fn addresses(interfaces: &BTreeMap<u32, String>) -> HashMap<IpAddr, String> {
     let mut found = HashMap::new();
     let Ok(mut netlink) = Netlink::open() else { return found };
@@ -181,7 +181,7 @@ fn tcp_facts(
     }
 }
 
-/// UDP sockets with their inodes.
+/// Returns the UDP sockets with their inodes.
 fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     let mut found = Vec::new();
     for file in ["/proc/net/udp", "/proc/net/udp6"] {
@@ -199,7 +199,8 @@ fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     found
 }
 
-/// `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ref pointer drops` (`udp4_format_sock`, net/ipv4/udp.c).
+/// Parses a line `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ref pointer drops`
+/// (`udp4_format_sock`, net/ipv4/udp.c).
 fn udp_line(line: &str) -> Option<(u32, SocketFacts)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (sent, received) = fields.get(4)?.split_once(':')?;
@@ -219,8 +220,8 @@ fn udp_line(line: &str) -> Option<(u32, SocketFacts)> {
     ))
 }
 
-/// Reads an address. The words have the byte order of the recording machine: this assumes little endian for
-/// addresses, and numbers for ports.
+/// Parses an address and a port. The address has the byte order of the recorded machine, which is assumed to
+/// be little endian.
 pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -241,11 +242,11 @@ pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
-/// Processes of a service that runs.
+/// Returns the running processes of the services in [`SERVICES`].
 fn services(tree: &Tree) -> Vec<u32> {
     let mut found = Vec::new();
     for number in tree.numbers("/proc", "") {
-        // Record only the wanted processes: other names are private.
+        // Record only these processes, because other names are private.
         let path = format!("/proc/{number}/comm");
         let Some(name) = tree.read_quietly(&path) else { continue };
         if name.is_empty() || name.contains(char::is_control) {
@@ -262,7 +263,7 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let file = |name: &str| tree.read(&format!("/proc/{number}/{name}"));
     let name = file("comm")?;
     let path = |name: &str| format!("/proc/{number}/{name}");
-    // The name in field 2 may hold anything, a closing parenthesis included; the processor is field 39.
+    // The name in field 2 may contain any character, even a closing parenthesis. The processor is field 39.
     let processor = tree.parse(&path("stat"), |text| {
         text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse::<i64>().ok()
     });
@@ -274,7 +275,7 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let allowed = tree.parse(&path("status"), |text| list(text, "Cpus_allowed_list:")).unwrap_or_default();
     let status = file("status").unwrap_or_default();
     let memory_nodes = list(&status, "Mems_allowed_list:").unwrap_or_default();
-    // Arguments may hold secrets: those of services alone are read.
+    // Arguments may contain secrets, so only those of services are read.
     let arguments =
         if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };
     let arguments =

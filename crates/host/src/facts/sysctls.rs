@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::tree::{Tree, unreadable};
 
-/// Their paths below `/proc/sys`.
+/// Paths below `/proc/sys`.
 const SYSCTLS: &[&str] = &[
     "kernel/nmi_watchdog",
     "kernel/numa_balancing",
@@ -79,16 +79,17 @@ const SYSCTLS: &[&str] = &[
     "vm/zone_reclaim_mode",
 ];
 
-/// Those that hold names, and no numbers.
+/// Sysctls with a name instead of a number.
 const NAMES: &[&str] = &["net/core/default_qdisc", "net/ipv4/tcp_congestion_control"];
 
-/// Those that hold a mask, and may be empty.
+/// Sysctls with a mask, which may be empty.
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap"];
 
 /// Sysctls that may be negative.
 const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size"];
 
-/// Those that a kernel has only with a module, a feature or several memory nodes, by version, or that no rule needs to judge.
+/// Sysctls that may be missing without a note. They depend on a module, a feature, several memory nodes or
+/// the version, or no rule needs them for a verdict.
 const OPTIONAL: &[&str] = &[
     "net/core/bpf_jit_enable",
     "net/core/gro_normal_batch",
@@ -111,7 +112,7 @@ const OPTIONAL: &[&str] = &[
     "vm/zone_reclaim_mode",
 ];
 
-/// Those of the list, and the reverse-path filter of each interface.
+/// Returns the sysctls in the list, and the reverse-path filter of each interface.
 pub(super) fn sysctls<'a>(
     tree: &Tree,
     interfaces: impl Iterator<Item = &'a String>,
@@ -120,7 +121,8 @@ pub(super) fn sysctls<'a>(
         let path = format!("/proc/sys/{name}");
         let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start))
             || name.starts_with("net/ipv6/") && !tree.exists("/proc/sys/net/ipv6");
-        // Each kernel has the others; a network namespace shows its own only (`net_core_table`, net/core/sysctl_net_core.c).
+        // Every kernel has all other sysctls, but another network namespace shows only some of them
+        // (`net_core_table`, net/core/sysctl_net_core.c).
         if !is_optional && tree.is_live() && name.starts_with("net/") && !tree.exists(&path) {
             let name = name.replace('/', ".");
             tree.note(&path, format!("{name} exists only in the host's network namespace"));

@@ -1,8 +1,8 @@
-//! A host as a tree of files: the running one, or one that was recorded or written by hand.
+//! A host as a tree of files: the running host, or a tree that was recorded or written by hand.
 //!
 //! The tree has the layout of `/proc` and `/sys`. A recorded tree has the kernel's answers over ioctl and
 //! netlink as JSON below [`ANSWERS`]. A recording tree keeps every file that is read through it, so the
-//! recording has exactly the files used.
+//! recording has exactly the files that are used.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ use crate::{HostError, Sysfs};
 /// Directory of a recorded tree with the answers over ioctl and netlink.
 pub const ANSWERS: &str = "/evenkeel";
 
-/// Largest file that is read, bytes: a tree is not trusted.
+/// Maximum size of a file that is read, bytes, because a tree is not trusted.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Files that were read.
+/// Files that were read during a recording.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     /// Content by path.
@@ -30,12 +30,11 @@ pub(super) struct Recording {
     pub(super) links: BTreeMap<String, String>,
 }
 
-/// A host's files.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
     live: bool,
-    /// The sysfs of this network namespace, where `/sys` shows another one's.
+    /// The sysfs of this network namespace, if `/sys` shows another namespace.
     network: Option<Sysfs>,
     /// The reason why the interfaces of this network namespace cannot be read.
     foreign: RefCell<Option<HostError>>,
@@ -44,7 +43,7 @@ pub struct Tree {
     unknown: RefCell<BTreeMap<String, String>>,
 }
 
-/// Reason why a file has no text.
+/// The reason why a file has no text.
 enum Absent {
     /// The file does not exist.
     Missing,
@@ -66,7 +65,7 @@ impl Tree {
             recording: None,
             unknown: RefCell::default(),
         };
-        // If unknown, use the mounted one.
+        // If this cannot be determined, use the mounted sysfs.
         if !Sysfs::mounted_is_own().unwrap_or(true) {
             match Sysfs::of_namespace() {
                 Ok(network) => tree.network = Some(network),
@@ -76,7 +75,7 @@ impl Tree {
         tree
     }
 
-    /// A tree below a directory.
+    /// Returns the recorded tree below a directory.
     ///
     /// # Errors
     /// Returns an error if it is not a directory with a host's files.
@@ -93,7 +92,7 @@ impl Tree {
         Ok(Self { root, live: false, network: None, foreign, recording: None, unknown })
     }
 
-    /// Refuses a `/sys` with the interfaces of another network namespace.
+    /// Returns an error if `/sys` shows the interfaces of another network namespace.
     pub(super) fn own_namespace(&self) -> Result<(), HostError> {
         self.foreign.take().map_or(Ok(()), Err)
     }
@@ -105,13 +104,13 @@ impl Tree {
         self
     }
 
-    /// Returns whether it is the running machine, whose kernel can be queried.
+    /// Returns whether the tree is the running machine, whose kernel can be queried.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Where a path of the host is, for messages.
+    /// Returns the location of a path of the host, for messages.
     #[must_use]
     pub fn name(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
@@ -129,7 +128,7 @@ impl Tree {
         self.text(path).ok()
     }
 
-    /// The text of a file that every Linux has: its absence is noted.
+    /// Returns the text of a file that every Linux has; notes its absence.
     pub(super) fn required(&self, path: &str) -> Option<String> {
         match self.text(path) {
             Ok(text) => Some(text),
@@ -153,7 +152,8 @@ impl Tree {
         Some(bytes)
     }
 
-    /// The lines of a table that every Linux has. A last line without an end is noted: the file was cut off.
+    /// Returns the lines of a table that every Linux has. Notes a last line without a newline, because the
+    /// file was truncated.
     pub(super) fn required_table(&self, path: &str) -> Option<String> {
         let text = self.required(path)?;
         if !self.ends_with_line(path) {
@@ -166,7 +166,7 @@ impl Tree {
         Some(text)
     }
 
-    /// The value of a file; text that the parser refuses is noted.
+    /// Parses the value of a file; notes a text that the parser refuses.
     pub(super) fn parse<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.read(path)?;
         let value = parser(&text);
@@ -186,8 +186,8 @@ impl Tree {
         self.note(path, format!("{path}:{line}: {reason}"));
     }
 
-    /// Notes why a file or directory could not be reached; absence alone is no gap, and the reason of a directory is that of
-    /// its files.
+    /// Notes the reason why a file or directory could not be reached. Absence alone is not noted. If a
+    /// directory is noted, its files are not.
     pub(super) fn note_error(&self, path: &str, error: &std::io::Error) {
         if self.is_absent(path, error) || self.is_below_gap(path) {
             return;
@@ -209,13 +209,14 @@ impl Tree {
         path.match_indices('/').any(|(at, _)| at > 0 && noted.contains_key(&generalised(&path[..at])))
     }
 
-    /// Whether an error means that the host has no such file. What lies behind a link without a target is unknown.
+    /// Returns whether an error means that the host does not have the file. Behind a link without a target,
+    /// this is unknown.
     pub(super) fn is_absent(&self, path: &str, error: &std::io::Error) -> bool {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         matches!(error.kind(), NotFound | NotADirectory) && self.broken_link(path).is_none()
     }
 
-    /// The first part of a path that is a link without a target.
+    /// Returns the first part of a path that is a link without a target.
     fn broken_link<'a>(&self, path: &'a str) -> Option<&'a str> {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         ends.map(|end| &path[..end]).find(|part| {
@@ -233,7 +234,7 @@ impl Tree {
         Ok(text)
     }
 
-    /// A file's text that is not to be recorded.
+    /// Returns a file's text without recording it.
     pub(super) fn read_quietly(&self, path: &str) -> Option<String> {
         self.text_quietly(path).ok()
     }
@@ -241,7 +242,8 @@ impl Tree {
     fn text_quietly(&self, path: &str) -> Result<String, Absent> {
         let bytes = self.bytes(path).map_err(|error| match error {
             error if self.is_absent(path, &error) => Absent::Missing,
-            // Drivers return this for features that they lack; a process may exit while it is read.
+            // Drivers return these errors for features that they lack, and the kernel for a process that
+            // exits while its file is read.
             error
                 if self.live
                     && matches!(
@@ -256,7 +258,7 @@ impl Tree {
                 Absent::Noted
             }
         })?;
-        // The kernel ends even an empty list with a line.
+        // The kernel ends even an empty list with a newline.
         if bytes.is_empty() && !self.live {
             self.note(path, format!("{path}:1: empty"));
         }
@@ -265,13 +267,13 @@ impl Tree {
             let line = text.lines().position(|line| line.contains(char::REPLACEMENT_CHARACTER)).unwrap_or(0);
             self.note_line(path, line + 1, "unreadable bytes");
         }
-        // Editors put a byte-order mark first.
+        // Editors may insert a byte-order mark.
         Ok(text.trim_start_matches('\u{feff}').trim().to_owned())
     }
 
     fn bytes(&self, path: &str) -> std::io::Result<Vec<u8>> {
         let place = self.path(path);
-        // A tree from elsewhere may hold pipes and devices that never end.
+        // A tree from another host may contain pipes and devices, which never end.
         if !self.live && !std::fs::metadata(&place)?.is_file() {
             return Err(std::io::Error::other("not a regular file"));
         }
@@ -283,17 +285,17 @@ impl Tree {
         Ok(bytes)
     }
 
-    /// Whether a recorded file's last line has an end, as the kernel writes it.
+    /// Returns whether a recorded file ends with a newline, as the kernel writes it.
     fn ends_with_line(&self, path: &str) -> bool {
         self.live || self.bytes(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
     }
 
-    /// A file's number; text that is none is noted.
+    /// Returns the number in a file; notes a text that is not a number.
     pub fn read_number(&self, path: &str) -> Option<u64> {
         self.parse(path, |text| text.parse().ok())
     }
 
-    /// Returns the names in a directory, sorted; none if it is missing. Another reason is noted.
+    /// Returns the names in a directory, sorted; none if it is missing. Notes any other error.
     pub fn list(&self, directory: &str) -> Vec<String> {
         self.entries(directory).unwrap_or_else(|error| {
             self.note_error(directory, &error);
@@ -304,7 +306,7 @@ impl Tree {
     /// Returns the names in a directory, sorted.
     ///
     /// # Errors
-    /// If it is missing, or cannot be read.
+    /// Returns an error if it is missing, or cannot be read.
     pub(super) fn entries(&self, directory: &str) -> std::io::Result<Vec<String>> {
         let entries = std::fs::read_dir(self.path(directory))?.collect::<Result<Vec<_>, _>>()?;
         let mut names: Vec<String> =
@@ -313,7 +315,8 @@ impl Tree {
         Ok(names)
     }
 
-    /// Returns the names in a directory whose names are the facts: a recording keeps those with this prefix.
+    /// Returns the names in a directory that start with a prefix. The names are the facts, so a recording
+    /// keeps them.
     pub(super) fn list_names(&self, directory: &str, prefix: &str) -> Vec<String> {
         let mut names = self.list(directory);
         names.retain(|name| name.starts_with(prefix));
@@ -326,7 +329,7 @@ impl Tree {
         names
     }
 
-    /// Numbers behind a prefix of a directory's names (`cpu` of `cpu0`, `cpu1`), ascending.
+    /// Returns the numbers after a prefix in a directory's names (`cpu` of `cpu0`, `cpu1`), ascending.
     pub(super) fn numbers(&self, directory: &str, prefix: &str) -> Vec<u32> {
         let mut numbers: Vec<u32> =
             self.list(directory).iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
@@ -344,16 +347,16 @@ impl Tree {
         Some(name)
     }
 
-    /// Whether something is there. What keeps it from being reached is noted.
+    /// Returns whether a path exists. Notes an error other than absence.
     pub(super) fn exists(&self, path: &str) -> bool {
         let found = self.path(path).metadata();
         found.inspect_err(|error| self.note_error(path, error)).is_ok()
     }
 
-    /// Whether a directory has this entry, which may be a link without a target.
+    /// Returns whether a directory has this entry, which may be a link without a target.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub(super) fn has_entry(&self, path: &str) -> std::io::Result<bool> {
         match self.path(path).symlink_metadata() {
             Ok(_) => Ok(true),
@@ -362,7 +365,7 @@ impl Tree {
         }
     }
 
-    /// Notes that something which every Linux has is missing or cannot be reached.
+    /// Notes that a path that every Linux has is missing or cannot be reached.
     pub(super) fn require(&self, path: &str) {
         if !self.exists(path) && !self.is_below_gap(path) {
             self.note(path, format!("{path} is missing"));
@@ -385,7 +388,7 @@ impl Tree {
         })
     }
 
-    /// Existing but unreadable answers are an error: no rule lists them as a separate need.
+    /// Returns an error if answers exist but cannot be read, because no rule names them as a source.
     fn answers_absent<T>(&self, path: &str) -> Result<Option<T>, HostError> {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         match self.bytes(path) {
@@ -396,7 +399,7 @@ impl Tree {
         }
     }
 
-    /// Records an answer of the kernel.
+    /// Adds an answer of the kernel to the recording.
     pub(super) fn keep_answers(&self, name: &str, answers: &impl serde::Serialize) {
         if let Some(recording) = &self.recording
             && let Ok(text) = serde_json::to_string_pretty(answers)
@@ -410,7 +413,7 @@ impl Tree {
         self.recording.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Sources that could not be read, in the order of their names.
+    /// Returns the sources that could not be read, sorted by name.
     pub(super) fn unknown(&self) -> Vec<Unknown> {
         self.unknown
             .borrow()
@@ -420,7 +423,7 @@ impl Tree {
     }
 }
 
-/// A line that does not look as the kernel writes it, in short.
+/// Describes a line that does not have the kernel's format, shortened.
 pub(super) fn unreadable(text: &str) -> String {
     const MOST: usize = 24;
     let shown: String = text.chars().take(MOST).flat_map(char::escape_default).collect();
@@ -428,7 +431,8 @@ pub(super) fn unreadable(text: &str) -> String {
     if text.is_empty() { "empty".to_owned() } else { format!("unreadable: '{shown}{more}'") }
 }
 
-/// A path with `PID` for the number of a process: rules need the files of all processes alike.
+/// Returns a path with `PID` instead of the number of a process, because rules need the files of all
+/// processes.
 fn generalised(path: &str) -> String {
     let of_process = path.strip_prefix("/proc/").and_then(|rest| rest.split_once('/'));
     match of_process {
@@ -439,7 +443,7 @@ fn generalised(path: &str) -> String {
     }
 }
 
-/// A file's path without `.` and `..`, from the root on.
+/// Returns an absolute path without `.` and `..`.
 pub(super) fn normalised(path: &str) -> PathBuf {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

@@ -1,8 +1,8 @@
-//! Hosts that do not exist, as facts and as trees of files: to try rules on machines that are not at hand.
+//! Synthetic hosts, as facts and as trees of files, to test rules for machines that are not available.
 //!
-//! [`HostBuilder`] builds the facts of a well-tuned host; a test injects a fault by changing them.
-//! [`write_tree`] writes facts in the layout of `/proc` and `/sys`, and reading the tree gives the same
-//! facts. So rules get facts through the same files and parsers as on a real host.
+//! [`HostBuilder`] builds the facts of a well-tuned host, and a test injects a fault by changing them.
+//! [`write_tree`] writes facts in the layout of `/proc` and `/sys`; reading the tree gives the same facts. So
+//! rules get facts through the same files and parsers as on a real host.
 
 mod write;
 
@@ -23,36 +23,35 @@ pub struct HostBuilder {
     next_interrupt: u32,
 }
 
-/// A NIC to build.
+/// Settings of a NIC to build.
 #[derive(Clone, Debug)]
 pub struct NicOptions {
-    /// Its interface's name.
+    /// Name of the interface.
     pub name: &'static str,
-    /// Its driver.
     pub driver: &'static str,
-    /// Address of its slot.
+    /// Address of the PCI slot.
     pub bus: &'static str,
-    /// The memory node that its slot belongs to.
+    /// Memory node of the slot.
     pub node: Option<u32>,
-    /// Speed, Mbit/s; none: it reports no speed, like virtio.
+    /// Speed, Mbit/s; none if the NIC reports no speed, like virtio.
     pub speed_mbps: Option<u64>,
-    /// PCI Express: GT/s of a lane, and lanes.
+    /// PCI Express: GT/s per lane, and number of lanes.
     pub pcie: Option<(f64, u32)>,
-    /// Channels in use and at most.
+    /// Channels in use, and the maximum.
     pub queues: (u32, u32),
-    /// Largest receive ring, which it has.
+    /// Size of the receive ring, which is also the maximum.
     pub ring: u32,
     /// MTU, bytes.
     pub mtu: u32,
-    /// Name of its interrupts; `{}` is the queue.
+    /// Name of the interrupts; `{}` stands for the queue.
     pub action: &'static str,
 }
 
-/// Packets that a NIC of a built host has received and sent.
+/// Packets that a NIC of a synthetic host has received and sent.
 const PACKETS: u64 = 5_000_000_000;
-/// How often each of its queues has interrupted.
+/// Number of interrupts of each of its queues.
 const INTERRUPTS: u64 = 4_000_000;
-/// The key of Microsoft's verification suite.
+/// The RSS key of Microsoft's verification suite.
 const KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
     0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
@@ -60,8 +59,8 @@ const KEY: [u8; 40] = [
 ];
 
 impl HostBuilder {
-    /// Returns a host of this many memory nodes (sockets), each of this many cores with this many threads.
-    /// Threads of a core are numbered as Linux numbers them on most machines: all first ones, then all second
+    /// Returns a host with this number of memory nodes (sockets), cores per node, and threads per core.
+    /// Threads are numbered as Linux does on most machines: the first threads of all cores, then the second
     /// ones.
     #[must_use]
     pub fn new(nodes: u32, cores: u32, threads: u32) -> Self {
@@ -128,21 +127,21 @@ impl HostBuilder {
         builder
     }
 
-    /// A sysctl, by its path below `/proc/sys`.
+    /// Sets a sysctl, by its path below `/proc/sys`.
     #[must_use]
     pub fn sysctl(mut self, path: &str, value: &str) -> Self {
         self.facts.sysctls.insert(path.to_owned(), value.to_owned());
         self
     }
 
-    /// Makes it a virtual machine.
+    /// Makes the host a virtual machine.
     #[must_use]
     pub fn virtual_machine(mut self) -> Self {
         self.facts.virtual_machine = true;
         self
     }
 
-    /// Gives its processors a frequency driver, a governor, and idle states of 2 and 10 µs.
+    /// Gives the processors a frequency driver, a governor, and idle states of 2 and 10 µs.
     #[must_use]
     pub fn power(mut self, driver: &str, governor: &str) -> Self {
         for processor in &mut self.facts.processors {
@@ -315,7 +314,7 @@ impl HostBuilder {
         self
     }
 
-    /// The host.
+    /// Returns the facts of the host.
     #[must_use]
     pub fn build(mut self) -> HostFacts {
         self.facts.interfaces.sort_by(|one, other| one.name.cmp(&other.name));
@@ -325,7 +324,7 @@ impl HostBuilder {
     }
 }
 
-/// A qdisc that has carried something.
+/// Returns a qdisc that has sent this number of packets.
 #[must_use]
 pub fn qdisc(kind: &str, handle: &str, parent: &str, packets: u64) -> QdiscFacts {
     QdiscFacts {

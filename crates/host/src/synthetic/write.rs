@@ -1,4 +1,4 @@
-//! Facts as a tree of files.
+//! Writes facts as a tree of files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use crate::facts::{DeviceAnswers, FeatureText, RssAnswers};
 /// Writes facts as a tree that [`read_facts`](crate::facts::read_facts) reads.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// Returns an error if a file cannot be written.
 pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
     let tree = Writer { directory };
     tree.file("proc/sys/kernel/osrelease", facts.kernel.as_deref().unwrap_or_default())?;
@@ -86,7 +86,7 @@ struct Writer<'a> {
     directory: &'a Path,
 }
 
-/// A mask of processors as sysfs shows it.
+/// Returns a mask of processors in the format of sysfs.
 fn mask(members: &[u32]) -> String {
     let words = members.iter().max().map_or(1, |most| *most as usize / 32 + 1);
     let word = |at: usize| {
@@ -266,7 +266,7 @@ impl Writer<'_> {
                     &processor_list(&interrupt.effective),
                 )?;
             }
-            // The NIC's own list, which identifies interrupts without a specific name.
+            // The NIC's list identifies interrupts whose name is not specific.
             if facts
                 .interface(&interrupt.interface)
                 .is_some_and(|interface| interface.kind == InterfaceKind::Device)
@@ -418,7 +418,7 @@ impl Writer<'_> {
     fn process(&self, process: &ProcessFacts) -> io::Result<()> {
         let directory = format!("proc/{}", process.number);
         self.file(&format!("{directory}/comm"), &process.name)?;
-        // Field 39, the processor, is the 37th behind the name.
+        // The processor is field 39, which is the 37th after the name.
         let mut fields = vec!["S".to_owned()];
         fields.extend((0..35).map(|_| "0".to_owned()));
         fields.push(process.processor.map_or("-1".to_owned(), |processor| processor.to_string()));
@@ -440,7 +440,7 @@ impl Writer<'_> {
     }
 }
 
-/// An IPv4 end as `/proc/net/udp` has it.
+/// Returns an IPv4 address and port in the format of `/proc/net/udp`.
 fn hexadecimal(end: &str) -> io::Result<String> {
     match end.parse() {
         Ok(SocketAddr::V4(end)) => {

@@ -5,8 +5,8 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use crate::exit::{Exit, Failure};
 
-/// Limit for work on listed flows: a large number or file must not exhaust a host's memory.
-const MOST_FOR_FLOWS: u64 = 500_000_000;
+/// Limit for work whose memory depends on the input: a large number or file must not exhaust a host's memory.
+const MOST: u64 = 500_000_000;
 
 /// Stack of the main thread. Readers of TOML, JSON and scripts recurse with the nesting of their input, up to limits
 /// that need half of this in a debug build.
@@ -48,12 +48,16 @@ pub fn require_address_space() -> Result<(), Failure> {
 
 /// Returns an error if `work` on listed flows needs more memory than there is, or than it may take.
 pub fn require_for_flows(needed: u64, work: &str) -> Result<(), Failure> {
-    const ADVICE: &str = "give fewer flows";
-    require(needed, work, ADVICE)?;
-    if needed > MOST_FOR_FLOWS {
-        let (needed, most) = (size(needed), size(MOST_FOR_FLOWS));
+    require_within_limit(needed, work, "give fewer flows")
+}
+
+/// Returns an error if `work` needs more memory than there is, or than it may take.
+pub fn require_within_limit(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
+    require(needed, work, advice)?;
+    if needed > MOST {
+        let (needed, most) = (size(needed), size(MOST));
         let message =
-            format!("{work} needs up to about {needed} of memory, and {most} are the most; {ADVICE}");
+            format!("{work} needs up to about {needed} of memory, and {most} are the most; {advice}");
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(())

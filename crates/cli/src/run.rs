@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use evenkeel_experiment::{ConductError, Request, Timing, conduct};
+use evenkeel_experiment::{ConductError, Request, Timing, at_a_time, conduct};
 use evenkeel_model::record::Record;
 use evenkeel_model::scenario::{Scenario, Topology, place_of};
 use evenkeel_model::text::{counted, path_text};
@@ -76,7 +76,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
             conduct_in(&mut world, &request, &writer, &progress, |error| at(error.key(), bed_failure(error)))
         }
         Place::Sim => {
-            check_memory(&request, &progress)?;
+            check_memory(&request, &progress, |error| at(error.key(), simulation_failure(error)))?;
             let mut world = simulator(options).exact(options.exact);
             conduct_in(&mut world, &request, &writer, &progress, |error| {
                 at(error.key(), simulation_failure(error))
@@ -152,22 +152,29 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Estimates the memory of a large simulation. Returns an error if the machine has less.
-fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failure> {
+/// Estimates the memory of a simulation. Returns an error if the machine has less, or the limit is lower.
+fn check_memory(
+    request: &Request<'_>,
+    progress: &Progress,
+    failure: impl Fn(&SimError) -> Failure,
+) -> Result<(), Failure> {
     const WORTH_SAYING: u64 = 256_000_000;
     let scenario = request.scenario;
     let repeats = request.variants.len() * request.repeats as usize;
-    let at_a_time = std::thread::available_parallelism().map_or(1, usize::from).min(repeats);
     let long_windows = request.long_windows.unwrap_or(scenario.measure.long_windows);
-    let timing = Timing::new(scenario, request.rate.unwrap_or(scenario.link.rate), long_windows);
-    let bins = timing.duration.as_u64() / timing.bin.as_u64().max(1);
+    let Timing { duration, bin, .. } =
+        Timing::new(scenario, request.rate.unwrap_or(scenario.link.rate), long_windows);
     let (mut running, mut kept) = (0, 0_u64);
     for variant in &request.variants {
-        let memory = evenkeel_sim::world::memory(scenario, variant, bins);
-        running = memory.running.bytes().max(running);
-        kept = kept.saturating_add(memory.kept.bytes().saturating_mul(u64::from(request.repeats)));
+        evenkeel_sim::world::check_memory(scenario, variant, duration, bin)
+            .map_err(|error| failure(&error))?;
+        let memory = evenkeel_sim::world::memory(scenario, variant, duration, bin);
+        running = memory.running.max(running);
+        kept = kept.saturating_add(memory.kept.saturating_mul(u64::from(request.repeats)));
     }
-    let needed = running.saturating_mul(at_a_time as u64).saturating_add(kept);
+    let at_a_time = at_a_time(repeats, running);
+    // At the end, the record has a copy.
+    let needed = running.saturating_mul(at_a_time as u64).max(kept).saturating_add(kept);
     if needed >= WORTH_SAYING {
         progress.remark(&format!(
             "{}, {at_a_time} at a time, need up to about {} of memory",
@@ -175,10 +182,10 @@ fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failur
             memory::size(needed)
         ));
     }
-    memory::require(
+    memory::require_within_limit(
         needed,
         "this run",
-        "simulate fewer flows or hosts, or run fewer repeats or variants at once",
+        "simulate fewer flows or hosts, or run fewer repeats (--repeat) or variants (--variant) at once",
     )
 }
 

@@ -151,12 +151,12 @@ fn requests_and_probes_are_measured_though_no_flow_delivers() {
 }
 
 #[test]
-fn a_simulation_of_gigabytes_is_announced() {
+fn a_simulation_of_many_hosts_announces_its_memory() {
     let directory = tempfile::tempdir().unwrap();
     let shuffle = evenkeel_model::scenario::bundled::bundled();
     let (_, text) = shuffle.iter().find(|(name, _)| *name == "shuffle-6").unwrap();
-    let scenario = file(directory.path(), "large.toml", text.replace("count = 6", "count = 512"));
-    let arguments = ["run", scenario.to_str().unwrap(), "--on", "sim", "--variant", "cmax", "--repeat", "1"];
+    let scenario = file(directory.path(), "large.toml", text.replace("count = 6", "count = 320"));
+    let arguments = ["run", scenario.to_str().unwrap(), "--on", "sim", "--variant", "cmax", "--repeat", "2"];
     let mut command = evenkeel(&arguments);
     let mut child = command.current_dir(directory.path()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
@@ -164,7 +164,28 @@ fn a_simulation_of_gigabytes_is_announced() {
     std::io::BufRead::read_line(&mut stderr, &mut first).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(first.contains("about 3.2 GB of memory"), "{first}");
+    assert!(first.contains("1 at a time, need up to about 388 MB of memory"), "{first}");
+    let ended = run(&[&arguments[..6], &["--repeat", "100"]].concat());
+    let expected = " of memory, and 500 MB are the most; simulate fewer flows or hosts";
+    assert!(ended.code == 2 && ended.stderr.contains(expected), "{ended:?}");
+}
+
+/// Short windows in a long repeat need much memory for the bins of each flow.
+#[test]
+fn windows_that_fill_the_memory_are_refused_at_their_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let bundled = evenkeel_model::scenario::bundled::bundled();
+    let (_, text) = bundled.iter().find(|(name, _)| *name == "titan-192-flows").unwrap();
+    let windows = "[measure.windows]\n1ms = \"1ms\"";
+    assert!(text.contains(windows));
+    let (text, _) = text.split_once("[paper").unwrap();
+    let short = text.replace(windows, "[measure.windows]\n10us = \"10us\"");
+    let scenario = file(directory.path(), "short.toml", short);
+    let ended =
+        run(&["run", scenario.to_str().unwrap(), "--on", "sim", "--variant", "cmax", "--repeat", "1"]);
+    let place = format!("{}:", scenario.display());
+    assert!(ended.code == 2 && ended.stderr.contains(&place), "{ended:?}");
+    assert!(ended.stderr.contains(": measure.windows: 192 flows in "), "{ended:?}");
 }
 
 /// Runs the binary with an address space limit (RLIMIT_AS) in MB.

@@ -12,7 +12,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawRepeat, World};
 use evenkeel_report::store::{Series, SeriesFlow, Writer};
 
-use crate::pool::in_parallel;
+use crate::pool::{at_a_time, in_parallel};
 use crate::timing::Timing;
 use crate::{evaluate, expectations, requests};
 
@@ -243,7 +243,8 @@ fn run_all<W: World, R: Send>(
     };
     let mut early = BTreeMap::new();
     let mut wanted = 0;
-    in_parallel(jobs.len(), work, |number, result| {
+    let largest = jobs.iter().map(|job| world.memory(job)).max().unwrap_or(0);
+    in_parallel(at_a_time(jobs.len(), largest), jobs.len(), work, |number, result| {
         early.insert(number, result?);
         while let Some(reduced) = early.remove(&wanted) {
             take(wanted, reduced);

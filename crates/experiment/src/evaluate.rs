@@ -1,5 +1,6 @@
 //! Computes the metrics of a repeat from the world's observations.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use evenkeel_metrics::{CompletionTimes, FlowSeries, LatencySummary, jain, nfm};
@@ -51,12 +52,12 @@ pub(crate) fn metrics(
     put(metric::JAIN_BYTES.to_owned(), per_flow(|flow| &flow.bytes));
     put(metric::JAIN_PACKETS.to_owned(), per_flow(|flow| &flow.packets));
 
-    let series: Vec<FlowSeries> = raw
+    let series: Vec<FlowSeries<'_>> = raw
         .flows
         .iter()
         .map(|flow| FlowSeries {
             weight: flow.weight,
-            bytes: flow.bytes.clone(),
+            bytes: Cow::Borrowed(&flow.bytes),
             backlogged: flow.backlogged.clone(),
         })
         .collect();

@@ -16,6 +16,6 @@ mod tenants;
 mod timing;
 
 pub use conduct::{ConductError, Request, conduct, summarise};
-pub use pool::in_parallel;
+pub use pool::{at_a_time, in_parallel};
 pub use tenants::line_use;
 pub use timing::Timing;

@@ -5,7 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs jobs `0..jobs` on one thread per CPU. Passes each result to `take` on the calling thread, in the order
+/// Limit of the estimated memory of the repeats that run at a time, bytes.
+const MOST_MEMORY: u64 = 400_000_000;
+
+/// Returns how many of `jobs` repeats run at a time if each takes up to `memory` bytes: one per CPU, but not more than
+/// fit into the memory.
+#[must_use]
+pub fn at_a_time(jobs: usize, memory: u64) -> usize {
+    let fitting = usize::try_from(MOST_MEMORY / memory.max(1)).unwrap_or(usize::MAX).max(1);
+    thread::available_parallelism().map_or(1, NonZero::get).min(jobs).min(fitting)
+}
+
+/// Runs jobs `0..jobs` on this many threads. Passes each result to `take` on the calling thread, in the order
 /// of completion.
 ///
 /// If the process may not start a thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread runs the
@@ -14,15 +25,6 @@ use std::thread;
 /// # Errors
 /// Returns an error if `take` fails: its first error. No further job starts after it.
 pub fn in_parallel<R: Send, E>(
-    jobs: usize,
-    work: impl Fn(usize) -> Option<R> + Sync,
-    take: impl FnMut(usize, R) -> Result<(), E>,
-) -> Result<(), E> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(jobs);
-    on_threads(threads, jobs, work, take)
-}
-
-fn on_threads<R: Send, E>(
     threads: usize,
     jobs: usize,
     work: impl Fn(usize) -> Option<R> + Sync,
@@ -77,9 +79,17 @@ mod tests {
             results.push((job, result));
             Ok::<(), ()>(())
         };
-        on_threads(threads, 10, |job| Some(job * job), take).unwrap();
+        in_parallel(threads, 10, |job| Some(job * job), take).unwrap();
         results.sort_unstable();
         results
+    }
+
+    #[test]
+    fn large_repeats_run_one_at_a_time() {
+        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        assert_eq!((at_a_time(1000, 0), at_a_time(1, 0)), (cpus, 1));
+        assert_eq!(at_a_time(1000, MOST_MEMORY / 2), cpus.min(2));
+        assert_eq!((at_a_time(1000, MOST_MEMORY / 2 + 1), at_a_time(1000, u64::MAX)), (1, 1));
     }
 
     #[test]
@@ -98,10 +108,10 @@ mod tests {
                 begun.fetch_add(1, Ordering::Relaxed);
                 (job < 5).then_some(job)
             };
-            on_threads(threads, 1000, work, |_, _| Ok::<(), ()>(())).unwrap();
+            in_parallel(threads, 1000, work, |_, _| Ok::<(), ()>(())).unwrap();
             assert!(begun.load(Ordering::Relaxed) < 20, "{threads} threads: {begun:?}");
             let failed =
-                on_threads(threads, usize::MAX, Some, |job, _| if job < 5 { Ok(()) } else { Err(job) });
+                in_parallel(threads, usize::MAX, Some, |job, _| if job < 5 { Ok(()) } else { Err(job) });
             assert!(failed.is_err(), "{threads} threads");
         }
     }

@@ -163,12 +163,12 @@ impl Tally {
         let together: u64 = self.busy.values().sum();
         // The window is a single bin.
         let whole = 0..1;
-        let series: Vec<FlowSeries> = self
+        let series: Vec<FlowSeries<'_>> = self
             .busy
             .values()
             .map(|bytes| FlowSeries {
                 weight: 1.0,
-                bytes: vec![*bytes],
+                bytes: std::slice::from_ref(bytes).into(),
                 backlogged: Vec::from([whole.clone()]),
             })
             .collect();

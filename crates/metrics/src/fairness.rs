@@ -1,16 +1,17 @@
 //! Fairness metrics of competing flows.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::ranges::{covers, merged};
 
 /// The bytes of one flow, by bin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FlowSeries {
+pub struct FlowSeries<'a> {
     /// The flow's weight, positive; its fair share is proportional to it.
     pub weight: f64,
     /// Bytes on the wire in each bin.
-    pub bytes: Vec<u64>,
+    pub bytes: Cow<'a, [u64]>,
     /// Bins throughout which the flow was backlogged, in any order.
     pub backlogged: Vec<Range<usize>>,
 }
@@ -58,7 +59,7 @@ pub enum NfmError {
 /// Returns an error if `window_ns` is not a positive multiple of `bin_ns`, the line rate is 0, or a weight is
 /// not a positive finite number.
 pub fn nfm(
-    flows: &[FlowSeries],
+    flows: &[FlowSeries<'_>],
     bin_ns: u64,
     window_ns: u64,
     line_rate_bps: u64,
@@ -97,7 +98,7 @@ pub fn nfm(
 
 /// Returns the metric in one window, over the competing flows.
 fn window_nfm<'a>(
-    competing: impl Iterator<Item = &'a FlowSeries>,
+    competing: impl Iterator<Item = &'a FlowSeries<'a>>,
     window: &Range<usize>,
     window_capacity: f64,
 ) -> Option<f64> {
@@ -160,11 +161,11 @@ mod tests {
     /// At this rate a bin of one millisecond holds 1000 bytes.
     const RATE: u64 = 8_000_000;
 
-    fn flow(weight: f64, bytes: &[u64], backlogged: &[Range<usize>]) -> FlowSeries {
-        FlowSeries { weight, bytes: bytes.to_vec(), backlogged: backlogged.to_vec() }
+    fn flow(weight: f64, bytes: &[u64], backlogged: &[Range<usize>]) -> FlowSeries<'static> {
+        FlowSeries { weight, bytes: bytes.to_vec().into(), backlogged: backlogged.to_vec() }
     }
 
-    fn always(weight: f64, bytes: &[u64]) -> FlowSeries {
+    fn always(weight: f64, bytes: &[u64]) -> FlowSeries<'static> {
         flow(weight, bytes, &[0..bytes.len()])
     }
 

@@ -10,12 +10,15 @@ use evenkeel_metrics::{FlowSeries, nfm};
 fn nfm_of(occupancy: &[usize]) -> f64 {
     const LINE_BYTES: u64 = 1_000_000_000_000;
     let busy = occupancy.iter().filter(|flows| **flows > 0).count() as u64;
-    let flows: Vec<FlowSeries> = occupancy
+    let flows: Vec<FlowSeries<'_>> = occupancy
         .iter()
         .flat_map(|&on_queue| {
             let bytes = vec![LINE_BYTES / busy / on_queue.max(1) as u64];
             let whole = 0..1;
-            std::iter::repeat_n(FlowSeries { weight: 1.0, bytes, backlogged: vec![whole] }, on_queue)
+            std::iter::repeat_n(
+                FlowSeries { weight: 1.0, bytes: bytes.into(), backlogged: vec![whole] },
+                on_queue,
+            )
         })
         .collect();
     nfm(&flows, 1_000_000_000, 1_000_000_000, 8 * LINE_BYTES).unwrap().unwrap().mean

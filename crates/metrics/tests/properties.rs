@@ -15,11 +15,11 @@ prop_compose! {
         bytes in prop::collection::vec(0_u64..200_000, BINS),
         borders in prop::collection::vec((0..BINS, 0..=BINS), 0..4),
         always in any::<bool>(),
-    ) -> FlowSeries {
+    ) -> FlowSeries<'static> {
         let everything = 0..BINS;
         let backlogged =
             if always { vec![everything] } else { borders.into_iter().map(|(from, to)| from..to).collect() };
-        FlowSeries { weight, bytes, backlogged }
+        FlowSeries { weight, bytes: bytes.into(), backlogged }
     }
 }
 

@@ -206,6 +206,11 @@ pub trait World {
 pub trait ConcurrentWorld: Sync {
     type Error: std::error::Error + Send;
 
+    /// Returns the estimated memory of a repeat, bytes. It limits how many run at a time.
+    fn memory(&self, _job: &Job<'_>) -> u64 {
+        0
+    }
+
     /// Runs one repeat; see [`World::repeat`].
     ///
     /// # Errors

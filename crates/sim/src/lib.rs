@@ -26,6 +26,7 @@ mod engine;
 pub mod error;
 pub mod event;
 pub mod host;
+mod memory;
 pub mod network;
 pub mod observation;
 pub mod parameters;

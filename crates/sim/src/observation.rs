@@ -4,8 +4,6 @@ use crate::time::{Span, Time};
 
 /// Memory of a flow's bytes and packets in one bin, bytes.
 pub(crate) const BIN_BYTES: u64 = 16;
-/// Limit of the memory for the bins of one repeat, because several repeats run at a time.
-const MOST_BINS_BYTES: u64 = 4_000_000_000;
 
 /// The time bins of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,19 +175,6 @@ impl Observation {
     }
 }
 
-/// Returns an error if the bins of all flows would take more memory than allowed.
-pub(crate) fn check_bins(flows: u32, bins: usize) -> Result<(), String> {
-    let bytes = u64::from(flows).saturating_mul(bins as u64).saturating_mul(BIN_BYTES);
-    if bytes > MOST_BINS_BYTES {
-        return Err(format!(
-            "{flows} flows in {bins} bins would take {} GB of memory for each repeat; measure fewer flows, or \
-             longer short windows, or less time",
-            bytes / 1_000_000_000
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -236,14 +221,5 @@ mod tests {
         assert_eq!(flows[0].bytes, [5, 0, 20]);
         assert_eq!(flows[1].bytes, [2, 30, 15]);
         assert_eq!(flows[1].packets, [1, 1, 2]);
-    }
-
-    #[test]
-    fn bins_that_fill_the_memory_are_refused() {
-        // 1,000 flows with 1,000 bins: 16 MB.
-        assert_eq!(check_bins(1_000, 1_000), Ok(()));
-        assert_eq!(check_bins(250, 1_000_000), Ok(()));
-        let error = check_bins(100_000, 1_000_000).unwrap_err();
-        assert!(error.contains("100000 flows in 1000000 bins would take 1600 GB"), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use crate::costs::processes::Machine;
 use crate::engine::{self, Part};
 pub use crate::error::SimError;
 use crate::host::Simulation;
-use crate::observation::{BIN_BYTES, check_bins};
+pub use crate::memory::{Memory, check_memory, of_repeat as memory};
 use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::tcp::{CongestionControl, Profile};
@@ -32,42 +32,6 @@ pub struct SimWorld {
     /// Number of processors of the simulated test bed; `None` if no test bed is simulated.
     test_bed: Option<u32>,
     exact: bool,
-}
-
-/// Estimated memory of a repeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    /// While the repeat runs and its metrics are computed.
-    pub running: ByteSize,
-    /// Until the record is written: the totals of the flows.
-    pub kept: ByteSize,
-}
-
-/// Estimates the memory of a repeat with this many bins. On x86_64 a shuffle of 64 to 512 hosts took 6 to 12
-/// kB per flow, and 100,000 flows between two hosts took 3 kB each.
-#[must_use]
-pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
-    const SHUFFLED_FLOW: u64 = 12_000;
-    const FLOW: u64 = 3_000;
-    /// A bin, with the copy of its bytes for the fairness metrics.
-    const BIN: u64 = BIN_BYTES + 8;
-    /// A flow in a record, with the copy that contains the names of the series' files.
-    const RECORDED_FLOW: u64 = 400;
-    let workload = &scenario.workload;
-    let hosts = u64::from(scenario.hosts.count);
-    let (flows, bytes, bins) = match variant.tenants() {
-        Some(point) => (u64::from(point.bulk_flows() + point.probe_count()), FLOW, bins),
-        None if workload.shuffled_bytes().is_some() => (hosts * (hosts - 1), SHUFFLED_FLOW, 0),
-        // The results of clients are latencies, so flows have no bins.
-        None if !workload.clients().is_empty() || workload.requests().is_some() => {
-            (u64::from(workload.flows), FLOW, 0)
-        }
-        None => (u64::from(workload.flows), FLOW, bins),
-    };
-    Memory {
-        running: ByteSize::from_bytes(flows.saturating_mul(bins.saturating_mul(BIN).saturating_add(bytes))),
-        kept: ByteSize::from_bytes(flows.saturating_mul(RECORDED_FLOW)),
-    }
 }
 
 impl SimWorld {
@@ -114,6 +78,7 @@ impl SimWorld {
     }
 
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
+        check_memory(job.scenario, job.variant, job.duration, job.bin)?;
         if let Some(requests) = job.scenario.workload.requests() {
             return crate::receive::run(job, requests, observer);
         }
@@ -135,7 +100,6 @@ impl SimWorld {
         } else {
             (begin, (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize)
         };
-        check_bins(settings.flows, bins).map_err(SimError::Unable)?;
         engine::set_up(observer)?;
         let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
         let mut simulation =
@@ -363,6 +327,10 @@ impl World for SimWorld {
 
 impl ConcurrentWorld for SimWorld {
     type Error = SimError;
+
+    fn memory(&self, job: &Job<'_>) -> u64 {
+        memory(job.scenario, job.variant, job.duration, job.bin).running
+    }
 
     fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
         self.simulate(job, observer)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_experiment::{Timing, in_parallel, summarise};
+use evenkeel_experiment::{Timing, at_a_time, in_parallel, summarise};
 use evenkeel_model::scenario::{BulkTenants, Scenario};
 use evenkeel_model::text::counted;
 use evenkeel_model::units::BitRate;
@@ -380,7 +380,8 @@ impl Study<'_> {
             let raw = concurrent.repeat(&self.job(repeat), &Quiet(observer));
             Some(Finished { repeat, took: Duration::ZERO, raw })
         };
-        in_parallel(due.len(), work, |_, finished| take(finished))?;
+        let largest = due.iter().map(|repeat| concurrent.memory(&self.job(*repeat))).max().unwrap_or(0);
+        in_parallel(at_a_time(due.len(), largest), due.len(), work, |_, finished| take(finished))?;
         if observer.interrupted() { Err(StudyError::Interrupted) } else { Ok(()) }
     }
 

@@ -31,8 +31,8 @@ pub(super) const FLOWS: RangeInclusive<u32> = 1..=100_000;
 const MOST_PRIORITIES: usize = 8;
 /// Number of hosts in a workload between a sender and a receiver.
 const TWO_HOSTS: u32 = 2;
-/// Allowed numbers of hosts in a shuffle: at most 16 racks.
-const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=512;
+/// Allowed numbers of hosts in a shuffle: at most ten racks, whose flows fit into the memory of a repeat.
+const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=320;
 const SHUFFLE_BYTES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 30);
 /// Bytes of a packet on the wire beyond the MTU: preamble, header, checksum and gap (IEEE 802.3).
 const ON_THE_WIRE: u64 = 38;

@@ -13,26 +13,6 @@ use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Time, span_of};
 
-/// Memory per client and second of measurement, bytes.
-const SECOND_BYTES: u64 = 24;
-/// Limit of the memory for all clients: several repeats run at a time, and stay in memory until the record is
-/// written.
-const MOST_SECONDS_BYTES: u64 = 1_000_000_000;
-
-/// Returns an error if the observations of the clients would need too much memory.
-fn check_seconds(clients: usize, measured: Nanoseconds) -> Result<(), String> {
-    let seconds = measured.as_u64().div_ceil(1_000_000_000);
-    let bytes = (clients as u64).saturating_mul(seconds).saturating_mul(SECOND_BYTES);
-    if bytes > MOST_SECONDS_BYTES {
-        return Err(format!(
-            "the seconds of {clients} clients would take {} MB of memory for each repeat; have fewer clients, or \
-             measure less time",
-            bytes / 1_000_000
-        ));
-    }
-    Ok(())
-}
-
 /// Returns the clients of a variant. Each group is spread over the hosts, starting after the last host of the
 /// previous group.
 fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec> {
@@ -63,8 +43,6 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     if requests.clients_with(&variant.name).next().is_none() {
         return Err("no clients are there with it; see 'variants' of workload.clients".to_owned());
     }
-    let clients = requests.clients_with(&variant.name).map(|group| group.count as usize).sum();
-    check_seconds(clients, scenario.measure.duration())?;
     super::steering::Steering::new(knobs, scenario.link.queues)?;
     Ok(())
 }
@@ -166,18 +144,4 @@ pub(crate) fn run(
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );
     Ok(raw)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn seconds_that_fill_the_memory_are_refused() {
-        assert_eq!(check_seconds(22, Nanoseconds::from_secs(134)), Ok(()));
-        assert_eq!(check_seconds(100_000, Nanoseconds::from_secs(100)), Ok(()));
-        let error = check_seconds(100_000, Nanoseconds::from_secs(24 * 3600)).unwrap_err();
-        assert!(error.contains("100000 clients would take 207360 MB"), "{error}");
-    }
 }

@@ -33,7 +33,7 @@ use self::traffic::{Tenants, flow_keys};
 use crate::costs::processes::Machine;
 use crate::engine::{self, Part};
 use crate::error::SimError;
-use crate::observation::{self, check_bins};
+use crate::observation;
 use crate::qdisc::tree::{self, Disciplines};
 use crate::random::{Component, Generator};
 use crate::segment::{HEADER_BYTES, mss_of};
@@ -99,7 +99,6 @@ pub(crate) fn run(
     let begin = Time(span_of(job.warmup));
     let end = begin + span_of(job.duration);
     let count = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;
-    check_bins(point.bulk_flows() + point.probe_count(), count).map_err(SimError::Unable)?;
     let bins = Bins { begin, length: span_of(job.bin).max(1), count };
     let config = sender_config(job, point, profile, disciplines.pacing);
     let rate = common.line.then(|| job.rate.bits_per_second());

@@ -187,7 +187,7 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
 #[rustfmt::skip]
 const SHUFFLE: &[Case] = &[
     ("count = 3\n", "", (10, 1), ": hosts.count: missing; for example count = 24"),
-    ("count = 3", "count = 1", (11, 9), ": hosts.count: 1 is out of range; write a value from 2 to 512"),
+    ("count = 3", "count = 1", (11, 9), ": hosts.count: 1 is out of range; write a value from 2 to 320"),
     ("count = 3", "count = \"3\"", (11, 9), ": hosts.count: expected a whole number, found a string"),
     ("[hosts]\ncount = 3\nsending-cores = 4\n", "", (1, 1), ": hosts: missing; say how many hosts shuffle"),
     ("[switch]\nbuffer = \"1MB\"\n", "", (1, 1), ": switch: missing; a shuffle needs one"),

@@ -1,9 +1,9 @@
-//! Whether an interface that left its network namespace was deleted or moved.
+//! Detects whether an interface that left its network namespace was deleted or moved.
 //!
-//! A request for it fails with the same error in both cases. The notification differs: for a moved interface it
-//! has `IFLA_NEW_NETNSID` (`dev_change_net_namespace`, net/core/dev.c). The socket is opened while the
-//! interface exists. Its filter passes only that notification, so it cannot overflow although it is not read
-//! meanwhile.
+//! A request for the interface fails with the same error in both cases, but the notification differs: for a
+//! moved interface it has `IFLA_NEW_NETNSID` (`dev_change_net_namespace`, net/core/dev.c). The socket is
+//! opened while the interface exists. Its filter passes only that notification, so its buffer cannot overflow
+//! before it is read.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,26 +11,26 @@ use std::os::fd::AsRawFd;
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// Why an interface no longer exists in its namespace.
+/// The reason why an interface no longer exists in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     Deleted,
     Moved,
 }
 
-/// Listens for the removal of one interface from the network namespace where this was opened.
+/// Listens for the removal of one interface from the network namespace in which it was opened.
 pub struct DepartureWatch {
     socket: Socket,
     index: u32,
     seen: Option<Departure>,
 }
 
-/// include/uapi/linux/rtnetlink.h.
+/// From include/uapi/linux/rtnetlink.h.
 const RTNLGRP_LINK: u32 = 1;
 const RTM_DELLINK: u16 = 17;
-/// include/uapi/linux/if_link.h.
+/// From include/uapi/linux/if_link.h.
 const IFLA_NEW_NETNSID: u16 = 45;
-/// `struct nlmsghdr` and `struct ifinfomsg`.
+/// Lengths and offsets in `struct nlmsghdr` and `struct ifinfomsg`.
 const HEADER_LENGTH: usize = 16;
 const LINK_HEADER_LENGTH: usize = 16;
 const TYPE_OFFSET: usize = 4;
@@ -38,10 +38,10 @@ const INDEX_OFFSET: usize = HEADER_LENGTH + 4;
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 
 impl DepartureWatch {
-    /// Starts to listen in the calling thread's network namespace.
+    /// Starts listening in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn open(index: u32) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         attach_filter(&socket, index)?;
@@ -51,7 +51,7 @@ impl DepartureWatch {
         Ok(Self { socket, index, seen: None })
     }
 
-    /// Returns the interface's fate; none while it exists, or if the notification was missed.
+    /// Returns how the interface left; none while it exists, or if the notification was missed.
     pub fn departure(&mut self) -> Option<Departure> {
         while let Ok((datagram, _)) = self.socket.recv_from_full() {
             self.seen = departure_in(&datagram, self.index).or(self.seen);
@@ -64,7 +64,7 @@ impl DepartureWatch {
 fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
     let whole = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
-    // The notification that a port leaves its bridge has the family AF_BRIDGE.
+    // When a port leaves its bridge, there is a similar notification with the family AF_BRIDGE.
     let of_interface = *message.get(HEADER_LENGTH)? == 0;
     let is_whole = message.len() >= HEADER_LENGTH + LINK_HEADER_LENGTH;
     if !is_whole || half(TYPE_OFFSET)? != RTM_DELLINK || whole(INDEX_OFFSET)? != index || !of_interface {
@@ -80,9 +80,9 @@ fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     Some(Departure::Deleted)
 }
 
-/// Passes only the removal of one interface.
+/// Attaches a filter that passes only the removal of one interface.
 fn attach_filter(socket: &Socket, index: u32) -> io::Result<()> {
-    // A BPF filter loads in network byte order, but netlink uses the machine's.
+    // A BPF filter loads numbers in network byte order, but netlink uses the machine's byte order.
     let kind = u32::from(u16::from_be_bytes(RTM_DELLINK.to_ne_bytes()));
     let index = u32::from_be_bytes(index.to_ne_bytes());
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };

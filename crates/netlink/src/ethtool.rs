@@ -36,9 +36,9 @@ const RXFH_LENGTH: usize = 24;
 /// Offset of the RSS context.
 const RXFH_CONTEXT: usize = 4;
 
-/// `RX_CLS_LOC_SPECIAL`, in the `data` of a count: the driver chooses the locations.
+/// `RX_CLS_LOC_SPECIAL`, a flag in the `data` of a count: the driver chooses the locations.
 const PLACES_BY_ITSELF: u64 = 0x8000_0000;
-/// A driver that reports more rules is not believed.
+/// No driver has this number of rules; a larger number is an invalid answer.
 const MOST_RULES: u32 = 1 << 20;
 
 /// A driver refused, or returned an invalid answer.
@@ -48,7 +48,6 @@ pub enum EthtoolError {
     Refused { interface: String, action: String, source: io::Error },
     #[error(transparent)]
     Netlink(NetlinkError),
-    /// The driver returned an invalid answer.
     #[error("the driver of {interface} says {what}")]
     Answer {
         interface: String,
@@ -58,7 +57,7 @@ pub enum EthtoolError {
 }
 
 impl EthtoolError {
-    /// The errno of a refusal.
+    /// Returns the errno of a refusal.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         match self {
@@ -71,14 +70,14 @@ impl EthtoolError {
 
 /// Calls a driver, which reads and fills the structure.
 pub trait EthtoolCalls {
-    /// `SIOCETHTOOL`; the structure starts with its command.
+    /// Calls `SIOCETHTOOL`; the structure starts with its command.
     ///
     /// # Errors
-    /// The driver's errno.
+    /// Returns the driver's errno.
     fn call(&self, interface: &str, data: &mut [u8]) -> io::Result<()>;
 }
 
-/// The running kernel, through a socket of the network namespace in which it was opened.
+/// Calls the running kernel, through a socket of the network namespace in which the socket was opened.
 #[derive(Debug)]
 pub struct EthtoolSocket(OwnedFd);
 
@@ -118,10 +117,9 @@ impl EthtoolCalls for EthtoolSocket {
     }
 }
 
-/// Rules of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Number of locations; 0: the driver does not report it.
+    /// Number of locations; 0 if the driver does not report it.
     pub capacity: u32,
     /// Whether the driver chooses the locations.
     pub places_by_itself: bool,
@@ -131,15 +129,15 @@ pub struct RuleTable {
 /// Indirection table and key of receive-side scaling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RssTable {
-    /// Queue by the low bits of the hash.
+    /// Queue of each entry, which the low bits of the hash select.
     pub indirection: Vec<u32>,
     /// Key of the hash.
     pub key: Vec<u8>,
-    /// Hash function (`ETH_RSS_HASH_*_BIT`); 1: Toeplitz.
+    /// Hash function (`ETH_RSS_HASH_*_BIT`); 1 is Toeplitz.
     pub function: u8,
 }
 
-/// Receive steering of one device.
+/// Configures the receive steering of one device.
 pub struct ReceiveRules<C: EthtoolCalls> {
     calls: C,
     interface: String,
@@ -167,10 +165,10 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         EthtoolError::Answer { interface: self.interface.clone(), what }
     }
 
-    /// Receive queues in use.
+    /// Returns the number of receive queues in use.
     ///
     /// # Errors
-    /// When the driver does not report them.
+    /// Returns an error if the driver does not report the queues.
     pub fn queues(&self) -> Result<u32, EthtoolError> {
         let mut data = request(GRXRINGS, RXNFC_LENGTH);
         self.ask(&mut data, || "tell its receive queues".to_owned())?;
@@ -181,7 +179,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns the current rules; none if the driver has no rules.
     ///
     /// # Errors
-    /// When the driver refuses for another reason, or its answer is invalid.
+    /// Returns an error if the driver refuses for another reason, or its answer is invalid.
     pub fn rules(&self) -> Result<Option<RuleTable>, EthtoolError> {
         let mut data = request(GRXCLSRLCNT, RXNFC_LENGTH);
         match self.ask(&mut data, || "count its n-tuple rules".to_owned()) {
@@ -208,29 +206,29 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         Ok(Some(RuleTable { capacity, places_by_itself, rules }))
     }
 
-    /// The rule at a location, if any.
+    /// Returns the rule at a location, if any.
     ///
     /// # Errors
-    /// When the driver refuses for another reason.
+    /// Returns an error if the driver refuses for another reason.
     pub fn rule(&self, location: u32) -> Result<Option<Rule>, EthtoolError> {
         let mut data = request(GRXCLSRULE, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE + RULE_LOCATION, &location.to_ne_bytes());
         match self.ask(&mut data, || format!("show the n-tuple rule at location {location}")) {
-            // Drivers use different errors for an empty location.
+            // Drivers return different errors for an empty location.
             Err(error) if matches!(error.code(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => Ok(Some(Rule::from_bytes(array(&data, RXNFC_RULE), word(&data, RXNFC_COUNT)))),
         }
     }
 
-    /// Inserts a rule at its location, replacing one there.
+    /// Inserts a rule at its location, and replaces the rule that is there.
     ///
     /// # Errors
-    /// When the driver refuses the mask, the queue or the location.
+    /// Returns an error if the driver refuses the mask, the queue or the location.
     pub fn insert(&self, rule: &Rule) -> Result<(), EthtoolError> {
         let mut data = request(SRXCLSRLINS, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE, rule.as_bytes());
-        // The context occupies the field of the count.
+        // The context is sent in the field of the count.
         put(&mut data, RXNFC_COUNT, &rule.context().unwrap_or(0).to_ne_bytes());
         self.ask(&mut data, || format!("take the n-tuple rule {rule} at location {}", rule.location()))
     }
@@ -241,10 +239,10 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         self.ask(&mut data, || format!("take out the n-tuple rule at location {location}"))
     }
 
-    /// Indirection table and key; none if the driver has none.
+    /// Returns indirection table and key; none if the driver does not support them.
     ///
     /// # Errors
-    /// When the driver refuses for another reason, or its answer is invalid.
+    /// Returns an error if the driver refuses for another reason, or its answer is invalid.
     pub fn rss(&self) -> Result<Option<RssTable>, EthtoolError> {
         match self.rss_of(0) {
             Err(error) if error.code() == Some(libc::EOPNOTSUPP) => Ok(None),
@@ -252,7 +250,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Returns table and key of a context; 0 is the device's own.
+    /// Returns table and key of a context; 0 is the device's default table.
     fn rss_of(&self, context: u32) -> Result<RssTable, EthtoolError> {
         let action = || match context {
             0 => "show its RSS table".to_owned(),
@@ -280,28 +278,28 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         })
     }
 
-    /// Restores the kernel's default table, which has the queues round robin. It follows the number of queues
-    /// again; a user-set table forbids fewer queues.
+    /// Restores the kernel's default table, with the queues in round-robin order. The default follows the
+    /// number of queues; a table set by the user prevents a decrease of this number.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// Returns an error if the driver refuses.
     pub fn reset_indirection(&self) -> Result<(), EthtoolError> {
         // Length 0 requests the default (ethtool_set_rxfh, net/ethtool/ioctl.c).
         let mut data = request(SRSSH, RXFH_LENGTH);
         self.ask(&mut data, || "put its own RSS table back".to_owned())
     }
 
-    /// Sets the indirection table only.
+    /// Sets the indirection table, and keeps key and function.
     ///
     /// # Errors
-    /// When the driver refuses the length or a queue.
+    /// Returns an error if the driver refuses the length or a queue.
     pub fn set_indirection(&self, indirection: &[u32]) -> Result<(), EthtoolError> {
         let mut data = table_request(0, indirection);
         self.ask(&mut data, || "take an RSS table".to_owned())
     }
 }
 
-/// Builds a request that sets a context's table and keeps key and function.
+/// Builds a request that sets a context's table, and keeps key and function.
 fn table_request(context: u32, indirection: &[u32]) -> Vec<u8> {
     let mut data = request(SRSSH, RXFH_LENGTH + indirection.len() * 4);
     put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());

@@ -35,7 +35,7 @@ impl GenericNetlink {
     /// Looks up a family; none if the kernel does not have it. The kernel loads a module if necessary.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn family(&mut self, name: &str) -> Result<Option<Family>, NetlinkError> {
         let request =
             GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())] };
@@ -124,7 +124,7 @@ impl Attributes {
         Some(bytes)
     }
 
-    /// The bytes of every attribute of this type, in order.
+    /// Returns the bytes of every attribute of this type, in order.
     pub(crate) fn all(&self, kind: u16) -> Vec<Vec<u8>> {
         let of_kind = self.list.iter().filter(|attribute| attribute.kind() & TYPE_MASK == kind);
         of_kind
@@ -144,7 +144,7 @@ impl Attributes {
         Some(u32::from_ne_bytes(self.get(kind)?.try_into().ok()?))
     }
 
-    /// 32 or 64 bits, as the sender needs (`NLA_UINT`).
+    /// Returns a number of 32 or 64 bits; the sender chooses the length (`NLA_UINT`).
     pub(crate) fn uint(&self, kind: u16) -> Option<u64> {
         let bytes = self.get(kind)?;
         match *bytes.as_slice() {
@@ -159,7 +159,7 @@ impl Attributes {
 }
 
 impl GenlFamily for Attributes {
-    /// Required by the trait, but unused: the message has the family's id.
+    /// Returns an empty name. The trait requires the function, but the message has the family's id.
     fn family_name() -> &'static str {
         ""
     }

@@ -12,7 +12,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::transport::{Netlink, NetlinkError};
 
-/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h), used by kernels that do not report a size.
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report one.
 const LEGACY_GSO_MAX_BYTES: u32 = 65_536;
 
 /// A veth pair across two network namespaces.
@@ -21,24 +21,24 @@ pub struct VethOptions<'a> {
     pub name: &'a str,
     pub peer_name: &'a str,
     pub peer_namespace: BorrowedFd<'a>,
-    /// Transmit queues of this end, and receive queues of the other.
+    /// Number of transmit queues of this end, and of receive queues of the other end.
     pub queues: u32,
-    /// Of both ends, bytes.
+    /// MTU of both ends, bytes.
     pub mtu: u32,
 }
 
-/// The largest GSO packets that the stack builds for a device, bytes.
+/// Maximum sizes of GSO packets that the stack builds for a device, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GsoSizes {
-    /// `gso_max_size`: for IPv6, and protocols without their own limit; above 64 KiB with BIG TCP.
+    /// `gso_max_size`: for IPv6, and for protocols without a separate limit; above 64 KiB with BIG TCP.
     pub all: u32,
     /// `gso_ipv4_max_size` (since Linux 6.3). Setting `gso_max_size` to 64 KiB or less also sets this one
-    /// (`netif_set_gso_max_size`). On older kernels the same as `all`.
+    /// (`netif_set_gso_max_size`). On older kernels it equals `all`.
     pub ipv4: u32,
 }
 
 impl GsoSizes {
-    /// Fills in the values of older kernels, which do not report them.
+    /// Fills in the sizes of older kernels, which do not report them.
     fn of(all: Option<u32>, ipv4: Option<u32>) -> Self {
         let all = all.unwrap_or(LEGACY_GSO_MAX_BYTES);
         Self { all, ipv4: ipv4.unwrap_or(all) }
@@ -48,19 +48,19 @@ impl GsoSizes {
 /// An interface as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Unchanged by a rename.
+    /// Index, which a rename does not change.
     pub index: u32,
     pub name: String,
     /// Link-layer address; may be empty.
     pub address: Vec<u8>,
-    /// `IFF_UP`.
+    /// Flag `IFF_UP`.
     pub up: bool,
     /// Allocated queues; fewer may be in use.
     pub transmit_queues: u32,
-    /// `IFLA_XDP_PROG_ID`; of several programs, the native-mode one.
+    /// `IFLA_XDP_PROG_ID`; if there are several programs, the native-mode one.
     pub xdp_program: Option<u32>,
     pub gso: GsoSizes,
-    /// The largest GRO packets, bytes, with the same dependency (`netif_set_gro_max_size`).
+    /// Maximum sizes of GRO packets, bytes, with the same dependency (`netif_set_gro_max_size`).
     pub gro: GsoSizes,
     /// Largest packet that the driver can segment (`tso_max_size`, since Linux 5.19), bytes.
     pub tso_max: Option<u32>,
@@ -123,7 +123,7 @@ impl Netlink {
     /// Creates a veth pair.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn add_veth(&mut self, options: &VethOptions<'_>) -> Result<(), NetlinkError> {
         let mut peer = LinkMessage::default();
         peer.attributes = vec![
@@ -153,20 +153,20 @@ impl Netlink {
         Ok(described(&self.dump(request, "list the interfaces")?))
     }
 
-    /// An interface by its index; none if it does not exist.
+    /// Returns the interface with this index; none if it does not exist.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
         let mut request = LinkMessage::default();
         request.header.index = index;
         self.find_link(request, &format!("find interface {index}"))
     }
 
-    /// An interface by its name; none if it does not exist.
+    /// Returns the interface with this name; none if it does not exist.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
         let mut request = LinkMessage::default();
         request.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -176,16 +176,16 @@ impl Netlink {
     fn find_link(&mut self, request: LinkMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
         match self.get(RouteNetlinkMessage::GetLink(request), action) {
             Ok(messages) => Ok(described(&messages).pop()),
-            // ERANGE: longer than IFNAMSIZ.
+            // The kernel returns ERANGE for a name longer than IFNAMSIZ.
             Err(error) if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Index of an interface by name.
+    /// Returns the index of the interface with this name.
     ///
     /// # Errors
-    /// When it does not exist, or the kernel refuses.
+    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn link_index(&mut self, name: &str) -> Result<u32, NetlinkError> {
         match self.link_named(name)? {
             Some(link) => Ok(link.index),
@@ -201,7 +201,7 @@ impl Netlink {
     /// device returns when that namespace ends.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn move_link(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -218,10 +218,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &format!("set interface {index} up"))
     }
 
-    /// Sets the device's largest GSO packet, bytes.
+    /// Sets the device's maximum size of GSO packets, bytes.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_gso_max_size(&mut self, index: u32, bytes: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -230,10 +230,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// The device's largest GSO packets.
+    /// Returns the device's maximum sizes of GSO packets.
     ///
     /// # Errors
-    /// When the interface does not exist, or the kernel refuses.
+    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn gso_sizes(&mut self, index: u32) -> Result<GsoSizes, NetlinkError> {
         let link = self.link(index)?.ok_or_else(|| NetlinkError::Refused {
             action: format!("read gso_max_size of interface {index}"),
@@ -243,26 +243,26 @@ impl Netlink {
         Ok(link.gso)
     }
 
-    /// Sets the device's largest GSO packets.
+    /// Sets the device's maximum sizes of GSO packets.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_gso_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
         let (all, ipv4) = (LinkAttribute::GsoMaxSize, LinkAttribute::GsoIpv4MaxSize);
         self.set_sizes(index, "gso_max_size", sizes, all, ipv4)
     }
 
-    /// Sets the device's largest GRO packets, both figures.
+    /// Sets the device's maximum sizes of GRO packets.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_gro_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
         let (all, ipv4) = (LinkAttribute::GroMaxSize, LinkAttribute::GroIpv4MaxSize);
         self.set_sizes(index, "gro_max_size", sizes, all, ipv4)
     }
 
-    /// In one message the kernel applies the IPv4 figure last (`do_setlink`, net/core/rtnetlink.c), so the
-    /// general one does not override it.
+    /// Sets both sizes in one message. The kernel applies the IPv4 size last (`do_setlink`,
+    /// net/core/rtnetlink.c), so the general size does not override it.
     fn set_sizes(
         &mut self,
         index: u32,
@@ -290,7 +290,7 @@ impl Netlink {
     /// segmentation offload.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn set_gso_max_segments(&mut self, index: u32, segments: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -302,34 +302,34 @@ impl Netlink {
     /// Deletes an interface; of a veth pair, both ends.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
         self.change(RouteNetlinkMessage::DelLink(link), 0, &format!("remove interface {index}"))
     }
 
-    /// IPv4 and IPv6 addresses of an interface.
+    /// Returns the IPv4 and IPv6 addresses of an interface.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
         let all = self.all_addresses()?;
         Ok(all.into_iter().filter(|(_, owner)| *owner == index).map(|(address, _)| address).collect())
     }
 
-    /// Addresses of all interfaces, with the interface's index.
+    /// Returns the addresses of all interfaces, each with the interface's index.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn all_addresses(&mut self) -> Result<Vec<(IpAddr, u32)>, NetlinkError> {
         let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let mut found = Vec::new();
         for answer in self.dump(request, "list addresses")? {
             let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
             let index = message.header.index;
-            // On a point-to-point interface `Address` is the peer's and `Local` this host's; IPv6 has only
-            // `Address` (rtnetlink(7)).
+            // On a point-to-point interface, `Address` is the peer's address and `Local` this host's. IPv6
+            // has only `Address` (rtnetlink(7)).
             let (mut local, mut address) = (None, None);
             for attribute in message.attributes {
                 match attribute {
@@ -343,10 +343,11 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Adds an address; for IPv6 without duplicate address detection, so that it is usable immediately.
+    /// Adds an address. IPv6 addresses get no duplicate address detection, so that they are usable
+    /// immediately.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn add_address(
         &mut self,
         index: u32,

@@ -1,27 +1,27 @@
 //! The ids of other network namespaces in this one (rtnetlink(7), `RTM_GETNSID`).
 //!
-//! When an interface moves to a namespace, that namespace gets an id in the one that the interface left
-//! (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface that has left a
-//! namespace is in one that has an id here.
+//! When an interface moves to a namespace, that namespace gets an id in the namespace that the interface left
+//! (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface that has left this
+//! namespace is in a namespace that has an id here.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::transport::{Netlink, NetlinkError, RawMessage};
 
-/// include/uapi/linux/rtnetlink.h.
+/// From include/uapi/linux/rtnetlink.h.
 const RTM_GETNSID: u16 = 90;
-/// include/uapi/linux/net_namespace.h.
+/// From include/uapi/linux/net_namespace.h.
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
-/// `struct rtgenmsg`, padded.
+/// Length of `struct rtgenmsg`, padded.
 const HEADER_LENGTH: usize = 4;
 
 impl Netlink {
-    /// Returns the ids of all namespaces that have one here.
+    /// Returns the ids of all namespaces that have an id here.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn namespace_ids(&mut self) -> Result<BTreeSet<i32>, NetlinkError> {
         let request = RawMessage { kind: RTM_GETNSID, payload: vec![0; HEADER_LENGTH] };
         let answers = self.dump_raw(request, "list the known network namespaces")?;
@@ -31,7 +31,7 @@ impl Netlink {
     /// Returns the id of a namespace, if it has one here.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> Result<Option<i32>, NetlinkError> {
         let mut payload = vec![0; HEADER_LENGTH];
         payload.extend(8_u16.to_ne_bytes());
@@ -39,7 +39,7 @@ impl Netlink {
         payload.extend(namespace.as_raw_fd().to_ne_bytes());
         let request = RawMessage { kind: RTM_GETNSID, payload };
         let answers = self.get_raw(request, "find a network namespace")?;
-        // -1: unknown.
+        // -1 means that the namespace has no id here.
         Ok(answers.iter().find_map(|answer| id_in(&answer.payload)).filter(|id| *id >= 0))
     }
 }

@@ -16,10 +16,11 @@ const BASIC: u64 = 1;
 /// `NETDEV_XDP_ACT_REDIRECT`: a program can redirect packets, for example to another CPU.
 const REDIRECT: u64 = 2;
 
-/// Whether an interface's driver runs XDP programs that redirect packets; none if the kernel does not report it.
+/// Returns whether an interface's driver runs XDP programs that redirect packets; none if the kernel does not
+/// report it.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Returns an error if the kernel refuses.
 pub fn redirects_by_xdp(index: u32) -> Result<Option<bool>, NetlinkError> {
     let mut netlink = GenericNetlink::open()?;
     let Some(family) = netlink.family(FAMILY)? else { return Ok(None) };

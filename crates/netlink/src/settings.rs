@@ -1,9 +1,10 @@
 //! Device settings of ethtool(8): rings, channels, interrupt coalescing, offload features, the fields that RSS
 //! hashes.
 //!
-//! Uses generic netlink where available (`ethtool`, Linux 5.6 to 5.7;
-//! `Documentation/networking/ethtool-netlink.rst`), because its errors come with a text; else the ioctl
-//! ([`crate::ethtool`]). Hash fields always use the ioctl: netlink has them only since Linux 6.17.
+//! Generic netlink is used if the kernel has it (`ethtool`, Linux 5.6 to 5.7;
+//! `Documentation/networking/ethtool-netlink.rst`), because its errors have a text; otherwise the ioctl
+//! ([`crate::ethtool`]). Hash fields always use the ioctl, because netlink supports them only since Linux
+//! 6.17.
 //!
 //! A parameter's netlink attribute is its word in the ioctl structure plus one (`ETHTOOL_A_RINGS_*` and `struct
 //! ethtool_ringparam`, `ETHTOOL_A_CHANNELS_*` and `struct ethtool_channels`, `ETHTOOL_A_COALESCE_*` and `struct
@@ -26,7 +27,7 @@ const NLA_F_NESTED: u16 = 0x8000;
 const HEADER: u16 = 1;
 const HEADER_DEV_INDEX: u16 = 1;
 const HEADER_FLAGS: u16 = 3;
-/// `ETHTOOL_FLAG_OMIT_REPLY`: the acknowledgement suffices.
+/// `ETHTOOL_FLAG_OMIT_REPLY`: the kernel sends only the acknowledgement.
 const FLAG_OMIT_REPLY: u32 = 1 << 1;
 
 const FEATURES_GET: u8 = 11;
@@ -57,11 +58,11 @@ pub enum Setting {
     /// Descriptors of a ring.
     Ring(Ring),
     Channels(Channels),
-    /// For adaptive coalescing 0 or 1.
+    /// A parameter of coalescing; adaptive modes are 0 or 1.
     Coalescing(Coalescing),
 }
 
-/// Location of a kind's parameters.
+/// Location of the parameters of one kind.
 struct Place {
     what: &'static str,
     /// Generic netlink messages.
@@ -72,11 +73,11 @@ struct Place {
     ioctl_set: u32,
     /// Length of the ioctl structure in words, with the command.
     length: usize,
-    /// The parameter's word.
+    /// Position of the parameter's word.
     word: u16,
-    /// The word of its maximum.
+    /// Position of the word with its maximum.
     most: Option<u16>,
-    /// Netlink sends a switch as a byte.
+    /// Whether netlink sends the parameter as a byte, because it is a switch.
     is_switch: bool,
 }
 
@@ -165,23 +166,23 @@ pub struct Device<'a> {
 pub struct Feature {
     pub name: String,
     pub active: bool,
-    /// Requested; it becomes active once the features that it depends on are.
+    /// Whether the feature is requested. It becomes active when the features on which it depends are active.
     pub wanted: bool,
-    /// Whether it can be switched.
+    /// Whether the feature can be changed.
     pub changeable: bool,
 }
 
-/// Devices of the network namespace in which this was opened.
+/// Reads and sets the settings of devices, in the network namespace in which it was opened.
 pub struct Settings {
     netlink: Option<(GenericNetlink, Family)>,
     socket: EthtoolSocket,
 }
 
 impl Settings {
-    /// Opens a socket, and netlink if the kernel supports it.
+    /// Opens a socket, and generic netlink if the kernel supports it.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> Result<Self, EthtoolError> {
         let mut netlink = GenericNetlink::open()?;
         let family = netlink.family(FAMILY)?;
@@ -193,7 +194,7 @@ impl Settings {
     /// Uses only the ioctl, as on a kernel before 5.6.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn by_ioctl() -> Result<Self, EthtoolError> {
         let socket = EthtoolSocket::open().map_err(|source| EthtoolError::Refused {
             interface: "every interface".to_owned(),
@@ -203,19 +204,19 @@ impl Settings {
         Ok(Self { netlink: None, socket })
     }
 
-    /// A parameter; none if the device does not have it.
+    /// Returns a parameter; none if the device does not have it.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses for another reason.
+    /// Returns an error if the kernel or the driver refuses for another reason.
     pub fn get(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         let word = setting.place().word;
         self.read(device, setting, word)
     }
 
-    /// A parameter's maximum; none if the device does not report it.
+    /// Returns a parameter's maximum; none if the device does not report it.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses for another reason.
+    /// Returns an error if the kernel or the driver refuses for another reason.
     pub fn most(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         match setting.place().most {
             Some(word) => self.read(device, setting, word),
@@ -223,10 +224,10 @@ impl Settings {
         }
     }
 
-    /// Sets one parameter; the others of its kind stay.
+    /// Sets one parameter, and keeps the other parameters of its kind.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses, with its text if any.
+    /// Returns an error if the kernel or the driver refuses, with its text if any.
     pub fn set(&mut self, device: Device<'_>, setting: Setting, value: u32) -> Result<(), EthtoolError> {
         let place = setting.place();
         let action = format!("set {} {} to {value}", place.what, setting.word());
@@ -269,10 +270,10 @@ impl Settings {
         }
     }
 
-    /// The offload features that are active, requested or changeable.
+    /// Returns the offload features that are active, requested or changeable.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn features(&mut self, device: Device<'_>) -> Result<Vec<Feature>, EthtoolError> {
         let Some((netlink, family)) = &mut self.netlink else { return self.features_by_ioctl(device) };
         let action = format!("tell the features of {}", device.name);
@@ -297,10 +298,10 @@ impl Settings {
         Ok(all.into_iter().map(describe).collect())
     }
 
-    /// Switches a feature.
+    /// Turns a feature on or off.
     ///
     /// # Errors
-    /// When the feature does not exist, or the kernel refuses.
+    /// Returns an error if the feature does not exist, or the kernel refuses.
     pub fn set_feature(&mut self, device: Device<'_>, name: &str, on: bool) -> Result<(), EthtoolError> {
         let action = format!("switch the feature {name} {}", if on { "on" } else { "off" });
         let Some((netlink, family)) = &mut self.netlink else {
@@ -321,7 +322,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The kernel's feature names, by bit.
+    /// Returns the kernel's feature names, by bit.
     fn feature_names(&self, device: Device<'_>) -> Result<Vec<String>, EthtoolError> {
         const ACTION: &str = "name its features";
         // struct ethtool_sset_info: command, reserved, mask of sets, a length per requested set.
@@ -384,8 +385,8 @@ impl Settings {
         self.ask(device, &mut data, action)
     }
 
-    /// The header fields that RSS hashes for a flow type, in ethtool's letters; none if the device does not
-    /// report them.
+    /// Returns the header fields that RSS hashes for a flow type, in ethtool's letters; none if the device
+    /// does not report them.
     ///
     /// # Errors
     /// Returns an error if ethtool(8) does not support the flow type, or the driver refuses for another
@@ -405,7 +406,7 @@ impl Settings {
     /// Sets the hashed fields.
     ///
     /// # Errors
-    /// When a letter is unknown, or the driver refuses.
+    /// Returns an error if a letter is unknown, or the driver refuses.
     pub fn set_flow_hash(&self, device: Device<'_>, flows: &str, fields: &str) -> Result<(), EthtoolError> {
         let mut data = hash_request(device, SRXFH, flows)?;
         let bits = hash_bits(fields).ok_or_else(|| EthtoolError::Answer {
@@ -450,7 +451,7 @@ fn name_of(bit: &Attributes) -> Option<String> {
     String::from_utf8(text[..end].to_vec()).ok()
 }
 
-/// Flow types in the names of ethtool(8) (`TCP_V4_FLOW` etc.).
+/// Flow types by ethtool(8)'s names (`TCP_V4_FLOW` etc.).
 const FLOWS: [(&str, u32); 12] = [
     ("tcp4", 0x01),
     ("udp4", 0x02),
@@ -489,7 +490,7 @@ fn hash_bits(fields: &str) -> Option<u64> {
     })
 }
 
-/// `struct ethtool_rxnfc` for a flow type.
+/// Builds the `struct ethtool_rxnfc` for a flow type.
 fn hash_request(device: Device<'_>, command: u32, flows: &str) -> Result<Vec<u8>, EthtoolError> {
     let (_, kind) = FLOWS.iter().find(|(name, _)| *name == flows).ok_or_else(|| EthtoolError::Answer {
         interface: device.name.to_owned(),
@@ -520,7 +521,7 @@ mod tests {
         assert_eq!(hash_bits("sdfn"), Some(0xf0));
     }
 
-    /// Loopback has features, but neither rings nor channels; both interfaces agree.
+    /// Checks that netlink and ioctl agree. Loopback has features, but neither rings nor channels.
     #[test]
     fn netlink_and_ioctl_agree_on_what_loopback_has() {
         let (mut netlink, mut ioctl) = (Settings::open().unwrap(), Settings::by_ioctl().unwrap());

@@ -2,13 +2,13 @@
 //! `Documentation/netlink/specs/net_shaper.yaml`, `include/uapi/linux/net_shaper.h`).
 //!
 //! Every transmit queue may have a shaper. Its weight applies to a round robin among the queues of the same
-//! priority. A queue without a shaper is unlimited and takes part in the round robin.
+//! priority. A queue without a shaper has no rate limit, and is part of the round robin.
 //!
 //! No hardware driver in Linux 7.2 supports weights: `iavf` supports rates (`bw-min`, `bw-max`), and `mana`
 //! supports `bw-max`. Only netdevsim, which has no hardware, supports all parameters.
 //!
-//! To restore a device, read [`Shapers::queues`] before the first change. Pass each queue's shaper, or none, to
-//! [`Shapers::restore_queue`].
+//! To restore a device, read [`Shapers::queues`] before the first change. Then pass each queue's shaper, or
+//! none, to [`Shapers::restore_queue`].
 
 use std::collections::BTreeMap;
 
@@ -49,16 +49,16 @@ const NLA_F_NESTED: u16 = 0x8000;
 /// Capabilities of a device for its transmit queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCapabilities {
-    /// Weighted round robin among queues.
+    /// Whether the device supports a weighted round robin among queues.
     pub weight: bool,
     pub priority: bool,
     pub bandwidth_max: bool,
 }
 
-/// The shaper of a transmit queue. Unset fields are 0.
+/// The shaper of a transmit queue. Fields that are not set are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shaper {
-    /// Share in the round robin; 0: unset.
+    /// Share in the round robin; 0 if not set.
     pub weight: u32,
     pub priority: u32,
     /// Unit of the three fields below: 0 bit/s, 1 packets/s (`enum net_shaper_metric`).
@@ -80,8 +80,8 @@ impl Shaper {
         }
     }
 
-    /// The set fields as attributes. The weight is always sent: 0 removes an earlier one. An attribute that the
-    /// device does not support would be refused even if 0.
+    /// Returns the fields that are set, as attributes. The weight is always sent, because 0 removes an
+    /// earlier weight. For other attributes, a device that does not support one would refuse even 0.
     fn attributes(&self) -> Vec<DefaultNla> {
         let mut list = vec![DefaultNla::new(NET_SHAPER_A_WEIGHT, words(&[self.weight]))];
         if self.priority != 0 {
@@ -102,17 +102,17 @@ impl Shaper {
     }
 }
 
-/// Shapers of the devices in the network namespace in which this was opened.
+/// Reads and sets the shapers of devices, in the network namespace in which it was opened.
 pub struct Shapers {
     netlink: GenericNetlink,
     family: Family,
 }
 
 impl Shapers {
-    /// Opens the interface; none if the kernel does not have it.
+    /// Opens the net-shaper interface; none if the kernel does not have it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn open() -> Result<Option<Self>, NetlinkError> {
         let mut netlink = GenericNetlink::open()?;
         Ok(netlink.family(FAMILY)?.map(|family| Self { netlink, family }))
@@ -121,7 +121,7 @@ impl Shapers {
     /// Returns the queue capabilities of an interface; all false if its driver has no shapers.
     ///
     /// # Errors
-    /// When the interface does not exist, or the kernel refuses.
+    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn queue_capabilities(&mut self, index: u32) -> Result<QueueCapabilities, NetlinkError> {
         let action = format!("tell what shapers the queues of interface {index} can have");
         let request = vec![
@@ -142,7 +142,7 @@ impl Shapers {
         }
     }
 
-    /// A queue's shaper, if any.
+    /// Returns a queue's shaper, if any.
     ///
     /// # Errors
     /// Returns an error if the interface has no shapers, or the kernel refuses.
@@ -154,7 +154,7 @@ impl Shapers {
         }
     }
 
-    /// All shapers of queues, by queue.
+    /// Returns all shapers of queues, by queue.
     ///
     /// # Errors
     /// Returns an error if the interface has no shapers, or the kernel refuses.
@@ -168,7 +168,8 @@ impl Shapers {
             .collect())
     }
 
-    /// Sets a queue's weight and reads it back. Keeps the rest of its shaper; creates a missing one.
+    /// Sets a queue's weight, and reads it back to check it. Keeps the other fields of its shaper, and
+    /// creates a missing shaper.
     ///
     /// # Errors
     /// Returns an error if the device supports no weights, the queue does not exist, the kernel refuses for
@@ -189,7 +190,7 @@ impl Shapers {
     /// Restores a queue's shaper, or removes it if there was none.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn restore_queue(
         &mut self,
         index: u32,
@@ -200,7 +201,7 @@ impl Shapers {
         let Some(shaper) = shaper else {
             let action = format!("delete the shaper of queue {queue} of interface {index}");
             return match self.netlink.request(self.family, NET_SHAPER_CMD_DELETE, request, &action) {
-                // Another program has removed it already.
+                // Another program has already removed it.
                 Err(error) if error.refusal_code() == Some(libc::ENOENT) => Ok(()),
                 answers => answers.map(drop),
             };
@@ -211,7 +212,7 @@ impl Shapers {
     }
 }
 
-/// Interface and queue, as in every request.
+/// Returns the attributes for interface and queue, which every request has.
 fn queue_handle(index: u32, queue: u32) -> Vec<DefaultNla> {
     let handle = attributes(&[
         (NET_SHAPER_A_HANDLE_SCOPE, words(&[NET_SHAPER_SCOPE_QUEUE])),
@@ -223,7 +224,7 @@ fn queue_handle(index: u32, queue: u32) -> Vec<DefaultNla> {
     ]
 }
 
-/// The queue of a shaper; none for a group's or the device's shaper.
+/// Returns the queue of a shaper; none for a group's or the device's shaper.
 fn queue_of(answer: &Attributes) -> Option<u32> {
     let handle = answer.nested(NET_SHAPER_A_HANDLE)?;
     (handle.u32(NET_SHAPER_A_HANDLE_SCOPE)? == NET_SHAPER_SCOPE_QUEUE)

@@ -51,7 +51,7 @@ pub struct SocketState(pub u8);
 impl SocketState {
     /// `TCP_ESTABLISHED`.
     pub const ESTABLISHED: Self = Self(1);
-    /// `TCP_CLOSE`: also an unconnected UDP socket.
+    /// `TCP_CLOSE`, which is also the state of an unconnected UDP socket.
     pub const CLOSE: Self = Self(7);
     /// `TCP_LISTEN`.
     pub const LISTEN: Self = Self(10);
@@ -88,12 +88,12 @@ pub struct SocketDetail {
     pub congestion: Option<String>,
     /// Smoothed round-trip time, µs.
     pub rtt_us: u32,
-    /// Minimum round-trip time, µs; `u32::MAX`: none yet.
+    /// Minimum round-trip time, µs; `u32::MAX` if there is none yet.
     pub min_rtt_us: u32,
     pub cwnd: u32,
-    /// Bytes.
+    /// Maximum segment size, bytes.
     pub mss: u32,
-    /// Bytes.
+    /// Path MTU, bytes.
     pub pmtu: u32,
     /// Retransmitted segments.
     pub retransmitted: u32,
@@ -101,7 +101,7 @@ pub struct SocketDetail {
     pub busy_us: u64,
     /// Time limited by the receiver's window, µs.
     pub receiver_limited_us: u64,
-    /// Time limited by its send buffer, µs.
+    /// Time limited by the send buffer, µs.
     pub sender_limited_us: u64,
 }
 
@@ -109,43 +109,45 @@ pub struct SocketDetail {
 pub struct SocketRecord {
     pub protocol: SocketProtocol,
     pub state: SocketState,
-    /// IPv4-mapped IPv6 addresses (`::ffff:a.b.c.d`) appear as IPv4, as their packets do.
+    /// Local address and port. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) is converted to IPv4, like the
+    /// addresses of its packets.
     pub local: SocketAddr,
-    /// Unspecified with port 0 if not connected.
+    /// Remote address and port; unspecified with port 0 if not connected.
     pub remote: SocketAddr,
-    /// The interface it is bound to; 0: none.
+    /// Index of the interface to which the socket is bound; 0 for none.
     pub interface: u32,
     /// `sk->sk_cookie`, unique since boot.
     pub cookie: u64,
     /// Unread bytes; of a listener, connections waiting for accept(2).
     pub receive_queue: u32,
     pub uid: u32,
-    /// Inode of its file, as in the links of `/proc/PID/fd`; 0: no process has it open.
+    /// Inode of the socket's file, as in the links of `/proc/PID/fd`; 0 if no process has it open.
     pub inode: u32,
-    /// Id of its version-2 cgroup, the inode of the cgroup's directory; none before Linux 5.9.
+    /// Id of the socket's version-2 cgroup, which is the inode of the cgroup's directory; none before Linux
+    /// 5.9.
     pub cgroup: Option<u64>,
-    /// TCP only.
+    /// Counters of a TCP socket.
     pub counters: Option<SocketCounters>,
 }
 
-/// Queries sockets of the network namespace in which it was opened.
+/// Queries the sockets of the network namespace in which it was opened.
 pub struct SocketDiagnosis {
     connection: Connection,
 }
 
 impl SocketDiagnosis {
-    /// Opens it in the current network namespace.
+    /// Opens a socket in the current network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(PROTOCOL)? })
     }
 
-    /// Sockets of a protocol, IPv4 and IPv6, in one of the given states.
+    /// Returns the sockets of a protocol, IPv4 and IPv6, in one of the given states.
     ///
     /// # Errors
-    /// When the kernel refuses (it lacks `inet_diag`), or its answer is invalid.
+    /// Returns an error if the kernel refuses (it lacks `inet_diag`), or its answer is invalid.
     pub fn sockets(
         &mut self,
         protocol: SocketProtocol,
@@ -154,10 +156,10 @@ impl SocketDiagnosis {
         self.list(protocol, states, extension(ATTRIBUTE_INFO), parse)
     }
 
-    /// The same with each socket's details.
+    /// Returns the same sockets as [`Self::sockets`], with the details of each.
     ///
     /// # Errors
-    /// As [`Self::sockets`].
+    /// Returns the errors of [`Self::sockets`].
     pub fn sockets_in_detail(
         &mut self,
         protocol: SocketProtocol,
@@ -194,7 +196,7 @@ impl SocketDiagnosis {
     }
 }
 
-/// The bit that requests an attribute.
+/// Returns the bit that requests an attribute.
 const fn extension(attribute: u16) -> u8 {
     1 << (attribute - 1)
 }
@@ -265,7 +267,7 @@ fn parse(payload: &[u8], protocol: SocketProtocol) -> Option<SocketRecord> {
     Some(record)
 }
 
-/// None if an attribute is truncated.
+/// Passes each attribute to `take`; returns none if an attribute is truncated.
 fn each_attribute(payload: &[u8], mut take: impl FnMut(u16, &Fields<'_>)) -> Option<()> {
     let mut rest = payload.get(MESSAGE_LENGTH..)?;
     while rest.len() >= 4 {
@@ -302,7 +304,7 @@ fn detail(payload: &[u8], protocol: SocketProtocol) -> Option<SocketDetail> {
     Some(detail)
 }
 
-/// None if the structure ends before the fields, as before Linux 4.2.
+/// Returns the counters; none if the structure ends before them, as on kernels before 4.2.
 fn counters(info: &Fields<'_>) -> Option<SocketCounters> {
     Some(SocketCounters {
         bytes_acked: info.u64(INFO_BYTES_ACKED)?,
@@ -332,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_listed_with_what_it_has_carried() {
-        // An IPv4 connection to an IPv6 listener.
+        // This is an IPv4 connection to an IPv6 listener.
         let listener = TcpListener::bind("[::]:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -15,7 +15,7 @@ fn raw_handle(handle: Handle) -> TcHandle {
     TcHandle { major: handle.major, minor: handle.minor }
 }
 
-/// Consecutive transmit queues of a device.
+/// A range of consecutive transmit queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRange {
     pub first: u16,
@@ -25,31 +25,32 @@ pub struct QueueRange {
 /// A queueing discipline with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Qdisc {
-    /// Hierarchical token bucket. Unclassified packets go to the default class, or bypass the shaper if it is
-    /// 0.
+    /// Hierarchical token bucket. Packets without a class go to the default class. If the default class is 0,
+    /// they bypass the shaper.
     Htb {
-        /// Minor number.
+        /// Minor number of the default class.
         default_class: u16,
     },
-    /// One child per transmit queue.
+    /// One child qdisc per transmit queue.
     Mq,
     /// Token bucket filter.
     Tbf {
         rate_bps: u64,
-        /// Bucket, bytes; at least the largest GSO packet.
+        /// Bucket size, bytes; at least the largest GSO packet.
         burst_bytes: u32,
-        /// Queue, bytes.
+        /// Queue limit, bytes.
         limit_bytes: u32,
     },
     /// First in, first out.
     Pfifo { limit_packets: u32 },
-    /// Traffic classes of consecutive transmit queues, chosen by priority.
+    /// Traffic classes of consecutive transmit queues, chosen by the packet's priority.
     Mqprio {
         /// Transmit queues of each traffic class; 1 to 16 classes.
         classes: Vec<QueueRange>,
-        /// By the low 4 bits of `skb->priority`.
+        /// Traffic class, by the low 4 bits of `skb->priority`.
         class_of_priority: [u8; 16],
-        /// The device schedules the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`); it may change the ranges.
+        /// Whether the device schedules the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`); it may then change the
+        /// ranges.
         offload: bool,
     },
     /// A qdisc with the kernel's defaults, by name (`pfifo_fast`, `sfq`).
@@ -59,7 +60,7 @@ pub enum Qdisc {
 }
 
 impl Qdisc {
-    /// The kernel's name.
+    /// Returns the kernel's name.
     #[must_use]
     pub fn kind(&self) -> &str {
         match self {
@@ -104,21 +105,21 @@ impl Qdisc {
 pub struct HtbClass {
     /// Guaranteed rate, bit/s.
     pub rate_bps: u64,
-    /// Limit of the rate with borrowing, bit/s.
+    /// Maximum rate with borrowing, bit/s.
     pub ceil_bps: u64,
-    /// Bucket of both rates, bytes.
+    /// Bucket size for both rates, bytes.
     pub burst_bytes: u32,
-    /// Weight in the deficit round robin among borrowing classes, bytes per turn. Values below the largest GSO
-    /// packet have no effect.
+    /// Weight in the deficit round robin among borrowing classes, bytes per round. Values below the largest
+    /// GSO packet have no effect.
     pub quantum_bytes: u32,
 }
 
 /// Counters of a qdisc or class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes sent, with the headers of the further segments of GSO packets.
+    /// Bytes sent, including the headers of all segments of GSO packets.
     pub bytes: u64,
-    /// Packets sent; a GSO packet counts as its segments.
+    /// Packets sent; a GSO packet counts as the number of its segments.
     pub packets: u64,
     pub drops: u64,
     /// Packets queued now.
@@ -151,8 +152,8 @@ pub(crate) fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. More than 16 classes do not fit; the kernel
-/// refuses their number.
+/// Encodes `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. More than 16 classes do not fit,
+/// and the kernel refuses their number.
 fn mqprio_options(classes: &[QueueRange], class_of_priority: &[u8; 16], offload: bool) -> Vec<u8> {
     const MOST: usize = 16;
     let mut bytes = vec![u8::try_from(classes.len()).unwrap_or(u8::MAX)];
@@ -167,14 +168,14 @@ fn mqprio_options(classes: &[QueueRange], class_of_priority: &[u8; 16], offload:
     bytes
 }
 
-/// `struct tc_ratespec`: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
+/// Encodes `struct tc_ratespec`: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
 pub(crate) fn rate_specification(rate_bps: u64) -> Vec<u8> {
     let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
     bytes.extend(u32::try_from(rate_bps / 8).unwrap_or(u32::MAX).to_ne_bytes());
     bytes
 }
 
-/// Time to send `bytes` at a rate, in the kernel's ticks.
+/// Returns the time to send `bytes` at a rate, in the kernel's ticks.
 pub(crate) fn ticks(bytes: u32, rate_bps: u64) -> u32 {
     let nanoseconds = u128::from(bytes) * 8_000_000_000 / u128::from(rate_bps.max(1));
     u32::try_from(nanoseconds / u128::from(TICK_NS)).unwrap_or(u32::MAX)
@@ -193,10 +194,10 @@ fn message(index: u32, parent: Handle, handle: Handle, kind: &str, options: Opti
 }
 
 impl Netlink {
-    /// Installs a qdisc, replacing the current one.
+    /// Installs a qdisc in place of the current one.
     ///
     /// # Errors
-    /// When the kernel refuses; `ENOENT`: it does not have this kind.
+    /// Returns an error if the kernel refuses. `ENOENT` means that it does not have this kind.
     pub fn replace_qdisc(
         &mut self,
         index: u32,
@@ -209,10 +210,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// Deletes a qdisc with its children; the kernel installs its default.
+    /// Deletes a qdisc with its children; the kernel then installs its default qdisc.
     ///
     /// # Errors
-    /// When the kernel refuses; `ENOENT`: only the default is there.
+    /// Returns an error if the kernel refuses. `ENOENT` means that there is only the default qdisc.
     pub fn delete_qdisc(&mut self, index: u32, parent: Handle) -> Result<(), NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = index.cast_signed();
@@ -221,10 +222,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, &action)
     }
 
-    /// Creates an HTB class, or changes it while it runs.
+    /// Creates an HTB class, or changes an existing one without deleting it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn replace_htb_class(
         &mut self,
         index: u32,
@@ -252,10 +253,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewTrafficClass(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// The quantum of each HTB class of an interface, bytes, by handle.
+    /// Returns the quantum of each HTB class of an interface, bytes, by handle.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn htb_quanta(&mut self, index: u32) -> Result<Vec<(Handle, u32)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -273,10 +274,10 @@ impl Netlink {
             .collect())
     }
 
-    /// Counters of an interface's classes, by handle.
+    /// Returns the counters of an interface's classes, by handle.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn class_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -286,7 +287,7 @@ impl Netlink {
         }))
     }
 
-    /// Bytes queued in a qdisc; the root includes all its descendants.
+    /// Returns the bytes queued in a qdisc; those of the root include all its descendants.
     ///
     /// # Errors
     /// Returns an error if there is no qdisc, or the kernel refuses.
@@ -302,10 +303,10 @@ impl Netlink {
         }
     }
 
-    /// Counters of an interface's qdiscs, by parent.
+    /// Returns the counters of an interface's qdiscs, by parent.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn qdisc_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -318,7 +319,8 @@ impl Netlink {
     }
 }
 
-/// The quantum in a class's `struct tc_htb_opt`, after two `struct tc_ratespec` and two buffers.
+/// Returns the quantum in a class's `struct tc_htb_opt`, which follows two `struct tc_ratespec` and two
+/// buffers.
 fn htb_quantum(class: &TcMessage) -> Option<u32> {
     let is_htb = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "htb");
     if !class.attributes.iter().any(is_htb) {

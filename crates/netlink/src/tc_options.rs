@@ -1,10 +1,10 @@
-//! Qdisc options that a dump shows differently from the values set.
+//! Qdisc options for which a dump shows other values than those that were set.
 //!
-//! The kernel keeps some options in its own units and rounds them on input and output, or shows defaults that
-//! it does not accept. Setting them from a dump would change them a little each time. Here they are converted
-//! to values that recreate the same qdisc. Other options are set as the dump shows them.
+//! The kernel stores some options in internal units and rounds them on input and output, or shows defaults
+//! that it does not accept. If they were set from a dump, they would change slightly each time. This module
+//! converts them to values that recreate the same qdisc. Other options are set as the dump shows them.
 
-/// Attribute types that are times in µs, per qdisc kind.
+/// Attribute types of a qdisc kind whose values are times in µs.
 type Times = &'static [u16];
 
 /// `TCA_CODEL_TARGET`, `_INTERVAL`, `_CE_THRESHOLD` (`include/uapi/linux/pkt_sched.h`).
@@ -21,18 +21,19 @@ mod sfq {
     pub(super) const LIMIT: usize = 8;
     pub(super) const FLOWS: usize = 16;
     pub(super) const DEPTH: usize = 20;
-    /// Start of `struct tc_sfqred_stats`, up to the end: counters.
+    /// Start of `struct tc_sfqred_stats`; from there to the end are counters.
     pub(super) const STATISTICS: usize = 48;
 }
 
-/// Returns the time to set in `sch_codel` and `sch_fq_codel` for a shown one, µs. They use units of 1024 ns
-/// and round down twice (`codel_change`, `codel_time_to_us`). The next microsecond is within the shown unit.
+/// Returns the time to set for a time that `sch_codel` or `sch_fq_codel` shows, µs. They store units of 1024
+/// ns and round down twice (`codel_change`, `codel_time_to_us`). The next microsecond is within the unit that
+/// is shown.
 fn codel_time(shown: u32) -> u32 {
     shown.saturating_add(1)
 }
 
-/// The same for `sch_pie` and `sch_fq_pie`, which use ticks of 64 ns (`PSCHED_SHIFT`): multiples of 8 µs are
-/// shown as set, all others as one less.
+/// Returns the time to set for a time that `sch_pie` or `sch_fq_pie` shows, µs. They store ticks of 64 ns
+/// (`PSCHED_SHIFT`): multiples of 8 µs are shown as set, all others as one less.
 fn pie_time(shown: u32) -> u32 {
     if shown.is_multiple_of(8) { shown } else { shown.saturating_add(1) }
 }
@@ -47,7 +48,7 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     }
 }
 
-/// Changes the 32-bit values of attributes of these types.
+/// Applies `change` to the 32-bit values of attributes of these types.
 fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
     let mut at = 0;
     while let Some(header) = options.get(at..at + 4) {
@@ -64,8 +65,8 @@ fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
     }
 }
 
-/// SFQ reduces its flows to a limit that is set, and a limit to the capacity of its flows (`sfq_change`). A
-/// shown limit that does not follow from this is the kernel's default.
+/// Replaces a limit that is the kernel's default. SFQ reduces its flows to a limit that is set, and a limit
+/// to the capacity of its flows (`sfq_change`). A limit that cannot result from this is the default.
 fn uncut_limit(options: &mut [u8]) {
     let field = |at| word(options, at).map(u64::from);
     let (Some(limit), Some(flows), Some(depth)) = (field(sfq::LIMIT), field(sfq::FLOWS), field(sfq::DEPTH))
@@ -77,7 +78,7 @@ fn uncut_limit(options: &mut [u8]) {
     }
 }
 
-/// The options that recreate a qdisc with these shown options.
+/// Returns the options that recreate a qdisc whose dump shows `shown`.
 pub(crate) fn to_set(kind: &str, shown: &[u8]) -> Vec<u8> {
     let mut options = shown.to_vec();
     match kind {
@@ -91,7 +92,7 @@ pub(crate) fn to_set(kind: &str, shown: &[u8]) -> Vec<u8> {
     options
 }
 
-/// The shown options without counters.
+/// Returns the options of a dump without counters.
 pub(crate) fn without_counts(kind: &str, shown: &[u8]) -> Vec<u8> {
     let mut options = shown.to_vec();
     if kind == "sfq"
@@ -102,7 +103,7 @@ pub(crate) fn without_counts(kind: &str, shown: &[u8]) -> Vec<u8> {
     options
 }
 
-/// Whether the kernel accepts a kind's options only with the flag `NLA_F_NESTED` (`fq_pie_change` and
+/// Returns whether the kernel accepts a kind's options only with the flag `NLA_F_NESTED` (`fq_pie_change` and
 /// `ets_qdisc_change` use the strict `nla_parse_nested`).
 pub(crate) fn is_strictly_nested(kind: &str) -> bool {
     matches!(kind, "fq_pie" | "ets")
@@ -115,19 +116,19 @@ mod tests {
     use crate::tc::{attributes, words};
     use proptest::prelude::*;
 
-    /// `codel_change` and `codel_time_to_us`.
+    /// Computes what `codel_change` and `codel_time_to_us` show.
     fn codel_shows(set: u32) -> u32 {
         let kept = (u64::from(set) * 1000) >> 10;
         ((kept << 10) / 1000) as u32
     }
 
-    /// `PSCHED_NS2TICKS` and `PSCHED_TICKS2NS`.
+    /// Computes what `PSCHED_NS2TICKS` and `PSCHED_TICKS2NS` show.
     fn pie_shows(set: u32) -> u32 {
         let kept = (u64::from(set) * 1000) >> 6;
         ((kept << 6) / 1000) as u32
     }
 
-    /// Returns the (limit, flows, depth) that `sfq_change` keeps in a new qdisc; 0 keeps the default.
+    /// Returns the (limit, flows, depth) that `sfq_change` stores in a new qdisc; 0 selects the default.
     fn sfq_shows([limit, flows, depth]: [u32; 3]) -> [u32; 3] {
         let own = |set: u32, own: u32| if set == 0 { own } else { set };
         let (mut flows, depth) = (own(flows, 128), own(depth, 127).min(127));
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn only_times_are_changed() {
-        // Target 4999 us, limit 10240, interval 99999 us, quantum 1514.
+        // The options are: target 4999 us, limit 10240, interval 99999 us, quantum 1514.
         let shown = |target: u32, interval: u32| {
             attributes(&[
                 (1, words(&[target])),

@@ -1,6 +1,6 @@
 //! Qdiscs of all interfaces, with their counters.
 //!
-//! One dump covers every interface; the kernel lists all of them for each dump in any case.
+//! One dump covers every interface, because the kernel lists all of them for any dump.
 
 use crate::tc::Handle;
 use crate::tc_state::{Answer, RTM_GETQDISC, RTM_NEWQDISC, attribute, request};
@@ -8,7 +8,7 @@ use crate::transport::{Netlink, NetlinkError};
 
 const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
-/// `include/uapi/linux/gen_stats.h`.
+/// From `include/uapi/linux/gen_stats.h`.
 const TCA_STATS_BASIC: u16 = 1;
 const TCA_STATS_QUEUE: u16 = 3;
 const TCA_STATS_PKT64: u16 = 8;
@@ -32,9 +32,9 @@ pub struct QdiscOverview {
     pub overlimits: u32,
     pub queue_length: u32,
     pub backlog_bytes: u32,
-    /// Shaping rate, bytes/s; TBF only.
+    /// Shaping rate, bytes/s; only for TBF.
     pub rate: Option<u64>,
-    /// Queue limit in packets, of a packet FIFO.
+    /// Queue limit in packets; only for a packet FIFO.
     pub limit_packets: Option<u32>,
 }
 
@@ -80,10 +80,10 @@ fn overview(payload: &[u8]) -> Option<QdiscOverview> {
 }
 
 impl Netlink {
-    /// Every qdisc of the namespace, in the kernel's order.
+    /// Returns every qdisc of the namespace, in the kernel's order.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn all_qdiscs(&mut self) -> Result<Vec<QdiscOverview>, NetlinkError> {
         let nowhere = Handle::new(0, 0);
         let answers = self.dump_raw(request(RTM_GETQDISC, 0, nowhere, nowhere), "list the qdiscs")?;

@@ -1,9 +1,9 @@
 //! Qdiscs, classes and filters, kept as the kernel's bytes.
 //!
-//! A qdisc that is removed for a while must be restored exactly, with options of unknown kinds. So the options
-//! are not interpreted: the bytes of a dump recreate the qdisc, except for a few options that a dump shows
-//! differently ([`crate::tc_options`]). Layouts are those of `include/uapi/linux/rtnetlink.h` and
-//! `pkt_sched.h`.
+//! A qdisc that is removed temporarily must be restored exactly, including options of unknown kinds. So the
+//! options are not interpreted: the bytes of a dump recreate the qdisc. A few options that a dump shows
+//! differently are converted ([`crate::tc_options`]). Layouts are those of `include/uapi/linux/rtnetlink.h`
+//! and `pkt_sched.h`.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ const TCA_STATS2: u16 = 7;
 const TCA_STAB: u16 = 8;
 const TCA_INGRESS_BLOCK: u16 = 13;
 const TCA_EGRESS_BLOCK: u16 = 14;
-/// Below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`). Present with a rate estimator, whose parameters a
-/// dump does not show.
+/// An attribute below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`). It is present if there is a rate
+/// estimator, whose parameters a dump does not show.
 const TCA_STATS_RATE_EST: u16 = 2;
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
@@ -61,7 +61,7 @@ pub struct QdiscState {
 }
 
 impl QdiscState {
-    /// The state that a qdisc would have at a place.
+    /// Returns the state that a qdisc would have if it were installed there.
     #[must_use]
     pub fn of(qdisc: &Qdisc, parent: Handle, handle: Handle) -> Self {
         let options = qdisc.options().unwrap_or_default();
@@ -88,8 +88,8 @@ impl QdiscState {
         })
     }
 
-    /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`), its options without counters; none
-    /// for another kind.
+    /// Returns `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`), which are its options
+    /// without counters; none for another kind.
     #[must_use]
     pub fn htb_settings(&self) -> Option<(u32, u32)> {
         let global = attribute(&self.options, TCA_HTB_INIT).filter(|_| self.kind == "htb")?;
@@ -97,23 +97,25 @@ impl QdiscState {
         Some((word(4)?, word(8)?))
     }
 
-    /// Whether the kernel installed it by default (`net.core.default_qdisc`, or the device's choice).
+    /// Returns whether the kernel installed the qdisc by default (`net.core.default_qdisc`, or the device's
+    /// choice).
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handle == Handle::new(0, 0)
     }
 }
 
-/// Fields of an HTB class that a change of its weight keeps.
+/// Fields of an HTB class that remain if its quantum is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbClassState {
     pub handle: Handle,
     pub parent: Handle,
-    /// Its `ceil`, bytes per second.
+    /// The class's `ceil`, bytes per second.
     pub ceiling: Option<u64>,
 }
 
-/// The `ceil` of a class: 64 bits, if 32 do not hold it (`htb_dump_class`, net/sched/sch_htb.c).
+/// Returns the `ceil` of a class, from the 64-bit attribute if it does not fit 32 bits (`htb_dump_class`,
+/// net/sched/sch_htb.c).
 fn ceiling(options: &[u8]) -> Option<u64> {
     if let Some(rate) = attribute(options, TCA_HTB_CEIL64) {
         return rate.try_into().ok().map(u64::from_ne_bytes);
@@ -137,7 +139,7 @@ impl From<&QdiscState> for QdiscSnapshot {
 pub struct FilterState {
     pub kind: String,
     pub preference: u16,
-    /// Name of its BPF program, if any.
+    /// Name of the filter's BPF program, if any.
     pub program: Option<String>,
 }
 
@@ -177,7 +179,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// The value of the first attribute of a type.
+/// Returns the value of the first attribute of a type.
 pub(crate) fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     while rest.len() >= 4 {
         let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
@@ -191,7 +193,7 @@ pub(crate) fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// A qdisc's properties besides its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).
+/// Describes a property of a qdisc that is not in its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).
 fn beside_options(attributes: &[u8]) -> Option<&'static str> {
     let has = |wanted| attribute(attributes, wanted).is_some();
     if has(TCA_STAB) {
@@ -232,14 +234,14 @@ fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessa
     message
 }
 
-/// Sorts qdiscs by creation order: parents before children.
+/// Sorts qdiscs in the order of creation: parents before children.
 fn sort_as_tree(qdiscs: &mut [QdiscState]) {
     let parents: BTreeMap<u16, Handle> = qdiscs
         .iter()
         .filter(|qdisc| !qdisc.is_default())
         .map(|qdisc| (qdisc.handle.major, qdisc.parent))
         .collect();
-    // ingress and clsact are their own parents: limit the path to the number of qdiscs.
+    // ingress and clsact are their own parents, so limit the path to the number of qdiscs.
     let depth = |qdisc: &QdiscState| {
         let mut parent = qdisc.parent;
         let mut depth = 0;
@@ -256,10 +258,10 @@ fn sort_as_tree(qdiscs: &mut [QdiscState]) {
 pub(crate) const NOWHERE: Handle = Handle::new(0, 0);
 
 impl Netlink {
-    /// Every qdisc of an interface, the root first, parents before children.
+    /// Returns every qdisc of an interface, the root first, and parents before children.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn qdiscs(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
         let action = format!("list the qdiscs of interface {index}");
         let answers = self.dump_raw(request(RTM_GETQDISC, index, NOWHERE, NOWHERE), &action)?;
@@ -284,10 +286,10 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Restores a qdisc at its place with its options.
+    /// Installs a qdisc with its options at its parent.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn put_qdisc(&mut self, index: u32, qdisc: &QdiscState) -> Result<(), NetlinkError> {
         let message = request(RTM_NEWQDISC, index, qdisc.handle, qdisc.parent);
         let action = format!("put the qdisc {} at {} of interface {index}", qdisc.kind, qdisc.parent);
@@ -299,16 +301,16 @@ impl Netlink {
     /// Deletes the root qdisc; the kernel installs its default (`dev_activate`, net/sched/sch_generic.c).
     ///
     /// # Errors
-    /// When the kernel refuses, as it does if the default is installed already.
+    /// Returns an error if the kernel refuses, for example because the default is already installed.
     pub fn delete_root_qdisc(&mut self, index: u32) -> Result<(), NetlinkError> {
         let action = format!("remove the root qdisc of interface {index}");
         self.change_raw(request(RTM_DELQDISC, index, NOWHERE, Handle::ROOT), 0, &action)
     }
 
-    /// The filters of a qdisc or hook of an interface.
+    /// Returns the filters of a qdisc or hook of an interface.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn filters(&mut self, index: u32, parent: Handle) -> Result<Vec<FilterState>, NetlinkError> {
         let action = format!("list the filters at {parent} of interface {index}");
         let answers = self.dump_raw(request(RTM_GETTFILTER, index, NOWHERE, parent), &action)?;
@@ -316,7 +318,7 @@ impl Netlink {
             .iter()
             .filter(|answer| answer.kind == RTM_NEWTFILTER)
             .filter_map(|answer| Answer::new(&answer.payload))
-            // Each filter follows an entry for its chain and preference, which has no handle.
+            // Before each filter there is an entry for its chain and preference, which has no handle.
             .filter(|answer| answer.index == index.cast_signed() && answer.handle != NOWHERE)
             .filter_map(|answer| {
                 let options = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default();
@@ -329,10 +331,10 @@ impl Netlink {
             .collect())
     }
 
-    /// The `quantum` of an HTB class, bytes; none if the class does not exist.
+    /// Returns the `quantum` of an HTB class, bytes; none if the class does not exist.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn htb_quantum(&mut self, index: u32, class: Handle) -> Result<Option<u32>, NetlinkError> {
         let Some((_, options)) = self.htb_class(index, class)? else { return Ok(None) };
         Ok(attribute(&options, TCA_HTB_PARMS)
@@ -343,7 +345,7 @@ impl Netlink {
     /// Sets only the `quantum` of an HTB class.
     ///
     /// # Errors
-    /// When the class does not exist, or the kernel refuses.
+    /// Returns an error if the class does not exist, or the kernel refuses.
     pub fn set_htb_quantum(&mut self, index: u32, class: Handle, bytes: u32) -> Result<(), NetlinkError> {
         let action =
             format!("set the quantum of the HTB class {class} of interface {index} to {bytes} bytes");
@@ -367,16 +369,16 @@ impl Netlink {
         self.change_raw(message, 0, &action)
     }
 
-    /// Parent and options of an HTB class.
+    /// Returns parent and options of an HTB class.
     fn htb_class(&mut self, index: u32, class: Handle) -> Result<Option<(Handle, Vec<u8>)>, NetlinkError> {
         let mut classes = self.htb_classes_raw(index)?.into_iter();
         Ok(classes.find(|(handle, ..)| *handle == class).map(|(_, parent, options)| (parent, options)))
     }
 
-    /// The HTB classes of an interface.
+    /// Returns the HTB classes of an interface.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn htb_classes(&mut self, index: u32) -> Result<Vec<HtbClassState>, NetlinkError> {
         let classes = self.htb_classes_raw(index)?.into_iter();
         Ok(classes
@@ -384,7 +386,7 @@ impl Netlink {
             .collect())
     }
 
-    /// Handle, parent and options of each HTB class.
+    /// Returns handle, parent and options of each HTB class.
     fn htb_classes_raw(&mut self, index: u32) -> Result<Vec<(Handle, Handle, Vec<u8>)>, NetlinkError> {
         let action = format!("list the classes of interface {index}");
         let answers = self.dump_raw(request(RTM_GETTCLASS, index, NOWHERE, NOWHERE), &action)?;
@@ -432,7 +434,7 @@ mod tests {
         };
         let own = QdiscState::of(&Qdisc::Htb { default_class: 0x10 }, Handle::ROOT, Handle::new(1, 0));
         assert_eq!(own.htb_settings(), Some((10, 0x10)));
-        // As in a dump: HTB_VER, and a count of direct packets.
+        // A dump has these values: HTB_VER, and a count of direct packets.
         assert_eq!(state("htb", glob([0x3_0011, 10, 0x10, 0, 77])).htb_settings(), own.htb_settings());
         assert_eq!(state("htb", glob([0x3_0011, 10, 0x20, 0, 0])).htb_settings(), Some((10, 0x20)));
         assert_eq!(state("fq", glob([3, 10, 0x10, 0, 0])).htb_settings(), None);
@@ -448,7 +450,7 @@ mod tests {
             options: Vec::new(),
             beside: None,
         };
-        // In common numbering a child can have the smaller major number.
+        // With common numbers, a child may have a smaller major number than its parent.
         let mut tree = [
             state("fq", 2, Handle::new(0x10, 1)),
             state("ingress", 0xffff, Handle::new(0xffff, 0xfff1)),
@@ -486,7 +488,7 @@ mod tests {
                 let _ = (answer.kind(), attribute(answer.attributes, TCA_OPTIONS));
             }
         }
-        // A length below that of the header ends the search.
+        // A length smaller than the header ends the search.
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 0, 0], 1), None);
     }
 

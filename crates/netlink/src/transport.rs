@@ -1,4 +1,4 @@
-//! Requests and answers.
+//! Exchanges requests and answers with the kernel.
 
 use std::io;
 
@@ -26,13 +26,13 @@ pub enum NetlinkError {
     /// The answer is invalid.
     #[error("netlink: cannot understand the kernel's answer to {action}: {reason}")]
     Answer { action: String, reason: String },
-    /// The kernel accepted a setting, but another value is in force.
+    /// The kernel accepted a setting, but uses another value.
     #[error("the kernel accepted to {action}, but what is in force is {found}")]
     NotInForce { action: String, found: String },
 }
 
 impl NetlinkError {
-    /// The errno of a refusal.
+    /// Returns the errno of a refusal.
     #[must_use]
     pub fn refusal_code(&self) -> Option<i32> {
         match self {
@@ -46,17 +46,17 @@ fn words(kernel_says: &Option<String>) -> String {
     kernel_says.as_ref().map(|words| format!(" (the kernel says: {words})")).unwrap_or_default()
 }
 
-/// A netlink socket for links, addresses and qdiscs of the network namespace in which it was opened.
+/// A netlink socket for links, addresses and qdiscs. It acts on the network namespace in which it was opened.
 pub struct Netlink {
     connection: Connection,
 }
 
-/// A message as raw bytes: a restore needs the original bytes, not a parser's version of them.
+/// A message as raw bytes: a restore needs the original bytes, because a parser may change them.
 #[derive(Clone, Debug)]
 pub(crate) struct RawMessage {
     /// Message type, such as `RTM_NEWQDISC`.
     pub(crate) kind: u16,
-    /// Everything after the netlink header.
+    /// All bytes after the netlink header.
     pub(crate) payload: Vec<u8>,
 }
 
@@ -111,8 +111,8 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
     }
 
-    /// Sends a request whose answer the kernel otherwise sends only to listeners: qdiscs (`qdisc_get_notify`,
-    /// net/sched/sch_api.c).
+    /// Sends a request whose answer the kernel sends only to listeners unless it is echoed: qdiscs
+    /// (`qdisc_get_notify`, net/sched/sch_api.c).
     pub(crate) fn get_echoed(
         &mut self,
         message: RouteNetlinkMessage,
@@ -171,7 +171,7 @@ impl Connection {
         let mut socket = Socket::new(protocol).map_err(fail("open a socket"))?;
         socket.bind_auto().map_err(fail("bind a socket"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
-        // Ignore errors: before Linux 4.12 refusals come without a text.
+        // Ignore errors: before Linux 4.12, refusals have no text.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         Ok(Self { socket, sequence: 0 })
@@ -240,7 +240,8 @@ impl Connection {
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 
-/// The kernel's text in an error: attributes after the echoed request (with `NETLINK_CAP_ACK` only its header).
+/// Returns the kernel's text in an error. It is in attributes after the echoed request (with
+/// `NETLINK_CAP_ACK`, only after its header).
 fn extended_acknowledgement(echo: &[u8], flags: u16) -> Option<String> {
     if flags & NLM_F_ACK_TLVS == 0 {
         return None;

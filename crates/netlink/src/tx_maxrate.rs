@@ -1,8 +1,8 @@
-//! The maximum rate of each transmit queue, a file in sysfs (`tx_maxrate`,
+//! The maximum rate of each transmit queue, which is a file in sysfs (`tx_maxrate`,
 //! `Documentation/ABI/testing/sysfs-class-net-queues`).
 //!
-//! It is a cap, not a weight. Drivers with it in Linux 7.2: am65-cpsw, cpsw, cxgb4, ice, ixgbe, mlx4 and mlx5;
-//! the others refuse every rate with `EOPNOTSUPP`.
+//! It is a limit, not a weight. In Linux 7.2, these drivers support it: am65-cpsw, cpsw, cxgb4, ice, ixgbe,
+//! mlx4 and mlx5. All others refuse every rate with `EOPNOTSUPP`.
 
 use std::fs;
 use std::io;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_model::text::path_text;
 
-/// A file in sysfs could not be used.
+/// The reason why a file in sysfs could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TxMaxrateError {
     #[error("cannot {action} {}: {source}", path_text(.path))]
     File {
         action: String,
         path: PathBuf,
-        /// `EOPNOTSUPP`: the driver has no maximum rates.
+        /// The error; `EOPNOTSUPP` means that the driver does not support maximum rates.
         source: io::Error,
     },
     #[error("{} holds '{text}', which is not a rate in Mbit/s", path_text(.path))]
@@ -50,10 +50,10 @@ impl TxMaxrate {
         self.queues.join(format!("tx-{queue}/tx_maxrate"))
     }
 
-    /// A queue's maximum rate, Mbit/s; 0: no limit.
+    /// Returns a queue's maximum rate, Mbit/s; 0 if there is no limit.
     ///
     /// # Errors
-    /// When the queue does not exist, or the file holds no number.
+    /// Returns an error if the queue does not exist, or the file contains no number.
     pub fn get(&self, queue: u32) -> Result<u32, TxMaxrateError> {
         let path = self.path(queue);
         let text = fs::read_to_string(&path).map_err(|source| TxMaxrateError::File {
@@ -65,12 +65,11 @@ impl TxMaxrate {
         text.parse().map_err(|_| TxMaxrateError::NotARate { path, text: text.to_owned() })
     }
 
-    /// Returns whether the driver has maximum rates, without changing one: it writes a text that is no
-    /// number, which a driver without rates refuses before parsing it (`tx_maxrate_store`,
-    /// net/core/net-sysfs.c).
+    /// Returns whether the driver supports maximum rates, without changing one. It writes a text that is not
+    /// a number. A driver without rates refuses it before parsing (`tx_maxrate_store`, net/core/net-sysfs.c).
     ///
     /// # Errors
-    /// When the queue does not exist, or the file cannot be written.
+    /// Returns an error if the queue does not exist, or the file cannot be written.
     pub fn is_supported(&self, queue: u32) -> Result<bool, TxMaxrateError> {
         match self.write(queue, "?") {
             Err(TxMaxrateError::File { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -83,10 +82,10 @@ impl TxMaxrate {
         }
     }
 
-    /// Sets a queue's maximum rate, Mbit/s (0: no limit), and reads it back.
+    /// Sets a queue's maximum rate, Mbit/s (0 for no limit), and reads it back to check it.
     ///
     /// # Errors
-    /// When the queue does not exist, the driver refuses, or another rate is read back.
+    /// Returns an error if the queue does not exist, the driver refuses, or another rate is read back.
     pub fn set(&self, queue: u32, megabits_per_second: u32) -> Result<(), TxMaxrateError> {
         self.write(queue, &megabits_per_second.to_string())?;
         let found = self.get(queue)?;
@@ -99,7 +98,7 @@ impl TxMaxrate {
 
     fn write(&self, queue: u32, text: &str) -> Result<(), TxMaxrateError> {
         let path = self.path(queue);
-        // No O_CREAT: without this file the queue does not exist.
+        // Do not create the file: if it is missing, the queue does not exist.
         fs::OpenOptions::new()
             .write(true)
             .truncate(true)

@@ -1,5 +1,5 @@
-//! Trees of qdiscs on the running kernel, in private namespaces. `vm_qdisc_tree.rs` tests kinds that this
-//! kernel lacks in the virtual machine.
+//! Tests of qdisc trees on the running kernel, in private namespaces. `vm_qdisc_tree.rs` tests the other
+//! kinds in the virtual machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -95,10 +95,10 @@ fn tcp_reaches_its_class_whole() {
     let found = hosts.bytes_of_classes(&ports(2, 1), BYTES);
     for minor in [0x101, 0x102, 0x103] {
         let bytes = found[&class(minor)];
-        // With headers and retransmissions; twice as much would include another flow.
+        // The count includes headers and retransmissions; twice as many bytes would include another flow.
         assert!((BYTES as u64..2 * BYTES as u64).contains(&bytes), "{minor:x}: {bytes}");
     }
-    // The last acknowledgements are still queued.
+    // The last acknowledgements may still be queued.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let counted = qdisc_counters(&mut hosts.netlink, hosts.index).unwrap();
@@ -127,7 +127,7 @@ fn classifiers_send_ports_to_classes() {
         let other = filter.replace("5201", "{port}").replace("1:10", "1:20");
         let [qdisc, first, second, rest] = TWO_CLASSES;
         hosts.install(&[qdisc, first, second, rest, &filter, &other], 2, 0);
-        // Port 5201 matches the first filter, and also the second, which runs later.
+        // Port 5201 matches the first filter and the second one, which runs later.
         let found = hosts.packets_of_classes(&[5201, 5202, 5202, 9, 9, 9]);
         assert_eq!(
             found,
@@ -150,7 +150,7 @@ fn a_thousand_rules_match_nothing() {
                 assert!(!missing.contains(&classifier));
                 let filters = hosts.netlink.filters(hosts.index, class(0)).unwrap();
                 let in_front = filters.iter().filter(|filter| filter.preference == 1).count();
-                // u32 lists its hash table, too.
+                // u32 also lists its hash table.
                 assert!((1000..=1001).contains(&in_front), "{in_front}");
                 assert!(filters.iter().any(|filter| filter.preference > 1 && filter.kind == "bpf"));
             }
@@ -189,7 +189,7 @@ fn a_refusal_has_the_step_and_the_kernels_words() {
     assert!(text.contains("make 'qdisc parent 1:1 handle 2: nosuchqdisc'"), "{text}");
     assert!(text.contains("the kernel says: Specified qdisc kind is unknown"), "{text}");
     assert!(text.ends_with("this kernel has no nosuchqdisc"), "{text}");
-    // An existing kind, with an attribute (TCA_HTB_OFFLOAD) that this device refuses.
+    // This kind exists, but the device refuses the attribute TCA_HTB_OFFLOAD.
     let wrong = tree(&["qdisc root handle 1: htb attribute 9 flag"], &on);
     let error = install(&mut hosts.netlink, hosts.index, &wrong).unwrap_err();
     assert_eq!(error.lacks(), None);

@@ -1,4 +1,4 @@
-//! Trees of qdiscs on a kernel that has all of them; modules are loaded on demand.
+//! Tests of qdisc trees on a kernel that has all kinds; modules are loaded on demand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -24,7 +24,7 @@ fn class(minor: u16) -> Handle {
     Handle::new(1, minor)
 }
 
-/// Drops of the qdisc 1:. Its classes do not count packets that it refuses.
+/// Returns the drops of the qdisc 1:. Its classes do not count packets that the qdisc refuses.
 fn drops(hosts: &mut Hosts) -> u64 {
     let counted = qdisc_counters(&mut hosts.netlink, hosts.index).unwrap();
     counted.iter().find(|qdisc| qdisc.handle == class(0)).unwrap().drops
@@ -119,7 +119,8 @@ fn options_are_those_that_tc_shows() {
             &["qdisc root handle 7: hfsc default 2", "class parent 7: classid 7:2 hfsc ls rate 1mbit"],
             &["hfsc 7: root", "default 2"],
         ),
-        // An unnamed kind with numbered options (TCA_FQ_PIE_LIMIT, TCA_FQ_PIE_FLOWS).
+        // This kind is not in the catalogue, so its options are numbered (TCA_FQ_PIE_LIMIT,
+        // TCA_FQ_PIE_FLOWS).
         (
             &["qdisc root handle 7: fq_pie attribute 1 u32 777 attribute 2 u32 333"],
             &["fq_pie 7: root", "limit 777p", "flows 333"],
@@ -169,7 +170,7 @@ fn flows_and_roles_reach_their_classes_in_every_classful_kind() {
         install(&mut hosts.netlink, hosts.index, &tree.on_line(rate)).unwrap();
         let sent: Vec<u16> = ports(5, 2).into_iter().chain([5206, 11_113]).collect();
         let mut found = hosts.packets_of_classes(&sent);
-        // Inner classes include their leaves.
+        // The counters of inner classes include those of their leaves.
         found.retain(|handle, _| handle.major == 1 && (name == "ets" || handle.minor != 1));
         let expected = (first..first + 7).map(|minor| (class(minor), 1)).chain([(class(rest), 2)]).collect();
         assert_eq!(found, expected, "{name}");
@@ -199,7 +200,7 @@ fn tcp_passes_whole_through_classes() {
     for name in ["drr", "qfq", "hfsc", "htb"] {
         let tree = Catalogue::bundled().get(name).unwrap().resolve(&Hosts::surroundings(2, 1)).unwrap();
         install(&mut hosts.netlink, hosts.index, &tree.on_line(rate)).unwrap();
-        // Packets sent while the classes and the filter were created may have had no class.
+        // Packets that were sent during the creation of classes and filter may have had no class.
         let before = drops(&mut hosts);
         let found = hosts.bytes_of_classes(&ports(2, 1), BYTES);
         for minor in [0x101, 0x102, 0x103] {
@@ -238,10 +239,10 @@ fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
 #[test]
 fn qfq_drops_what_counts_for_more_than_64_kib() {
     const SEGMENTS: usize = 128;
-    /// Ethernet, IPv4 and UDP, counted per segment.
+    /// Length of the Ethernet, IPv4 and UDP headers, which are counted for each segment.
     const HEADERS: u64 = 14 + 20 + 8;
     let mut hosts = hosts();
-    // Payload per segment, and whether their sum exceeds the limit.
+    // Each case has the payload per segment, and whether the sum of all segments exceeds the limit.
     for (kind, payload, dropped) in [("qfq", 460, false), ("qfq", 480, true), ("drr", 480, false)] {
         let tree = Catalogue::bundled().get(kind).unwrap().resolve(&Hosts::surroundings(1, 0)).unwrap();
         install(&mut hosts.netlink, hosts.index, &tree).unwrap();
@@ -251,7 +252,7 @@ fn qfq_drops_what_counts_for_more_than_64_kib() {
         let before = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
         setsockopt(&socket, UdpGsoSegment, &i32::try_from(payload).unwrap()).unwrap();
         let sent = socket.send_to(&vec![0; SEGMENTS * payload as usize], (RECEIVER, ports(1, 0)[0]));
-        // The socket would learn of a drop only with IP_RECVERR.
+        // The socket gets no error for a drop, because IP_RECVERR is not set.
         assert_eq!(sent.unwrap(), SEGMENTS * payload as usize);
         let after = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
         let carried = (after.0 - before.0, after.1 - before.1);

@@ -1,4 +1,5 @@
-//! Queue weights on the kernel's interfaces: netdevsim supports all of net-shaper, igb has no shapers.
+//! Tests of queue weights on real kernel interfaces: netdevsim supports all of net-shaper, igb has no
+//! shapers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -59,7 +60,7 @@ fn queue_weights_are_set_read_and_put_back() {
     assert_eq!(shapers.queues(device.index).unwrap(), BTreeMap::new());
     assert_eq!(shapers.queue(device.index, 0).unwrap(), None);
 
-    // Another program has limited a queue's rate before.
+    // Another program has already limited the rate of a queue.
     let limited = Shaper { bandwidth_max: 10_000_000_000, burst: 65_536, ..Shaper::default() };
     shapers.restore_queue(device.index, 2, Some(&limited)).unwrap();
     let before = shapers.queues(device.index).unwrap();
@@ -81,7 +82,7 @@ fn queue_weights_are_set_read_and_put_back() {
         shapers.restore_queue(device.index, queue, before.get(&queue)).unwrap();
     }
     assert_eq!(shapers.queues(device.index).unwrap(), before);
-    // The removal of a missing shaper is no error.
+    // Removing a missing shaper is not an error.
     shapers.restore_queue(device.index, 0, None).unwrap();
 }
 

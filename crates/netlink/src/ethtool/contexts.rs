@@ -1,4 +1,4 @@
-//! RSS contexts: further indirection tables, for the rules that refer to them (`struct ethtool_rxfh`,
+//! RSS contexts: additional indirection tables, for the rules that refer to them (`struct ethtool_rxfh`,
 //! `rss_context`; Documentation/networking/scaling.rst).
 
 use super::{
@@ -10,13 +10,13 @@ use super::{
 const NEW: u32 = u32::MAX;
 
 impl<C: EthtoolCalls> ReceiveRules<C> {
-    /// Whether the driver has RSS contexts.
+    /// Returns whether the driver has RSS contexts.
     ///
     /// # Errors
-    /// When it refuses for another reason.
+    /// Returns an error if the driver refuses for another reason.
     pub fn has_contexts(&self) -> Result<bool, EthtoolError> {
-        // An unused number: a driver with contexts reports that it does not exist, one without that it has no
-        // contexts.
+        // Use an unused number: a driver with contexts reports that this context does not exist, any other
+        // driver that it does not support contexts.
         const UNLIKELY: u32 = 0x7fff_0001;
         let mut data = request(GRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &UNLIKELY.to_ne_bytes());
@@ -31,10 +31,10 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// The indirection table of a context; none if the context does not exist.
+    /// Returns the indirection table of a context; none if the context does not exist.
     ///
     /// # Errors
-    /// When the driver refuses for another reason.
+    /// Returns an error if the driver refuses for another reason.
     pub fn context(&self, context: u32) -> Result<Option<Vec<u32>>, EthtoolError> {
         match self.rss_of(context) {
             Err(error) if matches!(error.code(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
@@ -42,8 +42,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Creates a context with this indirection table, and the device's key and function. Returns its number:
-    /// the lowest free one.
+    /// Creates a context with this indirection table, and the device's key and function. Returns its number,
+    /// which is the lowest free one.
     ///
     /// # Errors
     /// Returns an error if the driver has no further context, or refuses the table.
@@ -59,7 +59,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Sets a context's indirection table.
     ///
     /// # Errors
-    /// When the driver refuses: no such context, the length, or a queue.
+    /// Returns an error if the context does not exist, or the driver refuses the length or a queue.
     pub fn set_context(&self, context: u32, indirection: &[u32]) -> Result<(), EthtoolError> {
         let mut data = table_request(context, indirection);
         self.ask(&mut data, || format!("take a table for RSS context {context}"))
@@ -68,9 +68,9 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Deletes a context.
     ///
     /// # Errors
-    /// When the driver refuses because a rule uses it.
+    /// Returns an error if a rule uses the context, or the driver refuses for another reason.
     pub fn delete_context(&self, context: u32) -> Result<(), EthtoolError> {
-        // An empty table for a context deletes it.
+        // A request with an empty table deletes the context.
         let mut data = request(SRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());
         self.ask(&mut data, || format!("take out RSS context {context}"))

@@ -4,23 +4,23 @@ use super::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// `ethtool -N lo flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.100 src-port 40000 dst-port 11211 action 3 loc 5`:
-/// `struct ethtool_rxnfc` from its flow specification on, to the location.
+/// The request of `ethtool -N lo flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.100 src-port 40000 dst-port
+/// 11211 action 3 loc 5`: `struct ethtool_rxnfc` from its flow specification to the location.
 const TCP4: &str = concat!(
     "010000000a0000010a0000649c402bcb0000000000000000000000000000000000000000000000000000",
     "00000000000000000000000000000000000000000000000000000000000000000000ffffffffffffffff",
     "ffffffff0000000000000000000000000000000000000000000000000000000000000000000000000000",
     "000000000000000000000000000000000000000000000000000003000000000000000500000000000000",
 );
-/// `ethtool -N lo flow-type udp6 dst-ip fd00::1 dst-port 53 action 1 loc 6`.
+/// The request of `ethtool -N lo flow-type udp6 dst-ip fd00::1 dst-port 53 action 1 loc 6`.
 const UDP6: &str = concat!(
     "0600000000000000000000000000000000000000fd000000000000000000000000000001000000350000",
     "000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
     "0000000000000000ffffffffffffffffffffffffffffffff0000ffff0000000000000000000000000000",
     "000000000000000000000000000000000000000000000000000001000000000000000600000000000000",
 );
-/// `ethtool -N lo flow-type udp4 src-ip 10.1.0.0 m 0.0.255.255 action 2 loc 7`: its masks mark the ignored
-/// bits.
+/// The request of `ethtool -N lo flow-type udp4 src-ip 10.1.0.0 m 0.0.255.255 action 2 loc 7`. In a mask of
+/// ethtool(8), set bits are ignored.
 const UDP4_NETWORK: &str = concat!(
     "020000000a01000000000000000000000000000000000000000000000000000000000000000000000000",
     "00000000000000000000000000000000000000000000000000000000000000000000ffff000000000000",
@@ -91,7 +91,7 @@ fn what_is_not_read_is_not_taken_for_something_else() {
     assert_eq!(changed(152, &u64::MAX.to_ne_bytes()).queue(), None);
 }
 
-/// An in-memory driver that records requests.
+/// An in-memory driver that logs requests.
 #[derive(Default)]
 struct Driver {
     rules: RefCell<BTreeMap<u32, Vec<u8>>>,
@@ -131,7 +131,7 @@ impl EthtoolCalls for &Driver {
                 None => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
             },
             SRXCLSRLINS => {
-                // With the context after it, in the field of the count.
+                // The context follows in the field of the count.
                 let rule = data[RXNFC_RULE..RXNFC_RULE + RULE_LENGTH + 4].to_vec();
                 self.rules.borrow_mut().insert(location(), rule);
             }
@@ -198,14 +198,14 @@ impl Driver {
     }
 }
 
-/// Requests of ethtool 6.1, as above.
+/// Compares the requests for contexts with those of ethtool 6.1.
 #[test]
 fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
     let driver = Driver::default();
     let device = ReceiveRules::new(&driver, "eth0");
     assert!(device.has_contexts().unwrap());
-    // `ethtool -X lo context new start 2 equal 2`, `context 1 start 1 equal 2`, `context 1 delete`. The
-    // driver's answer overwrites the request, so compare the request first.
+    // The requests are `ethtool -X lo context new start 2 equal 2`, `context 1 start 1 equal 2`, `context 1
+    // delete`. Compare each request before the driver's answer overwrites it.
     assert_eq!(device.create_context(&[2, 3, 2, 3]).unwrap(), 1);
     assert_eq!(
         driver.last_asked(),
@@ -226,8 +226,8 @@ fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
     assert!(!ReceiveRules::new(&without, "eth0").has_contexts().unwrap());
 }
 
-/// `ethtool -N lo flow-type tcp4 dst-port 443 context 1 loc 9`: from its flow specification to the location,
-/// then the context in the field of the count.
+/// Compares a rule with `ethtool -N lo flow-type tcp4 dst-port 443 context 1 loc 9`: from its flow
+/// specification to the location, followed by the context in the field of the count.
 #[test]
 fn a_rule_may_name_a_context() {
     const RECORDED: &str = concat!(
@@ -244,7 +244,7 @@ fn a_rule_may_name_a_context() {
     assert_eq!((rule.matches(), rule.context(), rule.location()), (Some(matches), Some(1), 9));
     assert_eq!(rule.to_string(), "tcp4 dst-port 443 m ffff to RSS context 1");
     assert_eq!(Rule::from_hex(&rule.to_hex()), Some(rule));
-    // Neither a missing nor a superfluous context.
+    // A missing context and a superfluous one are both refused.
     assert_eq!(Rule::from_hex(RECORDED), None);
     assert_eq!(Rule::from_hex(&(TCP4.to_owned() + CONTEXT)), None);
     let driver = Driver::default();
@@ -284,7 +284,7 @@ fn the_indirection_table_is_set_as_ethtool_does_it() {
     let table = device.rss().unwrap().unwrap();
     assert_eq!(table, RssTable { indirection: vec![0, 1, 0, 1], key: vec![0xab; 8], function: 1 });
     device.set_indirection(&[0, 0, 1, 1]).unwrap();
-    // `ethtool -X lo weight 1 1` on a table of four entries.
+    // The request equals that of `ethtool -X lo weight 1 1` on a table of four entries.
     let hex: String =
         driver.asked.borrow().last().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "47000000000000000400000000000000000000000000000000000000000000000100000001000000");

@@ -1,7 +1,7 @@
 //! Filters in the kernel's format: u32, flower, and classic BPF.
 //!
-//! A filter that sends each flow or role to its class is one program of classic BPF, for any number of flows.
-//! It computes the class from the destination port. Its result is the class's number, or 0 if there is none
+//! One program of classic BPF sends each flow or role to its class, for any number of flows. It computes the
+//! class from the destination port. It returns the class's number, or 0 if there is no class
 //! (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts are those of `include/uapi/linux/pkt_cls.h` and
 //! `filter.h`.
 
@@ -14,12 +14,13 @@ use crate::tc_state::push_attribute;
 const IPV4: u16 = 0x0800;
 /// `ETH_P_ALL`.
 const EVERYTHING: u16 = 0x0003;
-/// Probes use the destination ports from [`PROBE_PORT`] on, this many.
+/// Number of destination ports for probes, from [`PROBE_PORT`] on.
 const PROBE_PORTS: u32 = 1024;
-/// First destination port of rules without matches. It is far from the flows' ports and below the clients'
-/// ports (`net.ipv4.ip_local_port_range`), which are destination ports of the reverse direction.
+/// First destination port of rules that match no packet. The range is separate from the flows' ports. It is
+/// also below the clients' ports (`net.ipv4.ip_local_port_range`), which are destination ports in the reverse
+/// direction.
 const IDLE_PORT: u16 = 20_000;
-/// Limit of rules without matches: the number of such ports.
+/// Maximum number of rules that match no packet: the number of such ports.
 pub(super) const MOST_IDLE_RULES: u32 = 12_000;
 
 /// A filter: kind, protocol, and payload of `TCA_OPTIONS`.
@@ -40,7 +41,7 @@ pub(super) fn of_tree(filter: &Filter) -> Encoded {
     }
 }
 
-/// Returns rule `number`, from 0, of those without matches; none from [`MOST_IDLE_RULES`] on.
+/// Returns rule `number`, from 0, of those that match no packet; none from [`MOST_IDLE_RULES`] on.
 pub(super) fn idle_rule(classifier: Classifier, number: u32, class: Handle) -> Option<Encoded> {
     let number = u16::try_from(number).ok().filter(|number| u32::from(*number) < MOST_IDLE_RULES)?;
     Some(of_port(classifier, IDLE_PORT + number, class))
@@ -54,7 +55,7 @@ fn of_port(classifier: Classifier, port: u16, class: Handle) -> Encoded {
     }
 }
 
-/// `match ip dport PORT 0xffff`: the second half of the word after an IPv4 header without options.
+/// Encodes `match ip dport PORT 0xffff`: the second half of the word after an IPv4 header without options.
 fn u32_of_port(port: u16, class: Handle) -> Encoded {
     const TCA_U32_CLASSID: u16 = 1;
     const TCA_U32_SEL: u16 = 5;
@@ -73,7 +74,7 @@ fn u32_of_port(port: u16, class: Handle) -> Encoded {
     Encoded { kind: "u32", protocol: IPV4, options }
 }
 
-/// `ip_proto tcp dst_port PORT`.
+/// Encodes `ip_proto tcp dst_port PORT`.
 fn flower_of_port(port: u16, class: Handle) -> Encoded {
     const TCA_FLOWER_CLASSID: u16 = 1;
     const TCA_FLOWER_KEY_ETH_TYPE: u16 = 8;
@@ -95,16 +96,16 @@ fn flower_of_port(port: u16, class: Handle) -> Encoded {
 enum Instruction {
     /// Code and operand.
     Plain(u16, u32),
-    /// Code, operand, targets if true and if false.
+    /// Code, operand, and the targets if the condition is true and if it is false.
     Jump(u16, u32, To, To),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Next,
-    /// Skip this many instructions.
+    /// A target that skips this number of instructions.
     Skip(u8),
-    /// The last instruction, for packets of no flow.
+    /// A target at the last instruction, for packets of no flow.
     Last,
 }
 
@@ -133,8 +134,8 @@ const RETURN: u16 = 0x06;
 /// `BPF_RET | BPF_A`.
 const RETURN_RESULT: u16 = 0x16;
 
-/// Loads the destination port of a TCP or UDP packet over IPv4. Other packets, and fragments after the first,
-/// which have no port, go to the last instruction.
+/// Loads the destination port of a TCP or UDP packet over IPv4. Other packets go to the last instruction, and
+/// so do fragments after the first, which have no port.
 fn load_port() -> Vec<Instruction> {
     use Instruction::{Jump, Plain};
     const ETHERTYPE: u32 = 12;
@@ -165,7 +166,7 @@ fn per_flow(
     use Instruction::{Jump, Plain};
     let mut program = load_port();
     program.extend([
-        // Smaller ports wrap around to numbers beyond all flows.
+        // A smaller port wraps around to a number above all flows.
         Plain(SUBTRACT, u32::from(BULK_PORT)),
         Jump(IF_NOT_LESS, bulk_flows, To::Next, To::Skip(3)),
         Plain(SUBTRACT, u32::from(PROBE_PORT - BULK_PORT)),
@@ -202,7 +203,7 @@ fn one_port(port: u16, class: Handle) -> Vec<Instruction> {
     program
 }
 
-/// The program as an array of `struct sock_filter`: code, jt, jf, k.
+/// Encodes the program as an array of `struct sock_filter`: code, jt, jf, k.
 fn bpf(program: &[Instruction]) -> Encoded {
     const TCA_BPF_OPS_LEN: u16 = 4;
     const TCA_BPF_OPS: u16 = 5;

@@ -16,28 +16,27 @@ use crate::transport::{Netlink, NetlinkError, RawMessage};
 use filters::Encoded;
 use options::Options;
 
-/// Preference of the first of a tree's own filters; rules before them have a lower one.
+/// Preference of a tree's first own filter; rules that precede it have a lower one.
 const OWN_PREFERENCE: u16 = 0x100;
-/// Preference of rules before a tree's own filters.
+/// Preference of rules that precede a tree's own filters.
 const RULES_PREFERENCE: u16 = 1;
-/// `TC_H_INGRESS`, the place of `clsact`.
+/// `TC_H_INGRESS`, the handle of `clsact`.
 const CLSACT: Handle = Handle::new(0xffff, 0);
 /// `TC_H_CLSACT`.
 const CLSACT_PARENT: Handle = Handle::new(0xffff, 0xfff1);
 
-/// A tree or rules could not be installed.
+/// The reason why a tree or rules could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("{source}{}", lacks_in_words(.lacks))]
     Refused {
-        /// As a `tc` command.
+        /// The step as a `tc` command.
         step: String,
         /// The kind that the kernel lacks, if that is the reason.
         lacks: Option<String>,
-        /// The kernel's answer.
         source: NetlinkError,
     },
-    /// More rules than unused ports.
+    /// There are more rules than unused ports.
     #[error("{0} filter rules are too many; use at most {most}", most = filters::MOST_IDLE_RULES)]
     TooManyRules(u32),
 }
@@ -47,7 +46,7 @@ fn lacks_in_words(lacks: &Option<String>) -> String {
 }
 
 impl InstallError {
-    /// The kind of qdisc or classifier that the kernel lacks, if that is the reason.
+    /// Returns the kind of qdisc or classifier that the kernel lacks, if that is the reason.
     #[must_use]
     pub fn lacks(&self) -> Option<&str> {
         match self {
@@ -72,9 +71,9 @@ pub struct QdiscCounters {
     pub handle: Handle,
     pub parent: Handle,
     pub kind: String,
-    /// Bytes sent, with the headers of the further segments of GSO packets.
+    /// Bytes sent, including the headers of all segments of GSO packets.
     pub bytes: u64,
-    /// Packets sent; a GSO packet counts as its segments.
+    /// Packets sent; a GSO packet counts as the number of its segments.
     pub packets: u64,
     pub drops: u64,
     /// How often a limit delayed packets.
@@ -106,7 +105,8 @@ fn filter_message(index: u32, parent: Handle, preference: u16, filter: &Encoded)
 }
 
 /// Returns whether the kernel's error means that it lacks the kind (`tc_modify_qdisc`, `net/sched/sch_api.c`;
-/// `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Other errors use the same errno, such as a missing parent.
+/// `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Other errors, such as a missing parent, have the same
+/// errno.
 fn means_unknown(error: &NetlinkError) -> bool {
     let NetlinkError::Refused { source, kernel_says, .. } = error else { return false };
     source.raw_os_error() == Some(libc::ENOENT)
@@ -115,7 +115,7 @@ fn means_unknown(error: &NetlinkError) -> bool {
         })
 }
 
-/// The kind that a step needs.
+/// Returns the kind of qdisc or classifier that a step needs.
 fn needed(step: &Step) -> Option<&str> {
     match step {
         Step::Qdisc(node) => Some(&node.kind),
@@ -127,7 +127,7 @@ fn needed(step: &Step) -> Option<&str> {
 /// Installs a tree on an interface, after deleting its root qdisc.
 ///
 /// # Errors
-/// When the kernel refuses a step; earlier steps stay, and are deleted with the root.
+/// Returns an error if the kernel refuses a step. Earlier steps remain until the root is deleted.
 pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<(), InstallError> {
     let refused = |step: &Step, source: NetlinkError| InstallError::Refused {
         step: step.to_string(),
@@ -151,8 +151,9 @@ pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<()
             }
             Step::Filter { parent, filter } => {
                 let encoded = filters::of_tree(filter);
-                // Filters of one preference must be of one kind; consecutive ones share it, as with `tc`. But
-                // cls_bpf runs the last of them first.
+                // Filters with the same preference must be of one kind. Consecutive filters share a
+                // preference, as with `tc`. But cls_bpf runs the last filter of a preference first, so its
+                // filters have separate ones.
                 let group = (*parent, encoded.kind);
                 if previous.is_some_and(|previous| previous != group || encoded.kind == "bpf") {
                     preference = preference.saturating_add(1);
@@ -167,7 +168,7 @@ pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<()
     Ok(())
 }
 
-/// Deletes the root qdisc, unless it is the default.
+/// Deletes the root qdisc, unless it is the kernel's default.
 fn take_root_away(netlink: &mut Netlink, index: u32) -> Result<(), NetlinkError> {
     match netlink.delete_root_qdisc(index) {
         Err(error) if error.refusal_code() != Some(libc::ENOENT) => Err(error),
@@ -175,17 +176,17 @@ fn take_root_away(netlink: &mut Netlink, index: u32) -> Result<(), NetlinkError>
     }
 }
 
-/// Inserts rules before the filters of a qdisc; they match no packet of flows and probes.
+/// Inserts rules that match no packet of flows and probes before the filters of a qdisc.
 ///
 /// # Errors
-/// When the kernel refuses one; earlier ones stay.
+/// Returns an error if the kernel refuses a rule; earlier rules remain.
 pub fn install_rules(
     netlink: &mut Netlink,
     index: u32,
     parent: Handle,
     rules: &FilterRules,
 ) -> Result<(), InstallError> {
-    // The rules never match, so the class need not exist.
+    // The rules never match, so the class does not have to exist.
     let class = Handle::new(parent.major, u16::MAX);
     let action = format!("put {} rules in front of {parent} of interface {index}", rules.rules);
     for number in 0..rules.rules {
@@ -203,10 +204,10 @@ pub fn install_rules(
     Ok(())
 }
 
-/// Counters of each qdisc of an interface, in the kernel's order.
+/// Returns the counters of each qdisc of an interface, in the kernel's order.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Returns an error if the kernel refuses.
 pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCounters>, NetlinkError> {
     let of_interface = |qdisc: crate::tc_overview::QdiscOverview| {
         (qdisc.interface == index).then(|| QdiscCounters {
@@ -225,10 +226,11 @@ pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCoun
     Ok(netlink.all_qdiscs()?.into_iter().filter_map(of_interface).collect())
 }
 
-/// The qdisc kinds that the kernel lacks, even as a module. Use a spare interface: its root qdisc is deleted.
+/// Returns the qdisc kinds that the kernel lacks, even as a module. The interface must not be in use, because
+/// its root qdisc is deleted.
 ///
 /// # Errors
-/// When the kernel refuses for another reason than an unknown kind or its options.
+/// Returns an error if the kernel refuses for any reason except an unknown kind or its options.
 pub fn missing_kinds<'k>(
     netlink: &mut Netlink,
     index: u32,
@@ -243,7 +245,7 @@ pub fn missing_kinds<'k>(
             kind: kind.to_owned(),
             settings: Vec::new(),
         };
-        // Without options: a kind that requires some refuses with another error, so it exists.
+        // Send no options: a kind that requires options returns another error, so it exists.
         let message = node_message(RTM_NEWQDISC, index, &node, None);
         let action = format!("try the qdisc {kind} on interface {index}");
         match netlink.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action) {
@@ -259,10 +261,11 @@ pub fn missing_kinds<'k>(
     Ok(missing)
 }
 
-/// The classifiers that the kernel lacks, even as a module. Use a spare interface: its `clsact` is deleted.
+/// Returns the classifiers that the kernel lacks, even as a module. The interface must not be in use, because
+/// its `clsact` is deleted.
 ///
 /// # Errors
-/// When the kernel refuses for another reason than an unknown classifier, or lacks `clsact`.
+/// Returns an error if the kernel refuses for any reason except an unknown classifier, or lacks `clsact`.
 pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet<Classifier>, NetlinkError> {
     let node =
         Node { parent: CLSACT_PARENT, handle: CLSACT, kind: "clsact".to_owned(), settings: Vec::new() };
@@ -273,7 +276,7 @@ pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet
     for classifier in [Classifier::U32, Classifier::Flower, Classifier::Bpf] {
         let parent = crate::tc_state::CLSACT_EGRESS;
         let Some(rule) = filters::idle_rule(classifier, 0, parent) else { continue };
-        // One preference each, because filters of one preference must be of one kind.
+        // Use a separate preference for each, because filters with the same preference must be of one kind.
         let preference = RULES_PREFERENCE + classifier as u16;
         let message = filter_message(index, parent, preference, &rule);
         let action = format!("try the classifier {} on interface {index}", rule.kind);

@@ -1,7 +1,7 @@
 //! Settings of qdiscs and classes in the kernel's format.
 //!
-//! Most kinds have an attribute per option, listed in [`evenkeel_model::qdisc::kinds`]. The older ones have a
-//! structure (`include/uapi/linux/pkt_sched.h`), which is encoded here.
+//! Most kinds have an attribute per option, listed in [`evenkeel_model::qdisc::kinds`]. Older kinds have a
+//! structure (`include/uapi/linux/pkt_sched.h`), which this module encodes.
 
 use evenkeel_model::qdisc::kinds::{KnownOption, Place, Width, kind, option_named};
 use evenkeel_model::qdisc::{Attribute, AttributeValue, Curve, Node, SettingValue};
@@ -33,7 +33,7 @@ pub(super) struct Options {
     pub(super) payload: Vec<u8>,
 }
 
-/// Returns a qdisc's options; none if none is set and the kind requires none.
+/// Returns a qdisc's options; none if no option is set and the kind requires none.
 pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.options) };
     let payload = match node.kind.as_str() {
@@ -51,7 +51,7 @@ pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     payload.map(|payload| Options { flags: nesting(&node.kind), payload })
 }
 
-/// A class's options; present even if empty, because `drr` and `qfq` require them.
+/// Returns a class's options. They are present even if empty, because `drr` and `qfq` require them.
 pub(super) fn of_class(node: &Node) -> Options {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.class_options) };
     let payload = match node.kind.as_str() {
@@ -62,7 +62,7 @@ pub(super) fn of_class(node: &Node) -> Options {
     Options { flags: nesting(&node.kind), payload }
 }
 
-/// Unknown kinds are newer than those that work without the flag.
+/// Returns the flag `NLA_F_NESTED` if the kind requires it. Unknown kinds are new, and new kinds require it.
 fn nesting(of: &str) -> u16 {
     if is_strictly_nested(of) || kind(of).is_none() { NESTED } else { 0 }
 }
@@ -95,7 +95,7 @@ impl Values<'_> {
         }
     }
 
-    /// bit/s.
+    /// Returns a rate in bit/s.
     fn rate(&self, name: &str) -> u64 {
         match self.node.setting(name) {
             Some(SettingValue::Rate(rate)) => rate.bits_per_second(),
@@ -133,7 +133,7 @@ impl Values<'_> {
         }
     }
 
-    /// All options with an attribute, in the order of the settings.
+    /// Returns all options that have an attribute, in the order of the settings.
     fn attributes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for setting in &self.node.settings {
@@ -167,7 +167,7 @@ impl Values<'_> {
     }
 }
 
-/// A count, bytes, bytes per second, or microseconds.
+/// Returns a value as a count, bytes, bytes per second, or microseconds.
 fn number_of(value: &SettingValue) -> u64 {
     match value {
         SettingValue::Count(count) => *count,
@@ -200,8 +200,8 @@ fn push_own(bytes: &mut Vec<u8>, attribute: &Attribute) {
     push_attribute(bytes, attribute.number, &value);
 }
 
-/// `struct tc_sfq_qopt_v1`: quantum, perturb_period, limit, divisor, flows; depth, headdrop; the rest is for
-/// RED and counters. 0 is the kernel's default.
+/// Encodes `struct tc_sfq_qopt_v1`: quantum, perturb_period, limit, divisor, flows; depth, headdrop. The
+/// other fields are for RED and counters. 0 selects the kernel's default.
 fn sfq(values: &Values<'_>) -> Vec<u8> {
     const OF_RED: usize = 44;
     let mut bytes = words(&[
@@ -217,8 +217,8 @@ fn sfq(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_tbf_qopt`: rate, peakrate, limit, buffer, mtu. The buckets are also sent in bytes, which the
-/// kernel uses exactly.
+/// Encodes `struct tc_tbf_qopt`: rate, peakrate, limit, buffer, mtu. The bucket sizes are also sent in bytes,
+/// which the kernel uses without rounding.
 fn tbf(values: &Values<'_>) -> Vec<u8> {
     let (rate, peak) = (values.rate("rate"), values.rate("peakrate"));
     let (burst, mtu) = (values.size("burst"), values.size("mtu"));
@@ -237,14 +237,14 @@ fn tbf(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A rate too large for the 32 bits of `struct tc_ratespec`.
+/// Adds a rate as an attribute if it is too large for the 32 bits of `struct tc_ratespec`.
 fn push_long_rate(bytes: &mut Vec<u8>, number: u16, rate: u64) {
     if rate / 8 > u64::from(u32::MAX) {
         push_attribute(bytes, number, &(rate / 8).to_ne_bytes());
     }
 }
 
-/// `struct tc_htb_glob`: version, rate2quantum, defcls, debug, direct_pkts.
+/// Encodes `struct tc_htb_glob`: version, rate2quantum, defcls, debug, direct_pkts.
 fn htb(values: &Values<'_>) -> Vec<u8> {
     let quantum = if values.is_set("r2q") { values.count("r2q") } else { HTB_R2Q };
     let global = words(&[3, quantum, u32::from(values.class_minor("default")), 0, 0]);
@@ -254,7 +254,7 @@ fn htb(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_htb_opt`: rate, ceil, buffer, cbuffer, quantum, level, prio.
+/// Encodes `struct tc_htb_opt`: rate, ceil, buffer, cbuffer, quantum, level, prio.
 fn htb_class(values: &Values<'_>) -> Vec<u8> {
     let (rate, ceil) = (values.rate("rate"), values.rate("ceil"));
     let mut parameters = rate_specification(rate);
@@ -273,7 +273,7 @@ fn htb_class(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_service_curve`: m1, d, m2.
+/// Encodes `struct tc_service_curve`: m1, d, m2.
 fn hfsc_class(values: &Values<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, number) in [("rt", TCA_HFSC_RSC), ("ls", TCA_HFSC_FSC), ("ul", TCA_HFSC_USC)] {
@@ -290,7 +290,7 @@ fn hfsc_class(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_prio_qopt`: bands, priomap. Priorities missing in the map use band 0.
+/// Encodes `struct tc_prio_qopt`: bands, priomap. Priorities missing in the map use band 0.
 fn prio(values: &Values<'_>) -> Vec<u8> {
     const PRIORITIES: usize = 16;
     let mut bytes = words(&[values.count("bands")]);

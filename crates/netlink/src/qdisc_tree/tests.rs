@@ -22,7 +22,7 @@ fn last_step(steps: &[&str]) -> Step {
     tree.steps.last().unwrap().clone()
 }
 
-/// Type with flags, and payload of `TCA_OPTIONS`, as sent by `install`.
+/// Returns the type with flags and the payload of `TCA_OPTIONS`, as sent by `install`.
 fn options_of(step: &Step) -> Option<(u16, Vec<u8>)> {
     let message = match step {
         Step::Qdisc(node) => node_message(RTM_NEWQDISC, 3, node, options::of_qdisc(node)),
@@ -34,7 +34,7 @@ fn options_of(step: &Step) -> Option<(u16, Vec<u8>)> {
     attributes_of(&message.payload[20..]).get(1).cloned()
 }
 
-/// Every attribute of a message, by type with flags.
+/// Returns every attribute of a message, by type with flags.
 fn attributes_of(mut rest: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     while rest.len() >= 4 {
@@ -119,7 +119,8 @@ fn qdiscs_with_attributes_are_as_tc_sends_them() {
         assert_eq!(kind, TCA_OPTIONS, "{step}");
         same_attributes(&options, expected, &[]);
     }
-    // tc adds that the bandwidth is not measured (attribute 9, TCA_CAKE_AUTORATE), the kernel's default.
+    // tc also sends attribute 9 (TCA_CAKE_AUTORATE): the bandwidth is not measured, which is the kernel's
+    // default.
     for (step, expected) in [
         (
             "qdisc root handle 1: cake bandwidth 100mbit besteffort flows nat wash ack-filter split-gso rtt 50ms memlimit \
@@ -130,7 +131,8 @@ fn qdiscs_with_attributes_are_as_tc_sends_them() {
         ),
         ("qdisc root handle 1: cake unlimited", "0c00020000000000000000000800090000000000"),
     ] {
-        // tc derives a target from rtt (attribute 8); without it the kernel does the same.
+        // tc computes a target from rtt and sends it (attribute 8); without it, the kernel computes the same
+        // target.
         same_attributes(&options_of(&last_step(&[step])).unwrap().1, expected, &[8, 9]);
     }
     for step in ["drr", "qfq", "mq", "sfq", "fq", "pfifo_fast", "pfifo"] {
@@ -146,9 +148,9 @@ fn bands_are_nested() {
     assert_eq!(options_of(&step), Some((TCA_OPTIONS | NESTED, bytes(expected))));
 }
 
-/// Removes additions of `tc` for kernels before 3.8: rate tables (attributes 3 and 4 of HTB, 2 and 3 of TBF),
-/// and the first and third field of `struct tc_ratespec`, which belong to them. No effect if both rates are
-/// 0.
+/// Removes fields that `tc` adds for kernels before 3.8. These are the rate tables (attributes 3 and 4 of
+/// HTB, 2 and 3 of TBF), and the first and third field of `struct tc_ratespec`, which belong to the tables.
+/// It has no effect if both rates are 0.
 fn without_cells(options: &[u8]) -> Vec<u8> {
     let mut plain = options.to_vec();
     for at in [4, 16] {
@@ -201,7 +203,7 @@ fn tbf_is_as_tc_sends_it() {
     same_attributes(&found[40..], "08000600a0860100", &[]);
 
     // tc qdisc add dev v0 root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000.
-    // Its bucket times are computed with 34 Gbit/s, the 32-bit maximum; the kernel uses the buckets in bytes
+    // tc computes its bucket times for 34 Gbit/s, the 32-bit maximum; the kernel uses the buckets in bytes
     // instead.
     let step = last_step(&[
         "qdisc root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000",
@@ -307,7 +309,7 @@ fn messages_are_whole_attributes() {
                 Step::Filter { parent, filter } => filter_message(3, *parent, 7, &filters::of_tree(filter)),
             };
             whole(&message.payload[20..]);
-            // Options of these kinds are a structure, of all others attributes.
+            // The options of these kinds are a structure; those of all other kinds are attributes.
             if let (Some((_, options)), false) = (
                 attributes_of(&message.payload[20..]).get(1),
                 matches!(&step, Step::Qdisc(node) if ["pfifo", "bfifo", "sfq", "prio", "hfsc"].contains(&node.kind.as_str())),
@@ -318,7 +320,7 @@ fn messages_are_whole_attributes() {
     }
 }
 
-/// Runs a classic BPF program on a packet, as `net/core/filter.c` does.
+/// Runs a classic BPF program on a packet, like `net/core/filter.c`.
 fn run(filter: &Encoded, packet: &[u8]) -> u32 {
     let operations = attributes_of(&filter.options)[1].1.clone();
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);

@@ -24,7 +24,7 @@ pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 pub const QUEUES: u32 = 4;
 
-/// The sender is in the calling thread's namespace.
+/// The two hosts; the sender is in the calling thread's namespace.
 pub struct Hosts {
     pub netlink: Netlink,
     pub index: u32,
@@ -63,8 +63,8 @@ impl Hosts {
         hosts
     }
 
-    /// Adds permanent neighbour entries: ARP requests, and a datagram that waits for the answer, would be
-    /// counted.
+    /// Adds permanent neighbour entries. Otherwise the tests would count ARP requests, and datagrams that
+    /// wait for their answers.
     fn know_each_other(&self) {
         let address_of = |name| {
             let shown = output("ip", &["-o", "link", "show", "dev", name]);
@@ -80,7 +80,8 @@ impl Hosts {
         self.at_receiver(|| knows(SENDER, &sender, PEER));
     }
 
-    /// Runs a function in the receiver's namespace on its own thread; sockets opened there stay there.
+    /// Runs a function in the receiver's namespace, in a separate thread; sockets opened there remain in that
+    /// namespace.
     pub fn at_receiver<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -113,12 +114,12 @@ impl Hosts {
         self.netlink.class_statistics(self.index).unwrap().into_iter().collect()
     }
 
-    /// Sends a datagram to each port; returns the packets of each class since.
+    /// Sends a datagram to each port, and returns the packets of each class that were sent meanwhile.
     pub fn packets_of_classes(&mut self, ports: &[u16]) -> BTreeMap<Handle, u64> {
         let socket = self.socket();
         let (before, before_root) = (self.classes(), self.packets_of_root());
         for port in ports {
-            // A closed port causes an ICMP error, which the next call returns.
+            // A closed port causes an ICMP error, which the next call to `send_to` returns.
             while let Err(error) = socket.send_to(&[0; 100], (RECEIVER, *port)) {
                 assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             }
@@ -144,7 +145,7 @@ impl Hosts {
         UdpSocket::bind((SENDER, 0)).unwrap()
     }
 
-    /// Sends `bytes` to each port over TCP, concurrently; returns the bytes of each class.
+    /// Sends `bytes` to each port over TCP, concurrently, and returns the bytes of each class.
     pub fn bytes_of_classes(&mut self, ports: &[u16], bytes: usize) -> BTreeMap<Handle, u64> {
         let before = self.classes();
         let (ready, receivers) = mpsc::channel();
@@ -187,13 +188,13 @@ impl Hosts {
         after.iter().map(sent).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// Output of a command in the sender's namespace.
+    /// Returns the output of a command in the sender's namespace.
     pub fn sees(&self, program: &str, arguments: &[&str]) -> String {
         output(program, arguments)
     }
 
-    /// Installs every bundled setup, with and without a line, and compares it; returns the kinds that the
-    /// kernel lacks.
+    /// Installs every bundled setup, with and without a shaper for the link, and compares it. Returns the
+    /// kinds that the kernel lacks.
     pub fn install_every_bundled_setup(&mut self) -> BTreeSet<String> {
         let catalogue = Catalogue::bundled();
         let kinds: BTreeSet<&str> = catalogue.setups().flat_map(|setup| setup.kinds()).collect();
@@ -227,7 +228,7 @@ impl Hosts {
         found.into_iter().find(|qdisc| qdisc.parent == Handle::ROOT).map(|qdisc| qdisc.kind)
     }
 
-    /// Compares the kernel's list with the tree.
+    /// Compares the kernel's list of qdiscs and classes with the tree.
     fn compare(&mut self, tree: &QdiscTree) {
         let found = qdisc_counters(&mut self.netlink, self.index).unwrap();
         let classes = self.classes();
@@ -253,7 +254,7 @@ impl Hosts {
     }
 }
 
-/// IPv6 sends packets on a new link, which would be counted.
+/// Turns IPv6 off, because it sends packets on a new link, and the tests would count them.
 fn without_ipv6() {
     match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

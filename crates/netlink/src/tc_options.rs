@@ -65,7 +65,7 @@ fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
     }
 }
 
-/// Replaces a limit that is the kernel's default. SFQ reduces its flows to a limit that is set, and a limit
+/// Resets a limit that is the kernel's default to 0, which selects the default. SFQ reduces its flows to a limit that is set, and a limit
 /// to the capacity of its flows (`sfq_change`). A limit that cannot result from this is the default.
 fn uncut_limit(options: &mut [u8]) {
     let field = |at| word(options, at).map(u64::from);

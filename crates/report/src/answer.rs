@@ -1,4 +1,4 @@
-//! Answers a run in one or two sentences: which variant is best by the scenario's main metric, compared with
+//! Summarises a run in one or two sentences: which variant is best by the scenario's main metric, compared with
 //! the baseline, with the uncertainty and the cost.
 
 use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};

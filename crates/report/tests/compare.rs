@@ -105,7 +105,7 @@ fn what_one_record_lacks_is_named_with_the_record() {
     assert!(differ(&first, &first).lacking.is_empty());
 }
 
-/// Equality is claimed only where both records have everything.
+/// Checks that records are called the same only if both have every figure and variant.
 #[test]
 fn what_is_missing_is_not_the_same() {
     let within = |first: &Record, second: &Record| {
@@ -148,7 +148,7 @@ fn repeats_with_the_same_seed_are_named() {
     assert!(!warnings("netns").contains("same seed"));
 }
 
-/// A difference between −4 and +4 ms does not prove equality.
+/// Checks that an interval from −4 to +4 ms does not show that the records are the same.
 #[test]
 fn noise_is_not_called_the_same() {
     let (first, second) = ([1.0, 9.0, 2.0, 8.0, 5.0], [8.0, 2.0, 1.0, 9.0, 4.0]);

@@ -337,7 +337,7 @@ fn a_record_that_a_killed_writer_left_unfinished_is_replaced() {
     store::read(directory.path()).unwrap();
 }
 
-/// The error for an impossible figure names the file and the metric.
+/// Checks that the error for an impossible figure names the file and the metric.
 #[test]
 fn figures_that_cannot_have_been_measured_are_refused() {
     let (_place, directory, _) = stored();

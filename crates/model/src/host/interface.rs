@@ -290,7 +290,7 @@ pub struct TransmitQueue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QdiscFacts {
     pub kind: String,
-    /// Its handle, such as `8001:`; `0:` for a qdisc that the kernel installed by default.
+    /// Handle, such as `8001:`; `0:` for a qdisc that the kernel installed by default.
     pub handle: String,
     /// Parent in the tree: `root`, or a handle.
     pub parent: String,
@@ -367,7 +367,7 @@ pub struct QueueCounters {
 /// A bond's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BondFacts {
-    /// Its mode, such as `802.3ad`.
+    /// Bonding mode, such as `802.3ad`.
     pub mode: String,
     /// Fields that the bond hashes to choose a port, such as `layer2`.
     pub hash_policy: String,

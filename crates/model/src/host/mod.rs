@@ -71,15 +71,15 @@ pub struct HostFacts {
     pub unknown: Vec<Unknown>,
 }
 
-/// A processor with its own number in the kernel.
+/// A logical processor: a hardware thread of a core.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Processor {
     pub number: u32,
-    /// Its memory node.
+    /// Memory node of the processor.
     pub node: u32,
-    /// Its package (socket).
+    /// Number of the package (socket).
     pub package: u32,
-    /// Its core, unique within the package.
+    /// Number of the core, unique within the package.
     pub core: u32,
     /// Processors of the same core, including this one (simultaneous multithreading).
     pub siblings: Vec<u32>,
@@ -152,7 +152,7 @@ pub struct Interrupt {
     /// Name that the driver gave the interrupt's handler.
     pub action: String,
     pub interface: String,
-    /// Its queue; none for link state or mailbox.
+    /// Queue that the interrupt serves; none for link state or mailbox.
     pub queue: Option<u32>,
     /// Whether the interrupt announces received packets, and not only transmit completions.
     pub receives: bool,

@@ -104,11 +104,11 @@ pub struct PortUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFacts {
     pub number: u32,
-    /// Its name, at most 15 bytes.
+    /// Process name, at most 15 bytes.
     pub name: String,
     /// Arguments of its command line.
     pub arguments: Vec<String>,
-    /// Its last processor.
+    /// Processor on which the process last ran.
     pub processor: Option<u32>,
     /// Allowed processors (`Cpus_allowed_list`); empty if unknown.
     pub allowed: Vec<u32>,

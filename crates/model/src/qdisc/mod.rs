@@ -153,9 +153,8 @@ pub struct Curve {
 /// A netlink attribute inside `TCA_OPTIONS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {
-    /// Its type.
+    /// The attribute's type, which is its number in the header.
     pub number: u16,
-    /// Its payload.
     pub value: AttributeValue,
 }
 

@@ -47,7 +47,7 @@ pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
 pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
 
-/// Largest weight of a flow; the BPF programs store it in 16 bits.
+/// Largest weight of a flow. The same limit applies in the BPF programs.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;
 
 /// A scenario with all of its variants resolved.

@@ -49,7 +49,7 @@ pub struct Comparison {
     pub not_compared: Vec<String>,
     /// Figures and repeats of common variants that one of the records lacks; each names that record.
     pub lacking: Vec<String>,
-    /// Number of such figures, of all common variants.
+    /// Number of figures of common variants that one of the records lacks.
     pub missing_figures: usize,
     pub question: Question,
 }
@@ -79,8 +79,8 @@ impl Comparison {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Returns whether every figure of every variant of both records was shown to be the same within the margin; true
-    /// without a margin.
+    /// Returns whether every figure of every variant of both records was shown to be the same within the
+    /// margin. It is true without a margin.
     #[must_use]
     pub fn agrees(&self) -> bool {
         let is_same = || self.figures().all(|(_, metric)| metric.within == Some(true));
@@ -383,7 +383,7 @@ fn shared_repeats(first: &Record, second: &Record) -> usize {
     usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX)
 }
 
-/// Keys with different values, and keys that only one has.
+/// Returns the keys with different values, and the keys that only one of the two has.
 fn differing<'r>(first: &'r BTreeMap<String, String>, second: &'r BTreeMap<String, String>) -> Vec<&'r str> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).map(String::as_str).collect()

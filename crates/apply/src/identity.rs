@@ -75,6 +75,6 @@ impl InterfaceIdentity {
 }
 
 /// Returns the inode of the directory that the interface's link in `class/net` points to.
-pub(crate) fn device_inode(sysfs: &Sysfs, name: &str) -> Option<u64> {
+pub fn device_inode(sysfs: &Sysfs, name: &str) -> Option<u64> {
     std::fs::metadata(sysfs.path(&format!("class/net/{name}"))).ok().map(|metadata| metadata.ino())
 }

@@ -54,6 +54,11 @@ pub trait Kernel {
     fn moved_to(&self) -> Option<String> {
         None
     }
+
+    /// Returns a sentence about a deleted interface; none if it exists, or may exist in another namespace.
+    fn deleted(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// The running kernel, in the network namespace in which this was opened. Sysctls and shapers are those of the calling
@@ -676,6 +681,15 @@ impl Kernel for LiveKernel {
             }
             _ => None,
         }
+    }
+
+    fn deleted(&mut self) -> Option<String> {
+        let Err(KnobError::Gone { .. }) = self.link() else { return None };
+        let name = &self.name;
+        Some(match self.netlink.link_named(name) {
+            Ok(Some(_)) => format!("{name} was deleted, and another interface has its name now"),
+            _ => format!("{name} was deleted"),
+        })
     }
 
     fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {

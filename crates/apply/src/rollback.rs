@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::change::{Knob, QdiscSnapshot, Value};
 
 use crate::error::{ApplyError, KnobError};
 use crate::journal::{Entry, fold};
@@ -29,6 +29,11 @@ pub struct Report {
     pub unchanged: Vec<Knob>,
     pub left_alone: Vec<LeftAlone>,
     pub gone: Vec<Knob>,
+    /// The root qdisc, also in `gone`, if the kernel dropped it when the interface moved (`dev_shutdown` in
+    /// `__dev_change_net_namespace`, net/core/dev.c).
+    pub dropped: Option<LeftAlone>,
+    /// Why the interface is gone, and its settings with it.
+    pub deleted: Option<String>,
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.
     pub moved_to: Option<String>,
@@ -57,31 +62,69 @@ impl Report {
             .iter()
             .map(|to| format!("{interface} was moved to {to}: its own settings are put back there"));
         let left = self.left_alone.iter().map(|left| left.describe(interface));
-        let gone =
-            self.gone.iter().map(|knob| format!("{} is gone: nothing to put back", knob.on(interface)));
-        let failed = self
-            .failed
-            .iter()
-            .map(|(knob, error)| format!("{} is not put back: {error}", knob.on(interface)));
+        let dropped = self.dropped.iter().map(|dropped| {
+            let LeftAlone { knob, from, .. } = dropped;
+            let had_set = dropped.had_set();
+            format!(
+                "{} is not put back, because the kernel drops it when an interface moves: {had_set}before it was {from}",
+                knob.on(interface)
+            )
+        });
+        let went_along = |knob: &&Knob| self.deleted.is_some() && knob.is_of_interface();
+        let count = self.gone.iter().filter(went_along).count();
+        let deleted = self.deleted.iter().filter(|_| count > 0).map(move |deleted| match count {
+            1 => format!("{deleted}: 1 setting went with it"),
+            _ => format!("{deleted}: {count} settings went with it"),
+        });
+        let is_dropped = |knob: &&Knob| self.dropped.as_ref().is_some_and(|dropped| dropped.knob == **knob);
+        let gone = self.gone.iter().filter(move |knob| !went_along(knob) && !is_dropped(knob));
+        let gone = gone.map(|knob| format!("{} is gone: nothing to put back", knob.on(interface)));
+        let failed = by_cause(&self.failed, interface);
         let anew = self.anew.then(|| {
             format!(
                 "the interrupts of {interface} may be new with its channels: the driver chose their affinity, which is not \
                  put back; evenkeel check {interface} compares it with the queues"
             )
         });
-        moved.chain(left).chain(gone).chain(failed).chain(anew).collect()
+        moved.chain(left).chain(dropped).chain(deleted).chain(gone).chain(failed).chain(anew).collect()
     }
 }
 
+/// Describes settings that could not be restored: a line for each cause.
+fn by_cause(failed: &[(Knob, KnobError)], interface: &str) -> Vec<String> {
+    let mut causes: Vec<(String, Vec<String>)> = Vec::new();
+    for (knob, error) in failed {
+        let (cause, name) = (error.to_string(), knob.on(interface).to_string());
+        match causes.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, names)) => names.push(name),
+            None => causes.push((cause, vec![name])),
+        }
+    }
+    let line = |(cause, names): (String, Vec<String>)| {
+        let are = if names.len() == 1 { "is" } else { "are" };
+        format!("{} {are} not put back: {cause}", names.join(", "))
+    };
+    causes.into_iter().map(line).collect()
+}
+
 impl LeftAlone {
-    fn describe(&self, interface: &str) -> String {
+    fn had_set(&self) -> String {
         let ours: Vec<String> = self.ours.iter().map(ToString::to_string).collect();
-        let had_set = match ours.as_slice() {
+        match ours.as_slice() {
             [] => String::new(),
             [value] => format!("evenkeel had set {value}, and "),
             // The journal has every value that the run was allowed to set.
             values => format!("evenkeel could have set {}, and ", values.join(" or ")),
-        };
+        }
+    }
+
+    /// Whether the kernel's default has replaced a qdisc.
+    fn is_default_qdisc(&self) -> bool {
+        matches!(&self.found, Value::Qdiscs(found) if found.iter().all(QdiscSnapshot::is_default))
+    }
+
+    fn describe(&self, interface: &str) -> String {
+        let had_set = self.had_set();
         format!(
             "{} is left as another program set it since: {}; {had_set}before it was {}",
             self.knob.on(interface),
@@ -173,6 +216,12 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
     }
     report.anew = with_channels.is_some() && kernel.has_interrupts();
     report.moved_to = kernel.moved_to();
+    report.deleted = kernel.deleted();
+    if report.moved_to.is_some() {
+        let dropped = report.left_alone.iter().position(LeftAlone::is_default_qdisc);
+        report.dropped = dropped.map(|at| report.left_alone.remove(at));
+        report.gone.extend(report.dropped.iter().map(|dropped| dropped.knob.clone()));
+    }
     report
 }
 

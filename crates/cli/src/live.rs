@@ -58,7 +58,17 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
 }
 
 /// Message of a session that ends because another program changed a setting.
-pub const RESTORED: &str = "evenkeel restored its settings, what other programs set is left";
+const RESTORED: &str = "evenkeel restored its settings, what other programs set is left";
+
+/// Describes the end of a session after another program changed a setting.
+pub fn restored<'a>(reports: impl IntoIterator<Item = &'a Report>) -> &'static str {
+    let mut reports = reports.into_iter().peekable();
+    let went_along = |report: &Report| report.deleted.is_some() && report.restored.is_empty();
+    match reports.peek().is_some() && reports.all(went_along) {
+        true => "nothing is left to restore",
+        false => RESTORED,
+    }
+}
 
 /// Returns an error if some settings of a session were not restored.
 pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {

@@ -319,10 +319,8 @@ fn tell_damaged(damaged: &Damaged) -> Exit {
 /// Reports remarks for the user. Returns the exit code, which says whether the user has to act.
 fn tell_remarks(leftover: &Leftover) -> Exit {
     let then = &leftover.header.interface.name;
-    match &leftover.name {
-        None => say(&format!("the interface {then} is gone")),
-        Some(now) if now != then => say(&format!("the interface {then} is called {now} now")),
-        Some(_) => {}
+    if let Some(now) = leftover.name.as_ref().filter(|now| *now != then) {
+        say(&format!("the interface {then} is called {now} now"));
     }
     for remark in leftover.report.remarks(leftover.name.as_deref().unwrap_or(then)) {
         say(&remark);

@@ -299,7 +299,8 @@ fn an_interface_that_is_removed_is_gone_and_that_is_all() {
     let mut managed = Managed::with_maps();
     let running = managed.session(&["--xps", "off"]);
     managed.netlink.delete_link(managed.index).unwrap();
-    assert_exits_after_change(running, &["the interface left this network namespace"]);
+    let words = ["the interface left this network namespace (deleted or moved); nothing is left to restore"];
+    assert_exits_after_change(running, &[words[0], "evk0 was deleted: 2 settings went with it"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
 }
 

@@ -168,8 +168,10 @@ fn the_guardian_leaves_a_moved_interface_to_revert() {
     running.signal(Signal::SIGSTOP);
     managed.host.netlink().unwrap().move_link(managed.index, elsewhere.as_fd()).unwrap();
     let guardian = guardian(&mut running);
-    running.kill();
+    running.signal(Signal::SIGKILL);
     wait_for("the guardian ends", LIMIT, || !is_running(guardian));
+    let said = running.said();
+    assert!(!said.contains("is gone") && said.matches("are not put back").count() == 1, "{said}");
     assert_eq!(managed.journals().len(), 1, "it cannot go there, and says so by leaving the journal");
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
@@ -210,6 +212,52 @@ fn an_interface_that_got_the_number_of_a_deleted_one_is_not_touched() {
     assert_eq!(maps(&managed.host, "other"), before);
     assert!(!ended.stderr.contains("called other now"), "{ended:?}");
     assert!(is_empty(managed.state.path()));
+}
+
+/// Replaces the interface by another one with its name and index.
+fn recreate(managed: &mut Managed) {
+    managed.netlink.delete_link(managed.index).unwrap();
+    let index = managed.index.to_string();
+    let queues = ["numtxqueues", "4", "numrxqueues", "4"];
+    let add = ["ip", "link", "add", NAME, "index", &index];
+    let peer = ["type", "veth", "peer", "name", "evk7"];
+    managed.shell(&[&add[..], &queues, &peer].concat());
+}
+
+#[test]
+fn a_session_whose_interface_was_deleted_and_replaced_names_that() {
+    for steers in [false, true] {
+        let mut managed = Managed::with_maps();
+        let mut running = match steers {
+            false => managed.session(&["--xps", "off"]),
+            true => managed.steering(&["--policy", "balance", "--backend", "rps"]),
+        };
+        let stopped = [guardian(&mut running), running.id()];
+        stopped.iter().for_each(|process| signal(*process, Signal::SIGSTOP));
+        recreate(&mut managed);
+        stopped.iter().for_each(|process| signal(*process, Signal::SIGCONT));
+        let ended = running.end();
+        let words = [
+            "evk0: the interface was deleted, and another one has its name now; nothing is left to restore",
+            "evk0 was deleted, and another interface has its name now: ",
+        ];
+        for words in words {
+            assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");
+        }
+        assert!(is_empty(managed.state.path()), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_qdisc_that_a_move_dropped_is_not_another_programs() {
+    let managed = Managed::new();
+    let elsewhere = Namespace::new().unwrap();
+    kill_both(managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]));
+    managed.host.netlink().unwrap().move_link(managed.index, elsewhere.as_fd()).unwrap();
+    let ended = end(managed.command(&["revert", NAME]));
+    let words = "the root qdisc of evk0 is not put back, because the kernel drops it when an interface moves";
+    assert!(ended.code == 0 && ended.stderr.contains(words), "{ended:?}");
+    assert!(!ended.stderr.contains("another program"), "{ended:?}");
 }
 
 /// No process holds the namespace, so its settings were removed with it, and the kernel reports that.

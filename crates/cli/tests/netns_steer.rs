@@ -165,6 +165,11 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     assert_eq!(mask(), "1", "what another program set stays");
     managed.host.write_sysfs(&[(format!("class/net/{NAME}/queues/rx-0/rps_cpus"), "0".to_owned())]).unwrap();
     assert_same(&managed.seen(), &before, "afterwards");
+    let running = managed.steering(&["--backend", "rps", "--policy", "balance"]);
+    managed.shell(&["ethtool", "-L", NAME, "rx", "2"]);
+    let ended = running.end();
+    let words = "the number of receive queues was changed from 4 to 2 (ethtool -L)";
+    assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_apply::device_inode;
 use evenkeel_datapath::{HookProgram, egress_programs, ingress_programs};
 use evenkeel_host::{Sysfs, XpsMap};
 use evenkeel_netlink::Netlink;
@@ -18,6 +19,8 @@ pub(crate) struct Watched {
     sysfs: Sysfs,
     index: u32,
     name: String,
+    /// Inode of its directory in sysfs: another interface may get its name and index.
+    device: Option<u64>,
     queues: u32,
     /// Kind and handle of the root qdisc.
     root: Option<(String, Handle)>,
@@ -98,6 +101,7 @@ impl Watched {
             sysfs: Sysfs::of_namespace()?,
             index: device.index,
             name: device.name.clone(),
+            device: None,
             queues: device.queues,
             root: None,
             leaves: Vec::new(),
@@ -109,6 +113,7 @@ impl Watched {
             own_meter: None,
             mover: None,
         };
+        watched.device = device_inode(&watched.sysfs, &watched.name);
         let qdiscs = watched.netlink.qdiscs(watched.index)?;
         watched.root = root_of(&qdiscs);
         watched.filters = watched.filters_now(&qdiscs)?;
@@ -215,6 +220,9 @@ impl Watched {
         };
         if link.name != self.name {
             return Ok(Some(format!("the interface was renamed to {}", link.name)));
+        }
+        if device_inode(&self.sysfs, &self.name).is_some_and(|device| Some(device) != self.device) {
+            return Ok(Some("the interface was deleted, and another one has its name now".to_owned()));
         }
         let queues = match self.sysfs.transmit_queues(&self.name) {
             Ok(queues) => queues,

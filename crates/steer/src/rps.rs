@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use evenkeel_apply::{Change, Kernel, Knob, Leftover, Report, Run, StateDirectory, Storage, Value};
+use evenkeel_apply::{
+    Change, Kernel, Knob, Leftover, Report, Run, StateDirectory, Storage, Value, device_inode,
+};
 use evenkeel_host::{SocketName, Sysfs};
 use evenkeel_receive::{ConfiguredNic, NicModel};
 
@@ -35,6 +37,9 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     remarks: Vec<String>,
     /// Prevents other processes from steering the interface; `None` for a modelled kernel.
     alone: Option<SocketName>,
+    /// With the inode of the interface's directory: another interface may get its name and index. `None` for a modelled
+    /// kernel.
+    sysfs: Option<(Sysfs, Option<u64>)>,
 }
 
 /// Creates the back end of a live interface. First it rolls back a run that died; the result includes this run.
@@ -50,10 +55,13 @@ pub fn live_rps(
 ) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
     check_rps(interface)?;
     let alone = interface.steer_alone()?;
-    let queues = Sysfs::of_namespace()?.receive_queues(&interface.name)?;
+    let sysfs = Sysfs::of_namespace()?;
+    let queues = sysfs.receive_queues(&interface.name)?;
+    let device = device_inode(&sysfs, &interface.name);
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
     let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
     (backend.interface, backend.alone) = (Some(interface.clone()), alone);
+    backend.sysfs = Some((sysfs, device));
     Ok((Box::new(backend), leftover))
 }
 
@@ -77,6 +85,18 @@ pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
+    /// Returns why settings are gone, if the interface itself shows it.
+    fn cause_of_loss(&self) -> Option<String> {
+        let (sysfs, device) = self.sysfs.as_ref()?;
+        let name = &self.interface.as_ref()?.name;
+        if device_inode(sysfs, name) != *device {
+            return Some("the interface was deleted, and another one has its name now".to_owned());
+        }
+        let (before, now) = (self.receive_queues, sysfs.receive_queues(name).ok()?);
+        (now != before)
+            .then(|| format!("the number of receive queues was changed from {before} to {now} (ethtool -L)"))
+    }
+
     /// Creates the back end for an interface with `receive_queues` receive queues. Does not change the
     /// interface.
     ///
@@ -92,8 +112,19 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
             .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
         let processors = processors.to_vec();
         let remarks = vec![UNKNOWN_QUEUES.to_owned()];
-        let (interface, mask, alone) = (None, None, None);
-        Ok(Self { run, interface, model, processors, receive_queues, follows_readers, mask, remarks, alone })
+        let (interface, mask, alone, sysfs) = (None, None, None, None);
+        Ok(Self {
+            run,
+            interface,
+            model,
+            processors,
+            receive_queues,
+            follows_readers,
+            mask,
+            remarks,
+            alone,
+            sysfs,
+        })
     }
 
     fn set(&mut self, knob: Knob, text: String) -> Result<(), SteerError> {
@@ -174,7 +205,10 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
         if let Some(difference) = self.interface.as_ref().map_or(Ok(None), Interface::difference_now)? {
             return Ok(Some(difference));
         }
-        Ok(self.run.disturbances()?.first().map(ToString::to_string))
+        let disturbances = self.run.disturbances()?;
+        let Some(first) = disturbances.first() else { return Ok(None) };
+        let cause = if first.found.is_none() { self.cause_of_loss() } else { None };
+        Ok(Some(cause.unwrap_or_else(|| first.to_string())))
     }
 
     fn finish(self: Box<Self>) -> Result<Report, SteerError> {

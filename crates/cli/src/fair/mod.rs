@@ -15,7 +15,7 @@ use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print, print_page};
-use crate::live::{RESTORED, Screen, guardian, say, unsettled};
+use crate::live::{Screen, guardian, restored, say, unsettled};
 use crate::progress::page;
 use crate::revert::{stray, tell_leftover, tell_unfinished};
 use crate::signals::Signals;
@@ -251,7 +251,7 @@ fn manage(
             _ => unsettled,
         });
     }
-    Ok(exit_of(&end, RESTORED))
+    Ok(exit_of(&end, restored(ended.iter().map(|device| &device.report))))
 }
 
 /// Reloads a changed file of flow weights. While the file is invalid, the previous weights stay.

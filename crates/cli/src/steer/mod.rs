@@ -18,7 +18,7 @@ use evenkeel_steer::{
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
-use crate::live::{RESTORED, Screen, guardian, require, say, unsettled};
+use crate::live::{Screen, guardian, require, restored, say, unsettled};
 use crate::nic;
 use crate::progress::with_progress;
 use crate::revert::{tell_leftover, tell_managed};
@@ -376,7 +376,7 @@ fn manage(
         End::Time | End::Terminated => Exit::Done,
         End::Interrupted => Exit::Interrupted,
         End::ForeignChange(reason) => {
-            let message = format!("{}: {reason}; {RESTORED}", status.interface);
+            let message = format!("{}: {reason}; {}", status.interface, restored([&report]));
             Failure::new(Exit::Failed, message).tell()
         }
     })

@@ -194,7 +194,7 @@ fn a_nic_with_a_damaged_directory_stays_a_nic() {
     std::fs::remove_dir_all(class.join("ens2f0/queues")).unwrap();
     let judgement = judged(directory.path()).unwrap();
     let named = judgement.not_judged.iter().find(|missed| missed.rule == "tx-timeouts").unwrap();
-    assert!(named.why.contains("ens2f0/queues holds no queues"), "{named:?}");
+    assert!(named.why.contains("ens2f0/queues holds no "), "{named:?}");
     for target in ["ens2f0", "../nowhere"] {
         let _ = std::fs::remove_dir_all(class.join("ens2f0"));
         let _ = std::fs::remove_file(class.join("ens2f0"));
@@ -235,6 +235,78 @@ fn a_cut_table_of_memory_is_named() {
     let judgement = judged(directory.path()).unwrap();
     let named = judgement.not_judged.iter().find(|missed| missed.rule == "memory-reclaim").unwrap();
     assert!(named.why.contains("/proc/vmstat:2: the file is cut off"), "{named:?}");
+}
+
+/// What a sound file of the kernel always has: without it the rules are not judged.
+#[test]
+fn missing_rows_and_contradictions_are_named() {
+    let edited = |file: &str, edit: &dyn Fn(String) -> String| {
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+        let path = directory.path().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, edit(text)).unwrap();
+        (judged(directory.path()), directory)
+    };
+    let without = |start: &'static str| {
+        move |text: String| {
+            let kept = text.lines().filter(|line| !line.starts_with(start));
+            kept.map(|line| format!("{line}\n")).collect()
+        }
+    };
+    for (file, edit, rule, why) in [
+        (
+            "proc/net/snmp",
+            &without("Udp:") as &dyn Fn(String) -> String,
+            "udp-receive-buffer",
+            "has no Udp.* counters",
+        ),
+        (
+            "proc/net/netstat",
+            &|text| text.replace("TcpExt:", "Other:"),
+            "listen-overflow",
+            "has no TcpExt.* counters",
+        ),
+        (
+            "proc/interrupts",
+            &|text| text.replace("CPU0", "XPU0"),
+            "irq-one-processor",
+            "/proc/interrupts:1: ",
+        ),
+        (
+            "evenkeel/qdiscs.json",
+            &|text| text.replace("ens2f0", "eth7"),
+            "qdisc-no-pacing",
+            "has no qdisc of ens2f0",
+        ),
+        ("sys/class/net/ens2f0/device/numa_node", &|_| "7\n".to_owned(), "irq-remote-node", "has no node7"),
+        (
+            "sys/devices/system/node/node1/cpulist",
+            &|_| "0-255\n".to_owned(),
+            "irq-remote-node",
+            "is in two nodes",
+        ),
+    ] {
+        let judgement = edited(file, edit).0.unwrap();
+        let named = judgement.not_judged.iter().find(|missed| missed.rule == rule);
+        assert!(named.is_some_and(|named| named.why.contains(why)), "{file}: {named:?}");
+    }
+    let (error, _) = edited("evenkeel/about.json", &|text| text.replace("4096", "0"));
+    assert!(error.unwrap_err().contains("page_bytes: 0 is not the size of a page"));
+    let (_, directory) = edited("proc/stat", &|text| text);
+    let class = directory.path().join("sys/class/net");
+    std::fs::create_dir(class.join("eth9")).unwrap();
+    std::fs::write(class.join("eth9/operstate"), "up\n").unwrap();
+    let queues = class.join("ens2f0/queues");
+    for queue in std::fs::read_dir(&queues).unwrap().map(|entry| entry.unwrap()) {
+        if queue.file_name().as_encoded_bytes().starts_with(b"rx-") {
+            std::fs::remove_dir_all(queue.path()).unwrap();
+        }
+    }
+    let judgement = judged(directory.path()).unwrap();
+    let why: Vec<&str> = judgement.not_judged.iter().map(|missed| missed.why.as_str()).collect();
+    assert!(why.iter().any(|why| why.contains("eth9 has no mtu")), "{why:?}");
+    assert!(why.iter().any(|why| why.contains("ens2f0/queues holds no receive queues")), "{why:?}");
 }
 
 /// A HIGH finding that depends on a damaged file is replaced by a line that names the file.

@@ -41,6 +41,9 @@ pub enum HostError {
         /// The directory of the interfaces.
         path: PathBuf,
     },
+    /// The running machine's `/proc` or `/sys` is not there.
+    #[error("{mount} is not mounted; mount it, or run where it is (a chroot or a container may lack it)")]
+    NotMounted { mount: &'static str },
     /// A network namespace could not be entered.
     #[error("cannot enter {namespace}: {source}")]
     Namespace { namespace: String, source: io::Error },

@@ -152,7 +152,7 @@ pub fn require_judged(judgement: &Judgement, is_recorded: bool) -> Result<(), Fa
 pub fn failure(error: &HostError) -> Failure {
     let exit = match error {
         HostError::Write { .. } => Exit::Failed,
-        HostError::ForeignSysfs { .. } => Exit::Unable,
+        HostError::ForeignSysfs { .. } | HostError::NotMounted { .. } => Exit::Unable,
         // The user named this tree.
         _ => Exit::Usage,
     };

@@ -13,8 +13,9 @@ use serde::de::IgnoredAny;
 
 use super::device::{DeviceAnswers, PARTS, ask_device, feature_name};
 use super::interrupts::Owner;
+use super::processors::NODES;
 use super::tree::Tree;
-use super::{pci, statistics, tree};
+use super::{pci, qdiscs, statistics, tree};
 use crate::{HostError, mask_members};
 
 const CLASS: &str = "/sys/class/net";
@@ -37,9 +38,10 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
         let directory = format!("{CLASS}/{name}");
         match tree.entries(&directory) {
             Ok(files) if files.iter().any(|file| file == "mtu" || file == "statistics") => {}
-            // bonding_masters is a file in this directory, not an interface.
             Err(error) if !tree.is_absent(&directory, &error) => tree.note_error(&directory, &error),
-            _ => continue,
+            // bonding_masters is a file in this directory, not an interface.
+            Err(_) => continue,
+            Ok(_) => tree.note(&directory, format!("{directory} has no mtu")),
         }
         let index =
             tree.read_number(&format!("{CLASS}/{name}/ifindex")).and_then(|index| u32::try_from(index).ok());
@@ -57,7 +59,7 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
 pub(super) fn interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
-    mut qdiscs: BTreeMap<String, Vec<QdiscFacts>>,
+    mut lines: BTreeMap<String, Vec<QdiscFacts>>,
 ) -> Result<(Vec<Interface>, Vec<Owner>), HostError> {
     let socket = if tree.is_live() { EthtoolSocket::open().ok() } else { None };
     let (mut interfaces, mut owners, mut masters) = (Vec::<Interface>::new(), Vec::new(), Vec::new());
@@ -79,7 +81,7 @@ pub(super) fn interfaces(
         let known = index < &(u32::MAX / 2);
         let reader = Reader { tree, directory: format!("{CLASS}/{name}") };
         let (interface, owner) =
-            reader.interface(name, known.then_some(*index), answers, qdiscs.remove(name).unwrap_or_default());
+            reader.interface(name, known.then_some(*index), answers, lines.remove(name).unwrap_or_default());
         if interface.kind == InterfaceKind::Device {
             let answers = format!("{}/ethtool", reader.directory);
             if !is_recorded {
@@ -102,13 +104,24 @@ pub(super) fn interfaces(
                 let statistics = format!("{}/statistics", reader.directory);
                 tree.note(&statistics, format!("{statistics} holds no counters"));
             }
-            if interface.receive_queues.is_empty() && interface.transmit_queues.is_empty() {
+            for (kind, is_empty) in [
+                ("receive", interface.receive_queues.is_empty()),
+                ("transmit", interface.transmit_queues.is_empty()),
+            ] {
                 let queues = format!("{}/queues", reader.directory);
-                tree.note(&queues, format!("{queues} holds no queues"));
+                if is_empty {
+                    tree.note(&queues, format!("{queues} holds no {kind} queues"));
+                }
+            }
+            if interface.up && interface.qdiscs.is_empty() && !tree.is_live() {
+                tree.note(qdiscs::SOURCE, format!("evenkeel/qdiscs.json has no qdisc of {name}"));
             }
         }
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
             masters.push((master, name.clone()));
+        }
+        if let Some(node) = interface.node.filter(|node| !tree.exists(&format!("{NODES}/node{node}"))) {
+            tree.note(NODES, format!("{NODES} has no node{node}, the node of {name}"));
         }
         interfaces.push(interface);
         owners.push(owner);

@@ -38,8 +38,9 @@ struct Row {
 fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
-    let processors: Vec<u32> =
-        header.split_ascii_whitespace().filter_map(|word| word.strip_prefix("CPU")?.parse().ok()).collect();
+    let columns: Option<Vec<u32>> =
+        header.split_ascii_whitespace().map(|word| word.strip_prefix("CPU")?.parse().ok()).collect();
+    let processors = columns.unwrap_or_default();
     let row = |line: &str| {
         let (number, mut rest) = line.split_once(':')?;
         let number = number.trim().parse().ok()?;

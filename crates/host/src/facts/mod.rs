@@ -41,6 +41,7 @@ use crate::HostError;
 /// line and column), or if there is no interface.
 pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     tree.own_namespace()?;
+    tree.require_mounts()?;
     let about: Option<save::About> = tree.answers("about.json")?;
     if let Some(about) = &about
         && about.format != save::FORMAT
@@ -60,6 +61,14 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     } else {
         about.as_ref().and_then(|about| about.page_bytes).unwrap_or(4096)
     };
+    // Linux has pages of 4 to 256 KiB.
+    if !page_bytes.is_power_of_two() || !(4096..=256 << 10).contains(&page_bytes) {
+        return Err(HostError::Format {
+            path: tree.name(&format!("{ANSWERS}/about.json")),
+            line: 1,
+            reason: format!("page_bytes: {page_bytes} is not the size of a page; write for example 4096"),
+        });
+    }
     for gap in about.iter().flat_map(|about| &about.unknown) {
         tree.note(&gap.source, gap.why.as_str());
     }

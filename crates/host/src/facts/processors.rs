@@ -11,7 +11,7 @@ use evenkeel_model::host::{
 use super::tree::{Tree, unreadable};
 
 const PROCESSORS: &str = "/sys/devices/system/cpu";
-const NODES: &str = "/sys/devices/system/node";
+pub(super) const NODES: &str = "/sys/devices/system/node";
 
 pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     let list = |path: &str| tree.parse(path, listed);
@@ -35,6 +35,12 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         .iter()
         .flat_map(|node| node.processors.iter().map(|processor| (*processor, node.number)))
         .collect();
+    for (at, node) in nodes.iter().enumerate() {
+        let mut others = nodes[..at].iter().flat_map(|other| &other.processors);
+        if let Some(both) = others.find(|processor| node.processors.contains(processor)) {
+            tree.note(NODES, format!("{NODES}: processor {both} is in two nodes"));
+        }
+    }
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
         .filter_map(|name| list(&format!("{PROCESSORS}/{name}")))

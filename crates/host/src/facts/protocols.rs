@@ -23,12 +23,20 @@ const VMSTAT: &[&str] = &[
     "zone_reclaim_failed",
 ];
 
+/// Files of paired lines, each with the groups that rules use and that every Linux has.
+const PAIRED: [(&str, &[&str]); 2] =
+    [("/proc/net/netstat", &["TcpExt."]), ("/proc/net/snmp", &["Ip.", "Tcp.", "Udp."])];
+
 /// Returns the protocol counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
-    for file in ["/proc/net/netstat", "/proc/net/snmp"] {
-        let text = tree.required_table(file);
-        note(tree, file, text.map(|text| paired_lines(&text, &mut counters)));
+    for (file, every_linux) in PAIRED {
+        let Some(text) = tree.required_table(file) else { continue };
+        note(tree, file, Some(paired_lines(&text, &mut counters)));
+        let is_there = |group: &str| counters.keys().any(|key: &String| key.starts_with(group));
+        if let Some(group) = every_linux.iter().find(|group| !is_there(group)) {
+            tree.note(file, format!("{file} has no {group}* counters"));
+        }
     }
     let memory = "/proc/vmstat";
     note(tree, memory, tree.required_table(memory).map(|text| memory_lines(&text, &mut counters)));

@@ -80,7 +80,7 @@ fn impairments(options: &BTreeMap<String, Value>) -> String {
 }
 
 /// The source that rules name if they need qdiscs.
-const SOURCE: &str = "netlink/qdiscs";
+pub(super) const SOURCE: &str = "netlink/qdiscs";
 
 /// Returns the qdiscs by interface.
 pub(super) fn qdiscs(

@@ -97,6 +97,13 @@ impl Tree {
         self.foreign.take().map_or(Ok(()), Err)
     }
 
+    /// Refuses a running machine whose `/proc` or `/sys` is not mounted: nothing in them would look like a host without it.
+    pub(super) fn require_mounts(&self) -> Result<(), HostError> {
+        let needed = [("/proc", "/proc/self/stat"), ("/sys", "/sys/class/net")];
+        let missing = needed.iter().find(|(_, file)| self.live && !self.exists(file));
+        missing.map_or(Ok(()), |(mount, _)| Err(HostError::NotMounted { mount }))
+    }
+
     /// Starts recording.
     #[must_use]
     pub fn recording(mut self) -> Self {

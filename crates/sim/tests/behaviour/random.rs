@@ -124,6 +124,9 @@ prop_compose! {
         bytes in prop_oneof![1 => 1_u64..=2_000, 3 => 2_000_u64..=100_000],
         control in prop::sample::select(vec!["cubic", "reno"]),
     ) -> Scenario {
+        // The switch holds a packet at least: the MTU, and 38 bytes of Ethernet.
+        let mtu = head.split("mtu = \"").nth(1).and_then(|rest| rest.split('B').next()?.parse::<u64>().ok());
+        let buffer = buffer.max(mtu.unwrap() + 38);
         scenario(&format!(
             r#"{HEAD}
 {head}

@@ -219,6 +219,30 @@ fn a_result_that_cannot_be_kept_is_printed() {
     assert_eq!(names(place.path()), Vec::<String>::new());
 }
 
+/// Checks that a study whose directory is removed while it runs fails as a run does.
+#[test]
+fn a_study_that_loses_its_directory_has_failed() {
+    let place = TempDir::new().unwrap();
+    // With traces, a write of the run fails; without them, a write of the result.
+    for scenario in ["tc-work-conservation", "tc-latency"] {
+        let study = ["study", "tc", "--on", "sim", "--quick", "--scenario", scenario];
+        let mut command =
+            evenkeel(&[&study[..], &["--qdisc", "pfifo", "--repeats", "10", "--out", "one"]].concat());
+        command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let directory = place.path().join("one");
+        while !directory.join("repeats.jsonl").exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        while directory.exists() {
+            let _ = fs::remove_dir_all(&directory);
+        }
+        let ended = ended(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, 4, "{ended:?}");
+        assert_eq!(names(place.path()), Vec::<String>::new());
+    }
+}
+
 #[test]
 fn of_two_studies_that_begin_together_one_is_told_of_the_other() {
     let place = TempDir::new().unwrap();

@@ -384,7 +384,13 @@ impl Journal {
     /// Returns an error if the write fails.
     pub fn keep_trace(&self, name: &str, text: &str) -> Result<String, JournalError> {
         let directory = self.directory.join(TRACES);
-        fs::create_dir_all(&directory).map_err(JournalError::io("make", &directory))?;
+        // Not create_dir_all: it would restore a removed study without its repeats.
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(JournalError::io("make", &directory)(error));
+            }
+            _ => {}
+        }
         let good = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=') { c } else { '-' };
         let file = format!("{TRACES}/{}.csv", name.chars().map(good).collect::<String>());
         write_whole(&self.directory.join(&file), text.as_bytes())?;

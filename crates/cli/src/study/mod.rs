@@ -79,7 +79,7 @@ fn run<W: World>(
                 Failure::new(exit.exit(), &error).and(&go_on)
             }
             StudyError::Journal(error @ JournalError::Unplanned { .. }) => journal_failure(&error),
-            StudyError::Journal(error) => journal_failure(&error).and(&go_on),
+            StudyError::Journal(error) => late_failure(&error).and(&go_on),
             StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
             StudyError::Interrupted => {
                 Failure::new(Exit::Interrupted, "interrupted; everything is put back").and(&go_on)
@@ -100,8 +100,8 @@ fn run<W: World>(
             printed.map_err(|failure| failure.and(&format!("the study is in {}", path_text(&directory))))?;
             Ok(directory)
         }
-        (Err(error), Ok(())) => Err(journal_failure(&error).and("the result was printed, but not kept")),
-        (Err(error), Err(unprinted)) => Err(journal_failure(&error).and(unprinted.message())),
+        (Err(error), Ok(())) => Err(late_failure(&error).and("the result was printed, but not kept")),
+        (Err(error), Err(unprinted)) => Err(late_failure(&error).and(unprinted.message())),
     }
 }
 
@@ -188,6 +188,14 @@ fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
         std::thread::sleep(BETWEEN);
     }
     true
+}
+
+/// A failure to write into a directory that was claimed. It is none of usage: the directory could be written then.
+fn late_failure(error: &JournalError) -> Failure {
+    match error {
+        JournalError::Output(_) => Failure::new(Exit::Failed, error),
+        error => journal_failure(error),
+    }
 }
 
 fn journal_failure(error: &JournalError) -> Failure {

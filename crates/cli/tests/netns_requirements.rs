@@ -84,6 +84,7 @@ fn a_tool_that_fails_is_a_failure_and_not_a_result() {
     symlink(find("sockperf"), tools.path().join("sockperf")).unwrap();
     let ended = run_with_path(&place, tools.path());
     assert_eq!((ended.code, ended.stdout.as_str()), (4, ""), "{ended:?}");
+    assert!(ended.stderr.contains(": iperf3 ended (exit status: 1), without a message"), "{ended:?}");
     assert_eq!(place.written(), Vec::<String>::new());
 }
 

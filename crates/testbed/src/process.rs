@@ -155,6 +155,18 @@ impl Process {
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
+    /// Returns the state of a process that does not listen, with its output, for an error message.
+    pub fn why_silent(&mut self) -> String {
+        let state = match self.status {
+            Some(status) => format!("{} ended ({status})", self.name),
+            None => format!("{} runs, but does not listen", self.name),
+        };
+        match format!("{} {}", self.error_text(), self.output_text().unwrap_or_default()).trim() {
+            "" => format!("{state}, without a message"),
+            text => format!("{state}: {text}"),
+        }
+    }
+
     /// Stops the process (SIGSTOP) until [`Process::go_on`].
     ///
     /// # Errors

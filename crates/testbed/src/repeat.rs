@@ -409,8 +409,8 @@ fn wait_for_listener(
     let deadline = Instant::now() + START_LIMIT;
     while !bed.receiver.listens(address, port)? {
         if server.has_ended()? || Instant::now() > deadline {
-            let words = format!("{} {}", server.error_text(), server.output_text().unwrap_or_default());
-            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {}", words.trim())));
+            let why = server.why_silent();
+            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {why}")));
         }
         pause(Duration::from_millis(10), observer)?;
     }

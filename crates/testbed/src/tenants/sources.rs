@@ -396,8 +396,8 @@ fn wait_for_listeners(
         });
         let Some((port, server)) = missing else { return Ok(()) };
         if server.has_ended()? || Instant::now() > deadline {
-            let words = format!("{} {}", server.error_text(), server.output_text().unwrap_or_default());
-            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {}", words.trim())));
+            let why = server.why_silent();
+            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {why}")));
         }
         pause(LOOK, observer)?;
     }

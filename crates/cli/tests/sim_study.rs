@@ -376,3 +376,18 @@ fn the_table_of_setups_is_markdown() {
     let missed = shown.lines().find(|line| line.starts_with("Not measurable with what was run: "));
     assert!(missed.is_some_and(|line| line.contains("KF12")), "{shown}");
 }
+
+/// A bundled setup is known, even if the study's scenarios do not use it.
+#[test]
+fn a_setup_that_the_scenarios_do_not_use_is_named_as_such() {
+    let files = Files::new();
+    let output = files.run(&with(&["--qdisc", "drr", "--out", "study"]));
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("do not use the qdisc setup drr; they use htb, htb-capped, pfifo, tbf;"),
+        "{error}"
+    );
+    let error = text(&files.run(&with(&["--qdisc", "nonesuch", "--out", "study"])).stderr);
+    assert!(error.contains("no qdisc setup 'nonesuch'"), "{error}");
+}

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::SystemTime;
 
+use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::bundled;
 use evenkeel_model::text::path_text;
 use evenkeel_model::units::BitRate;
@@ -126,6 +127,14 @@ impl Wanted {
         };
         if let Some(name) = extent.setups.iter().find(|name| known().all(|setup| setup != *name)) {
             let names: BTreeSet<&str> = known().collect();
+            if Catalogue::bundled().get(name).is_some() {
+                let used = names.into_iter().collect::<Vec<_>>().join(", ");
+                let text = format!(
+                    "the study's scenarios do not use the qdisc setup {name}; they use {used}; add it to 'qdiscs' in a \
+                     copy of a scenario (scenario show), and name the copy with --scenario"
+                );
+                return Err(Failure::new(Exit::Usage, text));
+            }
             return Err(Failure::unknown(
                 "qdisc setup",
                 name,

@@ -211,6 +211,7 @@ fn a_ring_that_is_too_short_loses_requests_and_that_is_counted() {
     assert!((0.0..=336.0).contains(&pending), "{pending}");
     let table = run(&text, &["--on", "sim", "--variant", "balance"]);
     let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("requests were lost at full receive rings"), "{table}");
     assert!(table.contains("requests lost") && table.contains("requests given up"), "{table}");
 }
 

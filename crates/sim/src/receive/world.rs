@@ -143,5 +143,11 @@ pub(crate) fn run(
         ]
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );
+    if account.lost > 0 {
+        raw.notes.push(
+            "requests were lost at full receive rings (requests_lost): without a timeout, clients wait for them forever"
+                .to_owned(),
+        );
+    }
     Ok(raw)
 }

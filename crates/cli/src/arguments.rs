@@ -256,10 +256,11 @@ fn parse_watch(text: &str) -> Result<Duration, String> {
 /// Parses a share such as `30%`; refuses a bare number.
 fn parse_share(text: &str) -> Result<f64, String> {
     const MOST: f64 = 1000.0;
-    let digits = text.strip_suffix('%').ok_or("write a share with its unit, such as 30%")?;
+    let number = text.strip_suffix('%').ok_or("write a share with its unit, such as 30%")?;
+    let digits = number.strip_prefix('-').unwrap_or(number);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let percent: f64 = plain.then(|| digits.parse().ok()).flatten().ok_or("not a number of per cent")?;
-    if percent > MOST {
+    if percent > MOST || number != digits {
         return Err("a share lies between 0% and 1000%".to_owned());
     }
     Ok(percent / 100.0)
@@ -782,6 +783,7 @@ mod tests {
     fn shares_need_a_unit() {
         assert_eq!(parse_share("30%"), Ok(0.3));
         assert_eq!(parse_share("0%"), Ok(0.0));
+        assert_eq!(parse_share("-5%"), Err("a share lies between 0% and 1000%".to_owned()));
         assert_eq!(parse_share("2.5%"), Ok(0.025));
         for wrong in ["30", "0.3", "%", "-1%", "nan%", "inf%", "1e2%", "1001%", "3 %", "1.2.3%", ""] {
             assert!(parse_share(wrong).is_err(), "{wrong}");

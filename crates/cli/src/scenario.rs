@@ -63,8 +63,20 @@ pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure>
 }
 
 fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
-    let Text { text, origin } = input::read(path, Kind::Scenario)?;
+    let Text { text, origin } =
+        input::read(path, Kind::Scenario).map_err(|failure| match bundled_at(path) {
+            Some(name) => failure
+                .and(&format!("the bundled scenario is named {name}, see: evenkeel scenario show {name}")),
+            None => failure,
+        })?;
     parse_loaded(&text, &origin, input::beside(path), own)
+}
+
+/// Returns the bundled scenario with the name of a file that does not exist.
+fn bundled_at(path: &Path) -> Option<&'static str> {
+    let name = path.to_str().filter(|_| !path.exists())?;
+    let name = name.strip_suffix(".toml").unwrap_or(name);
+    bundled().iter().map(|(known, _)| *known).find(|known| *known == name)
 }
 
 /// Parses a scenario and reads the files that it names, from the directory `beside`.

@@ -199,6 +199,18 @@ fn files_that_are_not_there_are_refused() {
 }
 
 #[test]
+fn a_missing_file_with_the_name_of_a_bundled_scenario_is_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    for arguments in [["scenario", "check", "titan-12-flows"], ["scenario", "show", "titan-12-flows.toml"]] {
+        let mut command = evenkeel(&arguments);
+        command.current_dir(directory.path());
+        let ended = end(command);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.stderr.contains("the bundled scenario is named titan-12-flows"), "{ended:?}");
+    }
+}
+
+#[test]
 fn check_goes_on_after_a_broken_file() {
     let directory = tempfile::tempdir().unwrap();
     let good = file(directory.path(), "good.toml", VALID);

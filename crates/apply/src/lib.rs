@@ -74,7 +74,7 @@ pub use lasting::{Lasting, Made, kept};
 pub use namespace_handle::NamespaceHandle;
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};
-pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert, whole_leftover};
+pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert, unfinished, whole_leftover};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::Run;
 pub use sole_run::{check_unmanaged, exclude_sessions, is_managed, steer_alone};

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use evenkeel_model::change::Change;
+
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::identity::InterfaceIdentity;
@@ -12,7 +14,7 @@ use crate::journal_file::{Held, Standing, Watched, is_alive};
 use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};
-use crate::rollback::{Report, roll_back};
+use crate::rollback::{Report, roll_back, would_be_restored};
 use crate::sole_run;
 use crate::storage::Storage;
 
@@ -127,11 +129,34 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
 /// # Errors
 /// Returns an error in the same cases as [`leftover`].
 pub fn whole_leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
+    Ok(whole_dead_run(journal)?.and_then(|contents| contents.header))
+}
+
+/// Returns the dead run as [`whole_leftover`] does, with the changes that a revert would make; none if it would make
+/// none, for example because the interface was deleted.
+///
+/// # Errors
+/// Returns an error in the same cases as [`leftover`].
+pub fn unfinished(journal: &Path) -> Result<Option<(Header, Vec<Change>)>, ApplyError> {
+    let Some(Contents { header: Some(header), entries, .. }) = whole_dead_run(journal)? else {
+        return Ok(None);
+    };
+    // A user who may not look does not know that anything was restored.
+    let mut kernel = LiveKernel::of(&header.interface).ok();
+    kernel.iter_mut().for_each(LiveKernel::follow);
+    let is_left = |entry: &&Entry| kernel.as_mut().is_none_or(|kernel| would_be_restored(kernel, entry));
+    let left: Vec<&Entry> = entries.iter().filter(is_left).collect();
+    let changes: Vec<Change> =
+        left.into_iter().map(|entry| Change::new(entry.knob.clone(), entry.from.clone())).collect();
+    Ok((!changes.is_empty()).then_some((header, changes)))
+}
+
+fn whole_dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     let found = match dead_run(journal) {
         Err(ApplyError::Journal(JournalError::Damaged(_))) => None,
         found => found?,
     };
-    Ok(found.filter(|contents| contents.damage.is_empty()).and_then(|contents| contents.header))
+    Ok(found.filter(|contents| contents.damage.is_empty()))
 }
 
 fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {

@@ -250,6 +250,18 @@ fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
     }
 }
 
+/// Returns whether a roll-back would change a knob, as far as that is known. Changes nothing.
+pub(crate) fn would_be_restored(kernel: &mut dyn Kernel, entry: &Entry) -> bool {
+    match kernel.read(&entry.knob) {
+        // Only changed channels change these.
+        _ if entry.theirs || entry.with_channels => false,
+        Ok(found) if is_restored(&entry.knob, &found, &entry.from) => false,
+        Ok(found) => entry.is_ours(&found) || is_put_back_in_part(&found, &entry.from),
+        Err(KnobError::Gone { .. }) => false,
+        Err(_) => true,
+    }
+}
+
 fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError> {
     let found = kernel.read(&entry.knob)?;
     if is_restored(&entry.knob, &found, &entry.from) {

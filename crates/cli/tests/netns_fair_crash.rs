@@ -71,6 +71,10 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert!(is_empty(managed.state.path()));
 
     kill_both(managed.session(&["--xps", "off"]));
+    let plan = end(managed.command(&["fair", NAME, "--xps", "off", "--plan"]));
+    for words in ["a run first puts back: echo 1 > ", "made from the values that a dead run left"] {
+        assert!(plan.code == 0 && plan.stdout.contains(words), "{words}: {plan:?}");
+    }
     let ended = end(managed.command(&["fair", NAME, "--xps", "pools", "--for", "300ms"]));
     assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings put back"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");

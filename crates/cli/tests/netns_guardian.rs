@@ -249,6 +249,19 @@ fn a_session_whose_interface_was_deleted_and_replaced_names_that() {
 }
 
 #[test]
+fn no_restoration_is_promised_after_the_interface_was_replaced() {
+    let mut managed = Managed::new();
+    kill_both(managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]));
+    recreate(&mut managed);
+    managed.shell(&["ip", "link", "set", NAME, "up"]);
+    managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb"]);
+    for arguments in [&["check", NAME][..], &["fair", NAME, "--plan"]] {
+        let ended = end(managed.command(arguments));
+        assert!(!format!("{}{}", ended.stdout, ended.stderr).contains("had died"), "{ended:?}");
+    }
+}
+
+#[test]
 fn a_qdisc_that_a_move_dropped_is_not_another_programs() {
     let managed = Managed::new();
     let elsewhere = Namespace::new().unwrap();

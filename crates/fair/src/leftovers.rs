@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use evenkeel_apply::{ApplyError, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory};
+use evenkeel_apply::{ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory};
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
 
@@ -62,15 +62,16 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the dead runs on the devices below an interface whose leftovers a revert restores completely.
+/// Returns the dead runs on the devices below an interface whose leftovers a revert restores completely, with the changes
+/// that it makes.
 /// Changes no setting.
 ///
 /// # Errors
 /// Returns an error if the interface does not exist, or a journal cannot be read.
-pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Header>, FairError> {
+pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<(Header, Vec<Change>)>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {
-        found.extend(evenkeel_apply::whole_leftover(&journal)?);
+        found.extend(evenkeel_apply::unfinished(&journal)?);
     }
     Ok(found)
 }

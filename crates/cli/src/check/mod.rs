@@ -93,7 +93,7 @@ impl Left {
 fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
     let only = options.interface.as_deref().and_then(|name| facts.interface(name)?.index);
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
-    let found = journals.iter().filter_map(|journal| evenkeel_apply::whole_leftover(journal).ok().flatten());
+    let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
     found.filter(|header| !header.kept && only.is_none_or(|index| header.interface.index == index)).collect()
 }
 

@@ -4,7 +4,7 @@ mod show;
 
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::StateDirectory;
+use evenkeel_apply::{Line, StateDirectory};
 use evenkeel_fair::{
     BalanceMode, BatchingMode, FairError, ForeignChange, Observation, Observer, Preflight, QueueWeights,
     Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode, check_unmanaged,
@@ -90,9 +90,10 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         check_unmanaged(&options.interface, &state).map_err(failure)?;
     }
     // Roll back first, so that the preflight sees the administrator's settings.
-    settle_leftovers(options, &state).map_err(failure)?;
-    let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
+    let remarks = settle_leftovers(options, &state).map_err(failure)?;
+    let mut preflight = Preflight::of(&options.interface, request).map_err(failure)?;
     if options.plan {
+        preflight.remarks.splice(..0, remarks);
         let mut page = page();
         page.script(&preflight.plan().map_err(failure)?);
         print_page(page)?;
@@ -110,10 +111,20 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
 
 /// Rolls back dead runs, or only reports them if the command changes nothing. Returns an error if a dead run left a
 /// root qdisc without a journal.
-fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(), FairError> {
+/// Returns remarks for a plan.
+fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec<String>, FairError> {
+    let mut remarks = Vec::new();
     if options.plan || options.observe {
-        for header in leftovers(&options.interface, state)? {
+        for (header, changes) in leftovers(&options.interface, state)? {
             tell_unfinished(&header);
+            let name = &header.interface.name;
+            remarks.extend(
+                changes.iter().map(|change| format!("a run first puts back: {}", change.shell(name))),
+            );
+            remarks.push(format!(
+                "this plan is made from the values that a dead run left; after `{}` it is that of the next run",
+                Line::new("evenkeel revert {}", &[name])
+            ));
         }
     } else {
         put_back_leftovers(&options.interface, state)?.iter().for_each(tell_leftover);
@@ -124,7 +135,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(),
         }
         say(&stray.to_string());
     }
-    Ok(())
+    Ok(remarks)
 }
 
 fn failure(error: FairError) -> Failure {

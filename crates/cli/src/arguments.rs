@@ -781,8 +781,7 @@ mod tests {
 
     #[test]
     fn shares_need_a_unit() {
-        assert_eq!(parse_share("30%"), Ok(0.3));
-        assert_eq!(parse_share("0%"), Ok(0.0));
+        assert_eq!((parse_share("30%"), parse_share("0%")), (Ok(0.3), Ok(0.0)));
         assert_eq!(parse_share("-5%"), Err("a share lies between 0% and 1000%".to_owned()));
         assert_eq!(parse_share("2.5%"), Ok(0.025));
         for wrong in ["30", "0.3", "%", "-1%", "nan%", "inf%", "1e2%", "1001%", "3 %", "1.2.3%", ""] {

@@ -43,6 +43,9 @@ pub struct Header {
     /// Whether the settings stay when the process ends, until `evenkeel revert`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
+    /// Directories in place of `/etc` with files of `--persist` for these settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub etc: Vec<String>,
 }
 
 impl Header {
@@ -58,6 +61,7 @@ impl Header {
             started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
             command: command.to_owned(),
             kept: false,
+            etc: Vec::new(),
         }
     }
 

@@ -137,10 +137,41 @@ impl Held {
 
     /// Replaces this finished journal with a new one.
     pub(crate) fn replace(mut self, header: &Header, entries: &[Entry]) -> Result<Self, JournalError> {
-        let (directory, name) = (Arc::clone(&self.directory), self.name.clone());
-        let (writer, bytes) = JournalWriter::whole(header, &name, entries);
-        let (draft, file) = directory.draft(&name, &bytes)?;
+        let draft = self.draft(header, entries)?;
         self.shut()?;
+        self.renamed(draft)
+    }
+
+    /// Adds a directory to the header. Until the new file has the name, the old one stays valid.
+    pub(crate) fn note_files(&mut self, etc: &str, entries: &[Entry]) -> Result<(), JournalError> {
+        let Some(mut header) = self.writer.as_ref().map(|writer| writer.header().clone()) else {
+            return Err(Damaged::of(self.path(), &self.read()?).into());
+        };
+        if header.etc.iter().any(|known| known == etc) {
+            return Ok(());
+        }
+        header.etc.push(etc.to_owned());
+        let draft = self.draft(&header, entries)?;
+        *self = self.renamed(draft)?;
+        Ok(())
+    }
+
+    fn draft(
+        &self,
+        header: &Header,
+        entries: &[Entry],
+    ) -> Result<(JournalWriter, String, Flock<File>), JournalError> {
+        let (writer, bytes) = JournalWriter::whole(header, &self.name, entries);
+        let (draft, file) = self.directory.draft(&self.name, &bytes)?;
+        Ok((writer, draft, file))
+    }
+
+    /// Gives a draft this journal's name.
+    fn renamed(
+        &self,
+        (writer, draft, file): (JournalWriter, String, Flock<File>),
+    ) -> Result<Self, JournalError> {
+        let (directory, name) = (Arc::clone(&self.directory), self.name.clone());
         renameat(&directory.file, draft.as_str(), &directory.file, name.as_str())
             .map_err(|error| directory.failed("replace", &name)(error.into()))?;
         directory.file.sync_all().map_err(directory.failed("sync", ""))?;

@@ -151,6 +151,15 @@ impl Lasting {
         self.run.kernel()
     }
 
+    /// Journals a directory in place of `/etc`, before files of these settings are written there.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be written.
+    pub fn note_files(&mut self, etc: &str) -> Result<(), ApplyError> {
+        let Run { storage, entries, .. } = &mut self.run;
+        Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(etc, entries))?)
+    }
+
     /// Ends the run. The changes and their journal stay.
     ///
     /// # Errors

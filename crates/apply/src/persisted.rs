@@ -35,13 +35,14 @@ impl Etc {
     /// Returns the directory in `EVENKEEL_ETC_DIR`, else `/etc`.
     #[must_use]
     pub fn from_environment() -> Self {
-        Self::at(named().unwrap_or_else(|| PathBuf::from("/etc")))
+        Self::at(Self::named().unwrap_or_else(|| PathBuf::from("/etc")))
     }
 
-    /// Returns whether the user named the directory. The host does not read such a directory at boot.
+    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`. The host does not read it at boot.
     #[must_use]
-    pub fn is_named() -> bool {
-        named().is_some()
+    pub fn named() -> Option<PathBuf> {
+        let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty())?;
+        Some(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
     }
 
     #[must_use]
@@ -179,10 +180,6 @@ impl Etc {
         }
         Ok(removals)
     }
-}
-
-fn named() -> Option<PathBuf> {
-    std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
 /// Creates a file's directory, never world-writable, regardless of the umask.

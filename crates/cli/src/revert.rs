@@ -24,9 +24,9 @@ fn failure(error: &ApplyError) -> Failure {
 
 /// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all. Returns whether
 /// there were any.
-fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
+fn remove_files(etc: &Etc, interface: Option<&str>) -> Result<bool, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
-    let (etc, namespace) = (Etc::from_environment(), Etc::namespace());
+    let namespace = Etc::namespace();
     etc.remove_drafts();
     let of_interface = |path: &String| {
         interface.is_none_or(|interface| persist::paths(Place { interface, namespace }).contains(path))
@@ -47,8 +47,16 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     require(&[Capability::NetAdmin], "revert")?;
     // Do both, even if one of them fails.
-    let settings = revert_settings(options.interface.as_deref()).map_err(|error| error.tell());
-    let files = remove_files(options.interface.as_deref()).map_err(|error| error.tell());
+    let mut reverted = Vec::new();
+    let settings = revert_settings(options.interface.as_deref(), &mut reverted).map_err(|error| error.tell());
+    let mut files = remove_files(&Etc::from_environment(), options.interface.as_deref());
+    for header in &reverted {
+        for etc in &header.etc {
+            let more = remove_files(&Etc::at(etc), Some(&header.interface.name));
+            files = files.and_then(|any| Ok(any | more?));
+        }
+    }
+    let files = files.map_err(|error| error.tell());
     let (exit, any) = match (settings, files) {
         (Err(exit), _) => return Ok(exit),
         (Ok((Exit::Done, _)), Err(exit)) => return Ok(exit),
@@ -69,7 +77,8 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
 
 /// Restores the settings of all journals, or of those for an interface and the devices below it that `evenkeel fair`
 /// manages. Returns whether any journal contained a change.
-fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
+/// Adds the headers of the journals of this network namespace to `reverted`.
+fn revert_settings(interface: Option<&str>, reverted: &mut Vec<Header>) -> Result<(Exit, bool), Failure> {
     let state = StateDirectory::from_environment();
     let journals = state.remove_drafts().and_then(|()| state.journals());
     let journals = journals.map_err(|error| failure(&error.into()))?;
@@ -109,8 +118,14 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
         }
     }
     for path in chosen {
+        let ended = revert_journal(&path);
+        match &ended {
+            Ok(RevertOutcome::Void(header)) => reverted.push(header.clone()),
+            Ok(RevertOutcome::RolledBack(leftover)) => reverted.push(leftover.header.clone()),
+            _ => {}
+        }
         // Continue with the others after a failure.
-        match revert_journal(&path) {
+        match ended {
             // The journal's run has already restored everything, or changed nothing.
             Ok(RevertOutcome::Nothing) => continue,
             Ok(outcome) => match (tell(&outcome)?, &outcome) {

@@ -373,6 +373,31 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert_eq!(host.values(), OFF);
 }
 
+#[test]
+fn files_in_another_directory_are_removed_without_its_name() {
+    let host = Host::new();
+    let file = format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace());
+    // From the directory above it, by a relative name, and then in a second one.
+    let second = tempfile::tempdir().unwrap();
+    let (above, name) = (host.etc.path().parent().unwrap(), host.etc.path().file_name().unwrap());
+    for (item, etc) in [("sack-off", name), ("timestamps-off", second.path().as_os_str())] {
+        let arguments = ["tune", NAME, "--apply", item, "--no-watch", "--persist", "sysctl"];
+        let mut command = host.managed.command(&arguments);
+        command.env("EVENKEEL_ETC_DIR", etc).current_dir(above);
+        let ended = end(command);
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    let files = [host.etc.path(), second.path()].map(|etc| etc.join(&file));
+    assert!(files.iter().all(|file| file.exists()));
+    let reverted = end(host.managed.command(&["revert", NAME]));
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    for file in &files {
+        assert!(!file.exists(), "{reverted:?}");
+        assert!(reverted.stdout.contains(&format!("{}: removed", file.display())), "{reverted:?}");
+    }
+    assert!(is_empty(host.managed.state.path()));
+}
+
 /// The kernel frees the maps of queues when their channels are removed.
 #[test]
 fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {

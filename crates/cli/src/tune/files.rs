@@ -1,6 +1,7 @@
 //! Writes files that restore settings after a reboot.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use evenkeel_apply::{Etc, Lasting};
 use evenkeel_model::change::{Knob, Value};
@@ -39,9 +40,16 @@ fn place(options: &TuneOptions) -> Place<'_> {
 /// Returns an error if the files would take effect in the initial network namespace instead, where they are read at
 /// boot.
 pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
-    let is_named = Etc::is_named();
-    if options.persist.is_empty() || options.from.is_some() || is_named || Etc::namespace().is_none() {
+    if options.persist.is_empty() || options.from.is_some() {
         return Ok(());
+    }
+    match Etc::named() {
+        Some(etc) if etc.to_str().is_none() => {
+            let message = format!("EVENKEEL_ETC_DIR: {} is not UTF-8", path_text(&etc));
+            return Err(Failure::new(Exit::Usage, message));
+        }
+        None if Etc::namespace().is_some() => {}
+        _ => return Ok(()),
     }
     let message = "--persist: the host reads these files at boot in its initial network namespace, and this is another one; \
                    run `evenkeel tune` again from the program that creates this namespace";
@@ -67,6 +75,9 @@ pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) ->
     let files = persist::files(place(options), &lasting.kept(), &kinds, &actions(facts));
     let etc = Etc::from_environment();
     etc.remove_drafts();
+    if let Some(named) = Etc::named().as_deref().and_then(Path::to_str) {
+        lasting.note_files(named).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+    }
     for file in &files.files {
         say(&format!("{}:\n{}", path_text(&etc.path(&file.path)), Etc::marked(&file.text)));
         etc.write(&file.path, &file.text).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;

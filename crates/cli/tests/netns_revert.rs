@@ -4,7 +4,9 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -300,4 +302,36 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
     managed.shell(&["ip", "link", "del", "evkbr"]);
     let ended = end(managed.command(&["fair", "nosuch"]));
     assert!(ended.code == 2 && ended.stderr.contains("there is only lo"), "{ended:?}");
+}
+
+/// The kernel allows any byte but a space, a slash and a colon (`dev_valid_name`, net/core/dev.c).
+#[test]
+fn an_interface_whose_name_is_not_utf8_hinders_no_other() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let odd = OsStr::from_bytes(b"\xffodd");
+    for arguments in [
+        &["link", "add", "name", "?", "type", "veth", "peer", "name", "beside"][..],
+        &["address", "add", "198.18.9.1/24", "dev", "?"],
+        &["link", "set", "?", "alias", "?"],
+    ] {
+        let mut command = Command::new("ip");
+        command.args(arguments.iter().map(|word| if *word == "?" { odd } else { OsStr::new(word) }));
+        let output = managed.enter(command).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+    let run = |arguments: &[&str]| end(managed.command(arguments));
+    let checked = run(&["check"]);
+    assert!(
+        checked.stdout.contains(r"/sys/class/net/\xffodd: left out, because its name is not UTF-8"),
+        "{checked:?}"
+    );
+    for arguments in [&TUNE[..], &["revert", NAME], &["fair", NAME, "--for", "300ms"], &["revert"]] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+    }
+    let steered = run(&["steer", NAME, "--policy", "balance", "--for", "300ms"]);
+    assert_eq!(steered.code, 0, "{steered:?}");
+    let unknown = run(&["fair", "nosuch", "--plan"]);
+    assert!(unknown.code == 2 && unknown.stderr.contains(r"\xffodd"), "{unknown:?}");
 }

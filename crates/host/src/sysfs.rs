@@ -7,8 +7,11 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use evenkeel_model::text::name_text;
 
 use crate::HostError;
 
@@ -83,16 +86,21 @@ impl Sysfs {
             .collect();
         own.sort();
         let mounted = Self::at(MOUNTED);
-        let read = |name: &str, file: &str| mounted.read(&format!("class/net/{name}/{file}")).ok();
-        // This file is among the links if the bonding module is loaded.
-        let names = mounted.list("class/net")?.into_iter().filter(|name| name != "bonding_masters");
-        let shown: Option<Vec<_>> = names
-            .map(|name| {
-                Some((read(&name, "ifindex")?, read(&name, "address")?))
-                    .map(|(index, address)| (name, index, address))
-            })
-            .collect();
-        Ok(shown.is_some_and(|shown| shown == own))
+        let failed = |source| HostError::Read { path: Self::name("class/net"), source };
+        let mut shown = Vec::new();
+        for entry in std::fs::read_dir(mounted.path("class/net")).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // This file is among the links if the bonding module is loaded.
+            if entry.file_name() == "bonding_masters" {
+                continue;
+            }
+            let read = |file: &str| std::fs::read_to_string(entry.path().join(file));
+            let (Ok(index), Ok(address)) = (read("ifindex"), read("address")) else { return Ok(false) };
+            let name = name_text(entry.file_name().as_bytes());
+            shown.push((name, index.trim().to_owned(), address.trim().to_owned()));
+        }
+        shown.sort();
+        Ok(shown == own)
     }
 
     /// Returns a recorded sysfs in a directory.
@@ -123,7 +131,7 @@ impl Sysfs {
             .map_err(|source| HostError::Read { path: Self::name(file), source })
     }
 
-    /// Returns the names in a directory, sorted.
+    /// Returns the names in a directory, sorted. Bytes that are not UTF-8 are escaped; no file has such a name.
     ///
     /// # Errors
     /// Returns an error if it cannot be read.
@@ -131,7 +139,7 @@ impl Sysfs {
         let failed = |source| HostError::Read { path: Self::name(directory), source };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.path(directory)).map_err(failed)? {
-            names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+            names.push(name_text(entry.map_err(failed)?.file_name().as_bytes()));
         }
         names.sort();
         Ok(names)

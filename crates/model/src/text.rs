@@ -30,6 +30,16 @@ pub fn path_text(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
+/// Returns a name from the kernel, with each byte that is not UTF-8 escaped as `\xff`.
+#[must_use]
+pub fn name_text(name: &[u8]) -> String {
+    let part = |part: std::str::Utf8Chunk<'_>| {
+        let bytes: String = part.invalid().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        part.valid().to_owned() + &bytes
+    };
+    name.utf8_chunks().map(part).collect()
+}
+
 /// Returns a complete output with terminal controls escaped, except line feeds and tabs, and colours if
 /// `styles` (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
 #[must_use]

@@ -3,14 +3,41 @@
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use evenkeel_model::text::name_text;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::transport::{Netlink, NetlinkError};
+use crate::tc_state::{attribute, push_attribute};
+use crate::transport::{Netlink, NetlinkError, RawMessage};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+/// `struct ifinfomsg`.
+const HEADER_LENGTH: usize = 16;
+const INDEX_OFFSET: usize = 4;
+const FLAGS_OFFSET: usize = 8;
+const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
+/// `struct ifaddrmsg`, with the index in the same place.
+const ADDRESS_HEADER_LENGTH: usize = 8;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+/// include/uapi/linux/if_link.h.
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_XDP: u16 = 43;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_TSO_MAX_SIZE: u16 = 59;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
+/// `IFLA_XDP_DRV_PROG_ID`, `_SKB_`, `_HW_`, and `IFLA_XDP_PROG_ID`.
+const XDP_PROGRAMS: [u16; 4] = [5, 6, 7, 4];
 
 /// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report one.
 const LEGACY_GSO_MAX_BYTES: u32 = 65_536;
@@ -50,6 +77,7 @@ impl GsoSizes {
 pub struct Link {
     /// Index, which a rename does not change.
     pub index: u32,
+    /// Bytes that are not UTF-8 are escaped.
     pub name: String,
     /// Link-layer address; may be empty.
     pub address: Vec<u8>,
@@ -66,57 +94,62 @@ pub struct Link {
     pub tso_max: Option<u32>,
 }
 
-impl From<&LinkMessage> for Link {
-    fn from(message: &LinkMessage) -> Self {
-        let mut link = Self {
-            index: message.header.index,
-            name: String::new(),
-            address: Vec::new(),
-            up: message.header.flags.contains(LinkFlags::Up),
-            transmit_queues: 1,
-            xdp_program: None,
-            gso: GsoSizes::of(None, None),
-            gro: GsoSizes::of(None, None),
-            tso_max: None,
-        };
-        let (mut gso, mut gso_ipv4, mut gro, mut gro_ipv4) = (None, None, None, None);
-        for attribute in &message.attributes {
-            match attribute {
-                LinkAttribute::IfName(name) => link.name.clone_from(name),
-                LinkAttribute::Address(address) => link.address.clone_from(address),
-                LinkAttribute::NumTxQueues(queues) => link.transmit_queues = *queues,
-                LinkAttribute::Xdp(program) => link.xdp_program = xdp_program(program),
-                LinkAttribute::GsoMaxSize(bytes) => gso = Some(*bytes),
-                LinkAttribute::GsoIpv4MaxSize(bytes) => gso_ipv4 = Some(*bytes),
-                LinkAttribute::GroMaxSize(bytes) => gro = Some(*bytes),
-                LinkAttribute::GroIpv4MaxSize(bytes) => gro_ipv4 = Some(*bytes),
-                LinkAttribute::TsoMaxSize(bytes) => link.tso_max = Some(*bytes),
-                _ => {}
-            }
-        }
-        link.gso = GsoSizes::of(gso, gso_ipv4);
-        link.gro = GsoSizes::of(gro, gro_ipv4);
-        link
+impl Link {
+    /// Reads an answer. Only the attributes above: another one, of any content, does not hide an interface.
+    fn read(message: &RawMessage) -> Option<Self> {
+        let word = |at: usize| message.payload.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+        let (index, flags) = (word(INDEX_OFFSET)?, word(FLAGS_OFFSET)?);
+        let list = message.payload.get(HEADER_LENGTH..)?;
+        let value = |kind| attribute(list, kind);
+        let number = |kind| number(list, kind);
+        let name = value(IFLA_IFNAME)?.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(Self {
+            index,
+            name: name_text(name),
+            address: value(IFLA_ADDRESS).unwrap_or_default().to_vec(),
+            up: LinkFlags::from_bits_retain(flags).contains(LinkFlags::Up),
+            transmit_queues: number(IFLA_NUM_TX_QUEUES).unwrap_or(1),
+            xdp_program: value(IFLA_XDP).and_then(xdp_program),
+            gso: GsoSizes::of(number(IFLA_GSO_MAX_SIZE), number(IFLA_GSO_IPV4_MAX_SIZE)),
+            gro: GsoSizes::of(number(IFLA_GRO_MAX_SIZE), number(IFLA_GRO_IPV4_MAX_SIZE)),
+            tso_max: number(IFLA_TSO_MAX_SIZE),
+        })
     }
 }
 
-fn xdp_program(attributes: &[LinkXdp]) -> Option<u32> {
-    let number = |attribute: &LinkXdp| match attribute {
-        LinkXdp::DrvProgId(number)
-        | LinkXdp::SkbProgId(number)
-        | LinkXdp::HwProgId(number)
-        | LinkXdp::ProgId(number) => Some(*number),
-        _ => None,
-    };
-    attributes.iter().filter_map(number).find(|number| *number != 0)
+fn number(list: &[u8], kind: u16) -> Option<u32> {
+    attribute(list, kind)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-fn described(messages: &[RouteNetlinkMessage]) -> Vec<Link> {
-    let links = messages.iter().filter_map(|message| match message {
-        RouteNetlinkMessage::NewLink(link) => Some(Link::from(link)),
-        _ => None,
-    });
-    links.collect()
+fn xdp_program(list: &[u8]) -> Option<u32> {
+    XDP_PROGRAMS.iter().filter_map(|kind| number(list, *kind)).find(|program| *program != 0)
+}
+
+/// The local address in an answer, and its interface. On a point-to-point interface `IFA_ADDRESS` is the peer's and
+/// `IFA_LOCAL` this host's; IPv6 has only `IFA_ADDRESS` (rtnetlink(7)).
+fn read_address(message: &RawMessage) -> Option<(IpAddr, u32)> {
+    let index = message.payload.get(INDEX_OFFSET..INDEX_OFFSET + 4)?.try_into().ok()?;
+    let list = message.payload.get(ADDRESS_HEADER_LENGTH..)?;
+    let bytes = attribute(list, IFA_LOCAL).or_else(|| attribute(list, IFA_ADDRESS))?;
+    let address = match bytes.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
+    };
+    Some((address, u32::from_ne_bytes(index)))
+}
+
+/// A request for interfaces: for one by its number (0: not by number) or its name, or for all.
+fn get_link(index: u32, name: Option<&str>) -> RawMessage {
+    let mut payload = vec![0; HEADER_LENGTH];
+    payload[INDEX_OFFSET..INDEX_OFFSET + 4].copy_from_slice(&index.to_ne_bytes());
+    if let Some(name) = name {
+        push_attribute(&mut payload, IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+    }
+    RawMessage { kind: RTM_GETLINK, payload }
+}
+
+fn described(messages: &[RawMessage]) -> Vec<Link> {
+    messages.iter().filter(|message| message.kind == RTM_NEWLINK).filter_map(Link::read).collect()
 }
 
 impl Netlink {
@@ -149,8 +182,7 @@ impl Netlink {
     }
 
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        Ok(described(&self.dump(request, "list the interfaces")?))
+        Ok(described(&self.dump_raw(get_link(0, None), "list the interfaces")?))
     }
 
     /// Returns the interface with this index; none if it does not exist.
@@ -158,9 +190,7 @@ impl Netlink {
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
-        let mut request = LinkMessage::default();
-        request.header.index = index;
-        self.find_link(request, &format!("find interface {index}"))
+        self.find_link(get_link(index, None), &format!("find interface {index}"))
     }
 
     /// Returns the interface with this name; none if it does not exist.
@@ -168,13 +198,11 @@ impl Netlink {
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
-        let mut request = LinkMessage::default();
-        request.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        self.find_link(request, &format!("find the interface {name}"))
+        self.find_link(get_link(0, Some(name)), &format!("find the interface {name}"))
     }
 
-    fn find_link(&mut self, request: LinkMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
-        match self.get(RouteNetlinkMessage::GetLink(request), action) {
+    fn find_link(&mut self, request: RawMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
+        match self.get_raw(request, action) {
             Ok(messages) => Ok(described(&messages).pop()),
             // The kernel returns ERANGE for a name longer than IFNAMSIZ.
             Err(error) if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE)) => Ok(None),
@@ -323,24 +351,9 @@ impl Netlink {
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn all_addresses(&mut self) -> Result<Vec<(IpAddr, u32)>, NetlinkError> {
-        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let mut found = Vec::new();
-        for answer in self.dump(request, "list addresses")? {
-            let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-            let index = message.header.index;
-            // On a point-to-point interface, `Address` is the peer's address and `Local` this host's. IPv6
-            // has only `Address` (rtnetlink(7)).
-            let (mut local, mut address) = (None, None);
-            for attribute in message.attributes {
-                match attribute {
-                    AddressAttribute::Local(found) => local = Some(found),
-                    AddressAttribute::Address(found) => address = Some(found),
-                    _ => {}
-                }
-            }
-            found.extend(local.or(address).map(|address| (address, index)));
-        }
-        Ok(found)
+        let request = RawMessage { kind: RTM_GETADDR, payload: vec![0; ADDRESS_HEADER_LENGTH] };
+        let answers = self.dump_raw(request, "list addresses")?;
+        Ok(answers.iter().filter(|answer| answer.kind == RTM_NEWADDR).filter_map(read_address).collect())
     }
 
     /// Adds an address. IPv6 addresses get no duplicate address detection, so that they are usable

@@ -102,15 +102,6 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
-    /// Sends a request for one object.
-    pub(crate) fn get(
-        &mut self,
-        message: RouteNetlinkMessage,
-        action: &str,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
-        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
-    }
-
     /// Sends a request whose answer the kernel sends only to listeners unless it is echoed: qdiscs
     /// (`qdisc_get_notify`, net/sched/sch_api.c).
     pub(crate) fn get_echoed(

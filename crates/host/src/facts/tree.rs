@@ -8,10 +8,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::host::Unknown;
-use evenkeel_model::text::{name_field, plain_words};
+use evenkeel_model::text::{name_field, name_text, plain_words};
 
 use crate::{HostError, Sysfs};
 
@@ -310,14 +311,22 @@ impl Tree {
         })
     }
 
-    /// Returns the names in a directory, sorted.
+    /// Returns the names in a directory, sorted. One that is not UTF-8 is noted and left out.
     ///
     /// # Errors
     /// Returns an error if it is missing, or cannot be read.
     pub(super) fn entries(&self, directory: &str) -> std::io::Result<Vec<String>> {
         let entries = std::fs::read_dir(self.path(directory))?.collect::<Result<Vec<_>, _>>()?;
-        let mut names: Vec<String> =
-            entries.into_iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let mut names = Vec::new();
+        for entry in entries {
+            match entry.file_name().into_string() {
+                Ok(name) => names.push(name),
+                Err(name) => {
+                    let path = format!("{directory}/{}", name_text(name.as_bytes()));
+                    self.note(&path, format!("{path}: left out, because its name is not UTF-8"));
+                }
+            }
+        }
         names.sort();
         Ok(names)
     }

@@ -100,9 +100,7 @@ fn list(source: &NicSource) -> Result<Exit, Failure> {
 
 /// Reads the kernel's facts about an interface.
 fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
-    // Without the privilege to mount a sysfs, the existing one belongs to the namespace in which it was
-    // mounted.
-    let sysfs = Sysfs::of_namespace().unwrap_or_else(|_| Sysfs::at("/sys"));
+    let sysfs = Sysfs::of_namespace().map_err(|error| Failure::with_causes(Exit::Unable, &error))?;
     let is_path = interface.contains('/') || interface.is_empty() || interface.starts_with('.');
     if is_path || !sysfs.path(&format!("class/net/{interface}/ifindex")).exists() {
         let message =

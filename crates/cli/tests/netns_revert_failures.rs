@@ -247,18 +247,34 @@ fn a_damaged_journal_of_an_earlier_boot_or_of_a_deleted_interface_is_no_failure(
     assert!(ended.code == 0 && ended.stderr.is_empty() && !kept.exists(), "{ended:?}");
 }
 
+/// Runs a copy of the binary that a user may read, in `place`.
+fn as_user(managed: &Managed, place: &Path, state: &Path, arguments: &[&str]) -> Ended {
+    std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = place.join("evenkeel");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).args(arguments);
+    command.env("EVENKEEL_STATE_DIR", state);
+    end(managed.enter(command))
+}
+
+#[test]
+fn a_user_is_refused_where_sys_is_of_another_namespace() {
+    let managed = Managed::new();
+    let place = tempfile::tempdir().unwrap();
+    for arguments in [&["check"][..], &["check", NAME], &["tune", NAME], &["nic", "probe", NAME]] {
+        let ended = as_user(&managed, place.path(), managed.state.path(), arguments);
+        assert!(ended.code == 3 && ended.stdout.is_empty(), "{arguments:?}: {ended:?}");
+        assert_has(&ended.stderr, &["/sys shows the interfaces of another network namespace"]);
+    }
+}
+
 #[test]
 fn a_user_is_told_to_run_revert_as_root() {
     let managed = Managed::new();
     let place = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let binary = place.path().join("evenkeel");
-    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
     for state in [managed.state.path(), Path::new("/nonexistent/evenkeel")] {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).arg("revert");
-        command.env("EVENKEEL_STATE_DIR", state);
-        let ended = end(managed.enter(command));
+        let ended = as_user(&managed, place.path(), state, &["revert"]);
         assert!(ended.code == 3 && ended.stdout.is_empty(), "{ended:?}");
         assert_has(&ended.stderr, &["run it as root"]);
     }

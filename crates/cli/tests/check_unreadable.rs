@@ -577,3 +577,34 @@ fn an_answer_that_cannot_be_read_is_named_once() {
         }
     }
 }
+
+#[test]
+fn a_socket_without_an_address_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&host_with_faults(hosts::HOSTS[0].0), directory.path()).unwrap();
+    for (sockets, words) in [
+        ("[{}]", "sockets.json: [0].local: '' is no address with a port"),
+        (r#"[{"local": "192.0.2.1:1"}, {"local": "192.0.2.1:99999"}]"#, "[1].local: '192.0.2.1:99999' is no"),
+        (r#"[{"local": "[::1]:1", "remote": "here"}]"#, "[0].remote: 'here' is no address with a port"),
+    ] {
+        std::fs::write(directory.path().join("evenkeel/sockets.json"), sockets).unwrap();
+        let error = judged(directory.path()).unwrap_err();
+        assert!(error.contains(words), "{sockets}: {error}");
+    }
+}
+
+#[test]
+fn big_tcp_without_the_recorded_links_is_not_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let why = || {
+        let judgement = judged(directory.path()).unwrap();
+        judgement.not_judged.into_iter().find(|rule| rule.rule == "big-tcp-off").map(|rule| rule.why)
+    };
+    assert_eq!(why(), None);
+    std::fs::remove_file(directory.path().join("evenkeel/links.json")).unwrap();
+    assert_eq!(why().unwrap(), "this tree has no evenkeel/links.json");
+    let about = directory.path().join("evenkeel/about.json");
+    std::fs::write(about, r#"{"format": 1, "page_bytes": 0}"#).unwrap();
+    assert!(judged(directory.path()).unwrap_err().contains("about.json: page_bytes: 0 is no size of a page"));
+}

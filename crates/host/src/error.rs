@@ -35,6 +35,14 @@ pub enum HostError {
         /// Description of the problem.
         reason: String,
     },
+    /// A field of an answer in a recorded tree is none that the kernel gives.
+    #[error("{path}: {field}: {reason}", path = path_text(.path))]
+    Field {
+        path: PathBuf,
+        /// Such as `[0].local`.
+        field: String,
+        reason: String,
+    },
     /// There is no interface, not even a loopback.
     #[error("no facts about a host: {path} names no interface", path = path_text(.path))]
     NoHost {

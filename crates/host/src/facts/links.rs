@@ -13,6 +13,9 @@ use crate::HostError;
 /// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report it.
 const LEGACY_BYTES: u32 = 65_536;
 
+/// The source that a rule names if it needs the sizes.
+const SOURCE: &str = "netlink/links";
+
 /// A line of `ip -d -j link show`, reduced to the fields that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -33,7 +36,10 @@ struct LinkLine {
 /// Returns the packet sizes by interface.
 pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>, HostError> {
     let lines: Vec<LinkLine> = if tree.is_live() {
-        let links = Netlink::open().and_then(|mut netlink| netlink.links()).unwrap_or_default();
+        let links = Netlink::open().and_then(|mut netlink| netlink.links()).unwrap_or_else(|error| {
+            tree.note(SOURCE, format!("largest packets of interfaces: {error}"));
+            Vec::new()
+        });
         let lines = links.into_iter().map(|link| LinkLine {
             ifname: link.name,
             gso_max_size: Some(link.gso.all),
@@ -46,7 +52,10 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
         tree.keep_answers("links.json", &lines);
         lines
     } else {
-        tree.answers("links.json")?.unwrap_or_default()
+        tree.answers("links.json")?.unwrap_or_else(|| {
+            tree.note(SOURCE, "this tree has no evenkeel/links.json");
+            Vec::new()
+        })
     };
     let sizes = |line: LinkLine| {
         let (gso, gro) = (line.gso_max_size?, line.gro_max_size.unwrap_or(LEGACY_BYTES));

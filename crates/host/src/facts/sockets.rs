@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use evenkeel_model::host::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list};
+use evenkeel_model::text::excerpt;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
@@ -75,8 +76,11 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
             inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
         tree.keep_answers("owners.json", &owners);
     } else {
-        found = match tree.answers("sockets.json")? {
-            Some(sockets) => sockets,
+        found = match tree.answers::<Vec<SocketFacts>>("sockets.json")? {
+            Some(sockets) => {
+                check_ends(tree, &sockets)?;
+                sockets
+            }
             None => {
                 tree.note(SOURCE, "this tree has no evenkeel/sockets.json");
                 Vec::new()
@@ -101,6 +105,26 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     numbers.extend(services(tree));
     let processes = numbers.into_iter().filter_map(|number| process(tree, number)).collect();
     Ok(Sockets { sockets: found, processes, ports })
+}
+
+/// Refuses recorded sockets without a local address and port, or with a remote one that is none.
+fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
+    for (number, socket) in sockets.iter().enumerate() {
+        for (end, text) in [("local", &socket.local), ("remote", &socket.remote)] {
+            let is_absent = end == "remote" && text.is_empty();
+            // ss(8) writes a listener of all addresses as *:443.
+            let is_of_all = text.strip_prefix("*:").is_some_and(|port| port.parse::<u16>().is_ok());
+            if !is_absent && !is_of_all && text.parse::<SocketAddr>().is_err() {
+                let path = tree.name("/evenkeel/sockets.json");
+                let reason = format!(
+                    "'{}' is no address with a port, such as 192.0.2.1:443 or [2001:db8::1]:443",
+                    excerpt(text)
+                );
+                return Err(HostError::Field { path, field: format!("[{number}].{end}"), reason });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the destination with the most connections that this host opened, from one address. A connection

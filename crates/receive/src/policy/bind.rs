@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use evenkeel_model::text::list;
+
 use super::file::{ClassSpec, PolicyFile, QueueShare, TermKind, TermSpec};
 use super::{
     Balance, Class, CostFunction, FewestChanges, Locality, Measure, Policy, Pool, Queues, Scripted, Selector,
@@ -10,13 +12,22 @@ use crate::QueueId;
 
 /// The error if a policy cannot be bound to these queues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BindError {
+#[error("{origin}: {problem}")]
+pub struct BindError {
+    /// The policy's file.
+    pub origin: String,
+    pub problem: BindProblem,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindProblem {
     /// The classes leave no queue for the rest.
     #[error(
-        "the classes ask for {wanted} of {queues} queues, and one at least has to be left for the other flows; give \
-         them fewer"
+        "the classes ask for {wanted} of {queues} queues ({}), and one at least has to be left for the other flows; give \
+         them fewer",
+        list(.classes.iter().map(String::as_str))
     )]
-    TooMany { wanted: usize, queues: u16 },
+    TooMany { classes: Vec<String>, wanted: usize, queues: u16 },
     /// A class names a queue that does not exist.
     #[error("class {class} names queue {queue}, and there are queues 0 to {last}")]
     NoQueue {
@@ -44,13 +55,14 @@ impl PolicyFile {
     /// Returns an error if the classes need more queues than exist, or name an unknown queue, or one class
     /// names a queue that another class uses exclusively.
     pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
+        let failed = |problem| BindError { origin: self.origin.clone(), problem };
         let count = queues.count();
-        let shares = self.shares(count)?;
+        let shares = self.shares(count).map_err(failed)?;
         let is_own = |queue: &QueueId| shares.iter().any(|(own, list)| *own && list.contains(queue));
         let rest: Vec<QueueId> = (0..count).map(QueueId).filter(|queue| !is_own(queue)).collect();
         if rest.is_empty() {
             let wanted = shares.iter().filter(|(own, _)| *own).map(|(_, list)| list.len()).sum();
-            return Err(BindError::TooMany { wanted, queues: count });
+            return Err(failed(self.too_many(wanted, count)));
         }
         let names: Arc<[String]> =
             self.classes.iter().map(|class| class.name.clone()).chain([REST.to_owned()]).collect();
@@ -71,19 +83,25 @@ impl PolicyFile {
         Ok(Policy { name: self.name.clone(), classes, pools, queues: count })
     }
 
+    fn too_many(&self, wanted: usize, queues: u16) -> BindProblem {
+        let own = |spec: &&ClassSpec| !matches!(spec.queues, QueueShare::Shared | QueueShare::Pinned(_));
+        let classes = self.classes.iter().filter(own).map(|spec| spec.name.clone()).collect();
+        BindProblem::TooMany { classes, wanted, queues }
+    }
+
     /// Returns, for each class, whether its queues are exclusive, and the queues that it names. The list is
     /// empty if the class shares the queues of the rest.
-    fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindError> {
+    fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindProblem> {
         let mut own = vec![false; usize::from(count)];
         for spec in &self.classes {
             let (QueueShare::Own(list) | QueueShare::Pinned(list)) = &spec.queues else { continue };
             for queue in list {
                 let class = || spec.name.clone();
                 let Some(taken) = own.get_mut(queue.index()) else {
-                    return Err(BindError::NoQueue { class: class(), queue: *queue, last: count - 1 });
+                    return Err(BindProblem::NoQueue { class: class(), queue: *queue, last: count - 1 });
                 };
                 if *taken {
-                    return Err(BindError::Twice { class: class(), queue: *queue });
+                    return Err(BindProblem::Twice { class: class(), queue: *queue });
                 }
                 *taken = matches!(spec.queues, QueueShare::Own(_));
             }
@@ -92,7 +110,7 @@ impl PolicyFile {
         for spec in &self.classes {
             let QueueShare::Pinned(list) = &spec.queues else { continue };
             if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {
-                return Err(BindError::Twice { class: spec.name.clone(), queue: *queue });
+                return Err(BindProblem::Twice { class: spec.name.clone(), queue: *queue });
             }
         }
         let pinned: Vec<QueueId> = self
@@ -122,7 +140,7 @@ impl PolicyFile {
                     let free = free.filter(|queue| !own[queue.index()] && !pinned.contains(queue));
                     let mut taken: Vec<QueueId> = free.take(wanted(spec)).collect();
                     if taken.len() < wanted(spec) {
-                        return Err(BindError::TooMany { wanted: total, queues: count });
+                        return Err(self.too_many(total, count));
                     }
                     taken.iter().for_each(|queue| own[queue.index()] = true);
                     taken.sort_unstable();

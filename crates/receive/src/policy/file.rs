@@ -82,6 +82,8 @@ pub struct PolicyFile {
     pub classes: Vec<ClassSpec>,
     /// Names of the script files, as the caller gave them ([`ScriptSource::origin`]).
     pub script_files: Vec<String>,
+    /// Name of the file, for messages.
+    pub(super) origin: String,
 }
 
 /// Returns the script at a path that a policy names (`script-file`), or the reason why it cannot be read.
@@ -217,7 +219,7 @@ impl Reader<'_> {
                 terms: Vec::new(),
             });
         }
-        PolicyFile { name, terms, classes, script_files: self.files.take() }
+        PolicyFile { name, terms, classes, script_files: self.files.take(), origin: self.origin.to_owned() }
     }
 
     fn terms(&self, list: &Field<'_>) -> (String, Vec<TermSpec>) {

@@ -28,7 +28,7 @@ mod tests;
 
 use std::fmt::Write;
 
-pub use bind::BindError;
+pub use bind::{BindError, BindProblem};
 pub use classes::Selector;
 pub use cost::{Cost, CostFunction, Weight};
 pub use file::{ClassSpec, PolicyFile, QueueShare, ReadScript, TermKind, TermSpec};

@@ -164,9 +164,12 @@ fn classes_cannot_have_queues_that_there_are_not() {
         file.bind(&Arc::new(Queues::new(4))).unwrap_err().to_string()
     };
     let class = |name: &str, rest: &str| format!("[[class]]\nname = \"{name}\"\n{rest}\n");
-    assert!(told(&class("a", "queues = 4")).contains("ask for 4 of 4 queues"));
+    assert!(told(&class("a", "queues = 4")).starts_with("p.toml: the classes ask for 4 of 4 queues (a), "));
     assert!(told(&class("a", "queues = 5")).contains("ask for 5 of 4 queues"));
-    assert!(told(&class("a", "queues = [4]")).contains("names queue 4, and there are queues 0 to 3"));
+    assert!(
+        told(&class("a", "queues = [4]"))
+            .starts_with("p.toml: class a names queue 4, and there are queues 0 to 3")
+    );
     let twice = [class("a", "queues = [1]"), class("b", "pin = 1")].concat();
     assert!(told(&twice).contains("class b names it as well"));
     let other_way = [class("b", "pin = 1"), class("a", "queues = [1]")].concat();

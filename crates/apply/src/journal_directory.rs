@@ -141,13 +141,18 @@ impl StateDirectory {
             return Err(self.unsafe_because(belongs_to("it", metadata.uid()), &trusted(&self.0)));
         }
         let mode = metadata.mode() & 0o7777;
+        let closed = format!("chmod 700 {}, or {ANOTHER}", path_text(&self.0));
         // A session drops the capability that overrides permissions.
         if mode & 0o700 != 0o700 {
             let reason = format!("its owner may not write to it (mode {mode:o})");
-            return Err(self.unsafe_because(reason, &format!("chmod 700 {}", path_text(&self.0))));
+            return Err(self.unsafe_because(reason, &closed));
         }
         if mode & 0o022 != 0 {
-            let next = format!("chmod 700 {}, or {ANOTHER}", path_text(&self.0));
+            // Every user of the host may need a directory with the sticky bit, such as /tmp.
+            let next = match mode & 0o1000 {
+                0 => closed,
+                _ => "name a directory below it with EVENKEEL_STATE_DIR".to_owned(),
+            };
             return Err(self.unsafe_because(format!("others may write to it (mode {mode:o})"), &next));
         }
         let real = self.0.canonicalize().map_err(failed)?;
@@ -179,7 +184,7 @@ impl StateDirectory {
             return Ok(());
         }
         let refused = |why: &str| {
-            let why = format!("others may read it (mode {mode:o}), and {why}; chmod 700");
+            let why = format!("others may read it (mode {mode:o}), and {why}");
             self.unusable(io::Error::other(why))
         };
         let is_own = |name: &str| [EXTENSION, DAMAGED, DRAFT].iter().any(|ending| name.ends_with(ending));
@@ -520,6 +525,8 @@ mod tests {
                 error.contains(words) && error.contains(&open.display().to_string()),
                 "{wrong:o}: {error}"
             );
+            let step = if wrong == 0o1777 { "a directory below it" } else { "chmod 700" };
+            assert!(wrong & 0o700 != 0o700 || error.contains(step), "{wrong:o}: {error}");
             assert!(StateDirectory::at(&open).journals().is_err(), "{wrong:o}");
             assert_eq!(mode(&open), wrong, "it is not changed");
         }
@@ -530,7 +537,8 @@ mod tests {
         set_mode(0o755);
         let error = refused(&open);
         assert!(
-            error.contains("others may read it (mode 755), and foreign is no journal; chmod 700"),
+            error
+                .contains("others may read it (mode 755), and foreign is no journal; name another directory"),
             "{error}"
         );
         assert_eq!((mode(&open), std::fs::read_dir(&open).unwrap().count()), (0o755, 1));

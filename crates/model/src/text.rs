@@ -117,17 +117,28 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns `did you mean 'a'? known: a, b, c`, or only the known names.
+/// Returns `did you mean 'a'? known: a, b, c`, or only the known names. Of very many names, it lists the closest.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
-    match nearest(name, known.clone()) {
-        Some(nearest) => format!("did you mean '{}'? known: {}", excerpt(nearest), list(known)),
-        None => format!("known: {}", list(known)),
+    const CLOSEST: usize = 3;
+    let mut names: Vec<&str> = known.clone().collect();
+    let shown = if names.len() > SHOWN {
+        let name = excerpt(name).to_lowercase();
+        names.sort_by_cached_key(|known| strsim::damerau_levenshtein(&name, &known.to_lowercase()));
+        format!("{} and {} more", list(names[..CLOSEST].iter().copied()), names.len() - CLOSEST)
+    } else {
+        list(names)
+    };
+    match nearest(name, known) {
+        Some(nearest) => format!("did you mean '{}'? known: {shown}", excerpt(nearest)),
+        None => format!("known: {shown}"),
     }
 }
 
+/// Number of names in a list.
+const SHOWN: usize = 30;
+
 /// Returns `a, b, c`, truncated if there are very many.
 pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
-    const SHOWN: usize = 30;
     let names: Vec<String> = names.into_iter().map(excerpt).collect();
     if names.len() <= SHOWN {
         names.join(", ")
@@ -419,6 +430,22 @@ mod tests {
         assert_eq!(nearest("nope", ["steal"]), None);
         assert_eq!(nearest("description", known), None);
         assert_eq!(nearest(&"queues".repeat(1000), known), None);
+    }
+
+    #[test]
+    fn of_many_names_the_closest_are_suggested() {
+        let names: Vec<String> = (10..60).map(|number| format!("rule-{number}")).collect();
+        let suggested = |name| suggestion(name, names.iter().map(String::as_str));
+        assert_eq!(
+            suggested("rule-37x"),
+            "did you mean 'rule-37'? known: rule-37, rule-17, rule-27 and 47 more"
+        );
+        assert!(suggested("7").starts_with("known: rule-17, rule-27, rule-37 and 47"), "{}", suggested("7"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_escaped() {
+        assert_eq!(name_text(b"\xff\xfez\xc3\xa9"), "\\xff\\xfezé");
     }
 
     #[test]

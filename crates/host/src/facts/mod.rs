@@ -56,15 +56,6 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             ),
         });
     }
-    if let Some(bytes) = about.as_ref().and_then(|about| about.page_bytes)
-        && !bytes.is_power_of_two()
-    {
-        return Err(HostError::Field {
-            path: tree.name(&format!("{ANSWERS}/about.json")),
-            field: "page_bytes".to_owned(),
-            reason: format!("{bytes} is no size of a page, which is a power of two, such as 4096"),
-        });
-    }
     let page_bytes = if tree.is_live() {
         page_bytes()
     } else {

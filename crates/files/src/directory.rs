@@ -9,6 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -66,6 +67,9 @@ impl Drop for ClaimedDirectory {
 /// A claimed directory for a result. If it is dropped before it is filled, no files remain.
 #[derive(Debug)]
 pub struct OutputDirectory {
+    /// The temporary directory, once something is written. This field is dropped first, because the claim removes only an
+    /// empty directory.
+    partial: Mutex<Option<TempDir>>,
     claim: ClaimedDirectory,
 }
 
@@ -90,7 +94,7 @@ impl OutputDirectory {
         tempfile::tempfile_in(&claim.path)
             .and_then(|mut file| file.write_all(&TRIAL).and_then(|()| file.sync_all()))
             .map_err(OutputError::system("write to", path))?;
-        Ok(Self { claim })
+        Ok(Self { partial: Mutex::default(), claim })
     }
 
     /// Returns the absolute path, without symbolic links.
@@ -109,52 +113,43 @@ impl OutputDirectory {
         last: &str,
         write: impl FnOnce(&Path) -> Result<T, E>,
     ) -> Result<T, E> {
-        let partial = self.begin()?;
-        let written = write(partial.path())?;
-        partial.finish(last)?;
+        let written = write(&self.partial()?)?;
+        self.finish(last)?;
         Ok(written)
     }
 
-    /// Creates the temporary directory, for a result that is written in several steps.
+    /// Returns the temporary directory, for a result that is written in several steps. Creates it on the first call: a
+    /// process that is killed before leaves nothing.
     ///
     /// # Errors
     /// Returns an error if the system refuses.
-    pub fn begin(self) -> Result<PartialDirectory, OutputError> {
-        let partial = tempfile::Builder::new()
+    pub fn partial(&self) -> Result<PathBuf, OutputError> {
+        let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*partial {
+            return Ok(made.path().to_owned());
+        }
+        let made = tempfile::Builder::new()
             .prefix(PARTIAL)
             // Use ordinary permissions, so that the umask applies.
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(self.path())
             .map_err(OutputError::system("write to", self.path()))?;
-        Ok(PartialDirectory { partial, claim: self.claim })
-    }
-}
-
-/// A temporary directory within a claimed one. If it is dropped before [`Self::finish`], no files remain.
-#[derive(Debug)]
-pub struct PartialDirectory {
-    // This field is dropped first, because the claim removes only an empty directory.
-    partial: TempDir,
-    claim: ClaimedDirectory,
-}
-
-impl PartialDirectory {
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.partial.path()
+        Ok(partial.insert(made).path().to_owned())
     }
 
-    /// Moves the entries into the claimed directory, `last` at the end. Either all entries are moved, or none.
+    /// Moves the entries of the temporary directory into the claimed one, `last` at the end. Either all entries are moved,
+    /// or none.
     ///
     /// # Errors
     /// Returns an error if the system refuses.
     pub fn finish(self, last: &str) -> Result<(), OutputError> {
-        let Self { partial, mut claim } = self;
+        let partial = self.partial()?;
+        let Self { partial: made, mut claim } = self;
         // Sync all files with one call: a recorded host has thousands.
-        let synced = File::open(partial.path()).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
+        let synced = File::open(&partial).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
         synced.map_err(OutputError::system("sync", &claim.path))?;
-        move_up(partial.path(), &claim.path, OsStr::new(last))?;
-        drop(partial);
+        move_up(&partial, &claim.path, OsStr::new(last))?;
+        drop(made);
         claim.keep()
     }
 }

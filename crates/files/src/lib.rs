@@ -14,7 +14,7 @@ mod output;
 mod standard;
 mod watched;
 
-pub use directory::{ClaimedDirectory, OutputDirectory, PartialDirectory};
+pub use directory::{ClaimedDirectory, OutputDirectory};
 pub use input::{
     Fault, Input, InputError, Text, open, open_regular, read, read_regular, report_waits, shown,
 };

@@ -19,7 +19,7 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use evenkeel_files::{Fault, Kind, OutputDirectory, OutputError, PartialDirectory};
+use evenkeel_files::{Fault, Kind, OutputDirectory, OutputError};
 use evenkeel_model::record::{Record, SCHEMA, VariantRecord};
 use evenkeel_model::text::name_field;
 use serde::Deserialize;
@@ -49,7 +49,7 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
 /// long run does not keep them in memory. The record is written at the end.
 #[derive(Debug)]
 pub struct Writer {
-    directory: PartialDirectory,
+    directory: OutputDirectory,
     /// Variant and repeat of each written series, or the reason why one could not be written.
     written: Mutex<Result<Vec<(String, usize)>, StoreError>>,
 }
@@ -60,7 +60,7 @@ impl Writer {
     /// # Errors
     /// Returns the errors of [`OutputDirectory::claim`].
     pub fn claim(directory: &Path) -> Result<Self, OutputError> {
-        let directory = OutputDirectory::claim(directory)?.begin()?;
+        let directory = OutputDirectory::claim(directory)?;
         Ok(Self { directory, written: Mutex::new(Ok(Vec::new())) })
     }
 
@@ -86,7 +86,7 @@ impl Writer {
     }
 
     fn write_series(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) -> Result<(), StoreError> {
-        let place = self.directory.path().join(SERIES_DIRECTORY);
+        let place = self.directory.partial()?.join(SERIES_DIRECTORY);
         match fs::create_dir(&place) {
             Err(source) if source.kind() != ErrorKind::AlreadyExists => {
                 return Err(StoreError::io("create", &place, source));
@@ -115,7 +115,7 @@ impl Writer {
                 .ok_or(StoreError::NoSuchRepeat { variant, repeat: number })?;
             repeat.series = Some(file);
         }
-        write_record(&self.directory.path().join(RECORD_FILE), &record)?;
+        write_record(&self.directory.partial()?.join(RECORD_FILE), &record)?;
         self.directory.finish(RECORD_FILE)?;
         Ok(record)
     }

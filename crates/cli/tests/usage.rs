@@ -87,7 +87,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["run", "titan-6-flows", "--processors", "0"], "from 1 to 1024"),
         (&["compare", "one"], "<SECOND>"),
         (&["compare", "one", "two", "--within", "30"], "such as 30%"),
-        (&["compare", "one", "two", "--within=-1%"], "not a number"),
+        (&["compare", "one", "two", "--within=-1%"], "between 0% and 1000%"),
         (&["generate", "poems", "."], "poems"),
         (&["tune"], "<INTERFACE>"),
         (&["tune", "evk-not-here"], "no interface 'evk-not-here'; known: "),

@@ -107,7 +107,7 @@ pub struct RunOptions {
     /// (only with `--on sim`)
     #[arg(long)]
     pub exact: bool,
-    /// Seed of a world that draws random numbers (netns draws none: its hashes are the kernel's)
+    /// Seed of the simulator's random numbers; --on netns uses none (its hashes are the kernel's)
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: u64,
     /// How to print the result
@@ -143,7 +143,7 @@ pub enum ProfileChoice {
 pub enum NicChoice {
     /// A multiqueue NIC with the variant's settings
     Hardware,
-    /// The soft NIC of --on netns, with the whole test bed around it: to compare the two worlds
+    /// Simulate the soft NIC and the rest of the test bed of --on netns, to compare the simulator with the kernel
     Soft,
 }
 
@@ -452,7 +452,7 @@ fn parse_table_size(text: &str) -> Result<TableSize, String> {
 
 #[derive(Debug, Args)]
 pub struct CheckOptions {
-    /// Only this interface, and the whole host [default: every interface]
+    /// Check this interface and the host-wide settings [default: every interface]
     pub interface: Option<String>,
     /// Count losses for this time, such as 10s, and show where they occur
     #[arg(long, value_name = "TIME", value_parser = parse_watch, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain"])]
@@ -671,7 +671,7 @@ pub enum BackendChoice {
     Ntuple,
     /// An XDP program that sends packets to processors; any driver with XDP
     Xdp,
-    /// Receive packet steering over the processors of the policy's rest; for locality, receive flow steering
+    /// RPS over the processors that no class reserves; RFS if the policy is locality
     Rps,
 }
 

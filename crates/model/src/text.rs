@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-/// Length of an excerpt in a message.
+/// Maximum number of characters of an excerpt, before escaping.
 const EXCERPT: usize = 48;
 
 /// Returns the beginning of `text`, with terminal controls escaped.

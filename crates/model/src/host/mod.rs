@@ -195,7 +195,7 @@ pub struct Softnet {
 }
 
 impl HostFacts {
-    /// Returns a sysctl's text.
+    /// Returns a sysctl's text by its path below `/proc/sys`, such as `net/core/default_qdisc`.
     #[must_use]
     pub fn sysctl(&self, path: &str) -> Option<&str> {
         self.sysctls.get(path).map(String::as_str)

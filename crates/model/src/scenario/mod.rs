@@ -133,7 +133,7 @@ pub struct Workload {
     pub kind: WorkloadKind,
     /// TCP flows of each sending host.
     pub flows: u32,
-    /// TCP congestion control of the flows.
+    /// A name of `net.ipv4.tcp_available_congestion_control`.
     pub congestion_control: String,
     /// Priority of the flows, an index into [`Link::priorities`]; clients have separate priorities.
     pub priority: u32,

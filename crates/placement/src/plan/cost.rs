@@ -3,20 +3,20 @@
 //! | placement | cost | in the paper |
 //! |---|---|---|
 //! | interrupts and application on the NIC's node | 0 | case 1 of figure 8: best |
-//! | the application on another node | 4 | case 3: fewest losses, but the rate of the interconnect |
-//! | both on another node | 6 | case 4: losses as in case 2, but fewer |
-//! | the interrupts on another node | 8 | case 2: worst, data crosses the interconnect twice |
-//! | either on another node of the NIC's package | 0.5 | AMD, Linux Network Tuning Guide for EPYC (NPS) |
+//! | the application on a node of another package | 4 | case 3: fewest losses; the interconnect limits the rate |
+//! | both on a node of another package | 6 | case 4: losses as in case 2, but fewer |
+//! | the interrupts on a node of another package | 8 | case 2: worst, data crosses the interconnect twice |
+//! | the interrupts or the application on another node of the NIC's package | 0.5 | AMD, Linux Network Tuning Guide for EPYC (NPS) |
 //! | two units on SMT siblings of a core | 2 | distribution 2 of figure 10 avoids this |
 //! | two units on one processor | 5 | distribution 3: losses and less throughput |
 //!
-//! The paper ranks these placements in figures 9 and 11, without numbers in its text. The scale keeps its order:
+//! The paper ranks all but the AMD row in figures 9 and 11, without numbers in its text. The scale keeps its order:
 //!
 //! - The socket has "the largest impact" (section III).
 //! - Losses below TCP are worse than a slower flow.
-//! - An application that shares a processor with interrupts loses packets; one on the far node does not.
+//! - An application that shares a processor with interrupts loses more packets than one in another package.
 //!
-//! The cost of a far node is weighted by the traffic that crosses the interconnect. The cost of sharing is weighted by
+//! The cost of another package is weighted by the traffic that crosses the interconnect. The cost of sharing is weighted by
 //! the smaller need of the two units: a unit with little work takes little from the other.
 
 use super::{Distance, Problem, Slot, Unit};

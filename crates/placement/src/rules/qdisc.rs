@@ -199,7 +199,7 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
         let Some(root) = nic.root_qdisc() else { continue };
         let shapes = root.rate_bps.is_some()
             || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
-        // A shaper stays one qdisc for all queues even if there are more queues.
+        // Count the queues that the NIC could have: a shaper remains one qdisc with one lock after channels are added.
         let most = nic.channels.map_or(0, |channels| channels.receive_max() as usize);
         let queues = if shapes { nic.transmit_queues.len().max(most) } else { nic.transmit_queues.len() };
         if FOR_EACH.contains(&root.kind.as_str()) || queues < QUEUES {

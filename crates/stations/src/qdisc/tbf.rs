@@ -199,7 +199,7 @@ mod tests {
         assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (2, 2000));
         assert_eq!(qdisc.dequeue(Time(millisecond - 1)), Dequeued::Wait(Time(millisecond)));
         assert_eq!(drain(&mut qdisc, Time(millisecond)), [(1, 2)]);
-        // 10 ms fill the bucket, and its depth limits it.
+        // After 10 ms the bucket holds its depth of 2,000 bytes, not the tokens of 10 ms.
         assert_eq!(drain(&mut qdisc, Time(10 * millisecond)), [(1, 3)]);
         assert_eq!(qdisc.dequeue(Time(10 * millisecond)), Dequeued::Empty);
         for sequence in 4..8 {

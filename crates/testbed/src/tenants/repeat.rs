@@ -48,8 +48,7 @@ struct Snapshot {
     accounts: Reading,
     qdiscs: Vec<QdiscCounters>,
     retransmits: u64,
-    /// Number of buffers in which the receiver's TCP got its segments. One buffer can hold several merged
-    /// segments.
+    /// Number of skbs that the receiver's TCP received (`InSegs`). GRO merges several segments into one skb.
     received_buffers: u64,
     retransmits_by_port: HashMap<u16, u64>,
 }

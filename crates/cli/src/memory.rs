@@ -19,12 +19,17 @@ pub fn require_stack() -> Result<(), Failure> {
     if soft >= STACK || setrlimit(Resource::RLIMIT_STACK, STACK, hard.max(STACK)).is_ok() {
         return Ok(());
     }
+    Err(limited("stack", "-s", soft, STACK))
+}
+
+/// Returns the error of a limit, in bytes, that is lower than needed; `option` is the shell's for it.
+fn limited(what: &str, option: &str, limit: u64, needed: u64) -> Failure {
     let message = format!(
-        "the stack of this process is limited to {} KiB (ulimit -s), and {} KiB are needed; start it with a higher limit",
-        soft >> 10,
-        STACK >> 10
+        "the {what} of this process is limited to {} KiB (ulimit {option}), and {} KiB are needed; start it with a higher limit",
+        limit >> 10,
+        needed >> 10
     );
-    Err(Failure::new(Exit::Unable, message))
+    Failure::new(Exit::Unable, message)
 }
 
 /// Address space that commands need in addition to the program's own; a simulation of 48 flows on two threads takes
@@ -38,12 +43,7 @@ pub fn require_address_space() -> Result<(), Failure> {
     if limit >= needed {
         return Ok(());
     }
-    let message = format!(
-        "the memory of this process is limited to {} KiB (ulimit -v), and {} KiB are needed; start it with a higher limit",
-        limit >> 10,
-        needed >> 10
-    );
-    Err(Failure::new(Exit::Unable, message))
+    Err(limited("memory", "-v", limit, needed))
 }
 
 /// Returns an error if `work` on listed flows needs more memory than there is, or than it may take.

@@ -13,7 +13,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawFlow, RawRepeat, World};
 use evenkeel_report::store::{Writer, read_series};
 
-/// A world with one flow. It counts the files of a directory when a repeat begins.
+/// A world with one flow. It counts the series below a directory when a repeat begins.
 struct Counting {
     directory: PathBuf,
     found: Vec<usize>,
@@ -48,7 +48,10 @@ impl World for Counting {
     }
 
     fn repeat(&mut self, job: &Job<'_>, _: &dyn Observer) -> Result<RawRepeat, Infallible> {
-        self.found.push(fs::read_dir(&self.directory).map_or(0, Iterator::count));
+        // The temporary directory has a name of its own, and exists from the first series on.
+        let directories = fs::read_dir(&self.directory).unwrap();
+        let series = directories.filter_map(|entry| fs::read_dir(entry.unwrap().path().join("series")).ok());
+        self.found.push(series.map(Iterator::count).sum());
         let bins = (job.duration.as_u64() / job.bin.as_u64()) as usize;
         let flow = RawFlow {
             name: "one".to_owned(),
@@ -92,8 +95,7 @@ fn a_series_is_written_when_its_repeat_ends() {
         version: "0",
     };
     let writer = Writer::claim(place.path()).unwrap();
-    let partial = fs::read_dir(place.path()).unwrap().next().unwrap().unwrap();
-    let mut world = Counting { directory: partial.path().join("series"), found: Vec::new() };
+    let mut world = Counting { directory: place.path().to_owned(), found: Vec::new() };
     let record = conduct(&mut world, &request, Some(&writer), &Quiet).unwrap();
     assert_eq!(world.found, [0, 1, 2, 3], "series on the disk at the beginning of each repeat");
 

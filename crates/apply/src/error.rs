@@ -179,7 +179,10 @@ fn busy(holder: Option<&Header>, path: &Path) -> String {
             "evenkeel {} manages {} already: process {}, since {}; end that one first (kill {})",
             header.command, header.interface.name, header.process.id, header.started, header.process.id
         ),
-        None => format!("another process holds {}", path_text(path)),
+        None => format!(
+            "another process has locked the journal {}; wait until it ends (`fuser` names it)",
+            path_text(path)
+        ),
     }
 }
 

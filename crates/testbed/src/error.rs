@@ -37,7 +37,7 @@ pub enum TestbedError {
     /// A traffic tool failed, or its output is invalid.
     #[error("test bed: {0}")]
     Traffic(String),
-    #[error("interrupted; everything is put back")]
+    #[error("interrupted; the test bed is removed and all settings are restored")]
     Interrupted,
 }
 

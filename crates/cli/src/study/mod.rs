@@ -82,7 +82,8 @@ fn run<W: World>(
             StudyError::Journal(error) => late_failure(&error).and(&go_on),
             StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
             StudyError::Interrupted => {
-                Failure::new(Exit::Interrupted, "interrupted; everything is put back").and(&go_on)
+                Failure::new(Exit::Interrupted, "interrupted; nothing is left changed on this machine")
+                    .and(&go_on)
             }
         }
     })?;

@@ -21,7 +21,10 @@ pub enum StoreError {
     Output(#[from] OutputError),
     #[error("{} does not exist", path_text(path))]
     Missing { path: PathBuf },
-    #[error("{} is cut short: it ends in the middle of the record", path_text(path))]
+    #[error(
+        "{} is truncated: it ends in the middle of the record; run the scenario again, or restore the file",
+        path_text(path)
+    )]
     Truncated { path: PathBuf },
     /// The file is of another kind, such as a series.
     #[error(
@@ -46,7 +49,7 @@ pub enum StoreError {
     #[error("the record in {} names {file:?}, which is not a file within it", path_text(directory))]
     OutsideRecord { directory: PathBuf, file: String },
     /// A series' file cannot be decompressed.
-    #[error("{} is damaged", path_text(path))]
+    #[error("cannot decompress the series {}; run the scenario again, or restore the file", path_text(path))]
     DamagedSeries { path: PathBuf, source: io::Error },
     /// A decompressed file is not a series.
     #[error("{}, line {line} (unpacked): {reason}", path_text(path))]

@@ -15,6 +15,7 @@ use evenkeel_netlink::{Departure, DepartureWatch, GsoSizes, Link, Netlink, Netli
 
 use crate::error::KnobError;
 use crate::identity::{InterfaceIdentity, device_inode};
+use crate::lost_with_root::lost_with_root;
 use crate::namespace::{Whereabouts, find_device};
 
 /// The source and target of knob values: the running kernel, or a model of it in a test.
@@ -37,6 +38,14 @@ pub trait Kernel {
     /// Returns an error if the current value could not be restored or cannot be read.
     fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
         self.read(knob).map(drop)
+    }
+
+    /// Returns what other programs set below this knob's value. Another value removes it.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses a request.
+    fn lost_with(&mut self, _knob: &Knob) -> Result<Vec<String>, KnobError> {
+        Ok(Vec::new())
     }
 
     /// Makes running flows use a restored setting.
@@ -652,6 +661,14 @@ impl Kernel for LiveKernel {
     fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
         self.check(knob)?;
         self.following(knob, |kernel| kernel.write_once(knob, value))
+    }
+
+    fn lost_with(&mut self, knob: &Knob) -> Result<Vec<String>, KnobError> {
+        if *knob != Knob::RootQdisc {
+            return Ok(Vec::new());
+        }
+        let tree = self.qdisc_states()?;
+        Ok(lost_with_root(&mut self.netlink, self.index, &tree)?)
     }
 
     /// Flushes the routes, so that running flows adopt the device's segment size at their next route lookup

@@ -45,6 +45,7 @@ mod journal_file;
 mod journal_lines;
 mod kernel;
 mod lasting;
+mod lost_with_root;
 mod namespace;
 mod namespace_handle;
 mod ours;

@@ -28,6 +28,8 @@ pub struct Report {
     /// Knobs that already had the previous value.
     pub unchanged: Vec<Knob>,
     pub left_alone: Vec<LeftAlone>,
+    /// Settings of other programs that a restored setting removed.
+    pub lost: Vec<String>,
     pub gone: Vec<Knob>,
     /// The root qdisc, also in `gone`, if the kernel dropped it when the interface moved (`dev_shutdown` in
     /// `__dev_change_net_namespace`, net/core/dev.c).
@@ -76,6 +78,12 @@ impl Report {
             1 => format!("{deleted}: 1 setting went with it"),
             _ => format!("{deleted}: {count} settings went with it"),
         });
+        let lost = (!self.lost.is_empty()).then(|| {
+            format!(
+                "set by another program below evenkeel's own root qdisc of {interface}, and removed with it: {}",
+                self.lost.join(", ")
+            )
+        });
         let is_dropped = |knob: &&Knob| self.dropped.as_ref().is_some_and(|dropped| dropped.knob == **knob);
         let gone = self.gone.iter().filter(move |knob| !went_along(knob) && !is_dropped(knob));
         let gone = gone.map(|knob| format!("{} is gone: nothing to put back", knob.on(interface)));
@@ -86,7 +94,15 @@ impl Report {
                  put back; evenkeel check {interface} compares it with the queues"
             )
         });
-        moved.chain(left).chain(dropped).chain(deleted).chain(gone).chain(failed).chain(anew).collect()
+        moved
+            .chain(left)
+            .chain(lost)
+            .chain(dropped)
+            .chain(deleted)
+            .chain(gone)
+            .chain(failed)
+            .chain(anew)
+            .collect()
     }
 }
 
@@ -202,7 +218,10 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
         match outcome {
             // The run has not set this knob: without a difference there is nothing to report.
             Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. }) if entry.with_channels => {}
-            Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),
+            Ok(Outcome::Restored { lost }) => {
+                report.restored.push((knob, entry.from.clone()));
+                report.lost.extend(lost);
+            }
             Ok(Outcome::Unchanged) => report.unchanged.push(knob),
             Ok(Outcome::LeftAlone(found)) => report.left_alone.push(LeftAlone {
                 knob,
@@ -226,7 +245,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
 }
 
 enum Outcome {
-    Restored,
+    Restored { lost: Vec<String> },
     Unchanged,
     LeftAlone(Value),
 }
@@ -270,11 +289,13 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     if entry.theirs || (!entry.is_ours(&found) && !is_put_back_in_part(&found, &entry.from)) {
         return Ok(Outcome::LeftAlone(found));
     }
+    let lost =
+        kernel.lost_with(&entry.knob).unwrap_or_else(|error| vec![format!("unknown, because {error}")]);
     kernel.write(&entry.knob, &entry.from)?;
     let found = kernel.read(&entry.knob)?;
     if is_restored(&entry.knob, &found, &entry.from) {
         kernel.after_restoring(&entry.knob);
-        return Ok(Outcome::Restored);
+        return Ok(Outcome::Restored { lost });
     }
     Err(KnobError::NotRestorable {
         what: format!("the value {}", entry.from),

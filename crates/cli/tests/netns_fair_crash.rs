@@ -106,6 +106,36 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     assert!(is_empty(managed.state.path()));
 }
 
+/// Other programs' settings below a dead session's root cannot be kept, so they are named.
+#[test]
+fn revert_names_what_goes_with_a_dead_soft_nic() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    kill_both(managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]));
+    let shown = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    let root = shown.lines().find(|line| line.contains(" root ")).unwrap();
+    let root = root.split_ascii_whitespace().nth(2).unwrap();
+    let at = |minor: &str| format!("{root}{minor}");
+    let leaf = ["tc", "qdisc", "replace", "dev", NAME, "parent", &at("11"), "tbf", "rate", "1mbit"];
+    managed.shell(&[&leaf[..], &["burst", "10kb", "limit", "100kb"]].concat());
+    let class = ["tc", "class", "add", "dev", NAME, "parent", &at("1"), "classid", &at("99"), "htb", "rate"];
+    managed.shell(&[&class[..], &["1mbit"]].concat());
+    let filter = ["tc", "filter", "add", "dev", NAME, "parent", root, "protocol", "ip", "prio", "7", "u32"];
+    managed.shell(&[&filter[..], &["match", "u32", "0", "0", "flowid", &at("11")]].concat());
+
+    let ended = end(managed.command(&["revert", NAME]));
+    let said = format!("{}{}", ended.stdout, ended.stderr).replace('\n', " ");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    for lost in [
+        format!("the qdisc tbf at {}", at("11")),
+        format!("the HTB class {}", at("99")),
+        format!("a filter at {}0: u32 (preference 7)", root),
+    ] {
+        assert!(said.contains(&lost), "{lost}: {said}");
+    }
+    assert_same(&managed.seen(), &before, "afterwards");
+}
+
 #[test]
 fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() {
     let managed = Managed::new();

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use evenkeel_apply::{ApplyError, Change, ClassHandle, Knob, QdiscSnapshot, Run, Value};
 use evenkeel_datapath::{BatchCounters, BatchOptions, DatapathError, TransmitBatching};
 use evenkeel_model::shell::{Line, Script};
+use evenkeel_model::soft_nic::FIRST_LEAF;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::{Handle, Qdisc};
 use evenkeel_netlink::tc_state::QdiscState;
@@ -33,8 +34,6 @@ pub enum BatchingMode {
 
 /// Prefix of the names of Evenkeel's qdiscs.
 const PREFIX: &str = "evk_";
-/// Major number of the first queue's leaf.
-const FIRST_LEAF: u16 = 0x100;
 /// Limit of attempts, because other processes of this machine may have registered names.
 const NAMES_TRIED: u32 = 16;
 /// Three digits at the end of a name leave room for a seven-digit process id (`PID_MAX_LIMIT`).

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use evenkeel_apply::{Change, Knob, QdiscSnapshot, Value};
 use evenkeel_control::{HtbQueue, HtbWeights, WeightControl};
 use evenkeel_model::shell::Line;
-use evenkeel_model::soft_nic;
+use evenkeel_model::soft_nic::{self, FIRST_LEAF, FIRST_QUEUE_CLASS, LINE_CLASS};
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc};
@@ -23,18 +23,10 @@ use crate::error::FairError;
 use crate::gate::JournalGate;
 use crate::own_root::OwnRoot;
 
-/// Number of queues, as common devices have.
-pub(crate) const QUEUES: u32 = 8;
-
-/// Minor number of the class for the line.
-const LINE: u16 = 1;
-/// Minor number of the first queue's class.
-const FIRST_QUEUE: u16 = 0x10;
-/// Major number of the first queue's FIFO.
-const FIRST_LEAF: u16 = 0x100;
+pub(crate) const QUEUES: u32 = soft_nic::DEVICE_QUEUES as u32;
 
 /// Packets without a class use the first queue; while the program is attached, there are none.
-const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
+const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE_CLASS };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 
 /// The soft NIC of one run, identified by its root.
@@ -58,7 +50,7 @@ fn htb(class: soft_nic::Class) -> HtbClass {
 
 /// Returns whether a tree below this root has the first leaf of a soft NIC.
 pub(crate) fn is_tree(root: Handle, tree: &[QdiscState]) -> bool {
-    let place = Handle::new(root.major, FIRST_QUEUE);
+    let place = Handle::new(root.major, FIRST_QUEUE_CLASS);
     tree.iter()
         .any(|qdisc| (qdisc.parent, qdisc.handle, qdisc.kind.as_str()) == (place, leaf(0), LEAF.kind()))
 }
@@ -73,11 +65,11 @@ impl SoftNic {
     }
 
     fn line(self) -> Handle {
-        Handle::new(self.root.major, LINE)
+        Handle::new(self.root.major, LINE_CLASS)
     }
 
     fn class(self, queue: u32) -> Handle {
-        Handle::new(self.root.major, FIRST_QUEUE + queue as u16)
+        Handle::new(self.root.major, FIRST_QUEUE_CLASS + queue as u16)
     }
 
     /// Returns the class id of the first queue, for `skb->priority`.
@@ -87,7 +79,7 @@ impl SoftNic {
 
     /// Returns the queue of a class; `None` for a foreign class.
     pub(crate) fn queue_of(self, handle: Handle) -> Option<usize> {
-        let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
+        let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE_CLASS)?);
         (handle.major == self.root.major && queue < QUEUES).then_some(queue as usize)
     }
 
@@ -138,7 +130,7 @@ impl SoftNic {
         let mut lines = vec![
             Line::new(
                 "tc qdisc replace dev {} root handle {} htb default {}",
-                &[&interface, &root, &format_args!("{FIRST_QUEUE:x}")],
+                &[&interface, &root, &format_args!("{FIRST_QUEUE_CLASS:x}")],
             ),
             class(&root, self.line(), soft_nic::line(rate)),
         ];

@@ -30,6 +30,15 @@ const OWNED_SHARE: u64 = 1000;
 /// Minimum rate of a class, bit/s: HTB stores whole bytes per second, and this is a thousand of them.
 const LEAST_RATE_BPS: u64 = 8_000;
 
+/// Number of queues of the soft NIC above a device, as common devices have.
+pub const DEVICE_QUEUES: u16 = 8;
+/// Minor number of the class for the line above a device.
+pub const LINE_CLASS: u16 = 1;
+/// Minor number of the first queue's class above a device.
+pub const FIRST_QUEUE_CLASS: u16 = 0x10;
+/// Major number of the qdisc of a device's first queue, below one of Evenkeel's own roots.
+pub const FIRST_LEAF: u16 = 0x100;
+
 /// An HTB class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {

@@ -92,7 +92,7 @@ fn what_is_no_record_exits_with_2() {
     let text = std::fs::read_to_string(good.join("record.json")).unwrap();
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
         ("empty", Vec::new(), "empty.json is empty"),
-        ("half", text.as_bytes()[..text.len() / 2].to_vec(), "cut short"),
+        ("half", text.as_bytes()[..text.len() / 2].to_vec(), "is truncated"),
         ("object", b"{}".to_vec(), "the field 'schema' is missing"),
         ("list", b"[1, 2]".to_vec(), "not a record"),
         ("html", b"<html></html>".to_vec(), "line 1 column 1"),
@@ -187,6 +187,27 @@ fn agreement_is_judged_by_a_tolerance() {
     let unknown = compare(&real, &near, &["--metric", "nfm.2s"]);
     assert_eq!((unknown.code, unknown.stdout.as_str()), (2, ""), "{unknown:?}");
     assert!(unknown.stderr.contains("nfm.2s") && unknown.stderr.contains("throughput_bps"), "{unknown:?}");
+}
+
+#[test]
+fn figures_that_a_record_calls_incomplete_are_no_agreement() {
+    let directory = tempfile::tempdir().unwrap();
+    let nfm = [0.74, 0.76, 0.75, 0.74, 0.76];
+    let whole = record(directory.path(), "whole", &nfm);
+    let part = record(directory.path(), "part", &nfm);
+    let mut changed = store::read(&part).unwrap();
+    changed.variants[0].notes = vec!["iperf3 counted more".to_owned()];
+    changed.variants[0].repeats[1].counters.insert("meter_overflow".to_owned(), 5.0);
+    std::fs::remove_dir_all(&part).unwrap();
+    store::write(&part, &changed, &[]).unwrap();
+    let told = "dqa in 1 of 5 repeats of the second (meter_overflow)";
+    for more in [&[][..], &["--within", "5%"]] {
+        let ended = compare(&whole, &part, more);
+        assert_eq!(ended.code, i32::from(!more.is_empty()), "{ended:?}");
+        let said = ended.stdout.replace('\n', " ");
+        assert!(said.contains(told) && said.contains("iperf3 counted more"), "{ended:?}");
+    }
+    assert_eq!(compare(&whole, &whole, &["--within", "5%"]).code, 0);
 }
 
 /// Figures whose squares overflow are refused: they would make the degrees of freedom NaN.

@@ -11,7 +11,7 @@ const SCHEMA: u32 = 2;
 
 /// Returns the JSON object of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics":
 /// {KEY: {"better", "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first",
-/// "only_in_second", "not_compared", "lacking"}`.
+/// "only_in_second", "not_compared", "lacking", "incomplete"}`.
 ///
 /// - Metric keys are as recorded (`nfm.1s`), not nested.
 /// - `better` is `higher`, `lower` or `null`.
@@ -28,6 +28,7 @@ pub fn json(comparison: &Comparison) -> Value {
         "only_in_second": comparison.only_in_second,
         "not_compared": comparison.not_compared,
         "lacking": comparison.lacking,
+        "incomplete": comparison.incomplete,
     });
     if let Some(margin) = comparison.question.within {
         object["tolerance"] = margin.into();

@@ -15,7 +15,7 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_metrics::{Change, Confidence, changes};
-use evenkeel_model::record::{Record, VariantRecord};
+use evenkeel_model::record::{Record, RepeatRecord, VariantRecord};
 use evenkeel_model::text::{counted, list};
 
 use crate::catalogue::{self, Direction};
@@ -51,6 +51,8 @@ pub struct Comparison {
     pub lacking: Vec<String>,
     /// Number of figures of common variants that one of the records lacks.
     pub missing_figures: usize,
+    /// Common variants whose figures are incomplete by the record's own counters; each names the record.
+    pub incomplete: Vec<String>,
     pub question: Question,
 }
 
@@ -87,9 +89,9 @@ impl Comparison {
         self.question.within.is_none() || (self.is_complete() && is_same())
     }
 
-    /// Returns whether both records have every figure and every variant.
+    /// Returns whether both records have every figure and every variant, and count every packet.
     pub(crate) fn is_complete(&self) -> bool {
-        self.missing_figures == 0 && self.missing_variants() == 0
+        self.missing_figures == 0 && self.missing_variants() == 0 && self.incomplete.is_empty()
     }
 
     pub(crate) fn missing_variants(&self) -> usize {
@@ -227,6 +229,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         not_compared,
         lacking,
         missing_figures,
+        incomplete: incomplete(&common),
         question: question.clone(),
     })
 }
@@ -308,6 +311,22 @@ fn lacking(
     (lacking, missing_figures)
 }
 
+/// Returns the variants with packets that the meter did not count.
+fn incomplete(common: &[(&VariantRecord, &VariantRecord)]) -> Vec<String> {
+    let is_incomplete =
+        |repeat: &&RepeatRecord| repeat.counters.get("meter_overflow").is_some_and(|packets| *packets > 0.0);
+    let of_record = |which: &'static str, variant: &VariantRecord| {
+        let (count, all) = (variant.repeats.iter().filter(is_incomplete).count(), variant.repeats.len());
+        let name = &variant.name;
+        (count > 0).then(|| format!("{name} in {count} of {all} repeats of the {which} (meter_overflow)"))
+    };
+    let pairs = common.iter();
+    pairs
+        .flat_map(|(before, after)| [of_record("first", before), of_record("second", after)])
+        .flatten()
+        .collect()
+}
+
 fn judged(key: String, change: Change, margin: Option<f64>) -> MetricComparison {
     let direction = catalogue::describe(&key).direction;
     let within = margin.and_then(|margin| {
@@ -359,6 +378,10 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
     for (variant, other) in
         first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?)))
     {
+        for (which, own, other) in [("first", variant, other), ("second", other, variant)] {
+            let only_here = own.notes.iter().filter(|note| !other.notes.contains(note));
+            warnings.extend(only_here.map(|note| format!("{} in the {which}: {note}", own.name)));
+        }
         let changed = differing(&variant.settings, &other.settings);
         if !changed.is_empty() {
             warnings.push(format!("settings of {} differ: {}", variant.name, changed.join(", ")));

@@ -33,6 +33,15 @@ pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: Tab
         line("", &format!("Not compared: {}.", comparison.not_compared.join("; ")));
     }
 
+    if !comparison.incomplete.is_empty() {
+        line(
+            "",
+            &format!(
+                "Packets were not counted, so figures are incomplete: {}.",
+                comparison.incomplete.join("; ")
+            ),
+        );
+    }
     if !comparison.lacking.is_empty() {
         line("", &format!("Missing, so not compared: {}.", comparison.lacking.join("; ")));
     }

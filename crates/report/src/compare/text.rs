@@ -230,6 +230,9 @@ fn same_within(comparison: &Comparison, margin: f64) -> String {
     if comparison.missing_figures > 0 {
         parts.push(format!("{} in one record only", figures(comparison.missing_figures)));
     }
+    if !comparison.incomplete.is_empty() {
+        parts.push("the figures are incomplete".to_owned());
+    }
     if beyond > 0 {
         parts.push(format!("{} beyond it", figures(beyond)));
     }

@@ -21,6 +21,9 @@ use evenkeel_model::text::{counted, excerpt, suggestion};
 
 use crate::{FlowTuple, QueueId, Transport};
 
+/// Largest receive rate of a flow, bit/s: that of the fastest link (IEEE P802.3dj).
+pub const MOST_RATE_BPS: u64 = 1_600_000_000_000;
+
 /// Maximum number of flows in a list. A search for them uses at most 500 MB.
 pub const MOST_FLOWS: usize = 900_000;
 
@@ -225,12 +228,21 @@ impl Columns {
         Ok(ObservedFlow {
             tuple: FlowTuple { transport, source, source_port, destination, destination_port },
             class: text(5),
-            rate_bps: self.parsed(record, 6, "no whole number of bit/s")?.unwrap_or(0),
+            rate_bps: self.rate(record)?,
             reader: self.parsed(record, 7, "no number of a processor")?,
             process: text(8),
             cgroup: text(9),
             queue: self.parsed(record, 10, "no number of a queue")?.map(QueueId),
         })
+    }
+
+    fn rate(&self, record: &StringRecord) -> Result<u64, String> {
+        const RATE: usize = 6;
+        let rate = self.parsed(record, RATE, "no whole number of bit/s up to 1.6 Tbit/s")?.unwrap_or(0);
+        if rate > MOST_RATE_BPS {
+            return Err(format!("{} {rate} is more than the fastest link has, 1.6 Tbit/s", COLUMNS[RATE]));
+        }
+        Ok(rate)
     }
 
     fn parsed<T: FromStr>(

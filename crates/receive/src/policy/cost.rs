@@ -180,8 +180,8 @@ pub trait CostFunction: fmt::Debug + Send {
         0
     }
 
-    /// Resets time limits at the start of a search.
-    fn begin(&mut self) {}
+    /// Resets time limits before the calls of a search.
+    fn begin(&self) {}
 
     /// Returns the error, if any, that makes the costs since the last call unreliable.
     fn fault(&mut self) -> Option<super::ScriptError> {

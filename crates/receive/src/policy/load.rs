@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use crate::QueueId;
+use crate::flows::MOST_RATE_BPS;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
@@ -68,7 +69,7 @@ impl Balance {
 
     /// Returns the cost for a value of `k · Σ (load - mean)²`.
     fn variance(&self, spread: i128) -> Cost {
-        // Divide in two steps: the product would overflow with a million flows of 1 Tbit/s each.
+        // Divide in two steps: the product would overflow with a million flows of 1.6 Tbit/s each.
         let whole = spread / self.among * TERM_UNIT / self.among;
         let part = spread % self.among * TERM_UNIT / (self.among * self.among);
         Cost { violations: 0, amount: (whole + part) >> self.fraction() }
@@ -83,11 +84,11 @@ impl Balance {
     }
 }
 
-/// Returns a rate in 1/1024 Mbit/s, rounded. A rate above 0 yields at least 1. Rates are capped at 1 Tbit/s.
+/// Returns a rate in 1/1024 Mbit/s, rounded. A rate above 0 yields at least 1. A measured rate is capped at that of the
+/// fastest link.
 fn rate_load(rate_bps: u64) -> u64 {
-    const MOST_BPS: u64 = 1_000_000_000_000;
     const MBIT: u64 = 1_000_000;
-    let rounded = ((rate_bps.min(MOST_BPS) << RATE_FRACTION) + MBIT / 2) / MBIT;
+    let rounded = ((rate_bps.min(MOST_RATE_BPS) << RATE_FRACTION) + MBIT / 2) / MBIT;
     rounded.max(u64::from(rate_bps > 0))
 }
 

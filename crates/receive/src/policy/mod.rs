@@ -242,9 +242,9 @@ impl Policy {
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
-    /// Resets the time limits of scripts at the start of a search.
-    pub fn begin(&mut self) {
-        self.terms().for_each(|term| term.begin());
+    /// Resets the time limits of scripts before the calls of a search.
+    pub fn begin(&self) {
+        self.pools.iter().flat_map(|pool| &pool.terms).for_each(|(_, term)| term.begin());
     }
 
     /// Returns the error of a failed script, if any. The costs and the placement are then unusable.

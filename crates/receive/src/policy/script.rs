@@ -34,6 +34,7 @@ use rhai::packages::{
 use rhai::{AST, CallFnOptions, Dynamic, Engine, EvalAltResult, FuncArgs, Position, Scope};
 
 use crate::QueueId;
+use crate::flows::MOST_RATE_BPS;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
@@ -476,7 +477,7 @@ impl Scripted {
     fn changed(&self, flow: &Flow, queue: QueueId, sign: i64) -> Option<QueueView> {
         let mut view = self.queues.get(queue.index())?.clone();
         view.flows += sign;
-        view.rate = view.rate.saturating_add(sign * flow.rate_bps.min(1 << 40).cast_signed());
+        view.rate = view.rate.saturating_add(sign * flow.rate_bps.min(MOST_RATE_BPS).cast_signed());
         if let Some(count) = view.by_class.get_mut(flow.class.index()) {
             *count += sign;
         }
@@ -525,7 +526,7 @@ impl CostFunction for Scripted {
         cost
     }
 
-    fn begin(&mut self) {
+    fn begin(&self) {
         self.script.watch.wind();
     }
 

@@ -262,6 +262,7 @@ impl Search {
     /// Removes flows, and moves no other flow. Their filters stay until another flow needs them. Unknown flows
     /// are ignored.
     pub fn remove(&mut self, flows: &[FlowIndex]) {
+        self.policy.begin();
         for index in flows {
             let Some(placed) = self.placed.get_mut(index.index()).and_then(Option::take) else { continue };
             if let Some(queue) = self.map.queue(*index) {

@@ -399,6 +399,21 @@ fn a_script_that_balances_finds_what_balance_finds() {
     assert!(loads.iter().all(|load| (10..=11).contains(load)), "{loads:?}");
 }
 
+/// A live session asks for the verdict, and removes flows, long after a search.
+#[test]
+fn the_time_limit_of_scripts_begins_anew_after_a_search() {
+    let text = "policy = \"script\"\nscript-time = \"20ms\"\nscript = 'fn queue_cost(queue) { queue.flows * queue.flows }'\n";
+    let mut search = search("xdp-cpumap", text, 2);
+    let found = search.solve(&flows(7)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    let (verdict, unmet) = search.verdict();
+    assert!(verdict.is_met(), "{verdict}: {unmet:?}");
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    search.remove(&found[..1]);
+    search.compact().unwrap();
+    check(&search);
+}
+
 #[test]
 fn a_script_that_loops_ends_the_search_with_one_error() {
     let text = "policy = \"script\"\nscript = '''\nfn queue_cost(queue) {\n  if queue.flows > 3 { loop { queue.flows; } }\n  queue.flows\n}\n'''\n";

@@ -91,6 +91,7 @@ impl Search {
     /// Returns the unmet requirements by class, with reasons.
     #[must_use]
     pub fn unmet(&self) -> Vec<Unmet> {
+        self.policy.begin();
         let mut groups: BTreeMap<(u8, bool, String), usize> = BTreeMap::new();
         for index in self.indices() {
             let Some((flow, queue)) = self.flow(index).zip(self.map.queue(index)) else { continue };

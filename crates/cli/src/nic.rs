@@ -32,31 +32,30 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     if name == "-" || path.extension().is_some() || name.contains('/') {
         return parse_model(&input::read(path, Kind::NicModel)?);
     }
-    if let Some(path) = own_file(name, source)? {
-        return parse_model(&evenkeel_files::read_regular(&path, Kind::NicModel)?);
+    let models = known(source)?;
+    if let Some(known) = models.iter().find(|known| known.model.name() == name) {
+        return Ok(known.model.clone());
     }
-    if let Some(text) = NicModel::built_in_text(name) {
-        return NicModel::parse(text, name).map_err(|error| Failure::new(Exit::Usage, error));
-    }
-    let otherwise = "or give a path to a TOML file, or a directory of models with --nic-dir";
-    Err(Failure::unknown("NIC model", name, NicModel::built_in_names(), otherwise))
+    let otherwise = match source.directory() {
+        Some(directory) => {
+            format!("or give a path to a TOML file; {} is searched, too", path_text(&directory.path))
+        }
+        None => "or give a path to a TOML file, or a directory of models with --nic-dir".to_owned(),
+    };
+    Err(Failure::unknown("NIC model", name, models.iter().map(|known| known.model.name()), &otherwise))
 }
 
 /// Returns the file of a model in the directory of models. Reads the directory even if it lacks the model: with a
 /// misspelt directory, the bundled model must not be used.
 pub fn own_file(name: &str, source: &NicSource) -> Result<Option<PathBuf>, Failure> {
-    let Some(directory) = source.directory() else { return Ok(None) };
-    let file = format!("{name}.toml");
-    Ok(model_files(&directory)?.into_iter().find(|path| path.ends_with(&file)))
+    Ok(known(source)?.into_iter().find(|known| known.model.name() == name).and_then(|known| known.path))
 }
 
 fn parse_model(text: &Text) -> Result<NicModel, Failure> {
     NicModel::parse(&text.text, &text.origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A model with its name on the command line.
 struct Known {
-    name: String,
     model: NicModel,
     /// The model's file; `None` if it comes with Evenkeel.
     path: Option<PathBuf>,
@@ -66,33 +65,41 @@ struct Known {
 fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
     let mut models = Vec::new();
     for name in NicModel::built_in_names() {
-        let model = load(name, &NicSource::default())?;
-        models.push(Known { name: name.to_owned(), model, path: None });
+        let text = NicModel::built_in_text(name).unwrap_or_default();
+        let model = NicModel::parse(text, name).map_err(|error| Failure::new(Exit::Usage, error))?;
+        models.push(Known { model, path: None });
     }
     if let Some(directory) = source.directory() {
+        let mut own: Vec<Known> = Vec::new();
         for path in model_files(&directory)? {
             let model = parse_model(&evenkeel_files::read_regular(&path, Kind::NicModel)?)?;
-            let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            models.retain(|known| known.name != name);
-            models.push(Known { name, model, path: Some(path) });
+            if let Some(other) = own.iter().find(|other| other.model.name() == model.name()) {
+                let other = other.path.as_deref().map(path_text).unwrap_or_default();
+                let message =
+                    format!("{}: its name '{}' is also that of {other}", path_text(&path), model.name());
+                return Err(Failure::new(Exit::Usage, message));
+            }
+            models.retain(|known| known.model.name() != model.name());
+            own.push(Known { model, path: Some(path) });
         }
+        models.extend(own);
     }
-    models.sort_by(|one, other| one.name.cmp(&other.name));
+    models.sort_by(|one, other| one.model.name().cmp(other.model.name()));
     Ok(models)
 }
 
 fn list(source: &NicSource) -> Result<Exit, Failure> {
     let models = known(source)?;
-    let widest = models.iter().map(|known| known.name.len()).max().unwrap_or(0);
+    let widest = models.iter().map(|known| known.model.name().len()).max().unwrap_or(0);
     let mut page = page();
     page.answer(&format!(
         "{}: `evenkeel nic probe INTERFACE` picks one, `evenkeel nic show NAME` shows it.",
         counted(models.len(), "NIC model")
     ));
     page.gap();
-    for Known { name, model, path } in &models {
+    for Known { model, path } in &models {
         let place = path.as_ref().map(|path| format!(" ({})", path_text(path))).unwrap_or_default();
-        page.labelled(&format!("{name:widest$}  "), &format!("{}{place}", model.title()));
+        page.labelled(&format!("{:widest$}  ", model.name()), &format!("{}{place}", model.title()));
     }
     print_page(page)?;
     Ok(Exit::Done)

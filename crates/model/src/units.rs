@@ -247,7 +247,7 @@ const RATE: Quantity = Quantity {
 const SIZE: Quantity = Quantity {
     name: "size",
     base_unit: "bytes",
-    example: "256KiB",
+    example: "64KiB",
     units: "B, kB, MB, GB, KiB, MiB or GiB",
     unit: |unit| match unit {
         "B" => Ok(1),

@@ -20,6 +20,7 @@ use std::net::IpAddr;
 
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, UnknownName};
 use evenkeel_model::scenario::document::{Complaints, Field, Spelling, Table, document};
+use evenkeel_model::shell::Line;
 
 use crate::filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
 use crate::flow::Transport;
@@ -73,6 +74,11 @@ impl NicModel {
                     format!("filters of this table cannot name queue {}", filter.queue),
                     queues_of(&nic, filter.table),
                 ),
+                Err(InsertError::Unsupported) => field.complain(
+                    BadValue,
+                    format!("{} does not take this filter", self.name()),
+                    unsupported(&nic, &filter),
+                ),
                 Err(error) => field.complain(
                     BadValue,
                     format!("{} does not take this filter", self.name()),
@@ -105,6 +111,21 @@ fn queues_of(nic: &ConfiguredNic, table: TableId) -> String {
         1 => format!("write a queue from 0 to {last}"),
         _ => format!("write a multiple of {multiple} from 0 to {last}"),
     }
+}
+
+/// Returns the reason why a filter's table does not support its match.
+fn unsupported(nic: &ConfiguredNic, filter: &Filter) -> String {
+    let table = &nic.model().tables()[filter.table.index()];
+    let obstacles = table.fields.obstacles(&filter.matches);
+    let reason = if !obstacles.is_empty() {
+        obstacles.join(", ")
+    } else if nic.supports(filter.table, &filter.matches) {
+        "its filters cannot spread flows".to_owned()
+    } else {
+        "no packet with these fields reaches it".to_owned()
+    };
+    let shown = Line::new("evenkeel nic show {}", &[&nic.model().name()]);
+    format!("table {}: {reason}; `{shown}` draws the tables", table.name)
 }
 
 fn read_indirection(field: &Field<'_>, nic: &mut ConfiguredNic) {
@@ -328,7 +349,15 @@ mod tests {
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\nether-type = 2048\nqueue = 3",
-                "x.toml:1:1: filter[0]: i82599 does not take this filter",
+                "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: it does not match on ether-type;",
+            ),
+            (
+                "[[filter]]\ntable = 'five-tuple'\ndst-port = '0x30/0xfff0'\nqueue = 3",
+                "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: it takes dst-port only whole",
+            ),
+            (
+                "[[filter]]\ntable = 'five-tuple'\ndst = 'fe80::1'\nqueue = 3",
+                "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: no packet with these fields",
             ),
             (
                 "indirection = []",

@@ -329,7 +329,18 @@ fn resolve(drafts: &[Draft<'_>], complaints: &Complaints<'_>) -> Option<Graph> {
         match (&draft.kind, entries) {
             (DraftKind::Plain(NodeKind::Source), 0) => {}
             (DraftKind::Plain(NodeKind::Source), _) => complain("an edge leads back to the source", ""),
-            (_, 0) => complain("nothing leads to this node", "name it in the 'to' or 'miss' of another"),
+            (DraftKind::And(_) | DraftKind::Or(_), 0) => {
+                complain(
+                    "it has no operands",
+                    "list ports of functions, such as \"is-ip.yes\", in its 'any' or 'all'",
+                );
+            }
+            (_, 0) => {
+                complain(
+                    "nothing leads to this node",
+                    "name it in 'wire', or in the 'to' or 'miss' of another",
+                );
+            }
             (DraftKind::Plain(NodeKind::Queue(_)) | DraftKind::And(_) | DraftKind::Or(_), _) | (_, 1) => {}
             _ => complain("more than one edge leads to this node", "join them with an operator first"),
         }

@@ -107,14 +107,37 @@ impl FilterFields {
     /// Returns whether filters of the table can have this match.
     #[must_use]
     pub fn support(&self, matches: &FilterMatch) -> bool {
-        self.transport.takes(whole(matches.transport))
-            && self.source.takes(address(matches.source))
-            && self.source_port.takes(port(matches.source_port))
-            && self.destination.takes(address(matches.destination))
-            && self.destination_port.takes(port(matches.destination_port))
-            && self.ether_type.takes(whole(matches.ether_type))
-            && self.mac_destination.takes(whole(matches.mac_destination))
-            && self.connection_request.takes(whole(matches.connection_request))
+        self.with(matches).iter().all(|(_, field, given)| field.takes(*given))
+    }
+
+    /// Returns why filters of the table cannot have this match: a reason for each field that it does not support.
+    #[must_use]
+    pub fn obstacles(&self, matches: &FilterMatch) -> Vec<String> {
+        let refused = self.with(matches).into_iter().filter(|(_, field, given)| !field.takes(*given));
+        refused
+            .map(|(name, field, given)| match (field, given) {
+                (FieldMatch::Ignored, _) => format!("it does not match on {name}"),
+                (_, Given::Nothing) => format!("it needs {name}"),
+                (FieldMatch::Prefix, _) => format!("it takes {name} whole or as a prefix"),
+                _ => format!("it takes {name} only whole, without a mask"),
+            })
+            .collect()
+    }
+
+    /// Returns each field with its name, and the part of it that a filter sets.
+    fn with(&self, matches: &FilterMatch) -> [(&'static str, FieldMatch, Given); 8] {
+        let given = [
+            whole(matches.ether_type),
+            whole(matches.mac_destination),
+            whole(matches.transport),
+            address(matches.source),
+            port(matches.source_port),
+            address(matches.destination),
+            port(matches.destination_port),
+            whole(matches.connection_request),
+        ];
+        let named = self.named();
+        std::array::from_fn(|field| (named[field].0, named[field].1, given[field]))
     }
 
     /// Returns whether a filter of the table can match a five-tuple.

@@ -83,18 +83,18 @@ fn judge_one(
         let s = if repeats == 1 { "" } else { "s" };
         (None, Some(format!("not judged: {repeats} repeat{s}, {} needed", expectation.repeats)))
     } else {
-        let is_zero = |values: &[f64]| values.contains(&0.0);
-        let zeros = found.is_none().then_some((is_zero(&own), base.as_deref().map(is_zero)));
+        let base = base.as_deref().unwrap_or_default();
+        let pairs = || own.iter().zip(base).map(|(own, base)| (*own == 0.0, *base == 0.0));
         match found.map(|found| found.interval) {
-            None if zeros == Some((true, Some(true))) => (
+            None if pairs().any(|(own, base)| own != base) => {
+                (Some(false), Some("one of the values is 0, so they have no ratio".to_owned()))
+            }
+            None if pairs().any(|zeros| zeros == (true, true)) => (
                 None,
                 Some(
                     "not judged: both values are 0, so they have no ratio; leave out relative-to".to_owned(),
                 ),
             ),
-            None if matches!(zeros, Some((true, Some(_)) | (_, Some(true)))) => {
-                (Some(false), Some("one of the values is 0, so they have no ratio".to_owned()))
-            }
             None => (Some(false), None),
             Some(Some(interval)) if interval.lies_within(low, high) => (Some(true), None),
             Some(Some(interval)) if interval.lies_outside(low, high) => (Some(false), None),
@@ -162,6 +162,18 @@ mod tests {
         let found = judge_one(&expectation, &variant("dqa", &zeros), Some(&variant("cmax", &zeros)), false);
         assert_eq!(found.met, None);
         assert!(found.open.unwrap().contains("both values are 0"));
+    }
+
+    #[test]
+    fn a_pair_with_one_zero_is_a_miss() {
+        let expectation =
+            Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(1.5)) };
+        // Each variant has a zero, but in different repeats.
+        let own = [0.0, 900.0, 900.0, 900.0, 900.0, 900.0].map(Some);
+        let base = [300.0, 0.0, 300.0, 300.0, 300.0, 300.0].map(Some);
+        let found = judge_one(&expectation, &variant("dqa", &own), Some(&variant("cmax", &base)), false);
+        assert_eq!(found.met, Some(false), "{found:?}");
+        assert!(found.open.unwrap().contains("one of the values is 0"));
     }
 
     #[test]

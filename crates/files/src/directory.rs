@@ -144,7 +144,8 @@ impl OutputDirectory {
     /// Returns an error if the system refuses.
     pub fn finish(self, last: &str) -> Result<(), OutputError> {
         let partial = self.partial()?;
-        let Self { partial: made, mut claim } = self;
+        // Bindings are dropped in reverse order: the claim removes its directory last, when it is empty.
+        let Self { mut claim, partial: made } = self;
         // Sync all files with one call: a recorded host has thousands.
         let synced = File::open(&partial).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
         synced.map_err(OutputError::system("sync", &claim.path))?;

@@ -46,7 +46,7 @@ pub struct FlowView {
     pub destination: String,
     /// Name of its class in the policy.
     pub class: String,
-    /// Receive rate, bit/s; 0 if unknown.
+    /// Receive rate that the last search used, bit/s; 0 if unknown.
     pub rate_bps: u64,
     /// `None` if the queue is unknown.
     pub queue: Option<u16>,
@@ -128,7 +128,8 @@ pub struct Session {
     known: HashMap<FlowIndex, ObservedFlow>,
     options: SessionOptions,
     looked: Option<Instant>,
-    arranged: Instant,
+    /// Time of the last complete search with measured rates.
+    arranged: Option<Instant>,
     searches: u64,
     longest_us: f64,
     changes: u64,
@@ -158,7 +159,7 @@ impl Session {
             known: HashMap::new(),
             options,
             looked: None,
-            arranged: Instant::now(),
+            arranged: None,
             searches: 0,
             longest_us: 0.0,
             changes: 0,
@@ -217,7 +218,8 @@ impl Session {
         let gone: Vec<FlowIndex> =
             self.known.keys().filter(|index| !present.contains(index)).copied().collect();
         let came = flows.len() - present.len();
-        let rearrange = self.arranged.elapsed() >= REARRANGE_INTERVAL;
+        // The first observation has no rates: search again as soon as they are measured.
+        let rearrange = self.arranged.is_none_or(|last| last.elapsed() >= REARRANGE_INTERVAL);
         let changed = if rearrange { flows.iter().filter(|flow| self.has_changed(flow)).count() } else { 0 };
         if !is_first && gone.is_empty() && came == 0 && changed == 0 {
             return Ok(None);
@@ -232,9 +234,9 @@ impl Session {
             let new = flows.into_iter().filter(is_new).collect();
             self.enter(new, Search::add)?;
         }
-        if rearrange {
+        if rearrange && !is_first {
             self.search.compact()?;
-            self.arranged = Instant::now();
+            self.arranged = Some(Instant::now());
         }
         let search_us = began.elapsed().as_nanos() as f64 / 1e3;
         self.searches += 1;
@@ -375,7 +377,7 @@ impl Session {
             source: end(tuple.source, tuple.source_port),
             destination: end(tuple.destination, tuple.destination_port),
             class: self.search.policy().class_name(flow.class).to_owned(),
-            rate_bps: observed.rate_bps,
+            rate_bps: flow.rate_bps,
             queue: Some(queue.0).filter(|_| self.backend.knows_queues()),
             filtered: self.search.map().deciding_filter(index).is_some(),
             process: observed.process.clone(),

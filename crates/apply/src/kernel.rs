@@ -40,11 +40,11 @@ pub trait Kernel {
         self.read(knob).map(drop)
     }
 
-    /// Returns what other programs set below this knob's value. Another value removes it.
+    /// Returns what other programs set below this knob's value, except `known` qdiscs. Another value removes it.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a request.
-    fn lost_with(&mut self, _knob: &Knob) -> Result<Vec<String>, KnobError> {
+    fn lost_with(&mut self, _knob: &Knob, _known: &[QdiscSnapshot]) -> Result<Vec<String>, KnobError> {
         Ok(Vec::new())
     }
 
@@ -663,12 +663,12 @@ impl Kernel for LiveKernel {
         self.following(knob, |kernel| kernel.write_once(knob, value))
     }
 
-    fn lost_with(&mut self, knob: &Knob) -> Result<Vec<String>, KnobError> {
+    fn lost_with(&mut self, knob: &Knob, known: &[QdiscSnapshot]) -> Result<Vec<String>, KnobError> {
         if *knob != Knob::RootQdisc {
             return Ok(Vec::new());
         }
         let tree = self.qdisc_states()?;
-        Ok(lost_with_root(&mut self.netlink, self.index, &tree)?)
+        Ok(lost_with_root(&mut self.netlink, self.index, &tree, known)?)
     }
 
     /// Flushes the routes, so that running flows adopt the device's segment size at their next route lookup

@@ -1,5 +1,6 @@
 //! Finds what other programs set below Evenkeel's own root qdisc. The kernel removes it with the root.
 
+use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_model::soft_nic::{DEVICE_QUEUES, FIRST_LEAF, FIRST_QUEUE_CLASS, LINE_CLASS};
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
@@ -18,17 +19,25 @@ fn is_own_class(minor: u16) -> bool {
     minor == LINE_CLASS || (FIRST_QUEUE_CLASS..FIRST_QUEUE_CLASS + DEVICE_QUEUES).contains(&minor)
 }
 
-/// Returns the qdiscs, classes and filters of other programs below the root. Evenkeel's own trees have no filters.
+/// Returns the qdiscs, classes and filters of other programs below the root. Evenkeel's own trees have no filters;
+/// `known` are qdiscs that are not lost.
 pub(crate) fn lost_with_root(
     netlink: &mut Netlink,
     index: u32,
     tree: &[QdiscState],
+    known: &[QdiscSnapshot],
 ) -> Result<Vec<String>, NetlinkError> {
     let mut lost = Vec::new();
     let Some(root) = tree.iter().find(|qdisc| qdisc.parent == Handle::ROOT) else { return Ok(lost) };
     let mut places = vec![root.handle];
+    let is_known = |qdisc: &QdiscState| {
+        let same = |known: &QdiscSnapshot| {
+            (&known.kind, known.handle.0, known.parent.0) == (&qdisc.kind, qdisc.handle, qdisc.parent)
+        };
+        is_own_leaf(qdisc.handle) || known.iter().any(same)
+    };
     for qdisc in tree.iter().filter(|qdisc| qdisc.parent != Handle::ROOT && !qdisc.is_default()) {
-        if is_own_leaf(qdisc.handle) {
+        if is_known(qdisc) {
             places.push(qdisc.handle);
         } else {
             lost.push(format!("the qdisc {} at {}", qdisc.kind, qdisc.parent));

@@ -222,6 +222,11 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
                 report.restored.push((knob, entry.from.clone()));
                 report.lost.extend(lost);
             }
+            Ok(Outcome::Failed { error: KnobError::Gone { .. }, .. }) => report.gone.push(knob),
+            Ok(Outcome::Failed { error, lost }) => {
+                report.failed.push((knob, error));
+                report.lost.extend(lost);
+            }
             Ok(Outcome::Unchanged) => report.unchanged.push(knob),
             Ok(Outcome::LeftAlone(found)) => report.left_alone.push(LeftAlone {
                 knob,
@@ -245,7 +250,14 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
 }
 
 enum Outcome {
-    Restored { lost: Vec<String> },
+    /// `lost`: settings of other programs that it removed.
+    Restored {
+        lost: Vec<String>,
+    },
+    Failed {
+        error: KnobError,
+        lost: Vec<String>,
+    },
     Unchanged,
     LeftAlone(Value),
 }
@@ -289,18 +301,36 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     if entry.theirs || (!entry.is_ours(&found) && !is_put_back_in_part(&found, &entry.from)) {
         return Ok(Outcome::LeftAlone(found));
     }
-    let lost =
-        kernel.lost_with(&entry.knob).unwrap_or_else(|error| vec![format!("unknown, because {error}")]);
-    kernel.write(&entry.knob, &entry.from)?;
-    let found = kernel.read(&entry.knob)?;
-    if is_restored(&entry.knob, &found, &entry.from) {
-        kernel.after_restoring(&entry.knob);
-        return Ok(Outcome::Restored { lost });
-    }
-    Err(KnobError::NotRestorable {
-        what: format!("the value {}", entry.from),
-        reason: format!("the kernel took it and shows {found}"),
-    })
+    let lost = if entry.is_ours(&found) { lost_with(kernel, entry) } else { Vec::new() };
+    let written = kernel.write(&entry.knob, &entry.from).and_then(|()| kernel.read(&entry.knob));
+    let error = match written {
+        Ok(now) if is_restored(&entry.knob, &now, &entry.from) => {
+            kernel.after_restoring(&entry.knob);
+            return Ok(Outcome::Restored { lost });
+        }
+        Ok(now) => KnobError::NotRestorable {
+            what: format!("the value {}", entry.from),
+            reason: format!("the kernel took it and shows {now}"),
+        },
+        Err(error) => error,
+    };
+    let is_unchanged = kernel.read(&entry.knob).is_ok_and(|now| now == found);
+    Ok(Outcome::Failed { error, lost: if is_unchanged { Vec::new() } else { lost } })
+}
+
+/// Returns the settings of other programs that are removed with a knob's value.
+fn lost_with(kernel: &mut dyn Kernel, entry: &Entry) -> Vec<String> {
+    let Value::Qdiscs(from) = &entry.from else { return Vec::new() };
+    let ours = entry.ours.iter().filter_map(|ours| match ours {
+        Ours::These(values) => Some(values),
+        _ => None,
+    });
+    let trees = ours.flatten().filter_map(|value| match value {
+        Value::Qdiscs(tree) => Some(tree),
+        _ => None,
+    });
+    let known: Vec<QdiscSnapshot> = trees.flatten().chain(from).cloned().collect();
+    kernel.lost_with(&entry.knob, &known).unwrap_or_else(|error| vec![format!("unknown, because {error}")])
 }
 
 /// Returns the entries to journal before a roll-back restores channels: from then on the driver may set their queues'
@@ -364,6 +394,11 @@ mod tests {
             Ok(Value::Qdiscs(self.now.clone()))
         }
 
+        fn lost_with(&mut self, _: &Knob, known: &[QdiscSnapshot]) -> Result<Vec<String>, KnobError> {
+            let lost = self.now.iter().skip(1).filter(|part| !known.contains(part));
+            Ok(lost.map(|part| part.kind.clone()).collect())
+        }
+
         fn write(&mut self, _: &Knob, value: &Value) -> Result<(), KnobError> {
             let Value::Qdiscs(wanted) = value else { panic!("{value}") };
             for (number, part) in wanted.iter().enumerate() {
@@ -412,6 +447,33 @@ mod tests {
             assert_eq!(report.restored.len(), 1, "{left} of 3: {report:?}");
             assert_eq!(Value::Qdiscs(kernel.now), entry().from);
         }
+    }
+
+    #[test]
+    fn only_leaves_of_other_programs_are_lost_with_a_root() {
+        let tree = |leaf: &str, number| {
+            vec![qdisc("mq", 0x4e00, Handle::ROOT), qdisc(leaf, number, Handle::new(0x4e00, 1))]
+        };
+        let own = tree("fq", 0x4e01);
+        let mut entry = entry();
+        entry.ours = vec![Ours::These(vec![Value::Qdiscs(own.clone())])];
+        for (now, left, lost) in [
+            (own.clone(), 3, &[][..]),
+            (tree("sfq", 9), 3, &["sfq"]),
+            // Nothing was written, so nothing is lost.
+            (tree("sfq", 9), 0, &[]),
+        ] {
+            let report = roll_back(&mut Cut { now, left }, &[entry.clone()], &mut |_| {});
+            assert_eq!(
+                (report.lost.as_slice(), report.failed.is_empty()),
+                (&lost.iter().map(ToString::to_string).collect::<Vec<_>>()[..], left > 0)
+            );
+        }
+        // An earlier roll-back stopped after the first leaf of the previous tree.
+        let Value::Qdiscs(from) = &entry.from else { panic!() };
+        let part = [&from[..2], &[qdisc("pfifo_fast", 0, Handle::new(7, 2))]].concat();
+        let report = roll_back(&mut Cut { now: part, left: 3 }, &[entry.clone()], &mut |_| {});
+        assert_eq!((report.lost, report.restored.len()), (Vec::<String>::new(), 1));
     }
 
     #[test]

@@ -78,5 +78,5 @@ pub use persisted::{Etc, Removal};
 pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert, unfinished, whole_leftover};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::Run;
-pub use sole_run::{check_unmanaged, exclude_sessions, is_managed, steer_alone};
+pub use sole_run::{check_unmanaged, check_unsteered, exclude_sessions, is_managed, steer_alone};
 pub use storage::Storage;

@@ -65,17 +65,21 @@ pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }
 
-/// Refuses an interface that a session manages, as a run does, but takes nothing. For a plan.
+fn trusted_holder(name: &str) -> Result<Option<NameHolder>, JournalError> {
+    Ok(SocketName::holder(name)?.filter(NameHolder::is_trusted))
+}
+
+/// Refuses an interface whose settings a session changes, as a run does, but takes nothing. For a plan.
 ///
 /// # Errors
-/// [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session; when the kernel refuses a socket.
+/// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an error if the kernel
+/// refuses a socket.
 pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), JournalError> {
-    let holder = |name: &str| Ok::<_, JournalError>(SocketName::holder(name)?.filter(NameHolder::is_trusted));
     let held = |process, journal| {
         Err(JournalError::HeldElsewhere { interface: interface.name.clone(), process, journal })
     };
     let path = state.journal_of(interface);
-    if let Some(NameHolder { process, .. }) = holder(&name_of_run(interface.index))? {
+    if let Some(NameHolder { process, .. }) = trusted_holder(&name_of_run(interface.index))? {
         return match StateDirectory::read(&path) {
             Ok(Some(Contents { header: Some(header), .. })) if is_alive(&header) => {
                 Err(JournalError::Busy { path, holder: Some(Box::new(header)) })
@@ -85,8 +89,18 @@ pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) ->
             Err(_) => Err(JournalError::Busy { path, holder: None }),
         };
     }
-    match holder(&name_of_steering(interface.index))? {
-        Some(NameHolder { process, .. }) => held(process, None),
+    Ok(())
+}
+
+/// Refuses an interface that a session steers, which may change no setting. For a plan of `steer` or `tune`.
+///
+/// # Errors
+/// Returns [`JournalError::HeldElsewhere`], which names the session, or an error if the kernel refuses a socket.
+pub fn check_unsteered(interface: &InterfaceIdentity) -> Result<(), JournalError> {
+    match trusted_holder(&name_of_steering(interface.index))? {
+        Some(NameHolder { process, .. }) => {
+            Err(JournalError::HeldElsewhere { interface: interface.name.clone(), process, journal: None })
+        }
         None => Ok(()),
     }
 }

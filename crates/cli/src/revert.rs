@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
-    Remains, Removal, RevertOutcome, StateDirectory, check_unmanaged, exclude_sessions, how_to_enter,
-    remains, revert as revert_journal,
+    Remains, Removal, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered, exclude_sessions,
+    how_to_enter, remains, revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, Sysfs};
@@ -367,7 +367,8 @@ fn say_leftover(leftover: &Leftover) -> Exit {
 pub fn tell_managed(interface: &str) {
     // Ignore an interface that cannot be read: the plan reports it.
     let Some(identity) = identity(interface) else { return };
-    if let Err(error) = check_unmanaged(&StateDirectory::from_environment(), &identity) {
+    let unmanaged = check_unmanaged(&StateDirectory::from_environment(), &identity);
+    if let Err(error) = unmanaged.and_then(|()| check_unsteered(&identity)) {
         say(&format!("{error}; until then a run is refused, and this plan is made from its settings"));
     }
 }

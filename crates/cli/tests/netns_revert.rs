@@ -282,10 +282,11 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
         assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
     }
     let models = tempfile::tempdir().unwrap();
-    std::fs::write(models.path().join("xdp-cpumap.toml"), "").unwrap();
+    let model = evenkeel_receive::NicModel::built_in_text("xdp-cpumap").unwrap();
+    std::fs::write(models.path().join("own.toml"), model).unwrap();
     for (directory, words) in [
         (Path::new("/nosuch"), "EVENKEEL_NIC_DIR: cannot read the directory /nosuch"),
-        (models.path(), "xdp-cpumap.toml: this model has an effect only with --plan"),
+        (models.path(), "own.toml: this model has an effect only with --plan"),
     ] {
         let mut command = managed.command(&[&steer[..], &["--backend", "xdp"]].concat());
         command.env("EVENKEEL_NIC_DIR", directory);

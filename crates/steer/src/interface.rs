@@ -200,8 +200,25 @@ impl Interface {
         Ok(())
     }
 
-    /// Checks that XDP can redirect the interface's packets: the driver supports XDP, and no other program uses
-    /// it.
+    /// Checks that XDP can redirect the interface's packets: the driver supports XDP, and no program uses it.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot: [`SteerError::Unable`].
+    pub(crate) fn check_free_xdp(&self) -> Result<(), SteerError> {
+        self.check_xdp()?;
+        let link = Netlink::open()?.link(self.index)?;
+        if let Some(program) = link.and_then(|link| link.xdp_program) {
+            return Err(SteerError::unable(
+                format!("{} has an XDP program already, number {program}", self.name),
+                format!(
+                    "bpftool prog show id {program} tells whose it is; end its owner, or take another back end"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that the driver can redirect packets by XDP.
     ///
     /// # Errors
     /// Returns an error if it cannot: [`SteerError::Unable`].
@@ -219,15 +236,6 @@ impl Interface {
             };
             let text = format!("{} {problem} ({})", self.name, self.driver_name());
             return Err(SteerError::unable(text, remedy));
-        }
-        let link = Netlink::open()?.link(self.index)?;
-        if let Some(program) = link.and_then(|link| link.xdp_program) {
-            return Err(SteerError::unable(
-                format!("{} has an XDP program already, number {program}", self.name),
-                format!(
-                    "bpftool prog show id {program} tells whose it is; end its owner, or take another back end"
-                ),
-            ));
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     fn cause_of_loss(&self) -> Option<String> {
         let (sysfs, device) = self.sysfs.as_ref()?;
         let name = &self.interface.as_ref()?.name;
-        if device_inode(sysfs, name) != *device {
+        if device_inode(sysfs, name).is_some_and(|now| Some(now) != *device) {
             return Some("the interface was deleted, and another one has its name now".to_owned());
         }
         let (before, now) = (self.receive_queues, sysfs.receive_queues(name).ok()?);

@@ -304,6 +304,12 @@ impl Session {
         Ok(())
     }
 
+    /// Returns the name of the back end: `xdp`, `ntuple` or `rps`.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.backend.name()
+    }
+
     /// Returns shell commands that apply the same configuration, if there are any.
     #[must_use]
     pub fn shell(&self) -> Option<String> {

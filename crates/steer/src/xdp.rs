@@ -66,7 +66,7 @@ impl XdpBackend {
         interface.check_privileges()?;
         // Claim the interface first: a session that is ending still has its program attached.
         let alone = interface.steer_alone()?;
-        interface.check_xdp()?;
+        interface.check_free_xdp()?;
         let model = NicModel::built_in(MODEL)
             .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
         let mut steering = ReceiveSteering::load(&SteeringOptions {

@@ -427,7 +427,7 @@ fn watch(
         match session.tick() {
             Ok(None) => {}
             Ok(Some(step)) => {
-                say(&show::step(&step));
+                say(&show::step(&step, session.backend()));
                 before = None;
             }
             // Only a search detects that a script never ends, or that it fails for a flow.

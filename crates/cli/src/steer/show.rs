@@ -30,10 +30,12 @@ pub fn started(status: &Status) -> String {
 }
 
 /// Returns the result of an observation, as one line.
-pub fn step(step: &Step) -> String {
+pub fn step(step: &Step, backend: &str) -> String {
     let applied = &step.applied;
+    // The XDP program has an entry for each flow, also for flows that stay where the hash sends them.
+    let noun = if backend == "xdp" { "entries of flows" } else { "filters" };
     let mut text = format!(
-        "{} flows came, {} went, {} changed: {} filters in, {} changed, {} out",
+        "{} flows came, {} went, {} changed: {} {noun} in, {} changed, {} out",
         step.came, step.went, step.changed, applied.inserted, applied.replaced, applied.removed
     );
     // Writing to a string cannot fail.

@@ -180,3 +180,60 @@ fn more_queues_than_cores_are_reduced_before_interrupts_move() {
     assert_eq!(lines[0], "ethtool -L ens2f0 combined 16");
     assert!(lines.len() <= 17, "{lines:#?}");
 }
+
+/// Three of 24 queues have heavy flows, and each queue its own processor.
+#[test]
+fn a_few_busy_queues_on_processors_of_their_own_are_no_bottleneck() {
+    let nic = NicOptions { node: Some(0), queues: (24, 63), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(1, 24, 1).power("acpi-cpufreq", "performance").nic(&nic).build();
+    let busy = [3, 9, 20];
+    for (at, interrupt) in (0..).zip(&mut facts.interrupts) {
+        serve(interrupt, at);
+        interrupt.served = vec![(at, if busy.contains(&at) { 400_000_000 } else { 1_000_000 })];
+    }
+    for processor in &mut facts.processors {
+        let softirq = if busy.contains(&processor.number) { 8_000_000 } else { 10_000 };
+        processor.time.as_mut().unwrap().softirq = softirq;
+    }
+    assert_eq!(find(&findings(facts.clone()), "irq-one-processor"), None);
+    // The same load, and three processors that serve eight queues each.
+    for (at, interrupt) in (0..).zip(&mut facts.interrupts) {
+        serve(interrupt, busy[at % 3]);
+        interrupt.served = vec![(busy[at % 3], 50_000_000)];
+    }
+    assert!(find(&findings(facts), "irq-one-processor").is_some());
+}
+
+/// The counts since boot are those of one processor, but the interrupts have been spread since.
+#[test]
+fn interrupts_that_were_spread_since_are_history() {
+    let nic = NicOptions { node: Some(0), queues: (8, 63), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(1, 16, 1).power("acpi-cpufreq", "performance").nic(&nic).build();
+    for (at, interrupt) in (0..).zip(&mut facts.interrupts) {
+        serve(interrupt, at);
+        interrupt.served = vec![(15, 50_000_000)];
+    }
+    let found = findings(facts.clone());
+    let history = find(&found, "irq-one-processor").unwrap();
+    assert!(history.evidence.contains("that is history") && history.severity == Severity::Low, "{history:?}");
+    for interrupt in &mut facts.interrupts {
+        serve(interrupt, 15);
+    }
+    let now = findings(facts);
+    assert!(find(&now, "irq-one-processor").unwrap().severity > Severity::Low);
+}
+
+#[test]
+fn a_router_needs_no_early_demux() {
+    let mut facts = hosts::HOSTS[0].1();
+    for (name, value) in [("ip_forward", "0"), ("tcp_early_demux", "0"), ("udp_early_demux", "0")] {
+        facts.sysctls.insert(format!("net/ipv4/{name}"), value.to_owned());
+    }
+    let demux = |facts: &HostFacts| {
+        let found = findings(facts.clone());
+        found.iter().filter(|finding| finding.evidence.contains("early_demux")).count()
+    };
+    assert_eq!(demux(&facts), 2);
+    facts.sysctls.insert("net/ipv4/ip_forward".to_owned(), "1".to_owned());
+    assert_eq!(demux(&facts), 0);
+}

@@ -181,11 +181,15 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 (true, _) => (view.local_cores(nic), ""),
             };
             let list = processor_list(&cores);
-            let mut advice = format!(
-                "keep it on the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
+            let mut advice = if cores.is_empty() {
+                format!("free cores of node {node} for it: all of them are isolated (isolcpus)")
+            } else {
+                format!(
+                    "keep it on the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
                  start, or CPUAffinity= and NUMAPolicy= in its unit",
-                group.taskset(&list)
-            );
+                    group.taskset(&list)
+                )
+            };
             if !place.is_empty() && view.interrupt_targets(nic).iter().any(|target| cores.contains(target)) {
                 advice +=
                     &format!("; then `evenkeel tune {}` moves its interrupts off these cores", nic.name);

@@ -216,12 +216,28 @@ fn load_words(view: &View<'_>, nic: &Interface) -> String {
     }
 }
 
-/// Returns whether several queues receive packets. Otherwise no placement of interrupts spreads the load.
-fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
-    const ONE_QUEUE: f64 = 0.8;
-    let total: u64 = interrupts.iter().map(|interrupt| interrupt.total()).saturating_sum();
-    let most = interrupts.iter().map(|interrupt| interrupt.total()).max().unwrap_or(0);
-    interrupts.len() > 1 && (most as f64) < ONE_QUEUE * total as f64
+/// Returns whether more than `few` queues receive packets. Otherwise no placement of interrupts spreads the load.
+fn is_spread_over_queues(interrupts: &[&Interrupt], few: usize) -> bool {
+    const MOST: f64 = 0.8;
+    let mut counts: Vec<u64> = interrupts.iter().map(|interrupt| interrupt.total()).collect();
+    counts.sort_unstable_by(|one, other| other.cmp(one));
+    let most: u64 = counts.iter().take(few).copied().saturating_sum();
+    let total: u64 = counts.iter().copied().saturating_sum();
+    counts.len() > few && (most as f64) < MOST * total as f64
+}
+
+/// Returns whether all interrupts go to other processors than these now, so that their counts are history.
+fn have_moved_away(
+    view: &View<'_>,
+    nic: &Interface,
+    interrupts: &[&Interrupt],
+    from: &BTreeSet<u32>,
+) -> bool {
+    let is_away = |interrupt: &&Interrupt| {
+        let target = interrupt.target();
+        !target.is_empty() && target.iter().all(|processor| !from.contains(processor))
+    };
+    !view.is_balanced(nic) && interrupts.iter().all(is_away)
 }
 
 /// Finds a few processors that serve many queues, and are busy while others are not.
@@ -242,7 +258,11 @@ fn few_processors(view: &View<'_>, nic: &Interface, served: &BTreeMap<u32, u64>)
         few.insert(processor);
     }
     let places = interrupt_places(view, nic).cores.len().min(interrupts.len());
-    if total < ENOUGH_INTERRUPTS || few.len() * QUEUES_EACH > places || !is_spread_over_queues(&interrupts) {
+    let is_spread = is_spread_over_queues(&interrupts, few.len());
+    if total < ENOUGH_INTERRUPTS || few.len() * QUEUES_EACH > places || !is_spread {
+        return None;
+    }
+    if have_moved_away(view, nic, &interrupts, &few) {
         return None;
     }
     let busy = view.mean_softirq_share(|number| few.contains(&number))?;
@@ -299,10 +319,21 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         };
         let by_count = total >= ENOUGH_INTERRUPTS
             && *most as f64 >= SHARE * total as f64
-            && is_spread_over_queues(&interrupts);
+            && is_spread_over_queues(&interrupts, 1);
         let by_mask = kept_to_one && interrupts.len() >= MANY && total < ENOUGH_INTERRUPTS;
         if !by_count && !by_mask {
             found.extend(few_processors(view, nic, &served));
+            continue;
+        }
+        let served = format!(
+            "processor {processor} served {} of {} receive interrupts of {} queues",
+            per_cent(*most as f64 / total.max(1) as f64),
+            count(total),
+            interrupts.len()
+        );
+        if by_count && have_moved_away(view, nic, &interrupts, &BTreeSet::from([*processor])) {
+            let text = format!("{served}; now none of them goes there, so that is history");
+            found.push(Found::on_basis(view.cost_basis(nic), Low, &nic.name, text, effect).on(&nic.name));
             continue;
         }
         let allowed: BTreeSet<u32> =
@@ -321,12 +352,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
                     )
                 }
             };
-        let text = format!(
-            "processor {processor} served {} of {} receive interrupts of {} queues; {why}",
-            per_cent(*most as f64 / total.max(1) as f64),
-            count(total),
-            interrupts.len()
-        );
+        let text = format!("{served}; {why}");
         let severity = if by_count { by_speed(nic, High, Medium) } else { Medium };
         let text = text + &load_words(view, nic);
         let entry = Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect);

@@ -141,7 +141,7 @@ const SYSCTLS: [&str; SETTINGS.len()] = {
 
 fn sysctls(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
-    let forwards = facts.sysctl_number("/proc/sys/net/ipv4/ip_forward") == Some(1);
+    let forwards = facts.sysctl_number("net/ipv4/ip_forward") != Some(0);
     let is_wrong = |row: &&Setting| {
         let value = facts.sysctl_number(row.name());
         // On a router, the early lookup of sockets finds none.

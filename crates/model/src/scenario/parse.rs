@@ -14,7 +14,7 @@ use super::sections::{
     read_measure, read_shuffle_measure, read_switch, read_workload,
 };
 use super::variants::VariantSet;
-use super::{Scenario, Setups, sweep};
+use super::{Scenario, Setups, WorkloadKind, sweep};
 use crate::text::printable;
 use crate::units::ByteSize;
 
@@ -208,7 +208,11 @@ fn read_scenario(
     let paper =
         root.take("paper").and_then(|field| read_paper(field.table()?, names.as_ref(), metrics.as_ref()));
     let no_probe = workload.as_ref().is_some_and(|workload| workload.latency.is_none());
-    let no_probe = no_probe.then_some("add a [workload.latency] table");
+    let advice = match workload.as_ref().map(|workload| &workload.kind) {
+        Some(WorkloadKind::Bulk) | None => "add a [workload.latency] table",
+        Some(_) => "only workloads of kind \"bulk\" have a probe",
+    };
+    let no_probe = no_probe.then_some(advice);
     let expectations = root.take("expect");
     let expectations =
         expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), no_probe));

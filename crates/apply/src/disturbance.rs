@@ -22,13 +22,7 @@ impl fmt::Display for Disturbance {
         let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
         write!(formatter, "another program set {knob} to {found}")?;
         match &self.expected {
-            Some(expected) => {
-                let difference = self.knob.difference(found, expected);
-                // Values with several figures may differ only in another figure.
-                let difference = difference.filter(|by| *by != 0);
-                let by = difference.map(|by| format!(", {by:+}")).unwrap_or_default();
-                write!(formatter, " (evenkeel had set {expected}{by})")
-            }
+            Some(expected) => write!(formatter, " (evenkeel had set {expected})"),
             None => Ok(()),
         }
     }

@@ -142,16 +142,26 @@ impl Held {
         self.renamed(draft)
     }
 
-    /// Adds a directory to the header. Until the new file has the name, the old one stays valid.
+    /// Adds a directory to the header.
     pub(crate) fn note_files(&mut self, etc: &str, entries: &[Entry]) -> Result<(), JournalError> {
-        let Some(mut header) = self.writer.as_ref().map(|writer| writer.header().clone()) else {
-            return Err(Damaged::of(self.path(), &self.read()?).into());
-        };
+        let mut header = self.header()?;
         if header.etc.iter().any(|known| known == etc) {
             return Ok(());
         }
         header.etc.push(etc.to_owned());
-        let draft = self.draft(&header, entries)?;
+        self.rewrite(&header, entries)
+    }
+
+    pub(crate) fn header(&mut self) -> Result<Header, JournalError> {
+        match &self.writer {
+            Some(writer) => Ok(writer.header().clone()),
+            None => Err(Damaged::of(self.path(), &self.read()?).into()),
+        }
+    }
+
+    /// Replaces the journal. Until the new file has the name, the old one stays valid.
+    pub(crate) fn rewrite(&mut self, header: &Header, entries: &[Entry]) -> Result<(), JournalError> {
+        let draft = self.draft(header, entries)?;
         *self = self.renamed(draft)?;
         Ok(())
     }

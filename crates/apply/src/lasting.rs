@@ -6,8 +6,11 @@
 //!
 //! ```text
 //!   Lasting::begin ─▶ change ─▶ change ─▶ keep        journal stays ─▶ evenkeel revert
+//!                        ├──▶ undo                    journal as before `begin`, or removed
 //!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune continues
 //! ```
+
+use std::collections::BTreeMap;
 
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, KnobError};
@@ -18,6 +21,7 @@ use crate::journal_file::{Held, Look};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over};
+use crate::rollback::Report;
 use crate::run::{Run, Taken};
 use crate::sole_run::steer_alone;
 use crate::storage::Storage;
@@ -60,6 +64,14 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
 /// Lasting changes to an interface and its host.
 pub struct Lasting {
     run: Run,
+    /// The interface's name.
+    name: String,
+    /// The journal's entries before this command.
+    before: Vec<Entry>,
+    /// The knobs that this command has changed, each with its value before.
+    made: Vec<(Knob, Value)>,
+    /// The values from which the next changes were planned.
+    planned: BTreeMap<Knob, Value>,
     /// The run journal, which excludes runs. It is removed at the end.
     lock: Option<Held>,
     /// The names that exclude runs with other state directories, and steering without a journal.
@@ -88,8 +100,11 @@ impl Lasting {
             .and_then(|steers| Ok((take_kept(state, &header)?, steers)));
         match begun {
             Ok(((held, entries), steers)) => {
+                let before = entries.clone();
                 let run = Run::keeping(kernel, held, name, entries);
-                Ok((Self { run, lock: Some(lock), _sole: [sole, steers] }, leftover))
+                let (name, made, planned) = (name.to_owned(), Vec::new(), BTreeMap::new());
+                let _sole = [sole, steers];
+                Ok((Self { run, name, before, made, planned, lock: Some(lock), _sole }, leftover))
             }
             Err(error) => {
                 lock.remove()?;
@@ -98,29 +113,106 @@ impl Lasting {
         }
     }
 
+    /// Records the values from which the next changes were planned. [`Self::change`] refuses to overwrite any other.
+    pub fn plan_from(&mut self, values: impl IntoIterator<Item = (Knob, Value)>) {
+        self.planned = values.into_iter().collect();
+    }
+
     /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value, the knob keeps
     /// the old one.
     ///
     /// # Errors
     /// Returns an error if the journal or the kernel refuses, or if another program has changed the knob since it was
-    /// kept.
+    /// planned or kept.
     pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
-        let before = self.run.kernel().read(&change.knob)?;
-        if change.knob.same(&before, &change.to) {
+        let Change { knob, to } = change;
+        let before = self.run.kernel().read(knob)?;
+        if knob.same(&before, to) {
             return Ok(Made::AsBefore);
         }
-        let Err(error) = self.run.change(change) else { return Ok(Made::Changed(before)) };
+        if self.planned.get(knob).is_some_and(|planned| !knob.same(&before, planned)) {
+            return Err(self.run.set_by_another(knob, before));
+        }
+        let is_new = self.made.iter().all(|(known, _)| known != knob);
+        if is_new {
+            self.made.push((knob.clone(), before.clone()));
+        }
+        let as_planned = self.as_planned(knob);
+        let made = self.make(change, &before);
+        for knob in as_planned {
+            if let Ok(now) = self.run.kernel().read(&knob) {
+                self.planned.insert(knob, now);
+            }
+        }
+        let is_as_before = |found: Value| knob.same(&found, &before);
+        if is_new && made.is_err() && self.run.kernel().read(knob).is_ok_and(is_as_before) {
+            self.made.pop();
+        }
+        made
+    }
+
+    /// Returns the planned knobs that a change of this one may set, too, and that no other program has set so far. A
+    /// driver derives settings of an interface from others, for example of rings and queues from the channels.
+    fn as_planned(&mut self, knob: &Knob) -> Vec<Knob> {
+        if !knob.is_of_interface() || matches!(knob, Knob::InterfaceFile(_)) {
+            return Vec::new();
+        }
+        let kernel = self.run.kernel();
+        let planned = self.planned.iter().filter(|(other, _)| *other != knob);
+        let is_as_planned = |(knob, planned): &(&Knob, &Value)| {
+            kernel.read(knob).is_ok_and(|found| knob.same(&found, planned))
+        };
+        planned.filter(is_as_planned).map(|(knob, _)| knob.clone()).collect()
+    }
+
+    fn make(&mut self, change: &Change, before: &Value) -> Result<Made, ApplyError> {
+        let Err(error) = self.run.change(change) else { return Ok(Made::Changed(before.clone())) };
         if matches!(error, ApplyError::NotTaken { .. }) {
             let found = self.run.kernel().read(&change.knob)?;
-            if is_rounded(&before, &change.to, &found) {
+            if is_rounded(before, &change.to, &found) {
                 self.run.adopt(&change.knob, found.clone())?;
-                return Ok(Made::Rounded { from: before, to: found });
+                return Ok(Made::Rounded { from: before.clone(), to: found });
             }
         }
         if matches!(error, ApplyError::NotTaken { .. } | ApplyError::Knob(_)) {
-            self.run.take_back(&change.knob)?;
+            self.run.take_back(&change.knob, before)?;
         }
         Err(error)
+    }
+
+    /// Restores the values from before this command, and ends it. Changes of earlier commands stay. The journal is then
+    /// as before, except for settings that could not be restored.
+    ///
+    /// # Errors
+    /// Returns an error if a journal cannot be written or removed.
+    pub fn undo(mut self) -> Result<Report, ApplyError> {
+        self.run.leave_theirs();
+        let entries: Vec<Entry> =
+            self.run.entries().iter().filter_map(|entry| self.since_begin(entry)).collect();
+        let report = self.run.roll_back(&entries);
+        let channels = |(knob, _): &(Knob, Value)| matches!(knob, Knob::Channels(_));
+        if self.made.iter().any(channels) {
+            self.run.settle_queues();
+        }
+        self.made.retain(|(knob, _)| report.failed.iter().any(|(failed, _)| failed == knob));
+        match self.end() {
+            Ok(()) => Ok(report),
+            Err(ApplyError::Journal(source)) => Err(report.journal_stays(&self.name, source)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the entry that undoes this command's change of a knob, and no change of an earlier command.
+    fn since_begin(&self, entry: &Entry) -> Option<Entry> {
+        if entry.with_channels {
+            return (!self.was_kept(&entry.knob)).then(|| entry.clone());
+        }
+        let (_, from) = self.made.iter().find(|(knob, _)| *knob == entry.knob)?;
+        Some(Entry { from: from.clone(), ..entry.clone() })
+    }
+
+    fn was_kept(&self, knob: &Knob) -> bool {
+        self.before.iter().any(|entry| entry.knob == *knob)
     }
 
     /// Returns the kept knobs with their current values, without those that another program has changed since.
@@ -169,11 +261,45 @@ impl Lasting {
     }
 
     fn end(&mut self) -> Result<(), ApplyError> {
-        let kept = self.run.keep();
+        let kept = self.settle_journal();
         if let Some(lock) = self.lock.take() {
             lock.remove()?;
         }
         kept
+    }
+
+    /// Removes the entries of changes that are not in effect from the journal, and an empty journal. A later revert would
+    /// otherwise take another program's value for one of these changes.
+    fn settle_journal(&mut self) -> Result<(), ApplyError> {
+        let Some(mut held) = self.run.storage.take() else { return Ok(()) };
+        let has_channels = self.made.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
+        let is_made = |entry: &Entry| match entry.with_channels {
+            true => has_channels,
+            false => self.made.iter().any(|(knob, _)| *knob == entry.knob),
+        };
+        let entries: Vec<Entry> = self
+            .run
+            .entries()
+            .iter()
+            .filter_map(|entry| {
+                let known = self.before.iter().find(|known| known.knob == entry.knob);
+                match known {
+                    // A change of the channels has set it.
+                    _ if is_made(entry) || known.is_some() && entry.knob.is_of_queues() => {
+                        Some(entry.clone())
+                    }
+                    known => known.map(|known| Entry { theirs: entry.theirs, ..known.clone() }),
+                }
+            })
+            .collect();
+        if entries.is_empty() {
+            return Ok(held.remove()?);
+        }
+        if entries != self.run.entries() {
+            let header = held.header()?;
+            held.rewrite(&header, &entries)?;
+        }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use evenkeel_model::change::{Knob, QdiscSnapshot, Value};
 
-use crate::error::{ApplyError, KnobError};
+use crate::error::{ApplyError, JournalError, KnobError};
 use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
@@ -48,6 +48,11 @@ impl Report {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failed.is_empty()
+    }
+
+    /// Creates the error of a journal that stays after this roll-back.
+    pub(crate) fn journal_stays(&self, interface: &str, source: JournalError) -> ApplyError {
+        ApplyError::JournalStays { rolled_back: self.summary(interface), source: Box::new(source) }
     }
 
     /// Formats the whole report in one line.

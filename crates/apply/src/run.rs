@@ -131,17 +131,6 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         run
     }
 
-    /// Ends a run whose changes stay. The journal stays, too, unless it is empty.
-    ///
-    /// # Errors
-    /// Returns an error if the journal cannot be removed.
-    pub(crate) fn keep(&mut self) -> Result<(), ApplyError> {
-        match self.storage.take() {
-            Some(storage) if self.entries.is_empty() => Ok(storage.remove()?),
-            _ => Ok(()),
-        }
-    }
-
     /// Journals a value that the kernel rounded as this run's own.
     pub(crate) fn adopt(&mut self, knob: &Knob, found: Value) -> Result<(), ApplyError> {
         let Some(entry) = self.entry(knob).cloned() else { return Ok(()) };
@@ -150,11 +139,10 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     /// Restores a knob after the kernel accepted a value and set another: only this run can have caused that.
-    pub(crate) fn take_back(&mut self, knob: &Knob) -> Result<(), ApplyError> {
-        let Some(from) = self.entry(knob).map(|entry| entry.from.clone()) else { return Ok(()) };
+    pub(crate) fn take_back(&mut self, knob: &Knob, from: &Value) -> Result<(), ApplyError> {
         self.last_set.remove(knob);
-        if !knob.same(&self.kernel.read(knob)?, &from) {
-            self.kernel.write(knob, &from)?;
+        if !knob.same(&self.kernel.read(knob)?, from) {
+            self.kernel.write(knob, from)?;
         }
         if matches!(knob, Knob::Channels(_)) {
             self.settle_queues();
@@ -187,12 +175,36 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if is_channels {
             self.journal_queues()?;
         }
-        self.allow_from(&change.knob, found, Ours::These(vec![change.to.clone()]))?;
-        let made = self.set(&change.knob, &change.to).and_then(|()| self.verify(&change.knob));
+        self.allow_from(&change.knob, found.clone(), Ours::These(vec![change.to.clone()]))?;
+        let made = self
+            .still(&change.knob, &found)
+            .and_then(|()| self.set(&change.knob, &change.to))
+            .and_then(|()| self.verify(&change.knob));
         if is_channels {
             self.settle_queues();
         }
         made
+    }
+
+    /// Returns an error if another program has set the knob while the journal was written, which waits for the disk.
+    fn still(&mut self, knob: &Knob, read: &Value) -> Result<(), ApplyError> {
+        let found = self.kernel.read(knob)?;
+        if knob.same(&found, read) {
+            return Ok(());
+        }
+        if let Some(entry) = self.entry(knob).cloned() {
+            self.journal_entry(Entry { theirs: true, ..entry })?;
+        }
+        Err(self.set_by_another(knob, found))
+    }
+
+    pub(crate) fn set_by_another(&self, knob: &Knob, found: Value) -> ApplyError {
+        ApplyError::Disturbed(Disturbance {
+            interface: self.name.clone(),
+            knob: knob.clone(),
+            found: Some(found),
+            expected: None,
+        })
     }
 
     /// Journals every value that [`Self::set`] may write later without the journal. It does not change the knob.
@@ -382,7 +394,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
     /// Marks knobs that another program has set to a value that the run might have set, too: the journal alone does not
     /// show that. Qdisc trees need no mark, because no other program creates the run's trees or partly restored ones.
-    fn leave_theirs(&mut self) {
+    pub(crate) fn leave_theirs(&mut self) {
         for entry in self.entries.clone() {
             if matches!(entry.from, Value::Qdiscs(_)) || !self.last_set.contains_key(&entry.knob) {
                 continue;
@@ -399,10 +411,14 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Restores every knob; the run may make changes again afterwards.
     pub fn restore(&mut self) -> Report {
         self.leave_theirs();
+        self.roll_back(&self.entries.clone())
+    }
+
+    pub(crate) fn roll_back(&mut self, entries: &[Entry]) -> Report {
         self.last_set.clear();
         self.kernel.follow();
         let storage = &mut self.storage;
-        roll_back(&mut self.kernel, &self.entries, &mut |entries| {
+        roll_back(&mut self.kernel, entries, &mut |entries| {
             // Ignore the error: this process restores the knobs nevertheless.
             let _ = storage.as_mut().map(|storage| storage.append_all(entries));
         })
@@ -435,10 +451,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             && report.is_settled()
             && let Err(source) = storage.remove()
         {
-            return Err(ApplyError::JournalStays {
-                rolled_back: report.summary(&self.name),
-                source: Box::new(source),
-            });
+            return Err(report.journal_stays(&self.name, source));
         }
         Ok(report)
     }

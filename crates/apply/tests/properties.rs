@@ -28,6 +28,8 @@ struct Machine {
     dead: bool,
     /// The XPS map that the driver gives a new queue, and whether it also gives it to the others.
     driver: (&'static str, bool),
+    /// A value that another program sets during the next write of the journal.
+    meanwhile: Option<(Knob, Value)>,
 }
 
 impl Machine {
@@ -119,6 +121,9 @@ impl Storage for Shared {
         // The count is smaller than a sector, which a disk writes atomically.
         let whole = machine.write(at, &line, true) && machine.write(0, &writer.count(), false);
         machine.writer = Some(writer);
+        if let Some((knob, value)) = machine.meanwhile.take() {
+            machine.knobs.insert(knob, value);
+        }
         let failed = JournalError::File { action: "write to", path: PathBuf::from("j"), source: power_cut() };
         if whole { Ok(()) } else { Err(failed) }
     }
@@ -419,6 +424,24 @@ fn maps_that_another_program_set_since_stay() {
 }
 
 #[test]
+fn a_value_that_another_program_sets_during_a_journal_write_stays() {
+    let knob = map_of(0);
+    for theirs in ["7", "2"] {
+        let machine = Shared::default();
+        let mut run = run_with_queues(&machine, ("0", false)).unwrap();
+        machine.0.borrow_mut().meanwhile = Some((knob.clone(), map(theirs)));
+        let error = run.change(&Change::new(knob.clone(), map("2"))).unwrap_err().to_string();
+        assert!(
+            error.starts_with("another program set ") && error.ends_with(&format!("to '{theirs}'")),
+            "{error}"
+        );
+        let report = run.finish().unwrap();
+        assert_eq!((report.restored.len(), report.left_alone.len()), (0, 1), "{theirs}");
+        assert_eq!(machine.0.borrow().knobs[&knob], map(theirs));
+    }
+}
+
+#[test]
 fn what_another_program_set_is_named_with_what_it_was() {
     let machine = Shared::default();
     let (run, _) = play(&machine, &[Step::Change(0, 3), Step::ByHand(0, 1)]);
@@ -427,7 +450,7 @@ fn what_another_program_set_is_named_with_what_it_was() {
     assert_eq!(
         disturbances.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
-            "another program set gso_max_size of x to 201 bytes (IPv4: 100) (evenkeel had set 3 bytes (IPv4: 1), +198)"
+            "another program set gso_max_size of x to 201 bytes (IPv4: 100) (evenkeel had set 3 bytes (IPv4: 1))"
         ]
     );
     let report = run.finish().unwrap();

@@ -6,6 +6,7 @@ mod support;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use evenkeel_apply::{Change, Knob, Lasting, StateDirectory, Value};
 use evenkeel_host::Sysfs;
@@ -158,13 +159,22 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert!(host.revert().stdout.contains("nothing to put back"));
 }
 
+/// Starts a tune, and waits until it has made its changes and counts losses.
+fn tuned(host: &Host, arguments: &[&str]) -> Running {
+    let running =
+        Running::start(host.command(&[&["tune", NAME, "--apply", "--watch", "2s"], arguments].concat()));
+    wait_for("the changes", Duration::from_secs(20), || host.values() == ON);
+    running
+}
+
 #[test]
 fn a_signal_in_the_watch_after_the_changes_undoes_them() {
-    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
+    for (signal, persist) in
+        [(Signal::SIGINT, &[][..]), (Signal::SIGHUP, &[]), (Signal::SIGTERM, &["--persist", "sysctl"])]
+    {
         let host = Host::new();
         let before = host.managed.seen();
-        let mut running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "2s"]));
-        wait_for("the changes", std::time::Duration::from_secs(20), || host.values() == ON);
+        let mut running = tuned(&host, persist);
         let reverted = host.revert();
         assert!(
             reverted.code == 3 && reverted.stderr.contains("evenkeel tune manages evk0 already"),
@@ -175,8 +185,77 @@ fn a_signal_in_the_watch_after_the_changes_undoes_them() {
         let ended = running.end();
         assert!(ended.code == 130 && ended.stderr.contains("everything is as before"), "{ended:?}");
         assert_same(&host.managed.seen(), &before, "interrupted");
-        assert!(host.revert().stdout.contains("4 as before already"));
+        assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
+        assert!(is_empty(host.etc.path()));
+        assert!(host.revert().stdout.contains("nothing to put back"));
     }
+}
+
+/// The journal of an interrupted tune has the changes of earlier ones, and no others.
+#[test]
+fn an_interrupted_tune_leaves_the_changes_of_an_earlier_one() {
+    let host = Host::new();
+    let one = host.tune(&["--apply", "sack-off", "--no-watch"]);
+    assert_eq!(one.code, 0, "{one:?}");
+    let mut running = tuned(&host, &[]);
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    assert!(ended.code == 130 && ended.stderr.contains("everything is as before"), "{ended:?}");
+    assert_eq!(host.values(), ["0", "1", "0", "0"]);
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "1").unwrap();
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 1 setting put back\n"), "{reverted:?}");
+    assert_eq!(host.values(), ["0", "0", "0", "1"], "another program's value");
+}
+
+#[test]
+fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
+    let host = Host::new();
+    let mut running = tuned(&host, &[]);
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "2").unwrap();
+    running.signal(Signal::SIGINT);
+    let ended = running.end();
+    assert_eq!(ended.code, 130, "{ended:?}");
+    let left = "net.ipv4.tcp_timestamps is left as another program set it since: '2'; evenkeel had set '1'";
+    let count = "interrupted: 3 settings put back, 1 left as another program set them";
+    assert!(ended.stderr.contains(left) && ended.stderr.contains(count), "{ended:?}");
+    assert_eq!(host.values(), ["0", "0", "0", "2"]);
+    assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
+}
+
+#[test]
+fn a_value_that_another_program_sets_during_the_first_watch_stays() {
+    let host = Host::new();
+    let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
+    std::thread::sleep(Duration::from_secs(2));
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "2").unwrap();
+    let ended = running.end();
+    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("not changed: the sysctl net.ipv4.tcp_timestamps: another program"),
+        "{ended:?}"
+    );
+    assert_eq!(host.values(), ["1", "1", "1", "2"]);
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings put back\n"), "{reverted:?}");
+    assert_eq!(host.values(), ["0", "0", "0", "2"]);
+}
+
+/// A setting of the whole namespace belongs to the first run that changes it.
+#[test]
+fn a_setting_that_a_session_has_changed_is_left_to_it() {
+    let host = Host::new();
+    host.managed.host.set_sysctl("net/ipv4/tcp_limit_output_bytes", "4096").unwrap();
+    let mut running = host.managed.session(&["--xps", "off", "--segments", "16KiB"]);
+    let tuned = end(host.command(&["tune", "lo", "--apply", "--no-watch"]));
+    assert!(tuned.code == 1 && tuned.stdout.contains("4 settings changed"), "{tuned:?}");
+    let words = "not changed: the sysctl net.ipv4.tcp_limit_output_bytes";
+    assert!(tuned.stdout.contains(words) && tuned.stdout.contains("evenkeel fair on evk0"), "{tuned:?}");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code, 130);
+    let reverted = end(host.command(&["revert", "lo"]));
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert_eq!(host.values(), OFF);
 }
 
 /// Events in the first second of a watch, and the expected message for each.
@@ -197,7 +276,7 @@ fn an_interface_that_vanishes_while_losses_are_counted_changes_nothing() {
     for (how, words) in VANISHES {
         let host = Host::new();
         let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         vanish(&host.managed, how);
         let ended = running.end();
         assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");
@@ -212,7 +291,7 @@ fn an_interface_that_vanishes_during_a_watch_is_named() {
     for (how, words) in VANISHES {
         let host = Host::new();
         let running = Running::start(host.command(&["check", NAME, "--watch", "3s"]));
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         vanish(&host.managed, how);
         let ended = running.end();
         assert!(ended.code == 4 && ended.stderr.contains(words), "{words}: {ended:?}");

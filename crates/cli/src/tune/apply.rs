@@ -11,7 +11,7 @@ use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 use super::{Prepared, Ready, files, prepare, show};
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print, print_page};
-use crate::live::{require, say};
+use crate::live::{require, say, unsettled};
 use crate::progress::{page, wait};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
@@ -96,9 +96,12 @@ fn make_all(
     let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
     for round in 1.. {
         let earlier = outcome.done.len();
+        let planned = prepared.ready.iter();
+        let planned = planned.filter_map(|ready| Some((ready.change.knob.clone(), ready.from.clone()?)));
+        lasting.plan_from(planned);
         for ready in &prepared.ready {
             if signals.came() {
-                return interrupted(lasting, outcome);
+                return interrupted(lasting, options, outcome);
             }
             make(&mut lasting, ready, outcome)?;
         }
@@ -129,7 +132,7 @@ fn make_all(
         outcome.watched = Some(compare(&before, &after));
     }
     if signals.came() {
-        return interrupted(lasting, outcome);
+        return interrupted(lasting, options, outcome);
     }
     let files = files::write(options, &prepared.facts, &mut lasting)?;
     lasting.keep().map_err(|error| failure(&error))?;
@@ -172,22 +175,24 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
         Ok(Made::AsBefore) => {}
         Ok(Made::Changed(from)) => done(from, to.clone()),
         Ok(Made::Rounded { from, to }) => done(from, to),
-        Err(error @ ApplyError::Journal(_)) => return Err(failure(&error)),
+        Err(error @ ApplyError::Journal(_)) if !error.is_owned() => return Err(failure(&error)),
         Err(error) => outcome.refused.push((ready.rule, ready.change.clone(), error.to_string())),
     }
     Ok(())
 }
 
 /// Undoes this command's changes. Changes of earlier commands stay.
-fn interrupted(mut lasting: Lasting, outcome: &mut Outcome) -> Result<Exit, Failure> {
-    while let Some(done) = outcome.done.last() {
-        lasting
-            .change(&Change::new(done.knob.clone(), done.from.clone()))
-            .map_err(|error| failure(&error))?;
-        outcome.done.pop();
+fn interrupted(lasting: Lasting, options: &TuneOptions, outcome: &mut Outcome) -> Result<Exit, Failure> {
+    outcome.done.clear();
+    let report = lasting.undo().map_err(|error| failure(&error))?;
+    report.remarks(&options.interface).iter().for_each(|remark| say(remark));
+    if let Some(unsettled) = unsettled(&options.interface, &report) {
+        return Err(unsettled.after(&format!("interrupted: {report}")));
     }
-    lasting.keep().map_err(|error| failure(&error))?;
-    say("interrupted: everything is as before");
+    match report.left_alone.is_empty() && report.gone.is_empty() {
+        true => say("interrupted: everything is as before"),
+        false => say(&format!("interrupted: {report}")),
+    }
     Ok(Exit::Interrupted)
 }
 

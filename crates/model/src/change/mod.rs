@@ -295,21 +295,6 @@ impl Knob {
         text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the difference of two values of a numeric knob.
-    #[must_use]
-    pub fn difference(&self, value: &Value, other: &Value) -> Option<i64> {
-        let figure = |value: &Value| match value {
-            Value::Bytes(figure) | Value::Number(figure) | Value::Sizes { all: figure, .. } => {
-                Some(i64::from(*figure))
-            }
-            Value::Weight(weight) => weight.map(i64::from),
-            Value::Text(text) if !self.is_mask() => text.parse().ok(),
-            Value::Text(_) | Value::Qdiscs(_) | Value::Rule(_) | Value::Switch(_) => None,
-            Value::Table(_) | Value::Context(_) => None,
-        };
-        figure(value)?.checked_sub(figure(other)?)
-    }
-
     fn is_mask(&self) -> bool {
         const MASKS: [&str; 3] = ["/xps_cpus", "/xps_rxqs", "/rps_cpus"];
         matches!(self, Self::InterfaceFile(file) if MASKS.iter().any(|name| file.ends_with(name)))

@@ -16,6 +16,7 @@ use evenkeel_placement::tune::persist::{self, Place};
 use crate::arguments::{Command, GuardOptions, RevertOptions};
 use crate::exit::{Exit, Failure, print, say};
 use crate::live::require;
+use crate::signals::Signals;
 
 fn failure(error: &ApplyError) -> Failure {
     let exit = if error.cause() == Cause::Unable { Exit::Unable } else { Exit::Failed };
@@ -45,6 +46,8 @@ fn remove_files(etc: &Etc, interface: Option<&str>) -> Result<bool, Failure> {
 }
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
+    // A signal in the middle would leave some settings changed: finish first, which takes milliseconds.
+    Signals::catch()?.hold();
     require(&[Capability::NetAdmin], "revert")?;
     // Do both, even if one of them fails.
     let mut reverted = Vec::new();
@@ -128,7 +131,7 @@ fn revert_settings(interface: Option<&str>, reverted: &mut Vec<Header>) -> Resul
         match ended {
             // The journal's run has already restored everything, or changed nothing.
             Ok(RevertOutcome::Nothing) => continue,
-            Ok(outcome) => match (tell(&outcome)?, &outcome) {
+            Ok(outcome) => match (tell(&outcome).unwrap_or_else(|error| error.tell()), &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { header, .. }) => {
                     // The requested interface was not reverted, unless this namespace has an interface of the same
                     // name. An earlier failure takes precedence.
@@ -319,8 +322,9 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
         )),
         RevertOutcome::Unreadable(damaged) => return Ok(tell_damaged(damaged)),
         RevertOutcome::RolledBack(leftover) => {
-            print(&format!("{}: {}\n", whose(&leftover.header), leftover.report))?;
-            return Ok(tell_remarks(leftover));
+            let printed = print(&format!("{}: {}\n", whose(&leftover.header), leftover.report));
+            let exit = tell_remarks(leftover);
+            return printed.map(|()| exit);
         }
     }
     Ok(Exit::Done)

@@ -2,8 +2,7 @@
 //!
 //! - The first signal asks a command to restore its settings and end.
 //! - A second one ends it at once with code 130: the kernel detaches its programs with its descriptors, and its
-//!   guardian
-//!   restores its settings.
+//!   guardian restores its settings. `revert` and `tune --apply` have no guardian, so it does not end them.
 //! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
 
 use std::sync::Arc;
@@ -24,6 +23,7 @@ const SAME_REQUEST: Duration = Duration::from_millis(500);
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -36,19 +36,24 @@ impl Signals {
         let flags =
             [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
         for (signal, flag) in flags {
-            let (flag, first) = (Arc::clone(flag), Arc::clone(&first));
+            let (flag, first, held) = (Arc::clone(flag), Arc::clone(&first), Arc::clone(&signals.held));
             register(signal, move || {
                 flag.store(true, Ordering::Relaxed);
                 let now = began.elapsed().as_millis() as u64 + 1;
                 let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
                 // A closing terminal may send several SIGHUPs: they are not a second request.
                 let again = asked.is_err_and(|first| now - first > SAME_REQUEST.as_millis() as u64);
-                if again && signal != SIGHUP {
+                if again && signal != SIGHUP && !held.load(Ordering::Relaxed) {
                     signal_hook::low_level::exit(Exit::Interrupted as i32);
                 }
             })?;
         }
         Ok(signals)
+    }
+
+    /// From now on, no signal ends the process: without a guardian, its settings would stay.
+    pub fn hold(&self) {
+        self.held.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether a signal interrupted the command: Ctrl-C, or a closed terminal.

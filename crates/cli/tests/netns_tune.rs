@@ -258,6 +258,32 @@ fn a_setting_that_a_session_has_changed_is_left_to_it() {
     assert_eq!(host.values(), OFF);
 }
 
+/// Runs a command that gets a signal when it writes a sysctl.
+fn signalled(host: &Host, signal: &str, sysctl: &str, arguments: &[&str]) -> Ended {
+    let mut command = Command::new("strace");
+    let inject = format!("inject=write:signal={signal}:when=1");
+    let path = format!("/proc/sys/net/ipv4/{sysctl}");
+    command.args(["-f", "-qqq", "-o", "/dev/null", "-P", &path, "-e", "trace=write", "-e", &inject]);
+    command.arg(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).stdin(Stdio::null());
+    command.env("EVENKEEL_STATE_DIR", host.managed.state.path()).env("EVENKEEL_ETC_DIR", host.etc.path());
+    end(host.managed.enter(command))
+}
+
+#[test]
+fn a_signal_does_not_stop_a_revert_in_the_middle() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let host = Host::new();
+        assert_eq!(host.tune(&["--apply", "--no-watch"]).code, 0);
+        let reverted = signalled(&host, signal, "tcp_sack", &["revert", NAME]);
+        assert!(
+            reverted.code == 0 && reverted.stdout.contains("4 settings put back"),
+            "{signal}: {reverted:?}"
+        );
+        assert_eq!(host.values(), OFF, "{signal}");
+        assert!(is_empty(host.managed.state.path()), "{signal}");
+    }
+}
+
 /// Events in the first second of a watch, and the expected message for each.
 const VANISHES: [(&str, &str); 2] = [
     ("set dev evk0 name l2new", "evk0 was renamed to l2new"),

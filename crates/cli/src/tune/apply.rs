@@ -57,6 +57,7 @@ pub fn apply(
         if prepared.wants_a_look { prepare(options, keep, &asked_for, &losing)? } else { prepared };
     leave_to_balancer(&mut prepared);
     let state = StateDirectory::from_environment();
+    signals.hold();
     let (lasting, leftover) =
         Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| cannot_begin(&error))?;
     leftover.iter().for_each(tell_leftover);

@@ -292,11 +292,12 @@ impl Lasting {
                 }
             })
             .collect();
-        if entries.is_empty() {
+        let header = held.header()?;
+        // A journal of files that could not be removed has no entries.
+        if entries.is_empty() && header.etc.is_empty() {
             return Ok(held.remove()?);
         }
         if entries != self.run.entries() {
-            let header = held.header()?;
             held.rewrite(&header, &entries)?;
         }
         Ok(())

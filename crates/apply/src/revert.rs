@@ -55,12 +55,16 @@ pub enum RevertOutcome {
     RolledBack(Box<Leftover>),
 }
 
-/// Restores the settings of a journal's run, unless the run is alive.
+/// Restores the settings of a journal's run, unless the run is alive. `remove_files` removes the files of `--persist` in
+/// the directories of the header, and returns whether all are gone: until then the journal keeps these directories.
 ///
 /// # Errors
 /// Returns [`JournalError::Busy`] if the run is alive. Returns an error if the journal or the kernel's settings cannot
 /// be read.
-pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
+pub fn revert(
+    journal: &Path,
+    remove_files: &mut dyn FnMut(&Header) -> bool,
+) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
     // Check this before locking the journal, because a live run in another namespace holds it.
@@ -71,7 +75,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     }
     if !is_kept(&name) {
         let Some(held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
-        return revert_held(held);
+        return revert_held(held, remove_files);
     }
     // Lock the run journal, which excludes a live run: at its end it would restore the values that it found. Roll back
     // a dead run first, because its changes were made after the kept ones.
@@ -89,7 +93,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
         Err(error) => return Err(error.into()),
     };
     let outcome = match Held::take_path(journal)? {
-        Some(held) => revert_held(held),
+        Some(held) => revert_held(held, remove_files),
         None => Ok(RevertOutcome::Nothing),
     };
     // Ignore the error: a lock without entries is no journal, and the next run removes it.
@@ -103,7 +107,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
 /// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read: its settings may
 /// still be in force, and the new run would treat them as the administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
-    let mut leftover = match revert(journal)? {
+    let mut leftover = match revert(journal, &mut |_| true)? {
         RevertOutcome::Unreadable(damaged) => return Err(damaged.into()),
         RevertOutcome::RolledBack(leftover) => *leftover,
         _ => return Ok(None),
@@ -197,14 +201,17 @@ pub(crate) fn revert_watched(
         return Ok(RevertOutcome::Nothing);
     }
     let path = held.path();
-    let mut outcome = finish(held, contents, Some(kernel))?;
+    let mut outcome = finish(held, contents, Some(kernel), &mut |_| true)?;
     if let RevertOutcome::RolledBack(leftover) = &mut outcome {
         leftover.supplanted = is_replaced.then_some(path);
     }
     Ok(outcome)
 }
 
-fn revert_held(mut held: Held) -> Result<RevertOutcome, ApplyError> {
+fn revert_held(
+    mut held: Held,
+    remove_files: &mut dyn FnMut(&Header) -> bool,
+) -> Result<RevertOutcome, ApplyError> {
     let contents = held.read()?;
     // A run with another state directory has treated the changed values as the administrator's.
     let _sole = match &contents.header {
@@ -213,7 +220,7 @@ fn revert_held(mut held: Held) -> Result<RevertOutcome, ApplyError> {
         }
         _ => None,
     };
-    finish(held, contents, None)
+    finish(held, contents, None, remove_files)
 }
 
 fn is_here(interface: &InterfaceIdentity) -> Result<bool, JournalError> {
@@ -225,12 +232,24 @@ fn finish(
     mut held: Held,
     contents: Contents,
     kernel: Option<LiveKernel>,
+    remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
+    let header = contents.header.clone().filter(|header| !contents.shut && !header.etc.is_empty());
     let (outcome, is_done) = settle(&mut held, contents, kernel)?;
-    if is_done && let Err(source) = held.remove() {
-        return Err(ApplyError::JournalStays { rolled_back: summary(&outcome), source: Box::new(source) });
+    let is_here = !matches!(outcome, RevertOutcome::OtherNamespace { .. });
+    let files = header.filter(|header| is_here && !remove_files(header));
+    let finished = match files {
+        _ if !is_done => Ok(()),
+        None => held.remove(),
+        // The settings are restored: only the directories are left to remember.
+        Some(header) => held.rewrite(&header, &[]),
+    };
+    match finished {
+        Ok(()) => Ok(outcome),
+        Err(source) => {
+            Err(ApplyError::JournalStays { rolled_back: summary(&outcome), source: Box::new(source) })
+        }
     }
-    Ok(outcome)
 }
 
 fn summary(outcome: &RevertOutcome) -> String {

@@ -463,7 +463,7 @@ fn what_is_kept_stays_until_it_is_reverted() {
         assert!(leftover.is_none());
         run.change(&Change::new(Knob::Mtu, Value::Bytes(2000))).unwrap();
         let [kept_journal] = state.journals().unwrap().try_into().map(|[_, kept]: [_; 2]| [kept]).unwrap();
-        let busy = revert(&kept_journal).unwrap_err().to_string();
+        let busy = revert(&kept_journal, &mut |_| true).unwrap_err().to_string();
         assert!(busy.contains("evenkeel fair manages evk0 already"), "{busy}");
         run.finish().unwrap();
         assert_eq!(place.seen(), tuned);
@@ -474,7 +474,7 @@ fn what_is_kept_stays_until_it_is_reverted() {
         kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(77))).unwrap();
         kept.keep().unwrap();
         let [journal] = state.journals().unwrap().try_into().unwrap();
-        let outcome = revert(&journal).unwrap();
+        let outcome = revert(&journal, &mut |_| true).unwrap();
         assert!(
             matches!(&outcome, RevertOutcome::RolledBack(leftover) if leftover.report.restored.len() == 2),
             "{outcome:?}"
@@ -511,7 +511,7 @@ fn what_the_kernel_does_not_take_is_as_before_and_the_administrators_stays() {
         assert!(matches!(error, ApplyError::Disturbed(_)), "{error}");
         kept.keep().unwrap();
         let [journal] = StateDirectory::at(place.directory.path()).journals().unwrap().try_into().unwrap();
-        let RevertOutcome::RolledBack(leftover) = revert(&journal).unwrap() else { panic!() };
+        let RevertOutcome::RolledBack(leftover) = revert(&journal, &mut |_| true).unwrap() else { panic!() };
         assert_eq!(leftover.report.left_alone.len(), 1, "{leftover:?}");
         assert_eq!(place.run().kernel().read(&Knob::TransmitQueueLength).unwrap(), Value::Number(88));
     });
@@ -538,7 +538,7 @@ fn what_was_kept_before_a_restart_is_forgotten() {
         let text = std::fs::read(&journal).unwrap();
         earlier(&journal);
         assert!(evenkeel_apply::kept(&state).unwrap().is_empty());
-        assert!(matches!(revert(&journal).unwrap(), RevertOutcome::Void(_)));
+        assert!(matches!(revert(&journal, &mut |_| true).unwrap(), RevertOutcome::Void(_)));
         assert_eq!(place.journals(), 0);
         std::fs::write(&journal, text).unwrap();
         earlier(&journal);
@@ -546,7 +546,7 @@ fn what_was_kept_before_a_restart_is_forgotten() {
         assert_eq!(kept.kept(), []);
         kept.change(&Change::new(Knob::Mtu, Value::Bytes(3000))).unwrap();
         kept.keep().unwrap();
-        revert(&journal).unwrap();
+        revert(&journal, &mut |_| true).unwrap();
         assert_eq!(place.run().kernel().read(&Knob::Mtu).unwrap(), Value::Bytes(9000));
         assert_eq!(place.journals(), 0);
     });

@@ -185,7 +185,7 @@ fn a_rounded_ring_is_known_again() {
     kept.keep().unwrap();
     assert!(nic.seen().contains("1008"));
     let [journal] = StateDirectory::at(nic.directory.path()).journals().unwrap().try_into().unwrap();
-    let RevertOutcome::RolledBack(leftover) = revert(&journal).unwrap() else { panic!() };
+    let RevertOutcome::RolledBack(leftover) = revert(&journal, &mut |_| true).unwrap() else { panic!() };
     assert!(leftover.report.is_settled() && leftover.report.left_alone.is_empty(), "{leftover:?}");
     assert_eq!(nic.seen(), before);
 }

@@ -1,5 +1,6 @@
 //! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
@@ -23,9 +24,8 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
-/// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all. Returns whether
-/// there were any.
-fn remove_files(etc: &Etc, interface: Option<&str>) -> Result<bool, Failure> {
+/// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all.
+fn remove_files(etc: &Etc, interface: Option<&str>) -> Result<Vec<Removal>, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
     let namespace = Etc::namespace();
     etc.remove_drafts();
@@ -34,15 +34,19 @@ fn remove_files(etc: &Etc, interface: Option<&str>) -> Result<bool, Failure> {
     };
     let is_chosen = |path: &String| persist::is_of_namespace(path, namespace) && of_interface(path);
     let chosen: Vec<String> = etc.written().map_err(failed)?.into_iter().filter(is_chosen).collect();
-    for removal in etc.remove(&chosen).map_err(failed)? {
+    etc.remove(&chosen).map_err(failed)
+}
+
+fn tell_removals(removals: &[Removal]) -> Result<(), Failure> {
+    for removal in removals {
         match removal {
-            Removal::Removed(path) => print(&format!("{}: removed\n", path_text(&path)))?,
+            Removal::Removed(path) => print(&format!("{}: removed\n", path_text(path)))?,
             Removal::Edited(path) => {
-                say(&format!("{} is left: it was edited since", path_text(&path)));
+                say(&format!("{} is left: it was edited since", path_text(path)));
             }
         }
     }
-    Ok(!chosen.is_empty())
+    Ok(())
 }
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
@@ -50,20 +54,22 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     Signals::catch()?.hold();
     require(&[Capability::NetAdmin], "revert")?;
     // Do both, even if one of them fails.
-    let mut reverted = Vec::new();
-    let settings = revert_settings(options.interface.as_deref(), &mut reverted).map_err(|error| error.tell());
-    let mut files = remove_files(&Etc::from_environment(), options.interface.as_deref());
-    for header in &reverted {
-        for etc in &header.etc {
-            let more = remove_files(&Etc::at(etc), Some(&header.interface.name));
-            files = files.and_then(|any| Ok(any | more?));
+    let mut files = Vec::new();
+    let settings = revert_settings(options.interface.as_deref(), &mut files).map_err(|error| error.tell());
+    files.push(remove_files(&Etc::from_environment(), options.interface.as_deref()));
+    let (mut removed, mut failed, mut told) = (false, None, BTreeSet::new());
+    for removals in files {
+        removed |= removals.as_ref().is_ok_and(|removals| !removals.is_empty());
+        // The directory of the environment may be in a journal, too.
+        if let Err(error) = removals.and_then(|removals| tell_removals(&removals))
+            && told.insert(error.message().to_owned())
+        {
+            failed = Some(error.tell());
         }
     }
-    let files = files.map_err(|error| error.tell());
-    let (exit, any) = match (settings, files) {
-        (Err(exit), _) => return Ok(exit),
-        (Ok((Exit::Done, _)), Err(exit)) => return Ok(exit),
-        (Ok((exit, any)), files) => (exit, any || files.unwrap_or(true)),
+    let (exit, any) = match (settings, failed) {
+        (Err(exit), _) | (Ok((Exit::Done, _)), Some(exit)) => return Ok(exit),
+        (Ok((exit, any)), _) => (exit, any || removed),
     };
     if any || exit != Exit::Done {
         return Ok(exit);
@@ -80,8 +86,11 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
 
 /// Restores the settings of all journals, or of those for an interface and the devices below it that `evenkeel fair`
 /// manages. Returns whether any journal contained a change.
-/// Adds the headers of the journals of this network namespace to `reverted`.
-fn revert_settings(interface: Option<&str>, reverted: &mut Vec<Header>) -> Result<(Exit, bool), Failure> {
+/// Adds the results of the removal of files in the journals' directories to `files`.
+fn revert_settings(
+    interface: Option<&str>,
+    files: &mut Vec<Result<Vec<Removal>, Failure>>,
+) -> Result<(Exit, bool), Failure> {
     let state = StateDirectory::from_environment();
     let journals = state.remove_drafts().and_then(|()| state.journals());
     let journals = journals.map_err(|error| failure(&error.into()))?;
@@ -121,12 +130,13 @@ fn revert_settings(interface: Option<&str>, reverted: &mut Vec<Header>) -> Resul
         }
     }
     for path in chosen {
-        let ended = revert_journal(&path);
-        match &ended {
-            Ok(RevertOutcome::Void(header)) => reverted.push(header.clone()),
-            Ok(RevertOutcome::RolledBack(leftover)) => reverted.push(leftover.header.clone()),
-            _ => {}
-        }
+        let ended = revert_journal(&path, &mut |header| {
+            let remove = |etc: &String| remove_files(&Etc::at(etc), Some(&header.interface.name));
+            let removals: Vec<_> = header.etc.iter().map(remove).collect();
+            let are_gone = removals.iter().all(Result::is_ok);
+            files.extend(removals);
+            are_gone
+        });
         // Continue with the others after a failure.
         match ended {
             // The journal's run has already restored everything, or changed nothing.

@@ -503,6 +503,35 @@ fn files_in_another_directory_are_removed_without_its_name() {
     assert!(is_empty(host.managed.state.path()));
 }
 
+#[test]
+fn files_that_cannot_be_removed_are_remembered() {
+    let host = Host::new();
+    let mounted = |words: &[&str]| {
+        let output = Command::new("mount").args(words).arg(host.etc.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    mounted(&["-t", "tmpfs", "none"]);
+    let file = host.etc.path().join(format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace()));
+    assert_eq!(host.tune(&["--apply", "--no-watch", "--persist", "sysctl"]).code, 0);
+    mounted(&["-o", "remount,ro"]);
+    let reverts = || end(host.managed.command(&["revert", NAME]));
+    let first = reverts();
+    assert_eq!(host.values(), OFF);
+    host.managed.host.set_sysctl("net/ipv4/tcp_sack", "1").unwrap();
+    let (second, both) = (reverts(), host.revert());
+    mounted(&["-o", "remount,rw"]);
+    let (last, is_removed) = (reverts(), !file.exists());
+    assert!(Command::new("umount").arg(host.etc.path()).status().unwrap().success());
+    for ended in [&first, &second, &both] {
+        let words = format!("cannot remove {}: Read-only file system", file.display());
+        assert!(ended.code == 4 && ended.stderr.matches(&words).count() == 1, "{ended:?}");
+    }
+    assert!(first.stdout.contains("4 settings put back"), "{first:?}");
+    assert!(last.code == 0 && last.stdout == format!("{}: removed\n", file.display()), "{last:?}");
+    assert!(is_removed && is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
+    assert_eq!(host.values(), ["0", "1", "0", "0"], "another program's value");
+}
+
 /// The kernel frees the maps of queues when their channels are removed.
 #[test]
 fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {

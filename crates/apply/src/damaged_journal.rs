@@ -6,6 +6,7 @@ use evenkeel_host::Sysfs;
 use evenkeel_model::change::Knob;
 use evenkeel_model::text::path_text;
 
+use crate::journal::was_kept;
 use crate::journal_lines::{Contents, Damage};
 
 /// Suffix of a journal that could not be read completely, after its revert.
@@ -65,8 +66,16 @@ impl fmt::Display for Damaged {
         let interface = self.interface.as_deref();
         let of = interface.map(|name| format!(" of {name}")).unwrap_or_default();
         let name = interface.unwrap_or("IFACE");
-        let compare =
+        let own =
             format!("`ip -d link show dev {name}`, `tc qdisc show dev {name}`, /sys/class/net/{name}/queues");
+        let compare = match was_kept(&self.path) {
+            true => {
+                format!(
+                    "`sysctl net`, `ethtool -g {name}` (also -l, -c, -k, -n, -x), /proc/irq/*/smp_affinity_list, {own}"
+                )
+            }
+            false => own,
+        };
         if let Some(Obstacle { reason, next }) = &self.obstacle {
             return write!(
                 formatter,

@@ -7,8 +7,9 @@ use evenkeel_host::Sysfs;
 use crate::damaged_journal::{DAMAGED, Damaged, index_of, name_of};
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::identity::{InterfaceIdentity, device_inode};
+use crate::journal::EXTENSION;
 use crate::journal::Header;
-use crate::journal_directory::{EXTENSION, StateDirectory};
+use crate::journal_directory::StateDirectory;
 use crate::journal_file::is_held;
 use crate::sole_run::is_managed;
 

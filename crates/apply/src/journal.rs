@@ -3,6 +3,8 @@
 //! A [`Header`] identifies the run and its interface. An [`Entry`] is written before a knob is changed for the
 //! first time, and again when the run adds values. [`crate::journal_lines`] defines the bytes.
 
+use std::path::Path;
+
 use evenkeel_host::{Host, ProcessIdentity};
 use evenkeel_model::change::{Knob, Value};
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,10 @@ use crate::identity::InterfaceIdentity;
 use crate::ours::Ours;
 
 pub(crate) const VERSION: u32 = 2;
+/// Extension of a journal's file name.
+pub(crate) const EXTENSION: &str = "journal";
+/// The part before the extension if the settings stay when the process ends.
+pub(crate) const KEPT: &str = ".kept";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,4 +128,9 @@ pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
         }
         None => entries.push(entry),
     }
+}
+
+/// Returns whether a path is a kept journal, also after a revert has renamed it as damaged.
+pub(crate) fn was_kept(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains(&format!("{KEPT}.{EXTENSION}")))
 }

@@ -16,13 +16,12 @@ use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
 use crate::damaged_journal::{DAMAGED, Damaged, Obstacle};
 use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
+use crate::journal::{EXTENSION, KEPT};
 use crate::journal_lines::{Contents, Damage, parse};
 
 #[derive(Clone, Debug)]
 pub struct StateDirectory(PathBuf);
 
-pub(crate) const EXTENSION: &str = "journal";
-const KEPT: &str = ".kept";
 /// Suffix of a journal file that is not complete yet.
 const DRAFT: &str = ".draft";
 const ANOTHER: &str = "name another directory with EVENKEEL_STATE_DIR";

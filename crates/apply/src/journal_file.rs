@@ -15,9 +15,9 @@ use nix::sys::stat::Mode;
 
 use crate::damaged_journal::{DAMAGED, Damaged};
 use crate::error::{ApplyError, JournalError};
-use crate::journal::{Entry, Header, Process};
+use crate::journal::{EXTENSION, Entry, Header, Process};
 use crate::journal_directory::{
-    Directory, EXTENSION, StateDirectory, is_kept, journal_name, kept_journal_name, working_journal_of,
+    Directory, StateDirectory, is_kept, journal_name, kept_journal_name, working_journal_of,
 };
 use crate::journal_lines::{Contents, JournalWriter};
 use crate::storage::Storage;

@@ -532,6 +532,22 @@ fn files_that_cannot_be_removed_are_remembered() {
     assert_eq!(host.values(), ["0", "1", "0", "0"], "another program's value");
 }
 
+#[test]
+fn a_damaged_journal_of_tune_names_the_places_of_its_settings() {
+    let host = Host::new();
+    assert_eq!(host.tune(&["--apply", "--no-watch"]).code, 0);
+    let journal = host.managed.state.path().join(&host.managed.journals()[0]);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, &text[..text.trim_end().rfind('\n').unwrap() + 9]).unwrap();
+    for _ in 0..2 {
+        let reverted = host.revert();
+        assert!(reverted.code == 4, "{reverted:?}");
+        for place in ["`sysctl net`", "`ethtool -g evk0`", "/proc/irq", "`tc qdisc show dev evk0`"] {
+            assert!(reverted.stderr.contains(place), "{place}: {reverted:?}");
+        }
+    }
+}
+
 /// The kernel frees the maps of queues when their channels are removed.
 #[test]
 fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {

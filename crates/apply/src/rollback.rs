@@ -34,7 +34,7 @@ pub struct Report {
     /// The root qdisc, also in `gone`, if the kernel dropped it when the interface moved (`dev_shutdown` in
     /// `__dev_change_net_namespace`, net/core/dev.c).
     pub dropped: Option<LeftAlone>,
-    /// Why the interface is gone, and its settings with it.
+    /// Why the settings are gone: for example, the interface was deleted.
     pub deleted: Option<String>,
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.

@@ -263,6 +263,15 @@ fn steering_ends_when_its_interface_is_renamed() {
 }
 
 #[test]
+fn steering_by_xdp_of_a_deleted_interface_has_nothing_to_restore() {
+    let managed = Managed::new();
+    let running = managed.steering(&["--policy", "balance", "--backend", "xdp"]);
+    managed.shell(&["ip", "link", "del", NAME]);
+    let ended = running.end();
+    assert!(ended.code == 4 && ended.stderr.contains("; nothing is left to restore"), "{ended:?}");
+}
+
+#[test]
 fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
     let managed = Managed::new();
     managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);

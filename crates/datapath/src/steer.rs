@@ -311,12 +311,14 @@ impl ReceiveSteering {
     }
 
     /// Detaches the program now. Closing the link does not suffice while another process, such as bpftool, has
-    /// it open.
+    /// it open. Returns whether it was still attached.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses. A missing interface is no error.
-    pub fn detach(&mut self) -> Result<(), DatapathError> {
+    pub fn detach(&mut self) -> Result<bool, DatapathError> {
+        let mut was_attached = false;
         for link in self.links.drain(..) {
+            was_attached |= is_attached(&link);
             // SAFETY: takes a descriptor, which is open.
             let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
             // For a link whose device no longer exists, `bpf_xdp_link_detach` (net/core/dev.c) does nothing and
@@ -326,7 +328,7 @@ impl ReceiveSteering {
                 return Err(DatapathError::System { action: "detach the XDP program", source });
             }
         }
-        Ok(())
+        Ok(was_attached)
     }
 
     /// Returns the id of the program, unique since boot.
@@ -538,6 +540,14 @@ impl ReceiveSteering {
             *looked = now;
         }
     }
+}
+
+/// Returns whether a link still has its interface: its `fdinfo` shows the index 0 after a detach or a deletion
+/// (`bpf_xdp_link_show_fdinfo`, net/core/dev.c).
+fn is_attached(link: &OwnedFd) -> bool {
+    let shown =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", link.as_raw_fd())).unwrap_or_default();
+    !shown.lines().any(|line| line == "ifindex:\t0")
 }
 
 fn narrow(target: SteerTarget) -> Result<u16, DatapathError> {

@@ -260,8 +260,9 @@ impl Backend for XdpBackend {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Report, SteerError> {
-        self.steering.detach()?;
-        Ok(Report::default())
+        let was_attached = self.steering.detach()?;
+        let deleted = (!was_attached).then(|| format!("the XDP program left {}", self.interface.name));
+        Ok(Report { deleted, ..Report::default() })
     }
 
     fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {

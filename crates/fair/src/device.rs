@@ -86,7 +86,8 @@ impl Device {
     /// Returns the command that gives the device more transmit queues; `None` if it has the maximum.
     #[must_use]
     pub fn more_queues(&self) -> Option<String> {
-        let channels = self.channels?;
+        // A program opens the queues of a tap (`tun_ethtool_ops`, drivers/net/tun.c, has no `set_channels`).
+        let channels = self.channels.filter(|_| self.driver.as_deref() != Some("tun"))?;
         let most = channels.transmit_queues_most();
         let kind = if channels.combined_most >= channels.transmit_most { "combined" } else { "tx" };
         (most > self.queues)

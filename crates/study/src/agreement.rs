@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_metrics::{Change, Confidence, LEAST_REPEATS, changes};
+use evenkeel_model::text::counted;
 
 use crate::journal::points_list;
 use crate::results::{Point, Results};
@@ -27,6 +28,8 @@ pub struct Agreement {
     pub compared: Vec<Compared>,
     /// Points that only one study has.
     pub only_in_one: usize,
+    /// Figures of common points that only one study has.
+    pub missing_figures: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +66,7 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
         |results: &Results| results.points.iter().filter(|point| !point.repeats.is_empty()).count();
     let mut both = 0;
     let (mut named, mut pairs) = (Vec::new(), Vec::new());
+    let mut gaps: BTreeMap<String, usize> = BTreeMap::new();
     for point in first.points.iter().filter(|point| !point.repeats.is_empty()) {
         let other = second.points.iter().find(|other| {
             other.scenario == point.scenario && other.name == point.name && !other.repeats.is_empty()
@@ -71,8 +75,18 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
         both += 1;
         for metric in COMPARED {
             let values = |point: &Point| point.values(metric).into_values().collect::<Vec<f64>>();
+            let pair = (values(point), values(other));
+            agreement.missing_figures += usize::from(pair.0.is_empty() != pair.1.is_empty());
+            for (which, own, has, other) in
+                [("first", &pair.0, point, &pair.1), ("second", &pair.1, other, &pair.0)]
+            {
+                let is_gap = own.len() < has.repeats.len() && !(own.is_empty() && other.is_empty());
+                if is_gap {
+                    *gaps.entry(format!("{metric} in the {which}")).or_default() += 1;
+                }
+            }
             named.push((format!("{} {}", point.scenario, point.name), metric));
-            pairs.push((values(point), values(other)));
+            pairs.push(pair);
         }
     }
     agreement.compared = named
@@ -85,6 +99,10 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
         .collect();
     agreement.only_in_one = measured(first) + measured(second) - 2 * both;
     agreement.warnings.extend(left_out(first, second));
+    let gap = |(what, points): (String, usize)| {
+        format!("missing in some repeats: {what}, at {}", counted(points, "point"))
+    };
+    agreement.warnings.extend(gaps.into_iter().map(gap));
     agreement
 }
 

@@ -432,6 +432,21 @@ fn two_runs_of_a_study_agree_and_two_studies_may_not() {
     let (agree, all) = agreement(&first, &apart).counts();
     assert_eq!(all - agree, 4);
     assert!(all > 8);
+
+    let mut lacking = first.clone();
+    for values in lacking.points.iter_mut().flat_map(|point| point.repeats.values_mut()) {
+        values.remove("throughput_bps");
+    }
+    lacking.points[0].repeats.values_mut().next().unwrap().remove("jain_bytes");
+    let agreed = agreement(&first, &lacking);
+    assert_eq!(agreed.missing_figures, 4, "{:?}", agreed.warnings);
+    assert_eq!(
+        agreed.warnings,
+        [
+            "missing in some repeats: jain_bytes in the second, at 1 point",
+            "missing in some repeats: throughput_bps in the second, at 4 points",
+        ]
+    );
 }
 
 #[test]

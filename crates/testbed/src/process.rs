@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_host::find_tool;
+use evenkeel_model::text::path_text;
 use evenkeel_model::world::Observer;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -39,6 +40,13 @@ pub fn inherited_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
+/// Creates a file without a name, in the directory that `TMPDIR` names.
+pub(crate) fn temporary_file() -> Result<File, TestbedError> {
+    let directory = std::env::temp_dir();
+    let action = format!("make a temporary file in {} (TMPDIR)", path_text(&directory));
+    tempfile::tempfile_in(directory).map_err(|source| TestbedError::System { action, source })
+}
+
 /// A child process in a network namespace. Dropping it kills the process. The kernel also kills it when the
 /// thread that started it ends.
 #[derive(Debug)]
@@ -61,8 +69,7 @@ impl Process {
             missing: format!("{name} is not installed: it makes the traffic of the test bed"),
             remedy: format!("install it (Debian, Ubuntu: apt-get install {name}) or run ./dev setup"),
         })?;
-        let temporary = || tempfile::tempfile().map_err(TestbedError::system("make a temporary file"));
-        let (output, errors) = (temporary()?, temporary()?);
+        let (output, errors) = (temporary_file()?, temporary_file()?);
         let duplicate =
             |file: &File| file.try_clone().map_err(TestbedError::system("duplicate a descriptor"));
 

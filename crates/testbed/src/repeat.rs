@@ -435,7 +435,7 @@ fn measure_latency(
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Vec<f64>, TestbedError> {
-    let mut log = tempfile::tempfile().map_err(TestbedError::system("make a temporary file"))?;
+    let mut log = crate::process::temporary_file()?;
     let options = sockperf::ClientOptions {
         server: RECEIVER_ADDRESS,
         port: LATENCY_PORT,

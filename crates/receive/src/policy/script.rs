@@ -508,7 +508,8 @@ impl CostFunction for Scripted {
     }
 
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
-        if from == to {
+        // After a fault the search ends with an error: do not prepare further calls.
+        if from == to || self.fault.borrow().is_some() {
             return Cost::ZERO;
         }
         let views = self.changed(flow, from, -1).zip(self.changed(flow, to, 1));

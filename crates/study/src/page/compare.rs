@@ -1,5 +1,6 @@
 //! A comparison of two studies, as text and JSON.
 
+use evenkeel_model::text::counted;
 use evenkeel_report::page::Page;
 use evenkeel_report::table::TableOptions;
 use evenkeel_report::{change_text, describe};
@@ -33,6 +34,7 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
         "judged": all,
         "share": agreement.share(),
         "only_in_one": agreement.only_in_one,
+        "missing_figures": agreement.missing_figures,
         "compared": compared,
     })
 }
@@ -43,10 +45,14 @@ pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOp
     let mut page = Page::new(options);
     let (agree, all) = agreement.counts();
     let differing = all - agree;
+    let missing = match agreement.missing_figures {
+        0 => String::new(),
+        missing => format!("; {} only in one study", counted(missing, "figure")),
+    };
     page.line(&match differing {
-        0 => format!("No difference shown: {all} figures."),
-        1 => format!("1 of {all} figures differs."),
-        _ => format!("{differing} of {all} figures differ."),
+        0 => format!("No difference shown: {all} figures{missing}."),
+        1 => format!("1 of {all} figures differs{missing}."),
+        _ => format!("{differing} of {all} figures differ{missing}."),
     });
     page.labelled("first: ", names[0]);
     page.labelled("second: ", names[1]);

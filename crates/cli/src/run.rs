@@ -172,7 +172,7 @@ fn check_memory(
         running = memory.running.max(running);
         kept = kept.saturating_add(memory.kept.saturating_mul(u64::from(request.repeats)));
     }
-    let at_a_time = at_a_time(repeats, running);
+    let at_a_time = at_a_time(repeats, running, kept);
     // At the end, the record has a copy.
     let needed = running.saturating_mul(at_a_time as u64).max(kept).saturating_add(kept);
     if needed >= WORTH_SAYING {

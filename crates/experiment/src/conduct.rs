@@ -244,7 +244,8 @@ fn run_all<W: World, R: Send>(
     let mut early = BTreeMap::new();
     let mut wanted = 0;
     let largest = jobs.iter().map(|job| world.memory(job)).max().unwrap_or(0);
-    in_parallel(at_a_time(jobs.len(), largest), jobs.len(), work, |number, result| {
+    let kept = jobs.iter().fold(0_u64, |sum, job| sum.saturating_add(world.kept(job)));
+    in_parallel(at_a_time(jobs.len(), largest, kept), jobs.len(), work, |number, result| {
         early.insert(number, result?);
         while let Some(reduced) = early.remove(&wanted) {
             take(wanted, reduced);

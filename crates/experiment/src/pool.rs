@@ -9,10 +9,11 @@ use std::thread;
 const MOST_MEMORY: u64 = 400_000_000;
 
 /// Returns how many of `jobs` repeats run at a time if each takes up to `memory` bytes: one per CPU, but not more than
-/// fit into the memory.
+/// fit into the memory beside `kept` bytes of results.
 #[must_use]
-pub fn at_a_time(jobs: usize, memory: u64) -> usize {
-    let fitting = usize::try_from(MOST_MEMORY / memory.max(1)).unwrap_or(usize::MAX).max(1);
+pub fn at_a_time(jobs: usize, memory: u64, kept: u64) -> usize {
+    let fitting = MOST_MEMORY.saturating_sub(kept) / memory.max(1);
+    let fitting = usize::try_from(fitting).unwrap_or(usize::MAX).max(1);
     thread::available_parallelism().map_or(1, NonZero::get).min(jobs).min(fitting)
 }
 
@@ -87,9 +88,10 @@ mod tests {
     #[test]
     fn large_repeats_run_one_at_a_time() {
         let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-        assert_eq!((at_a_time(1000, 0), at_a_time(1, 0)), (cpus, 1));
-        assert_eq!(at_a_time(1000, MOST_MEMORY / 2), cpus.min(2));
-        assert_eq!((at_a_time(1000, MOST_MEMORY / 2 + 1), at_a_time(1000, u64::MAX)), (1, 1));
+        assert_eq!((at_a_time(1000, 0, 0), at_a_time(1, 0, 0)), (cpus, 1));
+        assert_eq!(at_a_time(1000, MOST_MEMORY / 2, 0), cpus.min(2));
+        assert_eq!((at_a_time(1000, MOST_MEMORY / 2 + 1, 0), at_a_time(1000, u64::MAX, 0)), (1, 1));
+        assert_eq!((at_a_time(1000, MOST_MEMORY / 2, 1), at_a_time(1000, 1, u64::MAX)), (1, 1));
     }
 
     #[test]

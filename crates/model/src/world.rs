@@ -211,6 +211,11 @@ pub trait ConcurrentWorld: Sync {
         0
     }
 
+    /// Returns the estimated memory that a repeat's result keeps until the record is written, bytes.
+    fn kept(&self, _job: &Job<'_>) -> u64 {
+        0
+    }
+
     /// Runs one repeat; see [`World::repeat`].
     ///
     /// # Errors

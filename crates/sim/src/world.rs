@@ -332,6 +332,10 @@ impl ConcurrentWorld for SimWorld {
         memory(job.scenario, job.variant, job.duration, job.bin).running
     }
 
+    fn kept(&self, job: &Job<'_>) -> u64 {
+        memory(job.scenario, job.variant, job.duration, job.bin).kept
+    }
+
     fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
         self.simulate(job, observer)
     }

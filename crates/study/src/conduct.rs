@@ -381,7 +381,7 @@ impl Study<'_> {
             Some(Finished { repeat, took: Duration::ZERO, raw })
         };
         let largest = due.iter().map(|repeat| concurrent.memory(&self.job(*repeat))).max().unwrap_or(0);
-        in_parallel(at_a_time(due.len(), largest), due.len(), work, |_, finished| take(finished))?;
+        in_parallel(at_a_time(due.len(), largest, 0), due.len(), work, |_, finished| take(finished))?;
         if observer.interrupted() { Err(StudyError::Interrupted) } else { Ok(()) }
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Ended, end, evenkeel, file, run};
+use support::{Ended, copy_binary, end, evenkeel, file, run};
 
 const SCENARIO: &str = r#"
 schema = 1
@@ -45,7 +45,7 @@ fn open_directory() -> tempfile::TempDir {
 fn run_with_one_thread(directory: &Path, arguments: &[&str]) -> Ended {
     use nix::sys::resource::{Resource, setrlimit};
     let binary = directory.join("evenkeel");
-    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
+    copy_binary(&binary);
     let mut command = Command::new(&binary);
     command.args(arguments).current_dir(directory).stdin(Stdio::null());
     if nix::unistd::geteuid().is_root() {

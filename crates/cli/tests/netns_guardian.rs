@@ -170,6 +170,8 @@ fn the_guardian_leaves_a_moved_interface_to_revert() {
     let guardian = guardian(&mut running);
     running.signal(Signal::SIGKILL);
     wait_for("the guardian ends", LIMIT, || !is_running(guardian));
+    // A thread collects what the guardian has written.
+    wait_for("the guardian's report", LIMIT, || running.said().contains("not put back"));
     let said = running.said();
     assert!(!said.contains("is gone") && said.matches("are not put back").count() == 1, "{said}");
     assert_eq!(managed.journals().len(), 1, "it cannot go there, and says so by leaving the journal");

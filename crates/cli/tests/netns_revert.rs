@@ -271,6 +271,17 @@ fn steering_by_xdp_of_a_deleted_interface_has_nothing_to_restore() {
     assert!(ended.code == 4 && ended.stderr.contains("; nothing is left to restore"), "{ended:?}");
 }
 
+/// With a misspelt directory, all is well as far as `revert` can see.
+#[test]
+fn a_named_state_directory_that_is_missing_is_no_all_clear() {
+    let managed = Managed::new();
+    let missing = managed.state.path().join("misspelt");
+    let ended = with_state(&managed, &missing, &["revert"]);
+    assert!(ended.code == 3 && ended.stderr.contains("EVENKEEL_STATE_DIR"), "{ended:?}");
+    let ended = with_state(&managed, managed.state.path(), &["revert"]);
+    assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
+}
+
 #[test]
 fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
     let managed = Managed::new();

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::leftovers::children;
 use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, kill_both, wait_for};
 use support::running::Running;
-use support::{Ended, end};
+use support::{Ended, copy_binary, end};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const TUNE: [&str; 4] = ["tune", NAME, "--apply", "--no-watch"];
@@ -251,7 +251,7 @@ fn a_damaged_journal_of_an_earlier_boot_or_of_a_deleted_interface_is_no_failure(
 fn as_user(managed: &Managed, place: &Path, state: &Path, arguments: &[&str]) -> Ended {
     std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o755)).unwrap();
     let binary = place.join("evenkeel");
-    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
+    copy_binary(&binary);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).args(arguments);
     command.env("EVENKEEL_STATE_DIR", state);

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Ended, end, ended, evenkeel};
+use support::{Ended, copy_binary, end, ended, evenkeel};
 use tempfile::TempDir;
 
 const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
@@ -84,7 +84,7 @@ fn a_directory_without_the_right_to_write_is_refused_before_the_run() {
     let program = TempDir::new_in("/tmp").unwrap();
     fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = program.path().join("evenkeel");
-    fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &copy).unwrap();
+    copy_binary(&copy);
     for out in [None, Some("new"), Some(".")] {
         let mut command = Command::new(&copy);
         command.args(a_run(&from, out).get_args()).current_dir(&from).stdin(Stdio::null());

@@ -42,6 +42,14 @@ pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Ended {
     end(evenkeel(arguments))
 }
 
+/// Copies the binary, for a user who may not enter the build directory. Another process writes the copy: a descriptor
+/// of this one may be inherited by a child of another test, and then the copy cannot be executed (`ETXTBSY`).
+pub fn copy_binary(to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg("--remove-destination").arg(env!("CARGO_BIN_EXE_evenkeel")).arg(to);
+    assert!(copy.status().expect("cp starts").success());
+}
+
 pub fn ended(output: Output) -> Ended {
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
     let ended = Ended {

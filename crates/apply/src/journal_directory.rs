@@ -1,5 +1,6 @@
 //! The directory of a host's journals.
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
@@ -29,13 +30,27 @@ const RESTORE: &str = "if it took the place of a journal, put that file back; el
 /// Maximum length of a journal that is read, bytes. A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 
+fn named() -> Option<OsString> {
+    std::env::var_os("EVENKEEL_STATE_DIR").filter(|path| !path.is_empty())
+}
+
 impl StateDirectory {
     /// Returns the directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. It must outlive the run, and all
     /// Evenkeel processes of a host must use the same one.
     #[must_use]
     pub fn from_environment() -> Self {
-        let named = std::env::var_os("EVENKEEL_STATE_DIR").filter(|path| !path.is_empty());
-        Self::at(named.map_or_else(|| PathBuf::from("/var/lib/evenkeel"), PathBuf::from))
+        Self::at(named().map_or_else(|| PathBuf::from("/var/lib/evenkeel"), PathBuf::from))
+    }
+
+    /// Returns whether the environment names the directory.
+    #[must_use]
+    pub fn is_named() -> bool {
+        named().is_some()
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 
     /// Returns a directory at a path, for tests.

@@ -80,6 +80,15 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
         let message = format!("there is neither an interface nor a journal of '{name}'");
         return Err(Failure::new(Exit::Usage, message));
     }
+    let state = StateDirectory::from_environment();
+    if StateDirectory::is_named() && !state.path().exists() {
+        let message = format!(
+            "there is no state directory {}, which EVENKEEL_STATE_DIR names: what there is to put back is not known; \
+             correct the variable, or unset it",
+            path_text(state.path())
+        );
+        return Err(Failure::new(Exit::Unable, message));
+    }
     print("nothing to put back\n")?;
     Ok(Exit::Done)
 }

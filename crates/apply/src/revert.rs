@@ -318,6 +318,8 @@ fn settle(
     });
     let name = kernel.current_name()?;
     if !report.is_settled() {
+        // Ignore the error: an unmarked journal restores these settings again.
+        let _ = held.append_all(&report.settled(entries));
         let damaged = (!damage.is_empty()).then(|| Damaged::of(held.path(), &contents));
         let leftover = Leftover { header, name, report, damaged, supplanted: None };
         return Ok((RevertOutcome::RolledBack(Box::new(leftover)), false));

@@ -50,6 +50,19 @@ impl Report {
         self.failed.is_empty()
     }
 
+    /// Returns marked entries of the knobs that need no further attempt, for a journal that stays because others do: a
+    /// later roll-back leaves them alone, regardless of the values that other programs set meanwhile.
+    pub(crate) fn settled(&self, entries: &[Entry]) -> Vec<Entry> {
+        let known = self.restored.iter().map(|(knob, _)| knob).chain(&self.unchanged);
+        let known: Vec<&Knob> = known.chain(self.left_alone.iter().map(|left| &left.knob)).collect();
+        // The driver may reset a queue's setting again with the channels.
+        let resets = self.failed.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
+        let is_settled = |entry: &&Entry| {
+            known.contains(&&entry.knob) && !entry.with_channels && !(resets && entry.knob.is_of_queues())
+        };
+        entries.iter().filter(is_settled).map(|entry| Entry { theirs: true, ..entry.clone() }).collect()
+    }
+
     /// Creates the error of a journal that stays after this roll-back.
     pub(crate) fn journal_stays(&self, interface: &str, source: JournalError) -> ApplyError {
         ApplyError::JournalStays { rolled_back: self.summary(interface), source: Box::new(source) }

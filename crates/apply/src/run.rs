@@ -434,12 +434,13 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
     fn end(&mut self) -> Result<Report, ApplyError> {
         let report = self.restore();
-        if report.is_settled()
-            && let Some(storage) = self.storage.as_mut()
-        {
+        if let Some(storage) = self.storage.as_mut() {
             // Ignore the error: an unmarked journal is still correct, because every knob has its previous
             // value.
-            let _ = storage.shut();
+            let _ = match report.is_settled() {
+                true => storage.shut(),
+                false => storage.append_all(&report.settled(&self.entries)),
+            };
         }
         // The journal excludes a second run until the guardian has ended, too.
         if let Some(guardian) = self.guardian.take() {

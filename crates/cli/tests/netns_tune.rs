@@ -258,10 +258,10 @@ fn a_setting_that_a_session_has_changed_is_left_to_it() {
     assert_eq!(host.values(), OFF);
 }
 
-/// Runs a command that gets a signal when it writes a sysctl.
-fn signalled(host: &Host, signal: &str, sysctl: &str, arguments: &[&str]) -> Ended {
+/// Runs a command under strace, which makes its first write to a sysctl fail or sends a signal then.
+fn injected(host: &Host, what: &str, sysctl: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new("strace");
-    let inject = format!("inject=write:signal={signal}:when=1");
+    let inject = format!("inject=write:{what}:when=1");
     let path = format!("/proc/sys/net/ipv4/{sysctl}");
     command.args(["-f", "-qqq", "-o", "/dev/null", "-P", &path, "-e", "trace=write", "-e", &inject]);
     command.arg(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).stdin(Stdio::null());
@@ -274,7 +274,7 @@ fn a_signal_does_not_stop_a_revert_in_the_middle() {
     for signal in ["TERM", "INT", "HUP"] {
         let host = Host::new();
         assert_eq!(host.tune(&["--apply", "--no-watch"]).code, 0);
-        let reverted = signalled(&host, signal, "tcp_sack", &["revert", NAME]);
+        let reverted = injected(&host, &format!("signal={signal}"), "tcp_sack", &["revert", NAME]);
         assert!(
             reverted.code == 0 && reverted.stdout.contains("4 settings put back"),
             "{signal}: {reverted:?}"
@@ -282,6 +282,30 @@ fn a_signal_does_not_stop_a_revert_in_the_middle() {
         assert_eq!(host.values(), OFF, "{signal}");
         assert!(is_empty(host.managed.state.path()), "{signal}");
     }
+}
+
+/// A revert restores only settings that are changed: no refused one, and none that an earlier revert has restored.
+#[test]
+fn a_setting_that_is_as_before_is_not_reverted_later() {
+    let host = Host::new();
+    let sack = |value: &str| host.managed.host.set_sysctl("net/ipv4/tcp_sack", value).unwrap();
+    let refused = injected(&host, "error=EPERM", "tcp_sack", &["tune", NAME, "--apply", "--no-watch"]);
+    assert!(refused.code == 1 && refused.stdout.contains("3 settings changed"), "{refused:?}");
+    sack("1");
+    let first = injected(&host, "error=EIO", "tcp_timestamps", &["revert", NAME]);
+    assert!(first.code == 4 && first.stdout.contains("2 settings put back, 1 not put back"), "{first:?}");
+    host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "1").unwrap();
+    let second = host.revert();
+    let count = "1 setting put back, 1 as before already, 1 left as another program set them";
+    assert!(second.code == 0 && second.stdout.contains(count), "{second:?}");
+    assert_eq!(host.values(), ["0", "1", "1", "0"]);
+    assert!(is_empty(host.managed.state.path()));
+
+    // A journal without changes is removed.
+    sack("0");
+    let only = ["tune", NAME, "--apply", "sack-off", "--no-watch"];
+    assert_eq!(injected(&host, "error=EPERM", "tcp_sack", &only).code, 1);
+    assert!(is_empty(host.managed.state.path()));
 }
 
 /// Events in the first second of a watch, and the expected message for each.

@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, KnobError};
@@ -20,7 +21,7 @@ use crate::journal_directory::{StateDirectory, is_kept};
 use crate::journal_file::{Held, Look};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
-use crate::revert::{Leftover, check_elsewhere, take_over};
+use crate::revert::{Leftover, check_elsewhere, take_over, take_over_contents};
 use crate::rollback::Report;
 use crate::run::{Run, Taken};
 use crate::sole_run::steer_alone;
@@ -99,7 +100,8 @@ impl Lasting {
             .map_err(ApplyError::from)
             .and_then(|steers| Ok((take_kept(state, &header)?, steers)));
         match begun {
-            Ok(((held, entries), steers)) => {
+            Ok((Kept { held, entries, leftover: earlier }, steers)) => {
+                let leftover = leftover.or(earlier);
                 let before = entries.clone();
                 let run = Run::keeping(kernel, held, name, entries);
                 let (name, made, planned) = (name.to_owned(), Vec::new(), BTreeMap::new());
@@ -252,12 +254,16 @@ impl Lasting {
         Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(etc, entries))?)
     }
 
-    /// Ends the run. The changes and their journal stay.
+    /// Ends the run. The changes and their journal stay. Returns the journal's path if another program has removed it,
+    /// and it is written again.
     ///
     /// # Errors
-    /// Returns an error if a journal cannot be removed.
-    pub fn keep(mut self) -> Result<(), ApplyError> {
-        self.end()
+    /// Returns an error if a journal cannot be written or removed.
+    pub fn keep(mut self) -> Result<Option<PathBuf>, ApplyError> {
+        let Run { storage, entries, .. } = &mut self.run;
+        let again = storage.as_mut().map_or(Ok(None), |storage| storage.write_again(entries));
+        self.end()?;
+        Ok(again?)
     }
 
     fn end(&mut self) -> Result<(), ApplyError> {
@@ -311,30 +317,47 @@ impl Drop for Lasting {
     }
 }
 
+/// The locked journal of kept changes.
+struct Kept {
+    held: Held,
+    entries: Vec<Entry>,
+    /// The changes of a deleted interface with the same index.
+    leftover: Option<Leftover>,
+}
+
 /// Locks the journal of kept changes and reads it. If it is from an earlier boot or another namespace, it returns no
-/// entries.
-fn take_kept(state: &StateDirectory, header: &Header) -> Result<(Held, Vec<Entry>), ApplyError> {
-    let (held, entries) = state.take_kept(header, |held| {
-        let contents = held.read()?;
+/// entries. If it is of a deleted interface, it returns those of the namespace and the host, which are in effect.
+fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError> {
+    let (mut held, found) = state.take_kept(header, |held| {
+        let mut contents = held.read()?;
         let Some(known) = contents.header.clone().filter(|_| contents.damage.is_empty()) else {
             // `evenkeel revert` restores the readable part.
             return Err(Damaged::of(held.path(), &contents).into());
         };
-        let (known, here) = (known.interface, &header.interface);
-        let same_place = known.same_boot(here) && known.same_namespace(here);
-        if contents.shut || !same_place || known.device.is_some() && known.device != here.device {
-            // The journal is finished, or belongs to another boot, namespace or interface.
+        let (interface, here) = (known.interface, &header.interface);
+        let same_place = interface.same_boot(here) && interface.same_namespace(here);
+        if contents.shut || !same_place {
             take_over(held)?;
-            return Ok(Look::BeginAnew(Vec::new(), Vec::new()));
+            return Ok(Look::BeginAnew((Vec::new(), None, Vec::new()), Vec::new()));
+        }
+        if interface.device.is_some() && interface.device != here.device {
+            let (own, shared) = contents.entries.into_iter().partition(|entry| entry.knob.is_of_interface());
+            contents.entries = own;
+            let leftover = take_over_contents(held, contents)?;
+            return Ok(Look::BeginAnew((Vec::clone(&shared), leftover, known.etc), shared));
         }
         let entries = contents.entries;
         Ok(match contents.writer {
-            Some(_) => Look::GoOn(entries),
+            Some(_) => Look::GoOn((entries, None, Vec::new())),
             // A journal of version 1: rewrite it in the current format.
-            None => Look::BeginAnew(entries.clone(), entries),
+            None => Look::BeginAnew((entries.clone(), None, known.etc), entries),
         })
     })?;
-    Ok((held, entries.unwrap_or_default()))
+    let (entries, leftover, etc) = found.unwrap_or_default();
+    for etc in etc {
+        held.note_files(&etc, &entries)?;
+    }
+    Ok(Kept { held, entries, leftover })
 }
 
 /// Returns whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than before.

@@ -351,6 +351,14 @@ fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
 /// Returns an error if a setting could not be restored or read: the new run would treat it as the administrator's.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
     let contents = held.read()?;
+    take_over_contents(held, contents)
+}
+
+/// Rolls back a part of a journal.
+pub(crate) fn take_over_contents(
+    held: &mut Held,
+    contents: Contents,
+) -> Result<Option<Leftover>, ApplyError> {
     let (outcome, _) = settle(held, contents, None)?;
     let leftover = match outcome {
         RevertOutcome::Nothing | RevertOutcome::Void(_) => return Ok(None),

@@ -382,7 +382,9 @@ pub fn tell_leftover(leftover: &Leftover) {
 }
 
 fn say_leftover(leftover: &Leftover) -> Exit {
-    say(&format!("{} had died: {}", whose(&leftover.header), leftover.report));
+    // A tune whose interface is gone has ended by itself.
+    let died = if leftover.header.kept { "" } else { " had died" };
+    say(&format!("{}{died}: {}", whose(&leftover.header), leftover.report));
     tell_remarks(leftover)
 }
 

@@ -308,6 +308,35 @@ fn a_setting_that_is_as_before_is_not_reverted_later() {
     assert!(is_empty(host.managed.state.path()));
 }
 
+/// The kernel may give a new interface the index of a deleted one.
+#[test]
+fn sysctls_stay_when_the_interface_is_made_again() {
+    let host = Host::new();
+    let index = host.managed.index.to_string();
+    assert_eq!(host.tune(&["--apply", "--no-watch"]).code, 0);
+    host.managed.shell(&["ip", "link", "del", NAME]);
+    host.managed.shell(&["ip", "link", "add", NAME, "index", &index, "type", "veth", "peer", "name", "evk2"]);
+    host.managed.shell(&["ip", "link", "set", NAME, "up"]);
+    let again = host.tune(&["--apply", "--no-watch"]);
+    assert!(again.code == 0 && again.stdout.contains("nothing was changed"), "{again:?}");
+    assert_eq!(host.values(), ON);
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert_eq!(host.values(), OFF);
+}
+
+#[test]
+fn a_journal_that_is_removed_during_the_second_watch_is_written_again() {
+    let host = Host::new();
+    let running = tuned(&host, &[]);
+    std::fs::remove_dir_all(host.managed.state.path()).unwrap();
+    let ended = running.end();
+    assert!(ended.code == 0 && ended.stderr.contains("was removed: it is written again"), "{ended:?}");
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert_eq!(host.values(), OFF);
+}
+
 /// Events in the first second of a watch, and the expected message for each.
 const VANISHES: [(&str, &str); 2] = [
     ("set dev evk0 name l2new", "evk0 was renamed to l2new"),

@@ -4,7 +4,7 @@ use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Line, Made, S
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
-use evenkeel_model::text::counted;
+use evenkeel_model::text::{counted, path_text};
 use evenkeel_placement::tune::Keep;
 use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 
@@ -136,7 +136,9 @@ fn make_all(
         return interrupted(lasting, options, outcome);
     }
     let files = files::write(options, &prepared.facts, &mut lasting)?;
-    lasting.keep().map_err(|error| failure(&error))?;
+    if let Some(path) = lasting.keep().map_err(|error| failure(&error))? {
+        say(&format!("the journal {} was removed: it is written again", path_text(&path)));
+    }
     match options.format {
         Format::Table => {
             let mut page = page();

@@ -363,6 +363,10 @@ impl Storage for Held {
 
     /// Marks the journal, so that a guardian that has it open sees that nothing is left to restore.
     fn shut(&mut self) -> Result<(), JournalError> {
+    fn taken_place(&self) -> Option<PathBuf> {
+        self.standing().is_ok_and(|standing| standing == Standing::Replaced).then(|| self.path())
+    }
+
         let shut = match &self.writer {
             Some(writer) => writer.shut(),
             None => match self.read()?.writer {

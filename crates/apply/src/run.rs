@@ -67,7 +67,7 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     /// Whether the changes stay when the run ends.
     keeps: bool,
     remarks: Vec<String>,
-    /// Whether the journal was removed and could not be written again.
+    /// Whether the journal was removed and could not be written again, or has lost its name to another file.
     lost_journal: bool,
 }
 
@@ -342,7 +342,17 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// the undo.
     fn keep_journal(&mut self) -> Result<(), ApplyError> {
         match self.storage.as_mut().map_or(Ok(None), |storage| storage.write_again(&self.entries)) {
-            Ok(None) => {}
+            Ok(None) => {
+                let place = self.storage.as_ref().and_then(Storage::taken_place);
+                if let Some(path) = place.filter(|_| !std::mem::replace(&mut self.lost_journal, true)) {
+                    self.remarks.push(format!(
+                        "another file or directory has the name of the journal {}: remove it, and the journal is written \
+                         again; if both this process and its guardian are killed meanwhile, the settings of {} stay",
+                        path_text(&path),
+                        self.name
+                    ));
+                }
+            }
             Ok(Some(path)) => {
                 self.lost_journal = false;
                 self.remarks

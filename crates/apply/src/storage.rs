@@ -37,6 +37,11 @@ pub trait Storage {
         Ok(None)
     }
 
+    /// Returns the journal's path if another program's file, directory or link has it.
+    fn taken_place(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Marks the journal as finished: nothing is left to restore.
     ///
     /// # Errors

@@ -404,6 +404,24 @@ fn a_journal_that_is_removed_during_a_session_is_written_again() {
 }
 
 #[test]
+fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
+    let managed = Managed::with_maps();
+    let mut running = managed.session(&["--xps", "off"]);
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    // Stop the session first: it would write the removed journal again.
+    running.signal(Signal::SIGSTOP);
+    std::fs::remove_file(&journal).unwrap();
+    std::fs::create_dir(&journal).unwrap();
+    running.signal(Signal::SIGCONT);
+    running.wait_for_activity("another file or directory has the name of the journal");
+    std::fs::remove_dir(&journal).unwrap();
+    running.wait_for_activity("was removed: it is written again");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code, 130);
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+#[test]
 fn what_is_unsafe_has_a_next_step() {
     let managed = Managed::with_maps();
     let place = tempfile::tempdir().unwrap();

@@ -203,7 +203,9 @@ impl Held {
                     let ending = holder.as_ref().is_none_or(|header| !is_alive(header));
                     if !ending || Instant::now() > deadline {
                         let path = directory.path.join(name);
-                        return Err(JournalError::Busy { path, holder: holder.map(Box::new) });
+                        // The process in the header may have ended, or be in another PID namespace.
+                        let holder = holder.filter(is_alive).map(Box::new);
+                        return Err(JournalError::Busy { path, holder });
                     }
                     std::thread::sleep(POLL);
                     file = again;
@@ -361,12 +363,12 @@ impl Storage for Held {
         Ok(Some(path))
     }
 
-    /// Marks the journal, so that a guardian that has it open sees that nothing is left to restore.
-    fn shut(&mut self) -> Result<(), JournalError> {
     fn taken_place(&self) -> Option<PathBuf> {
         self.standing().is_ok_and(|standing| standing == Standing::Replaced).then(|| self.path())
     }
 
+    /// Marks the journal, so that a guardian that has it open sees that nothing is left to restore.
+    fn shut(&mut self) -> Result<(), JournalError> {
         let shut = match &self.writer {
             Some(writer) => writer.shut(),
             None => match self.read()?.writer {

@@ -421,6 +421,21 @@ fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
+/// The process of a kept journal has ended.
+#[test]
+fn the_process_of_a_journal_is_not_named_as_the_holder_of_its_lock() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    assert_eq!(run(&managed, &["tune", NAME, "--apply", "sack-off", "--no-watch"]).code, 0);
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let file = std::fs::File::open(&journal).unwrap();
+    file.lock().unwrap();
+    let refused = run(&managed, &["revert", NAME]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert_has(&refused.stderr, &["another process has locked the journal"]);
+    assert!(!refused.stderr.contains("kill"), "{refused:?}");
+}
+
 #[test]
 fn what_is_unsafe_has_a_next_step() {
     let managed = Managed::with_maps();

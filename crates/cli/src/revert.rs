@@ -10,7 +10,7 @@ use evenkeel_apply::{
     how_to_enter, remains, revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
-use evenkeel_host::{Capability, Sysfs};
+use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
 use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::persist::{self, Place};
 
@@ -24,10 +24,9 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
-/// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all.
-fn remove_files(etc: &Etc, interface: Option<&str>) -> Result<Vec<Removal>, Failure> {
+/// Removes the files of `evenkeel tune --persist` for one interface or all of a network namespace.
+fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> Result<Vec<Removal>, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
-    let namespace = Etc::namespace();
     etc.remove_drafts();
     let of_interface = |path: &String| {
         interface.is_none_or(|interface| persist::paths(Place { interface, namespace }).contains(path))
@@ -56,7 +55,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     // Do both, even if one of them fails.
     let mut files = Vec::new();
     let settings = revert_settings(options.interface.as_deref(), &mut files).map_err(|error| error.tell());
-    files.push(remove_files(&Etc::from_environment(), options.interface.as_deref()));
+    files.push(remove_files(&Etc::from_environment(), options.interface.as_deref(), Etc::namespace()));
     let (mut removed, mut failed, mut told) = (false, None, BTreeSet::new());
     for removals in files {
         removed |= removals.as_ref().is_ok_and(|removals| !removals.is_empty());
@@ -75,7 +74,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     if let Some(name) = &options.interface
-        && !exists(name)
+        && !exists(name)?
     {
         let message = format!("there is neither an interface nor a journal of '{name}'");
         return Err(Failure::new(Exit::Usage, message));
@@ -140,8 +139,12 @@ fn revert_settings(
     }
     for path in chosen {
         let ended = revert_journal(&path, &mut |header| {
-            let remove = |etc: &String| remove_files(&Etc::at(etc), Some(&header.interface.name));
-            let removals: Vec<_> = header.etc.iter().map(remove).collect();
+            let Header { interface, etc, .. } = header;
+            let is_here = NetworkNamespace::own().is_ok_and(|own| own.inode == interface.namespace);
+            // The journal's namespace may no longer exist.
+            let namespace = if is_here { Etc::namespace() } else { Some(interface.namespace) };
+            let remove = |etc: &String| remove_files(&Etc::at(etc), Some(&interface.name), namespace);
+            let removals: Vec<_> = etc.iter().map(remove).collect();
             let are_gone = removals.iter().all(Result::is_ok);
             files.extend(removals);
             are_gone
@@ -286,10 +289,10 @@ fn all_interfaces() -> Vec<String> {
     Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default()
 }
 
-fn exists(interface: &str) -> bool {
+fn exists(interface: &str) -> Result<bool, Failure> {
     let names = Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net"));
-    // Without permission to read the directory, it is unknown whether the interface exists.
-    names.is_ok_and(|names| names.iter().any(|name| name == interface))
+    let names = names.map_err(|error| Failure::with_causes(Exit::Unable, &error))?;
+    Ok(names.iter().any(|name| name == interface))
 }
 
 /// Returns whether a journal belongs to an interface, by its name at the start of the run or its current name.

@@ -437,6 +437,37 @@ fn the_process_of_a_journal_is_not_named_as_the_holder_of_its_lock() {
 }
 
 #[test]
+fn an_interface_that_cannot_be_looked_up_is_no_wrong_name() {
+    let managed = Managed::new();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]);
+    command.arg(env!("CARGO_BIN_EXE_evenkeel")).args(["revert", NAME]);
+    command.env("EVENKEEL_STATE_DIR", managed.state.path());
+    let refused = end(managed.enter(command));
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert_has(&refused.stderr, &["/sys shows the interfaces of another network namespace"]);
+}
+
+#[test]
+fn files_of_a_deleted_namespace_are_removed() {
+    let [state, etc] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let gone = Managed::new();
+    gone.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let mut tune = gone.command(&["tune", NAME, "--apply", "sack-off", "--no-watch", "--persist", "sysctl"]);
+    tune.env("EVENKEEL_STATE_DIR", state.path()).env("EVENKEEL_ETC_DIR", etc.path());
+    assert_eq!(end(tune).code, 0);
+    drop(gone);
+    let other = Managed::new();
+    let mut revert = other.command(&["revert"]);
+    revert.env("EVENKEEL_STATE_DIR", state.path());
+    let reverted = end(revert);
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    assert!(reverted.stdout.contains(".conf: removed"), "{reverted:?}");
+    assert!(std::fs::read_dir(etc.path().join("sysctl.d")).unwrap().next().is_none());
+    assert!(std::fs::read_dir(state.path()).unwrap().next().is_none());
+}
+
+#[test]
 fn what_is_unsafe_has_a_next_step() {
     let managed = Managed::with_maps();
     let place = tempfile::tempdir().unwrap();

@@ -121,7 +121,7 @@ impl TuningPlan {
         plan.leave_kept(interface, keep);
         plan.leave_conflicts();
         plan.mind_balancer(facts, interface, keep);
-        plan.steps.sort_by_key(|step| (stage(&step.change.knob), dependence(&step.change.knob)));
+        plan.steps.sort_by_key(|step| order(&step.change.knob));
         Ok(plan)
     }
 
@@ -262,6 +262,11 @@ fn dependence(knob: &Knob) -> u8 {
         Knob::Feature(name) if name.contains("scatter-gather") => 1,
         _ => 2,
     }
+}
+
+/// Returns the sort key of a knob in a plan.
+fn order(knob: &Knob) -> (u8, u8) {
+    (stage(knob), dependence(knob))
 }
 
 /// The highest value of [`stage`].

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 
-use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, UnknownItem, is_of_queue, stage};
+use super::{
+    GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, UnknownItem, is_of_queue, order, stage,
+};
 use crate::applied::set;
 use crate::current::current;
 use crate::finding::Finding;
@@ -120,7 +122,7 @@ impl TuningPlan {
             }
         }
         plan.leave_what_goes(facts, &after, interface);
-        plan.steps.sort_by_key(|step| stage(&step.change.knob));
+        plan.steps.sort_by_key(|step| order(&step.change.knob));
         Ok((plan, found))
     }
 

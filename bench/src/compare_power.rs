@@ -12,7 +12,7 @@
 //! - A change of 10 % is found in at least 90 of 100 pairs with 10 repeats. With 5 repeats, this is only
 //!   required if the figures have similar spreads and there are at most two variants.
 
-mod common;
+mod simulate;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -153,7 +153,7 @@ fn simulated(scenario: &Scenario, repeats: u32, seed: u64) -> Result<Record, Box
         quick: false,
         version: env!("CARGO_PKG_VERSION"),
     };
-    Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, None, &common::Quiet)?)
+    Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, None, &simulate::Quiet)?)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

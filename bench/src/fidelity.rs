@@ -2,7 +2,7 @@
 //!
 //! `fidelity [REPEATS]`. All rows use the same parameters. The paper's figures are part of the scenarios.
 
-mod common;
+mod simulate;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -225,9 +225,9 @@ fn run() -> Result<bool, Box<dyn Error>> {
     };
     let mut all = Vec::new();
     for flows in BLOCKS {
-        let scenario = common::scenario(&format!("titan-{flows}-flows"))?;
+        let scenario = simulate::scenario(&format!("titan-{flows}-flows"))?;
         eprintln!("titan-{flows}-flows, {repeats} repeats ...");
-        let record = common::simulate(&scenario, &["main".to_owned()], repeats)?;
+        let record = simulate::simulate(&scenario, &["main".to_owned()], repeats)?;
         all.extend(cells(flows, &record));
     }
     show(&all);

@@ -1,8 +1,8 @@
 //! Measures the simulator's speed (delivered data packets per second of CPU time, on one core) and its memory.
 //! Arguments select the rows ("SCENARIO VARIANT") that contain one of them.
 
-mod common;
 mod memory;
+mod simulate;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -82,7 +82,7 @@ all = "{microseconds}us"
 
 /// Returns the cost of one repeat of a variant.
 fn cost(scenario: &Scenario, variant: &str) -> Result<SimCost, Box<dyn Error>> {
-    let record = common::simulate(scenario, &[variant.to_owned()], 1)?;
+    let record = simulate::simulate(scenario, &[variant.to_owned()], 1)?;
     let repeat = record.variants.first().and_then(|variant| variant.repeats.first());
     Ok(repeat.and_then(|repeat| repeat.sim).ok_or("no cost in the record")?)
 }
@@ -123,7 +123,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     // Measure this scenario first: memory that a run has freed may stay with the process.
     heading("Several hosts");
     let (name, variant, bytes) = SHUFFLE;
-    let mut shuffle = common::scenario(name)?;
+    let mut shuffle = simulate::scenario(name)?;
     shuffle.workload.kind = WorkloadKind::Shuffle { bytes_per_flow: ByteSize::from_bytes(bytes) };
     let small = measure(name, &shuffle, variant)? < SHUFFLE_MEGABYTES;
     if !small {
@@ -132,7 +132,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
 
     heading("Bundled bulk scenarios");
     for (name, variant) in BUNDLED {
-        measure(name, &common::scenario(name)?, variant)?;
+        measure(name, &simulate::scenario(name)?, variant)?;
     }
     heading("Flows of 52 Mbit/s each, 24 on a queue (39 where 10,000 share 256 queues)");
     for flows in FLOWS {
@@ -140,7 +140,7 @@ fn run() -> Result<bool, Box<dyn Error>> {
     }
     heading("Simulated duration");
     for seconds in DURATIONS {
-        let mut scenario = common::scenario("titan-12-flows")?;
+        let mut scenario = simulate::scenario("titan-12-flows")?;
         scenario.measure.long_windows = seconds;
         measure(&format!("titan-12-flows, {seconds} s"), &scenario, SCALED_VARIANT)?;
     }

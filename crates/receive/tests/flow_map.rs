@@ -1,13 +1,13 @@
 //! Compares the flow map with a recomputation after random changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
+mod random_nics;
 
 use std::collections::BTreeMap;
 
-use common::Draw;
 use evenkeel_receive::{Change, ConfiguredNic, Filter, FlowIndex, FlowMap, QueueId};
 use proptest::prelude::*;
+use random_nics::Draw;
 
 /// Asserts that the map and the NIC agree on the queue of every flow.
 fn assert_true(map: &FlowMap) {
@@ -68,7 +68,7 @@ fn step(draw: &mut Draw, map: &mut FlowMap) {
     let filters: Vec<Filter> = map.nic().filters().map(|(_, filter)| *filter).collect();
     let refused = match draw.below(12) {
         0..3 => {
-            map.add_flow(common::flow(draw));
+            map.add_flow(random_nics::flow(draw));
             return;
         }
         3 => {
@@ -81,24 +81,24 @@ fn step(draw: &mut Draw, map: &mut FlowMap) {
             }
             return;
         }
-        4..8 => common::filter(draw, map.nic()).map(|filter| map.apply(Change::Insert(filter)).is_err()),
-        8 => common::installed(draw, map.nic()).map(|id| map.apply(Change::Remove(id)).is_err()),
-        9 => {
-            common::installed(draw, map.nic()).zip(common::filter(draw, map.nic())).map(|(id, mut filter)| {
+        4..8 => random_nics::filter(draw, map.nic()).map(|filter| map.apply(Change::Insert(filter)).is_err()),
+        8 => random_nics::installed(draw, map.nic()).map(|id| map.apply(Change::Remove(id)).is_err()),
+        9 => random_nics::installed(draw, map.nic()).zip(random_nics::filter(draw, map.nic())).map(
+            |(id, mut filter)| {
                 filter.table = id.table;
                 if draw.chance(2) {
                     let queue = QueueId(filter.queue.0 & !1);
                     filter = Filter { queue, ..*map.nic().filter(id).unwrap() };
                 }
                 map.apply(Change::Replace(id, filter)).is_err()
-            })
-        }
+            },
+        ),
         10 => {
             let queue = QueueId(draw.below(usize::from(map.nic().queues())) as u16);
             Some(map.redirect(draw.below(160), queue).is_err())
         }
         _ => {
-            let indirection = common::indirection(draw, map.nic());
+            let indirection = random_nics::indirection(draw, map.nic());
             Some(map.set_indirection(indirection).is_err())
         }
     };
@@ -119,8 +119,8 @@ proptest! {
     #[test]
     fn it_is_what_recomputation_gives_after_any_sequence(seed: u64, steps in 1_usize..120) {
         let mut draw = Draw(seed);
-        let model = &common::models()[draw.below(5)];
-        let mut map = FlowMap::new(common::configured(&mut draw, model, 0));
+        let model = &random_nics::models()[draw.below(5)];
+        let mut map = FlowMap::new(random_nics::configured(&mut draw, model, 0));
         for _ in 0..steps {
             step(&mut draw, &mut map);
             assert_true(&map);

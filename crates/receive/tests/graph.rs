@@ -2,13 +2,13 @@
 //! those of its flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
+mod random_nics;
 
 use std::collections::BTreeSet;
 
-use common::Draw;
 use evenkeel_receive::{AddressMatch, ConfiguredGraph, FilterMatch, Packet, PortMatch, QueueId, QueueSet};
 use proptest::prelude::*;
+use random_nics::Draw;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
@@ -16,17 +16,17 @@ proptest! {
     #[test]
     fn a_packet_reaches_one_queue_and_the_compiled_way_leads_there(seed: u64, filters in 0_usize..24) {
         let mut draw = Draw(seed);
-        let model = &common::models()[draw.below(5)];
-        let nic = common::configured(&mut draw, model, filters);
+        let model = &random_nics::models()[draw.below(5)];
+        let nic = random_nics::configured(&mut draw, model, filters);
         let graph = ConfiguredGraph::of(&nic);
         for _ in 0..40 {
-            let packet = common::packet(&mut draw);
+            let packet = random_nics::packet(&mut draw);
             prop_assert_eq!(
                 graph.queues_of(&packet),
                 [nic.queue_of_packet(&packet)],
                 "{:?} on {} with {:#?}", packet, model.name(), nic.filters().collect::<Vec<_>>()
             );
-            let flow = common::flow(&mut draw);
+            let flow = random_nics::flow(&mut draw);
             prop_assert_eq!(graph.queues_of(&Packet::of(&flow)), [nic.queue_of(&flow)], "{}", flow);
         }
     }
@@ -34,13 +34,13 @@ proptest! {
     #[test]
     fn a_class_reaches_every_queue_that_one_of_its_flows_reaches(seed: u64, filters in 0_usize..24) {
         let mut draw = Draw(seed);
-        let model = &common::models()[draw.below(5)];
-        let nic = common::configured(&mut draw, model, filters);
+        let model = &random_nics::models()[draw.below(5)];
+        let nic = random_nics::configured(&mut draw, model, filters);
         for _ in 0..20 {
-            let class = common::class(&mut draw);
+            let class = random_nics::class(&mut draw);
             let reached = nic.queues_of(&class);
             for _ in 0..20 {
-                let flow = common::flow(&mut draw);
+                let flow = random_nics::flow(&mut draw);
                 if class.matches(&flow) {
                     prop_assert!(reached.contains(nic.queue_of(&flow)), "{class}: {flow} in {reached:?}");
                 }
@@ -52,13 +52,13 @@ proptest! {
     fn without_hashes_a_class_reaches_no_other_queue(seed: u64, filters in 0_usize..24) {
         let mut draw = Draw(seed);
         let without_signatures = ["sfc9020", "ntuple", "xdp-cpumap", "rss-only"];
-        let models = common::models();
+        let models = random_nics::models();
         let name = draw.one(&without_signatures);
         let model = models.iter().find(|model| model.name() == name).unwrap();
-        let mut nic = common::configured(&mut draw, model, filters);
+        let mut nic = random_nics::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
         // Leave four bits free, few enough to try all values: two of an address and two of a port.
-        let flow = common::flow(&mut draw);
+        let flow = random_nics::flow(&mut draw);
         let free = |address: std::net::IpAddr| {
             let low = u128::MAX << 2;
             AddressMatch::masked(address, low)
@@ -95,7 +95,7 @@ fn rss_reaches_the_entries_of_the_free_bits_only() {
     let nic = evenkeel_receive::ConfiguredNic::new(&model, 128).unwrap();
     let mut draw = Draw(1);
     for _ in 0..50 {
-        let flow = common::flow(&mut draw);
+        let flow = random_nics::flow(&mut draw);
         // Three free bits select at most eight entries.
         let class = FilterMatch {
             source_port: Some(PortMatch::masked(flow.source_port, !0b111)),

@@ -6,7 +6,7 @@
 //! as a separate program (Debian's package `z3`) and reads all cases from a pipe.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
+mod random_nics;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,11 +14,11 @@ use std::io::{ErrorKind, Write as _};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use common::Draw;
 use evenkeel_receive::{
     AddressMatch, ConfiguredGraph, ConfiguredKind, ConfiguredNic, FilterMatch, FlowTuple, NicModel,
     Predicate, QueueId, Transport,
 };
+use random_nics::Draw;
 
 /// Declares the solver's variable, one packet.
 const PACKET: &str = "
@@ -294,14 +294,14 @@ fn the_solver_agrees_about_filters() {
     let mut draw = Draw(0x5eed);
     let (mut script, mut questions) = (String::new(), Vec::new());
     for case in 0..200 {
-        let model = &common::models()[case % 5];
+        let model = &random_nics::models()[case % 5];
         let filters = draw.below(24);
-        let mut nic = common::configured(&mut draw, model, filters);
+        let mut nic = random_nics::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
         let class = match draw.below(4) {
             // For i82599, a signature may represent several flows, so do not use a single flow there.
-            0 if model.name() != "i82599" => whole(common::flow(&mut draw)),
-            _ => common::class(&mut draw),
+            0 if model.name() != "i82599" => whole(random_nics::flow(&mut draw)),
+            _ => random_nics::class(&mut draw),
         };
         let signatures = model.table_ids().any(|(id, table)| table.signature && nic.used(id) > 0);
         questions.extend(ask(&nic, &class, !signatures, &mut script));
@@ -320,11 +320,11 @@ fn the_solver_agrees_about_hashes() {
         let model = NicModel::built_in(names[case % names.len()]).unwrap();
         let with_filters = case % 2 == 1 && model.name() != "i82599";
         let filters = if with_filters { draw.below(8) } else { 0 };
-        let mut nic = common::configured(&mut draw, &model, filters);
+        let mut nic = random_nics::configured(&mut draw, &model, filters);
         let queues = usize::from(nic.rss_queues());
         let entries = nic.default_indirection().len();
         nic.set_indirection((0..entries).map(|_| QueueId(draw.below(queues) as u16)).collect()).unwrap();
-        let flow = common::flow(&mut draw);
+        let flow = random_nics::flow(&mut draw);
         // Leave few bits free, so that not every entry is reached.
         let class = FilterMatch {
             source: Some(match flow.source {

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::cursor::{Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::sections::{FLOWS, read_priority};
+use super::toml_table::{Field, Table};
 use super::{ClientGroup, Link};
 use crate::units::ByteSize;
 

@@ -21,10 +21,10 @@
 
 use std::ops::{Range, RangeInclusive};
 
-pub use super::cursor::{Complaints, Field, Located, Table};
 use super::flow_weights::{self, PROTOCOLS};
 pub use super::parse::document;
 pub use super::parse::read_schema;
+pub use super::toml_table::{Complaints, Field, Located, Table};
 pub use super::value::Spelling;
 
 impl Field<'_> {

@@ -16,9 +16,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::cursor::{Complaints, Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, MissingKey};
 use super::parse::{document, read_schema};
+use super::toml_table::{Complaints, Field, Table};
 use super::value::Spelling;
 use super::{MAX_FLOW_WEIGHT, ScenarioError};
 use crate::text::excerpt;

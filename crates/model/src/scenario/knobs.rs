@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
-use super::cursor::{Field, Located, Table};
+use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
 use super::{ByteQueueLimit, Link, MAX_QUEUES, Qdisc, QueueChoice};
 use crate::units::{ByteSize, Nanoseconds};

@@ -6,8 +6,8 @@
 //! and column ([`ScenarioError`]).
 //!
 //! ```text
-//! text ──────────> TOML with positions ─ cursor ─> link, workload, ... ──────────┐
-//! variant table ─> TOML with positions ─ cursor ─> knob settings ─ bases ─ knobs ┴─> Scenario
+//! text ──────────> TOML with positions ─ tables ─> link, workload, ... ──────────┐
+//! variant table ─> TOML with positions ─ tables ─> knob settings ─ bases ─ knobs ┴─> Scenario
 //! ```
 //!
 //! [`bundled`] has the built-in scenarios, and the tables of variants from which any scenario may inherit.
@@ -18,7 +18,6 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 pub mod bundled;
 mod clients;
-mod cursor;
 pub mod document;
 mod error;
 mod flow_weights;
@@ -33,6 +32,7 @@ mod sweep;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod toml_table;
 mod traffic;
 mod value;
 mod variants;

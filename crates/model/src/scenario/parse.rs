@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::cursor::{Complaints, Located, Table};
 use super::error::ScenarioErrorKind::{Schema, Syntax};
 use super::error::{ScenarioError, line_and_column};
 use super::results::{metric_keys, read_expectations, read_paper};
@@ -13,6 +12,7 @@ use super::sections::{
     Kind, SHUFFLE, TENANTS, default_hosts, kind_of, read_fetch_measure, read_groups, read_hosts, read_link,
     read_measure, read_shuffle_measure, read_switch, read_workload,
 };
+use super::toml_table::{Complaints, Located, Table};
 use super::variants::VariantSet;
 use super::{Scenario, Setups, WorkloadKind, sweep};
 use crate::text::printable;

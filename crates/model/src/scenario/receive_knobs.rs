@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
-use super::cursor::{Field, Located, Table};
 use super::knobs::{Clash, knob, knobs};
+use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
 use super::{Link, MAX_QUEUES, ReceiveNic, ReceivePolicy, Scenario, Sets, Supplied};
 use crate::units::{ByteSize, Nanoseconds};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::cursor::{Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::sections::FLOWS;
+use super::toml_table::{Field, Table};
 use super::value::Spelling;
 use super::{Measure, RequestClients, Requests, ServerKind};
 use crate::record::metric;

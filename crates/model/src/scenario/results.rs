@@ -5,10 +5,10 @@ use std::fmt;
 
 use toml::de::DeValue;
 
-use super::cursor::{Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::sections::REPEATS;
+use super::toml_table::{Field, Table};
 use super::value::Spelling;
 use super::{Expectation, LEAST_REPEATS, Measure, Paper, Statistic, Workload};
 use crate::record::metric;

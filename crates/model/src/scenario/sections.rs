@@ -7,10 +7,10 @@ use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
 use super::clients::read_clients;
-use super::cursor::{Field, Located, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::requests::read_requests;
+use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
 use super::variants::NAME_MARKS;
 use super::{

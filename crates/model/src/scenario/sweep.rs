@@ -6,7 +6,6 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::cursor::{Complaints, Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
 use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
@@ -14,6 +13,7 @@ use super::results::{check_probe, metric_keys, read_expectations};
 use super::sections::{
     Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
 };
+use super::toml_table::{Complaints, Field, Table};
 use super::traffic::{GroupCount, LENGTHS, MESSAGES, PROCESSES, Traffic};
 use super::value::Spelling;
 use super::{

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::cursor::{Field, Table};
 use super::error::ScenarioErrorKind::BadValue;
 use super::sections::{FLOWS, congestion_control, or_default};
+use super::toml_table::{Field, Table};
 use super::{Offloads, OnOff};
 use crate::text::excerpt;
 use crate::units::{ByteSize, Nanoseconds};

@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use toml::de::DeValue;
 
-use super::cursor::{Field, Located};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName, WrongType};
+use super::toml_table::{Field, Located};
 use crate::text::{excerpt, is_invisible, list, suggestion};
 use crate::units::UnitError;
 

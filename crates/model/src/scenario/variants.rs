@@ -4,13 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cursor::{Complaints, Field, Located, Table};
 use super::error::ScenarioError;
 use super::error::ScenarioErrorKind::{BadValue, Cycle, Duplicate, UnknownName};
 use super::knobs::{Clash, KnobSettings, clash};
 use super::parse::{LONGEST_DESCRIPTION, document, read_schema};
 use super::receive_knobs::ReceiveSettings;
 use super::sections::Kind;
+use super::toml_table::{Complaints, Field, Located, Table};
 use super::{Link, Sets, Variant};
 use crate::text::{excerpt, list, suggestion};
 

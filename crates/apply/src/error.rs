@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_host::HostError;
+use evenkeel_host::{Host, HostError};
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
@@ -47,7 +47,7 @@ pub enum KnobError {
     /// The value's type does not fit the knob.
     #[error("{value} is no value for {knob}")]
     WrongKind { knob: String, value: String },
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {source}{}", privilege(.source))]
     File { action: String, source: io::Error },
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -123,6 +123,15 @@ pub enum JournalError {
     HeldElsewhere { interface: String, process: u32, journal: Option<PathBuf> },
     #[error(transparent)]
     Host(#[from] HostError),
+}
+
+/// Returns the next step if the kernel refuses a file because of the user namespace.
+fn privilege(source: &io::Error) -> String {
+    let host = Host::live();
+    match source.kind() == io::ErrorKind::PermissionDenied && host.is_in_user_namespace() {
+        true => format!("; {}", host.how_to_be_privileged()),
+        false => String::new(),
+    }
 }
 
 /// Returns the next step after a failure to use the state directory.
@@ -239,6 +248,11 @@ impl ApplyError {
                 | JournalError::ElsewhereFirst { .. },
             )
             | Self::Knob(KnobError::NotRestorable { .. } | KnobError::Host(HostError::ForeignSysfs { .. })) => {
+                Cause::Unable
+            }
+            Self::Knob(KnobError::File { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 Cause::Unable
             }
             _ => Cause::Failed,

@@ -53,7 +53,11 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    let message = format!("this process lacks {}, which {what} needs; run it as root", names.join(", "));
+    let message = format!(
+        "this process lacks {}, which {what} needs; {}",
+        names.join(", "),
+        Host::live().how_to_be_privileged()
+    );
     Err(Failure::new(Exit::Unable, message))
 }
 

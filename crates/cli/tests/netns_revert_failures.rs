@@ -448,6 +448,28 @@ fn an_interface_that_cannot_be_looked_up_is_no_wrong_name() {
     assert_has(&refused.stderr, &["/sys shows the interfaces of another network namespace"]);
 }
 
+/// There the kernel refuses BPF programs and the files of queues, even to root.
+#[test]
+fn a_user_namespace_is_named_with_the_next_step() {
+    let state = tempfile::tempdir().unwrap();
+    for (arguments, words) in [
+        ("fair evk0 --for 1s", "lacks CAP_PERFMON, CAP_BPF"),
+        ("steer evk0 --policy balance --backend rps --for 1s", "/rps_cpus: Operation not permitted"),
+        ("steer evk0 --policy balance --backend xdp --for 1s", "lacks CAP_BPF, CAP_PERFMON"),
+    ] {
+        let mut command = Command::new("unshare");
+        let script = format!(
+            "mount -t sysfs none /sys && ip link add evk0 numrxqueues 2 numtxqueues 2 type veth peer name evk1 && \
+             ip link set evk0 up && ip link set evk1 up && exec \"$0\" {arguments}"
+        );
+        command.args(["-r", "-n", "-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_evenkeel")]);
+        command.env("EVENKEEL_STATE_DIR", state.path());
+        let refused = end(command);
+        assert_eq!(refused.code, 3, "{refused:?}");
+        assert_has(&refused.stderr, &[words, "run it as root in the initial user namespace"]);
+    }
+}
+
 #[test]
 fn files_of_a_deleted_namespace_are_removed() {
     let [state, etc] = [(); 2].map(|()| tempfile::tempdir().unwrap());

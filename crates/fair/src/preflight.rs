@@ -211,7 +211,7 @@ pub(crate) fn check_machine(host: &Host) -> Result<(), FairError> {
                 "this process lacks {}, which it takes to query the hook, load programs and change settings; a plan queries, too",
                 list.join(", ")
             ),
-            "run it as root",
+            host.how_to_be_privileged(),
         ));
     }
     check_types(host)

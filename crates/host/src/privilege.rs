@@ -44,6 +44,23 @@ impl std::fmt::Display for Capability {
 }
 
 impl Host {
+    /// Returns whether the process is in a user namespace below the initial one. There the kernel refuses BPF programs and
+    /// most files of queues, whatever capabilities the process has.
+    #[must_use]
+    pub fn is_in_user_namespace(&self) -> bool {
+        let map = self.read("/proc/self/uid_map");
+        map.is_ok_and(|map| map.split_ascii_whitespace().ne(["0", "0", "4294967295"]))
+    }
+
+    /// Returns the next step for a process that lacks privileges.
+    #[must_use]
+    pub fn how_to_be_privileged(&self) -> &'static str {
+        match self.is_in_user_namespace() {
+            true => "run it as root in the initial user namespace",
+            false => "run it as root",
+        }
+    }
+
     /// Returns the capabilities in `wanted` that this process lacks.
     ///
     /// # Errors
@@ -59,13 +76,16 @@ impl Host {
                 reason: format!("'{}' is not a set of capabilities", set.trim()),
             })?;
             // Kernels before 5.8 lack the last two capabilities; CAP_SYS_ADMIN includes them.
+            let is_child = self.is_in_user_namespace();
             let all = set >> Capability::SysAdmin.number() & 1 == 1;
             return Ok(wanted
                 .iter()
                 .copied()
                 .filter(|capability| {
-                    let implied = all && matches!(capability, Capability::Bpf | Capability::Perfmon);
-                    set >> capability.number() & 1 == 0 && !implied
+                    let is_for_bpf = matches!(capability, Capability::Bpf | Capability::Perfmon);
+                    let is_set = set >> capability.number() & 1 == 1 || all && is_for_bpf;
+                    // The kernel checks these two in the initial user namespace (`bpf_capable`).
+                    !is_set || is_child && is_for_bpf
                 })
                 .collect());
         }
@@ -103,6 +123,23 @@ mod tests {
             missing(&format!("CapEff:\t{set:016x}\n")).unwrap(),
             [Capability::NetAdmin, Capability::SysAdmin]
         );
+    }
+
+    #[test]
+    fn a_user_namespace_gives_no_capability_for_bpf() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("proc/self");
+        std::fs::create_dir_all(&own).unwrap();
+        std::fs::write(own.join("status"), "CapEff:\t000001ffffffffff\n").unwrap();
+        let host = Host::at(directory.path());
+        for (map, missing) in
+            [("         0          0 4294967295\n", 0), ("         0       1000          1\n", 2)]
+        {
+            std::fs::write(own.join("uid_map"), map).unwrap();
+            let wanted = [Capability::NetAdmin, Capability::Bpf, Capability::Perfmon];
+            assert_eq!(host.missing_capabilities(&wanted).unwrap().len(), missing);
+            assert_eq!(host.how_to_be_privileged().ends_with("initial user namespace"), missing > 0);
+        }
     }
 
     #[test]

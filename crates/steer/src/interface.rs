@@ -194,7 +194,7 @@ impl Interface {
             let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
             return Err(SteerError::unable(
                 format!("this process lacks {}", names.join(", ")),
-                "run it as root: it loads BPF programs",
+                format!("{}: it loads BPF programs", host.how_to_be_privileged()),
             ));
         }
         Ok(())

@@ -43,8 +43,10 @@ impl NetnsWorld {
             let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
             return Err(TestbedError::Unable {
                 missing: format!("this process lacks {}", names.join(", ")),
-                remedy: "run it as root: the test bed makes network namespaces and loads BPF programs"
-                    .to_owned(),
+                remedy: format!(
+                    "{}: the test bed makes network namespaces and loads BPF programs",
+                    host.how_to_be_privileged()
+                ),
             });
         }
         if !host.has_btf() {

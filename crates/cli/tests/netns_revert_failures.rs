@@ -471,6 +471,17 @@ fn a_user_namespace_is_named_with_the_next_step() {
 }
 
 #[test]
+fn a_hidden_proc_sys_is_named() {
+    let mut command = Command::new("unshare");
+    let script = "mount -t sysfs none /sys && mount -t proc -o subset=pid proc /proc && \
+                  exec \"$0\" tune lo --apply sack-off --no-watch";
+    command.args(["-n", "-m", "sh", "-c", script, env!("CARGO_BIN_EXE_evenkeel")]);
+    let refused = end(command);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert_has(&refused.stderr, &["/proc/sys is not visible"]);
+}
+
+#[test]
 fn files_of_a_deleted_namespace_are_removed() {
     let [state, etc] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let gone = Managed::new();

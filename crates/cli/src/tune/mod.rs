@@ -104,7 +104,7 @@ pub fn prepare(
         // A rule that could not judge differs from one without a finding.
         match judgement.not_judged.iter().find(|rule| rule.rule == error.item) {
             Some(NotJudged { rule, why }) => {
-                Failure::new(Exit::Usage, format!("{rule} could not be judged: {why}"))
+                Failure::new(Exit::Unable, format!("{rule} could not be judged: {why}"))
             }
             None => Failure::new(Exit::Usage, error),
         }

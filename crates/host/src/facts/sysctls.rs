@@ -126,6 +126,10 @@ pub(super) fn sysctls<'a>(
             || name.starts_with("net/ipv6/") && !tree.exists("/proc/sys/net/ipv6");
         // Every kernel has all other sysctls, but another network namespace shows only some of them
         // (`net_core_table`, net/core/sysctl_net_core.c).
+        if tree.is_live() && !tree.exists("/proc/sys/net") {
+            tree.note(&path, "/proc/sys is not visible (mount option subset=pid of /proc?)".to_owned());
+            return None;
+        }
         if !is_optional && tree.is_live() && name.starts_with("net/") && !tree.exists(&path) {
             let name = name.replace('/', ".");
             tree.note(&path, format!("{name} exists only in the host's network namespace"));

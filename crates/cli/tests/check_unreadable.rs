@@ -15,7 +15,7 @@ use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::synthetic::write_tree;
-use evenkeel_model::host::{HostFacts, Softnet, Unknown};
+use evenkeel_model::host::{HostFacts, Unknown};
 use evenkeel_placement::{Finding, Judgement, judge, rules};
 use faults::host_with_faults;
 use rand_core::{RngCore, SeedableRng};
@@ -313,7 +313,7 @@ fn missing_rows_and_contradictions_are_named() {
 #[test]
 fn a_high_finding_is_replaced_by_the_reason() {
     let mut facts = hosts::HOSTS[0].1();
-    facts.softnet = vec![Softnet { processed: 1_000_000, dropped: 10_000, ..Softnet::default() }];
+    facts.softnet[0].dropped = 10_000_000;
     let directory = tempfile::tempdir().unwrap();
     write_tree(&facts, directory.path()).unwrap();
     let from = directory.path().to_str().unwrap();
@@ -415,9 +415,12 @@ fn rules_that_need_a_speed_say_so() {
         !stated.stdout.contains("reports no speed") && stated.stdout.contains("100 Gbit/s"),
         "{stated:?}"
     );
-    for (speed, words) in
-        [("eth9=1gbit", "no interface 'eth9'"), ("ens2f0", "eth0=25gbit"), ("ens2f0=7", "unit")]
-    {
+    for (speed, words) in [
+        ("eth9=1gbit", "no interface 'eth9'"),
+        ("lo=1gbit", "'lo' is not a NIC"),
+        ("ens2f0", "eth0=25gbit"),
+        ("ens2f0=7", "unit"),
+    ] {
         let refused = run(&["check", "--from", from, "--speed", speed]);
         assert!(refused.code == 2 && refused.stderr.contains(words), "{refused:?}");
     }
@@ -534,9 +537,12 @@ fn parts_that_were_not_recorded_are_not_judged() {
         assert!(missed.why.contains("evenkeel/ethtool/ens2f0.json has no '"), "{missed:?}");
         assert!(whole.not_judged.iter().all(|missed| missed.rule != rule), "{rule}");
     }
-    let parts = ["firmware", "supported_mbps", "channels", "rings", "coalescing", "rss"];
+    let parts = ["firmware", "max_read_request", "supported_mbps", "channels", "rings", "coalescing", "rss"];
     let parts: Vec<String> = parts.iter().map(|part| format!("\"{part}\": null")).collect();
-    let text = format!("{{{}, \"features\": {{}}, \"statistics\": {{}}}}", parts.join(", "));
+    let text = format!(
+        "{{{}, \"features\": {{}}, \"private_flags\": {{}}, \"statistics\": {{}}}}",
+        parts.join(", ")
+    );
     std::fs::write(&file, text).unwrap();
     assert_eq!(judged(directory.path()).unwrap().not_judged, whole.not_judged);
 }

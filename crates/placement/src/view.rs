@@ -102,6 +102,13 @@ impl<'a> View<'a> {
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
     }
 
+    /// Returns the NICs whose losses count: those that are down now carried traffic before.
+    pub fn counted_nics(&self) -> impl Iterator<Item = &'a Interface> {
+        let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device;
+        let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
+        self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
+    }
+
     /// Returns the fastest NIC's speed, bit/s; `None` if no NIC reports one.
     #[must_use]
     pub fn fastest_bps(&self) -> Option<u64> {

@@ -11,7 +11,7 @@ use evenkeel_apply::{Damaged, Header, StateDirectory};
 use evenkeel_fair::StrayRoot;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
-use evenkeel_model::host::{HostFacts, Interface};
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
@@ -128,13 +128,20 @@ pub fn require_same_interface(
 /// Applies the speeds that the user states.
 pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(), Failure> {
     let mut stated = BTreeSet::new();
+    if let Some(twice) = speeds.iter().find(|speed| !stated.insert(&speed.interface)) {
+        let text = format!("--speed: '{}' is given twice; state one speed for it", excerpt(&twice.interface));
+        return Err(Failure::new(Exit::Usage, text));
+    }
     for StatedSpeed { interface, bits_per_second } in speeds {
-        if !stated.insert(interface) {
-            let text = format!("--speed: '{}' is given twice; state one speed for it", excerpt(interface));
-            return Err(Failure::new(Exit::Usage, text));
-        }
         require_interface(facts, Some(interface))
             .map_err(|unknown| Failure::new(unknown.exit(), format!("--speed: {}", unknown.message())))?;
+        if facts.interface(interface).is_some_and(|found| found.kind != InterfaceKind::Device) {
+            let text = format!(
+                "--speed: '{}' is not a NIC; state the speed of the NIC below it",
+                excerpt(interface)
+            );
+            return Err(Failure::new(Exit::Usage, text));
+        }
         facts.state_speed(interface, *bits_per_second);
     }
     Ok(())

@@ -116,13 +116,14 @@ pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64,
     });
 }
 
-/// Adds a process that is pinned to these processors.
+/// Adds a process that is pinned to these processors; without any, it may run on all.
 pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) {
+    let every = || facts.processors.iter().map(|processor| processor.number).collect();
     facts.processes.push(ProcessFacts {
         number,
         name: name.to_owned(),
         processor: allowed.first().copied(),
-        allowed: allowed.to_vec(),
+        allowed: if allowed.is_empty() { every() } else { allowed.to_vec() },
         ..ProcessFacts::default()
     });
 }

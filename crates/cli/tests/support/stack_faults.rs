@@ -451,6 +451,7 @@ pub const FAULTS: &[Fault] = &[
             statistics: [
                 ("rx_packets", 800_000_000),
                 ("tx_packets", 900_000_000),
+                ("rx_dropped", 0),
                 ("tx_dropped", 80_000_000),
             ]
             .map(|(name, n)| (name.to_owned(), n))

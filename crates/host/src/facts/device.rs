@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::host::{Channels, Coalescing, Feature, Pause, Rings, Rss};
 use evenkeel_netlink::ethtool::EthtoolCalls;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. A part that the driver
 /// does not support is `null`; a part that the file does not name was not recorded ([`PARTS`]).
@@ -46,9 +47,57 @@ pub struct DeviceAnswers {
     pub failed: BTreeMap<String, String>,
 }
 
-/// Parts that rules need for a verdict.
-pub(super) const PARTS: [&str; 8] =
-    ["firmware", "supported_mbps", "channels", "rings", "coalescing", "features", "rss", "statistics"];
+/// Parts that rules need for a verdict, each with its groups of fields. The kernel answers all fields of a
+/// group or none.
+const PARTS: [(&str, &[&[&str]]); 10] = [
+    ("firmware", &[]),
+    ("supported_mbps", &[]),
+    ("max_read_request", &[]),
+    ("private_flags", &[]),
+    (
+        "channels",
+        &[&["combined", "combined_max"], &["rx", "rx_max"], &["tx", "tx_max"], &["other", "other_max"]],
+    ),
+    ("rings", &[&["rx", "rx_max", "tx", "tx_max"]]),
+    ("coalescing", &[&["rx_usecs", "rx_frames", "tx_usecs", "tx_frames"], &["adaptive_rx", "adaptive_tx"]]),
+    ("features", &[]),
+    ("rss", &[&["indirection", "key", "function", "hash_fields"]]),
+    ("statistics", &[]),
+];
+
+/// Returns the parts that a file with answers lacks, and those with only some fields of a group, each with the
+/// name of the missing part or field. `null` and an empty table are answers.
+pub(super) fn missing_parts(answers: &BTreeMap<String, Value>) -> Vec<(&'static str, String)> {
+    let missing = |(part, groups): &(&'static str, &[&[&'static str]])| {
+        let Some(answer) = answers.get(*part) else { return Some((*part, (*part).to_owned())) };
+        let table = answer.as_object().filter(|table| !table.is_empty())?;
+        let is_named = |field: &&&str| table.contains_key(**field);
+        // A count of 0 may be left out if another count is not 0, as in the output of ethtool.
+        let counts = groups.iter().filter(|_| *part == "channels").filter_map(|group| group.first());
+        let has_count = counts.filter_map(|field| table.get(*field)?.as_u64()).any(|count| count > 0);
+        let needed = groups.iter().filter(|group| group.iter().any(|field| is_named(&field)));
+        let mut needed = needed.flat_map(|group| match group {
+            [count, rest @ ..] if has_count && !is_named(&count) => rest,
+            group => *group,
+        });
+        Some((*part, format!("{part}.{}", needed.find(|field| !is_named(field))?)))
+    };
+    PARTS.iter().filter_map(missing).collect()
+}
+
+impl DeviceAnswers {
+    /// Removes parts that were recorded incompletely, so that no default replaces a missing field.
+    pub(super) fn forget<'a>(&mut self, parts: impl Iterator<Item = &'a str>) {
+        for part in parts {
+            match part {
+                "channels" => self.channels = None,
+                "rings" => self.rings = None,
+                "coalescing" => self.coalescing = None,
+                _ => {}
+            }
+        }
+    }
+}
 
 /// Reads the counters of a file, which may be written by hand and repeat names as the driver does.
 fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {

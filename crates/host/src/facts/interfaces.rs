@@ -9,9 +9,8 @@ use evenkeel_model::host::{
     BondFacts, Channels, Interface, InterfaceKind, PcieLink, QdiscFacts, ReceiveQueue, Rss, TransmitQueue,
 };
 use evenkeel_netlink::ethtool::EthtoolSocket;
-use serde::de::IgnoredAny;
 
-use super::device::{DeviceAnswers, PARTS, ask_device, feature_name};
+use super::device::{DeviceAnswers, ask_device, feature_name, missing_parts};
 use super::interrupts::Owner;
 use super::processors::NODES;
 use super::tree::Tree;
@@ -66,7 +65,7 @@ pub(super) fn interfaces(
     for (index, name) in names {
         let recorded = format!("ethtool/{name}.json");
         let is_recorded = tree.is_live() || tree.exists(&format!("{}/{recorded}", tree::ANSWERS));
-        let answers = match &socket {
+        let mut answers = match &socket {
             Some(socket) => {
                 let mut answers = ask_device(socket, name);
                 answers.max_read_request = pci::max_read_request(tree, name);
@@ -75,6 +74,12 @@ pub(super) fn interfaces(
             }
             None => tree.answers(&recorded)?.unwrap_or_default(),
         };
+        let missing = if tree.is_live() {
+            Vec::new()
+        } else {
+            missing_parts(&tree.answers(&recorded)?.unwrap_or_default())
+        };
+        answers.forget(missing.iter().map(|(part, _)| *part));
         for (part, error) in &answers.failed {
             tree.note(&format!("{CLASS}/{name}/ethtool/{part}"), format!("{name}: ethtool, {part}: {error}"));
         }
@@ -87,9 +92,8 @@ pub(super) fn interfaces(
             if !is_recorded {
                 tree.note(&answers, format!("this tree has no evenkeel/{recorded}"));
             } else if !tree.is_live() {
-                let named: BTreeMap<String, IgnoredAny> = tree.answers(&recorded)?.unwrap_or_default();
-                for part in PARTS.iter().filter(|part| !named.contains_key(**part)) {
-                    tree.note(&format!("{answers}/{part}"), format!("evenkeel/{recorded} has no '{part}'"));
+                for (part, name) in &missing {
+                    tree.note(&format!("{answers}/{part}"), format!("evenkeel/{recorded} has no '{name}'"));
                 }
             } else if socket.is_none() {
                 tree.note(&answers, format!("{name}: the kernel opens no socket for ethtool"));
@@ -100,10 +104,7 @@ pub(super) fn interfaces(
                     format!("{name} reports no speed: state it with --speed {name}=25gbit"),
                 );
             }
-            if interface.statistics.is_empty() {
-                let statistics = format!("{}/statistics", reader.directory);
-                tree.note(&statistics, format!("{statistics} holds no counters"));
-            }
+            reader.require_statistics(&interface.statistics);
             for (kind, is_empty) in [
                 ("receive", interface.receive_queues.is_empty()),
                 ("transmit", interface.transmit_queues.is_empty()),
@@ -117,8 +118,23 @@ pub(super) fn interfaces(
                 tree.note(qdiscs::SOURCE, format!("evenkeel/qdiscs.json has no qdisc of {name}"));
             }
         }
+        if matches!(interface.kind, InterfaceKind::Virtual | InterfaceKind::Veth)
+            && !interface.statistics.is_empty()
+        {
+            for counter in ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"] {
+                tree.require(&format!("{}/statistics/{counter}", reader.directory));
+            }
+        }
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
             masters.push((master, name.clone()));
+        }
+        // Linux with several nodes knows the node of each PCI function, if only as -1.
+        let is_pci = interface.bus.as_deref().is_some_and(|bus| bus.contains(':'));
+        let has_node = ["device", "device/.."]
+            .iter()
+            .any(|device| tree.exists(&format!("{}/{device}/numa_node", reader.directory)));
+        if is_pci && !has_node && tree.exists(&format!("{NODES}/node1")) {
+            tree.require(&format!("{}/device/numa_node", reader.directory));
         }
         if let Some(node) = interface.node.filter(|node| !tree.exists(&format!("{NODES}/node{node}"))) {
             tree.note(NODES, format!("{NODES} has no node{node}, the node of {name}"));
@@ -189,6 +205,8 @@ impl Reader<'_> {
     ) -> (Interface, Owner) {
         let device = self.tree.link(&format!("{}/device", self.directory));
         let has_device = self.has_device();
+        // If the device cannot be reached, this is the gap, and not each of its files.
+        let is_known = !has_device || self.tree.exists(&format!("{}/device", self.directory));
         let is_uevent = |text: &str| {
             text.lines()
                 .all(|line| line.split_once('=').is_some_and(|(key, _)| key.is_ascii()))
@@ -202,7 +220,12 @@ impl Reader<'_> {
             .driver
             .or_else(|| told("DRIVER"))
             .or_else(|| self.tree.link(&format!("{}/device/driver", self.directory)));
-        let kind = self.kind(name, has_device, driver.as_deref());
+        // The address on a bus that ethtool reports is that of the device.
+        let is_on_bus = answers.bus.as_ref().is_some_and(|bus| bus.contains(':'));
+        if is_on_bus && !has_device {
+            self.tree.require(&format!("{}/device", self.directory));
+        }
+        let kind = self.kind(name, has_device || is_on_bus, driver.as_deref());
         let bus = answers.bus.or_else(|| told("PCI_SLOT_NAME"));
         let bus = bus.or_else(|| device.clone().filter(|name| name.contains(':')));
         let mut numbers: BTreeSet<u32> = BTreeSet::new();
@@ -277,18 +300,15 @@ impl Reader<'_> {
                 .iter()
                 .filter_map(|name| name.strip_prefix("lower_").map(str::to_owned))
                 .collect(),
-            bond: self.text("bonding/mode").map(|mode| BondFacts {
-                // The file has name and number: "802.3ad 4".
-                mode: mode.split_ascii_whitespace().next().unwrap_or_default().to_owned(),
+            bond: self.parse("bonding/mode", |text| named(text, &BOND_MODES)).map(|mode| BondFacts {
+                mode,
                 hash_policy: self
-                    .text("bonding/xmit_hash_policy")
-                    .and_then(|policy| Some(policy.split_ascii_whitespace().next()?.to_owned()))
+                    .parse("bonding/xmit_hash_policy", |text| named(text, &HASH_POLICIES))
                     .unwrap_or_default(),
             }),
             driver,
             bus: bus.clone(),
         };
-        let is_known = !has_device || self.tree.exists(&format!("{}/device", self.directory));
         (interface, Owner { name: name.to_owned(), bus, device, numbers, is_known })
     }
 
@@ -321,12 +341,21 @@ impl Reader<'_> {
 
     /// Returns the PCI Express link of the NIC itself, not of a bridge above it.
     fn pcie(&self) -> Option<PcieLink> {
+        /// GT/s of a lane, by generation (`pcie_link_speed`, drivers/pci/probe.c).
+        const LANE_SPEEDS: [f64; 7] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+        const FILES: [&str; 4] =
+            ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"];
+        // A function of PCI Express has all of these files; another device has none.
+        let path = |file: &str| format!("{}/device/{file}", self.directory);
+        if FILES.iter().any(|file| self.tree.exists(&path(file))) {
+            FILES.iter().for_each(|file| self.tree.require(&path(file)));
+        }
         let speed = |file: &str| -> Option<f64> {
             // Possible values: "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
             let speed =
                 self.parse(&format!("device/{file}"), |text| match text.split_ascii_whitespace().next()? {
                     "Unknown" => Some(0.0),
-                    figure => figure.parse::<f64>().ok(),
+                    figure => figure.parse::<f64>().ok().filter(|speed| LANE_SPEEDS.contains(speed)),
                 });
             speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
@@ -349,14 +378,37 @@ impl Reader<'_> {
             let value = self.tree.read_number(&format!("{directory}/{name}"))?;
             Some((name, value))
         };
-        let names = self.tree.list(&directory);
-        for counter in ["rx_packets", "tx_packets"] {
-            if !names.is_empty() && !names.iter().any(|name| name == counter) {
-                let file = format!("{directory}/{counter}");
-                self.tree.note(&file, format!("{file} is missing"));
-            }
+        self.tree.list(&directory).into_iter().filter_map(read).collect()
+    }
+
+    /// Notes the counters that rules use and that a NIC lacks: the kernel shows all of them for every
+    /// interface (`netstat_attrs`, net/core/net-sysfs.c).
+    fn require_statistics(&self, found: &BTreeMap<String, u64>) {
+        const COUNTERS: [&str; 17] = [
+            "collisions",
+            "rx_bytes",
+            "rx_crc_errors",
+            "rx_dropped",
+            "rx_fifo_errors",
+            "rx_frame_errors",
+            "rx_length_errors",
+            "rx_missed_errors",
+            "rx_over_errors",
+            "rx_packets",
+            "tx_aborted_errors",
+            "tx_bytes",
+            "tx_carrier_errors",
+            "tx_dropped",
+            "tx_errors",
+            "tx_fifo_errors",
+            "tx_packets",
+        ];
+        let directory = format!("{}/statistics", self.directory);
+        if found.is_empty() {
+            self.tree.note(&directory, format!("{directory} holds no counters"));
+        } else {
+            COUNTERS.iter().for_each(|counter| self.tree.require(&format!("{directory}/{counter}")));
         }
-        names.into_iter().filter_map(read).collect()
     }
 
     /// Returns the channels that a driver reports, if the numbers are possible: the kernel numbers queues
@@ -380,7 +432,7 @@ impl Reader<'_> {
                 rps_flow_count: self.parse(&file("rps_flow_cnt"), |count| count.parse().ok()).unwrap_or(0),
             }
         };
-        self.tree.numbers(&format!("{}/queues", self.directory), "rx-").into_iter().map(queue).collect()
+        self.queues("rx-").into_iter().map(queue).collect()
     }
 
     fn transmit_queues(&self) -> Vec<TransmitQueue> {
@@ -398,8 +450,29 @@ impl Reader<'_> {
                 max_rate_mbps: figure("tx_maxrate").unwrap_or(0),
             }
         };
-        self.tree.numbers(&format!("{}/queues", self.directory), "tx-").into_iter().map(queue).collect()
+        self.queues("tx-").into_iter().map(queue).collect()
     }
+
+    /// Returns the numbers of the queues of a direction.
+    fn queues(&self, prefix: &str) -> Vec<u32> {
+        let directory = format!("{}/queues", self.directory);
+        let numbers = self.tree.numbers(&directory, prefix);
+        let queues: Vec<String> =
+            numbers.iter().map(|number| format!("{directory}/{prefix}{number}")).collect();
+        self.tree.note_unlike(&queues);
+        numbers
+    }
+}
+
+/// `bond_mode_tbl` and `xmit_hashtype_tbl` (drivers/net/bonding/bond_options.c).
+const BOND_MODES: [&str; 7] =
+    ["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
+const HASH_POLICIES: [&str; 6] = ["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"];
+
+/// Returns the name from a text with one of these names and its number: `802.3ad 4`.
+fn named(text: &str, names: &[&str]) -> Option<String> {
+    let (name, number) = text.split_once(' ')?;
+    (names.contains(&name) && number.parse::<u8>().is_ok()).then(|| name.to_owned())
 }
 
 /// Returns a text if it is a state of RFC 2863, in the spelling of `operstate_show` (net/core/net-sysfs.c).

@@ -35,7 +35,7 @@ struct Row {
 
 /// Parses the table, and returns its rows and the first damaged line. Architectures add rows whose labels are
 /// not numbers.
-fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
+fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
     let columns: Option<Vec<u32>> =
@@ -63,7 +63,12 @@ fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
                 && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         })
     };
-    let mut damage = processors.is_empty().then(|| (1, unreadable(header)));
+    // The table has a column for each online processor.
+    let lost = online.iter().find(|number| !processors.contains(number));
+    let mut damage = lost.map(|number| (1, format!("no column of processor {number}")));
+    if processors.is_empty() {
+        damage = Some((1, unreadable(header)));
+    }
     let mut found = Vec::new();
     for (at, line) in lines.enumerate() {
         match row(line) {
@@ -170,11 +175,11 @@ pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u3
     (rest[rest.len() - digits..].parse().ok(), !transmits_only)
 }
 
-/// Returns the interrupts of interfaces on a host with this number of processors.
-pub(super) fn interrupts(tree: &Tree, owners: &[Owner], processors: usize) -> Vec<Interrupt> {
+/// Returns the interrupts of interfaces on a host with these online processors.
+pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<Interrupt> {
     const FILE: &str = "/proc/interrupts";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };
-    let (rows, damage) = rows(&text);
+    let (rows, damage) = rows(&text, online);
     if let Some((line, reason)) = damage {
         tree.note_line(FILE, line, &reason);
     }
@@ -193,7 +198,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], processors: usize) -> Ve
         let affinity = tree.parse(&file("smp_affinity_list"), parse_processor_list);
         let affinity = affinity.or_else(|| tree.parse(&file("smp_affinity"), mask_members));
         // A kernel for a single processor has no masks.
-        if affinity.is_none() && processors > 1 {
+        if affinity.is_none() && online.len() > 1 {
             tree.require("/proc/irq");
             tree.require(&file("smp_affinity_list"));
         }
@@ -268,7 +273,7 @@ mod tests {
                      52:          1          1  GICv3 33 Level     old-name-rx-2\n\
                     NMI:          0          0   Non-maskable interrupts\n\
                      60:          x          0  PCI-MSI 5-edge      eth10-TxRx-1\n";
-        let (found, damage) = rows(text);
+        let (found, damage) = rows(text, &[0, 2]);
         assert_eq!(found.len(), 4, "{found:?}");
         assert_eq!(damage.map(|(line, _)| line), Some(7));
         assert_eq!(found[0].served, [(2, 1955)]);
@@ -287,12 +292,12 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_trips_the_parsers(text in "(CPU[0-9]|[0-9]{1,3}:|[ \\n.:@-]|eth0|é|x|[0-9]){0,60}", name in "(eth0|é|x|0|){0,3}") {
-            for row in rows(&format!("CPU0 CPU1\n{text}")).0 {
+            for row in rows(&format!("CPU0 CPU1\n{text}"), &[0, 1]).0 {
                 let action = action(&row.text);
                 let _ = queue_of_action(action, &name, notify_blocks([action].into_iter()));
                 has_word(action, &name);
             }
-            rows(&text);
+            rows(&text, &[0]);
             let _ = queue_of_action(&text, &name, 3);
             has_word(&text, &name);
         }
@@ -301,11 +306,16 @@ mod tests {
     #[test]
     fn damage_is_no_interrupt() {
         for text in ["", "CPU0", "1: 2 3", "CPU0\n1: ", "CPU0\n:", "CPU0 CPU1\n7: 1"] {
-            assert_eq!(rows(text).0, [], "{text}");
+            assert_eq!(rows(text, &[]).0, [], "{text}");
         }
         for (text, line) in [("", 1), ("\x01\x02", 1), ("CPU0 CPU1\nNMI: 1 1\n7: 1", 3), ("CPU0\n\x07", 2)] {
-            assert_eq!(rows(text).1.map(|(line, _)| line), Some(line), "{text:?}");
+            assert_eq!(rows(text, &[]).1.map(|(line, _)| line), Some(line), "{text:?}");
         }
-        assert_eq!(rows("CPU0 CPU1\nNMI: 1 2 text\nERR: 0\n1: 2 3 x").1, None);
+        assert_eq!(rows("CPU0 CPU1\nNMI: 1 2 text\nERR: 0\n1: 2 3 x", &[0, 1]).1, None);
+        assert_eq!(
+            rows("CPU0 CPU1\nERR: 0", &[0, 2]).1.map(|(line, _)| line),
+            Some(1),
+            "no column of processor 2"
+        );
     }
 }

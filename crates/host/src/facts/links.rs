@@ -18,7 +18,6 @@ const SOURCE: &str = "netlink/links";
 
 /// A line of `ip -d -j link show`, reduced to the fields that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 struct LinkLine {
     ifname: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,6 +56,14 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
             Vec::new()
         })
     };
+    // Linux reports the driver's limit since 5.19, and sizes for IPv4 since 6.3.
+    let is_cut = |line: &LinkLine| {
+        line.gso_max_size.is_none() || line.gso_ipv4_max_size.is_some() && line.tso_max_size.is_none()
+    };
+    if let Some(line) = lines.iter().find(|line| is_cut(line)) {
+        let name = &line.ifname;
+        tree.note(SOURCE, format!("evenkeel/links.json has no gso_max_size or no tso_max_size of {name}"));
+    }
     let sizes = |line: LinkLine| {
         let (gso, gro) = (line.gso_max_size?, line.gro_max_size.unwrap_or(LEGACY_BYTES));
         let sizes = PacketSizes {

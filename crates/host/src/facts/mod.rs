@@ -81,9 +81,9 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     for interface in &mut interfaces {
         interface.packet_sizes = sizes.get(&interface.name).copied();
     }
-    let interrupts = interrupts::interrupts(tree, &owners, online.len());
+    let interrupts = interrupts::interrupts(tree, &owners, &online);
     let sockets = sockets::sockets(tree, &names)?;
-    let information = tree.required("/proc/cpuinfo").unwrap_or_default();
+    let information = tree.required_table("/proc/cpuinfo").unwrap_or_default();
     if let Some((at, line)) =
         information.lines().enumerate().find(|(_, line)| !line.is_empty() && !line.contains(':'))
     {
@@ -122,7 +122,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         processor_model: of_processor("model name"),
         processor_mhz: mean_mhz(&information),
         virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
-        uptime_s: tree.read("/proc/uptime").and_then(|text| text.split(['.', ' ']).next()?.parse().ok()),
+        uptime_s: tree.required_value("/proc/uptime", uptime_s),
         memory_bytes: memory,
         huge_pages: selected(tree, "enabled"),
         huge_page_defrag: selected(tree, "defrag"),
@@ -181,6 +181,13 @@ fn selected(tree: &Tree, name: &str) -> Option<String> {
     let text = tree.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
+}
+
+/// Parses the time since boot, s: `100000.42 1500000.03`.
+fn uptime_s(text: &str) -> Option<u64> {
+    let figures: Option<Vec<f64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
+    let figures = figures.filter(|figures| figures.len() == 2)?;
+    figures.iter().all(|figure| figure.is_finite() && *figure >= 0.0).then(|| figures[0] as u64)
 }
 
 /// Returns the mean of the processors' frequencies, MHz.

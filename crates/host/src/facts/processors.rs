@@ -27,8 +27,12 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         });
     let online: BTreeSet<u32> = online.into_iter().collect();
     let mut nodes = Vec::new();
-    for number in tree.numbers(NODES, "node") {
-        let processors = list(&format!("{NODES}/node{number}/cpulist")).unwrap_or_default();
+    let numbers = tree.numbers(NODES, "node");
+    let directories: Vec<String> = numbers.iter().map(|number| format!("{NODES}/node{number}")).collect();
+    tree.note_unlike(&directories);
+    for number in numbers {
+        let processors =
+            tree.required_value(&format!("{NODES}/node{number}/cpulist"), listed).unwrap_or_default();
         nodes.push(Node { number, processors, allocations: allocations(tree, number) });
     }
     let node_of: BTreeMap<u32, u32> = nodes
@@ -40,6 +44,12 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         if let Some(both) = others.find(|processor| node.processors.contains(processor)) {
             tree.note(NODES, format!("{NODES}: processor {both} is in two nodes"));
         }
+    }
+    if let Some(lost) = online.iter().find(|number| !nodes.is_empty() && !node_of.contains_key(number)) {
+        tree.note(NODES, format!("{NODES}: processor {lost} is in no node"));
+    }
+    if let Some(lost) = online.iter().find(|number| !times.is_empty() && !times.contains_key(number)) {
+        tree.note("/proc/stat", format!("/proc/stat has no row of processor {lost}"));
     }
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
@@ -54,6 +64,14 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         let figure = |name: &str| tree.parse(&topology(name), |text| text.parse::<i64>().ok());
         let figure = |name: &str| figure(name).and_then(|figure| u32::try_from(figure).ok());
         let siblings = list(&topology("thread_siblings_list")).or_else(|| list(&topology("core_cpus_list")));
+        if siblings.is_none() && figure("core_id").is_some() {
+            tree.require(&topology("thread_siblings_list"));
+        }
+        // A processor is among its siblings.
+        if siblings.as_ref().is_some_and(|list| !list.contains(&number)) {
+            let path = topology("thread_siblings_list");
+            tree.note(&path, format!("{path} lacks processor {number}"));
+        }
         let siblings = siblings.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![number]);
         let frequency = |name: &str| {
             let policy = || tree.parse(&format!("{PROCESSORS}/cpufreq/policy{number}/{name}"), word);
@@ -80,7 +98,9 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
 
 /// Returns the page allocations of a node, from lines such as `numa_hit 1200`.
 fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
-    tree.parse(&format!("{NODES}/node{node}/numastat"), |text| {
+    let path = format!("{NODES}/node{node}/numastat");
+    tree.table(&path);
+    tree.parse(&path, |text| {
         let figure =
             |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().parse().ok());
         Some(NodeAllocations {
@@ -143,6 +163,9 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     let is_damaged = |text: &&str| {
         text.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' ') && line(text).is_none())
     };
+    let rows: String =
+        text.lines().filter(|text| text.starts_with("cpu")).map(|text| format!("{text}\n")).collect();
+    tree.note_columns(FILE, &rows, 1);
     if let Some((at, damaged)) = text.lines().enumerate().find(|(_, text)| is_damaged(text)) {
         tree.note_line(FILE, at + 1, &unreadable(damaged));
     } else if !text.starts_with("cpu") {

@@ -32,7 +32,11 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for (file, every_linux) in PAIRED {
         let Some(text) = tree.required_table(file) else { continue };
-        note(tree, file, Some(paired_lines(&text, &mut counters)));
+        let mut negative = Vec::new();
+        note(tree, file, Some(paired_lines(&text, &mut counters, &mut negative)));
+        for counter in negative {
+            tree.note(&format!("{file}/{counter}"), format!("{file}: {counter} is negative"));
+        }
         let is_there = |group: &str| counters.keys().any(|key: &String| key.starts_with(group));
         if let Some(group) = every_linux.iter().find(|group| !is_there(group)) {
             tree.note(file, format!("{file} has no {group}* counters"));
@@ -41,12 +45,12 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let memory = "/proc/vmstat";
     note(tree, memory, tree.required_table(memory).map(|text| memory_lines(&text, &mut counters)));
     let ipv6 = "/proc/net/snmp6";
-    note(tree, ipv6, tree.read(ipv6).map(|text| named_lines(&text, &mut counters)));
+    note(tree, ipv6, tree.table(ipv6).map(|text| named_lines(&text, &mut counters)));
     let sockets = "/proc/net/sockstat";
-    note(tree, sockets, tree.required(sockets).map(|text| socket_lines(&text, &mut counters)));
+    note(tree, sockets, tree.required_table(sockets).map(|text| socket_lines(&text, &mut counters)));
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
         let file = format!("/proc/net/stat/{file}");
-        let Some(text) = tree.read(&file) else { continue };
+        let Some(text) = tree.table(&file) else { continue };
         let (columns, damage) = table(&text);
         note(tree, &file, Some(damage));
         for (name, value) in columns {
@@ -67,8 +71,8 @@ fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
 }
 
 /// Parses pairs of lines with the group in front, the first with names and the second with values: `TcpExt: A
-/// B` and `TcpExt: 1 2`.
-fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
+/// B` and `TcpExt: 1 2`. Adds the names of counters with an impossible, negative value to `negative`.
+fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>, negative: &mut Vec<String>) -> Damage {
     let mut columns: Option<(&str, Vec<&str>)> = None;
     let mut damage = None;
     let mut wrong = |at: usize, reason: String| damage = damage.take().or(Some((at + 1, reason)));
@@ -89,15 +93,18 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
             columns = Some((group, words));
             continue;
         }
-        // A few values are signed (Tcp.MaxConn is -1); none exceeds 64 bits.
+        // A value may be signed; none exceeds 64 bits.
         let is_wrong = |word: &&str| word.parse::<u64>().is_err() && word.parse::<i64>().is_err();
         if names.len() != words.len() || words.iter().any(is_wrong) {
             wrong(at, format!("not the values of the {} counters of {group}", names.len()));
         }
         for (name, word) in names.iter().zip(&words) {
-            // A signed value is not a counter.
-            if let Ok(value) = word.parse() {
-                counters.insert(format!("{group}.{name}"), value);
+            let key = format!("{group}.{name}");
+            // Only the limit of connections may be negative (RFC 4022, tcpMaxConn).
+            match word.parse() {
+                Ok(value) => drop(counters.insert(key, value)),
+                Err(_) if *name != "MaxConn" && word.starts_with('-') => negative.push(key),
+                Err(_) => {}
             }
         }
     }
@@ -146,8 +153,8 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();
         let mut sound = !words.is_empty() && words.len().is_multiple_of(2);
         for pair in words.chunks_exact(2) {
-            // Some values are signed: a sum over processors may temporarily be below 0.
-            sound &= pair[1].parse::<i64>().is_ok();
+            // The kernel writes 0 for a sum over processors that is temporarily below 0 (sock_prot_inuse_get).
+            sound &= pair[1].parse::<u64>().is_ok();
             if let Ok(value) = pair[1].parse() {
                 counters.insert(format!("Sockstat.{group}.{}", pair[0]), value);
             }
@@ -165,7 +172,12 @@ fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
     let mut sums = vec![0_u64; names.len()];
-    let mut damage = names.is_empty().then(|| (1, unreadable(text)));
+    // All of these tables start with the number of entries (net/core/neighbour.c, nf_conntrack_standalone.c).
+    let is_header = names.first() == Some(&"entries");
+    let mut damage = (!is_header).then(|| (1, unreadable(text.lines().next().unwrap_or_default())));
+    if is_header && text.lines().nth(1).is_none() {
+        damage = Some((1, "no row of a processor".to_owned()));
+    }
     for (at, line) in lines.enumerate() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let mut sound = words.len() == names.len();
@@ -210,7 +222,14 @@ pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
     if text.is_empty() {
         tree.note_line(FILE, 1, &unreadable(&text));
     }
-    text.lines().enumerate().filter_map(line).collect()
+    let found: Vec<Softnet> = text.lines().enumerate().filter_map(line).collect();
+    // The kernel writes a row for each online processor, all of them with the same columns.
+    tree.note_columns(FILE, &text, 1);
+    if let Some(missing) = online.iter().find(|number| found.iter().all(|line| line.processor != **number)) {
+        let rows = text.lines().count();
+        tree.note(FILE, format!("{FILE} has {rows} rows, and none of processor {missing}"));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -221,8 +240,11 @@ mod tests {
     #[test]
     fn pairs_of_lines_are_counters() {
         let mut counters = BTreeMap::new();
-        let damage =
-            paired_lines("TcpExt: A B\nTcpExt: 1 2\nTcp: C MaxConn\nTcp: 3 -1\nUdp: X", &mut counters);
+        let damage = paired_lines(
+            "TcpExt: A B\nTcpExt: 1 2\nTcp: C MaxConn\nTcp: 3 -1\nUdp: X",
+            &mut counters,
+            &mut Vec::new(),
+        );
         assert_eq!(damage, Some((5, "no values of Udp".to_owned())));
         let expected = [("Tcp.C", 3), ("TcpExt.A", 1), ("TcpExt.B", 2)];
         assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)).into());
@@ -230,14 +252,14 @@ mod tests {
 
     #[test]
     fn a_value_beyond_64_bits_is_unreadable() {
-        let damage = paired_lines("Udp: A\nUdp: 99999999999999999999", &mut BTreeMap::new());
+        let damage = paired_lines("Udp: A\nUdp: 99999999999999999999", &mut BTreeMap::new(), &mut Vec::new());
         assert_eq!(damage, Some((2, "not the values of the 1 counters of Udp".to_owned())));
     }
 
     proptest::proptest! {
         #[test]
         fn no_text_trips_the_parsers(text in "([A-Za-z]{1,3}: |[0-9a-f]{1,20}|-1|[ \\n:]|é){0,40}") {
-            paired_lines(&text, &mut BTreeMap::new());
+            paired_lines(&text, &mut BTreeMap::new(), &mut Vec::new());
             named_lines(&text, &mut BTreeMap::new());
             socket_lines(&text, &mut BTreeMap::new());
             table(&text);
@@ -255,7 +277,8 @@ mod tests {
 
     #[test]
     fn damaged_lines_are_named() {
-        let damage = |text: &str| paired_lines(text, &mut BTreeMap::new()).map(|(line, _)| line);
+        let damage =
+            |text: &str| paired_lines(text, &mut BTreeMap::new(), &mut Vec::new()).map(|(line, _)| line);
         assert_eq!(damage("Tcp: A B\nTcp: 1 2"), None);
         assert_eq!(damage(""), Some(1));
         assert_eq!(damage("Tcp: A B\nTcp: 1"), Some(2), "a value is missing");

@@ -12,24 +12,28 @@ use serde_json::Value;
 use super::tree::Tree;
 use crate::HostError;
 
-/// A line of `tc -s -j qdisc show`, reduced to the fields that are used.
+/// A line of `tc -s -j qdisc show`, reduced to the fields that are used. tc prints the others for some qdiscs
+/// only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
 struct QdiscLine {
     kind: String,
+    #[serde(default)]
     handle: String,
     dev: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<String>,
+    #[serde(default)]
     options: BTreeMap<String, Value>,
     bytes: u64,
     packets: u64,
     drops: u64,
+    #[serde(default)]
     overlimits: u64,
     requeues: u64,
     backlog: u64,
+    #[serde(default)]
     qlen: u64,
     /// Only fq has this field.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,8 +162,10 @@ mod tests {
     fn what_tc_prints_is_understood() {
         let text = r#"[{"kind":"mq","handle":"0:","dev":"eth0","root":true,"options":{},"bytes":10,"packets":1,"drops":3,
                         "overlimits":0,"requeues":2,"backlog":0,"qlen":0},
-                       {"kind":"tbf","handle":"8002:","dev":"eth0","parent":":1","options":{"rate":125000,"burst":1600}},
-                       {"kind":"netem","handle":"8003:","dev":"eth1","root":true,"options":{"limit":1000,"rate":{"rate":1000}}}]"#;
+                       {"kind":"tbf","handle":"8002:","dev":"eth0","parent":":1","options":{"rate":125000,"burst":1600},
+                        "bytes":0,"packets":0,"drops":0,"requeues":0,"backlog":0},
+                       {"kind":"netem","handle":"8003:","dev":"eth1","root":true,"options":{"limit":1000,"rate":{"rate":1000}},
+                        "bytes":0,"packets":0,"drops":0,"requeues":0,"backlog":0}]"#;
         let lines: Vec<QdiscLine> = serde_json::from_str(text).unwrap();
         let facts: Vec<QdiscFacts> = lines.iter().map(QdiscFacts::from).collect();
         assert!(facts[0].is_root() && facts[0].drops == 3 && facts[0].requeues == 2);

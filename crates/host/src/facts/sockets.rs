@@ -124,7 +124,15 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
             }
         }
     }
-    Ok(())
+    let is_bare = |socket: &SocketFacts| socket.kind == SocketKind::Tcp && socket.tcp.is_none();
+    match sockets.iter().position(is_bare) {
+        Some(number) => Err(HostError::Field {
+            path: tree.name("/evenkeel/sockets.json"),
+            field: format!("[{number}].tcp"),
+            reason: "missing: a connection has its state of TCP (ss -i)".to_owned(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Returns the destination with the most connections that this host opened, from one address. A connection
@@ -209,9 +217,13 @@ fn tcp_facts(
 fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     let mut found = Vec::new();
     for file in ["/proc/net/udp", "/proc/net/udp6"] {
-        let Some(text) = tree.read(file) else { continue };
-        if !text.lines().next().unwrap_or_default().contains("local_address") {
-            tree.note_line(file, 1, &unreadable(&text));
+        // A kernel without IPv6 lacks the second file.
+        let is_required = file == "/proc/net/udp" || tree.exists("/proc/net/snmp6");
+        let text = if is_required { tree.required_table(file) } else { tree.table(file) };
+        let Some(text) = text else { continue };
+        let header = text.lines().next().unwrap_or_default();
+        if !header.contains("local_address") || !header.trim_end().ends_with("drops") {
+            tree.note_line(file, 1, &unreadable(header));
         }
         for (at, line) in text.lines().enumerate().skip(1) {
             match udp_line(line) {
@@ -287,6 +299,10 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let file = |name: &str| tree.read(&format!("/proc/{number}/{name}"));
     let name = file("comm")?;
     let path = |name: &str| format!("/proc/{number}/{name}");
+    // A process that ended has none of these files.
+    for name in ["stat", "status"] {
+        tree.require(&path(name));
+    }
     // The name in field 2 may contain any character, even a closing parenthesis. The processor is field 39.
     let processor = tree.parse(&path("stat"), |text| {
         text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse::<i64>().ok()
@@ -294,11 +310,15 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let processor = processor.and_then(|processor| u32::try_from(processor).ok());
     let list = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        parse_processor_list(line.trim())
+        parse_processor_list(line.trim()).filter(|list| !list.is_empty())
     };
     let allowed = tree.parse(&path("status"), |text| list(text, "Cpus_allowed_list:")).unwrap_or_default();
-    let status = file("status").unwrap_or_default();
-    let memory_nodes = list(&status, "Mems_allowed_list:").unwrap_or_default();
+    // A kernel without cpusets has no such line.
+    const MEMORY: &str = "Mems_allowed_list:";
+    let memory_nodes = tree.parse(&path("status"), |text| {
+        if text.contains(MEMORY) { list(text, MEMORY) } else { Some(Vec::new()) }
+    });
+    let memory_nodes = memory_nodes.unwrap_or_default();
     // Arguments may contain secrets, so only those of services are read.
     let arguments =
         if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };

@@ -88,6 +88,15 @@ const NAMES: &[&str] = &["net/core/default_qdisc", "net/ipv4/tcp_congestion_cont
 /// Sysctls with a mask, which may be empty.
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap"];
 
+/// Sysctls with several numbers, and how many they have. All others have one.
+const SEVERAL: &[(&str, usize)] = &[
+    ("net/ipv4/ip_local_port_range", 2),
+    ("net/ipv4/tcp_mem", 3),
+    ("net/ipv4/tcp_rmem", 3),
+    ("net/ipv4/tcp_wmem", 3),
+    ("net/ipv4/udp_mem", 3),
+];
+
 /// Sysctls that may be negative.
 const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size"];
 
@@ -146,7 +155,9 @@ pub(super) fn sysctls<'a>(
                 word.parse::<i64>().is_ok_and(|value| value >= 0 || SIGNED.contains(&name.as_str()))
             }
         };
-        if words.is_empty() && !LISTS.contains(&name.as_str()) || !words.iter().all(is_sound) {
+        let count = SEVERAL.iter().find(|(several, _)| *several == name).map_or(1, |(_, count)| *count);
+        let is_whole = words.len() == count || LISTS.contains(&name.as_str());
+        if !is_whole || !words.iter().all(is_sound) {
             tree.note_line(&path, 1, &unreadable(&text));
             return None;
         }

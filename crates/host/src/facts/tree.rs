@@ -163,7 +163,13 @@ impl Tree {
     /// Returns the lines of a table that every Linux has. Notes a last line without a newline, because the
     /// file was truncated.
     pub(super) fn required_table(&self, path: &str) -> Option<String> {
-        let text = self.required(path)?;
+        self.required(path)?;
+        self.table(path)
+    }
+
+    /// Returns the lines of a table that only some hosts have, like [`Self::required_table`].
+    pub(super) fn table(&self, path: &str) -> Option<String> {
+        let text = self.read(path)?;
         if !self.ends_with_line(path) {
             self.note_line(
                 path,
@@ -172,6 +178,35 @@ impl Tree {
             );
         }
         Some(text)
+    }
+
+    /// Notes the first line of a table that does not have as many columns as the line before it. The table
+    /// starts at a line.
+    pub(super) fn note_columns(&self, path: &str, table: &str, start: usize) {
+        let columns: Vec<usize> = table.lines().map(|line| line.split_ascii_whitespace().count()).collect();
+        if let Some(at) = columns.windows(2).position(|pair| pair[0] != pair[1]) {
+            let reason = format!("{} columns in place of {}", columns[at + 1], columns[at]);
+            self.note_line(path, start + at + 1, &reason);
+        }
+    }
+
+    /// Parses the value of a file that every Linux has; notes its absence and a text that the parser refuses.
+    pub(super) fn required_value<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        self.required(path)?;
+        self.parse(path, parser)
+    }
+
+    /// Notes the files that some of these directories of a kind have (`tx-0`, `tx-1`) and others lack: the
+    /// kernel shows an attribute in all of them or in none.
+    pub(super) fn note_unlike(&self, directories: &[String]) {
+        let names: Vec<Vec<String>> = directories.iter().map(|directory| self.list(directory)).collect();
+        let every: std::collections::BTreeSet<&String> = names.iter().flatten().collect();
+        for (directory, names) in directories.iter().zip(&names) {
+            for name in every.iter().filter(|name| !names.contains(name)) {
+                let path = format!("{directory}/{name}");
+                self.note(&path, format!("{path} is missing"));
+            }
+        }
     }
 
     /// Parses the value of a file; notes a text that the parser refuses.

@@ -224,12 +224,24 @@ impl HostBuilder {
             ("tx_packets", PACKETS),
             ("rx_bytes", PACKETS * 1000),
             ("tx_bytes", PACKETS * 1000),
-            ("rx_errors", 0),
-            ("rx_dropped", 0),
-            ("tx_dropped", 0),
-            ("rx_crc_errors", 0),
-            ("rx_missed_errors", 0),
         ];
+        let errors = [
+            "collisions",
+            "rx_crc_errors",
+            "rx_dropped",
+            "rx_errors",
+            "rx_fifo_errors",
+            "rx_frame_errors",
+            "rx_length_errors",
+            "rx_missed_errors",
+            "rx_over_errors",
+            "tx_aborted_errors",
+            "tx_carrier_errors",
+            "tx_dropped",
+            "tx_errors",
+            "tx_fifo_errors",
+        ];
+        let statistics = statistics.into_iter().chain(errors.map(|name| (name, 0)));
         let index = u32::try_from(self.facts.interfaces.len()).unwrap_or(u32::MAX) + 1;
         let mut driver_statistics = std::collections::BTreeMap::new();
         for queue in 0..queues {
@@ -291,7 +303,7 @@ impl HostBuilder {
             receive_queues: vec![ReceiveQueue::default(); queues as usize],
             transmit_queues: Vec::new(),
             qdiscs,
-            statistics: statistics.map(|(name, value)| (name.to_owned(), value)).into(),
+            statistics: statistics.map(|(name, value)| (name.to_owned(), value)).collect(),
             driver_statistics,
             ..Interface::default()
         };

@@ -212,7 +212,13 @@ impl Writer<'_> {
                         "Arp" => "arp_cache",
                         _ => "ndisc_cache",
                     };
-                    let text = format!("{}\n{}", names.join(" "), words(|value| format!("{value:x}")));
+                    // The number of entries is the first column; a group without it has none.
+                    let (mut names, mut values): (Vec<&str>, Vec<u64>) =
+                        entries.iter().filter(|(name, _)| *name != "entries").copied().unzip();
+                    names.insert(0, "entries");
+                    values.insert(0, facts.counter(&format!("{group}.entries")));
+                    let values: Vec<String> = values.iter().map(|value| format!("{value:x}")).collect();
+                    let text = format!("{}\n{}", names.join(" "), values.join(" "));
                     self.file(&format!("proc/net/stat/{file}"), &text)?;
                 }
                 _ => {
@@ -492,6 +498,7 @@ mod tests {
             ..SocketFacts::default()
         });
         facts.counters.insert("Conntrack.drop".to_owned(), 300);
+        facts.counters.insert("Conntrack.entries".to_owned(), 7);
         facts.counters.insert("Vmstat.compact_stall".to_owned(), 7);
         facts.nodes[1].allocations =
             Some(NodeAllocations { hit: 9, miss: 1, foreign: 2, local: 8, other: 2 });

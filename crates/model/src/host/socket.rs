@@ -49,7 +49,7 @@ pub enum SocketKind {
 
 /// TCP's state of a connection (`struct tcp_info`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct TcpFacts {
     /// Smoothed round-trip time, µs.
     pub rtt_us: u64,
@@ -71,7 +71,7 @@ pub struct TcpFacts {
     /// Retransmitted segments.
     pub retransmitted: u64,
     /// Congestion control; empty if unknown.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub congestion: String,
     /// Time limited by the receiver's window, µs (`tcpi_rwnd_limited`).
     pub receiver_limited_us: u64,

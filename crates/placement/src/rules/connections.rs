@@ -90,7 +90,11 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each entry stands in two chains, and each packet walks one: long chains cost processor time and cache misses for every packet.",
         fix: "as many buckets as nf_conntrack_max / 2 and more",
         source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_buckets); nf_conntrack_core.c",
-        needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_buckets"],
+        needs: &[
+            "/proc/net/stat/nf_conntrack",
+            "/proc/sys/net/netfilter/nf_conntrack_buckets",
+            "/proc/sys/net/netfilter/nf_conntrack_count",
+        ],
         check: conntrack_buckets,
     },
     Rule {

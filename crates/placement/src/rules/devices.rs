@@ -58,7 +58,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The driver's older receive path takes an allocation or a copy for each packet, and more of the bus.",
         fix: "the flag's default",
         source: "Documentation/networking/device_drivers/ethernet/intel/i40e.rst; Documentation/networking/device_drivers/ethernet/mellanox/mlx5",
-        needs: &[needs::DRIVER_STATISTICS],
+        needs: &[needs::PRIVATE_FLAGS, needs::DRIVER_STATISTICS],
         check: legacy_receive,
     },
 ];
@@ -81,7 +81,7 @@ fn largest(nic: &Interface, is_named: impl Fn(&str) -> bool) -> Vec<String> {
 fn transmit_drops(view: &View<'_>) -> Vec<Found> {
     const FIELDS: [&str; 4] = ["tx_carrier_errors", "tx_fifo_errors", "tx_aborted_errors", "tx_errors"];
     let mut found = Vec::new();
-    for nic in view.nics() {
+    for nic in view.counted_nics() {
         let field = |name: &str| nic.statistics.get(name).copied().unwrap_or(0);
         let lost = nic.losses.transmit.unwrap_or(0).max(FIELDS.into_iter().map(field).max().unwrap_or(0));
         let sent = nic.sent_packets();

@@ -6,7 +6,7 @@ use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Unknown};
 use serde::Serialize;
 
-use super::needs::{AFFINITY, SPEED};
+use super::needs::{AFFINITY, NETSTAT, SNMP, SPEED, STATISTICS, UDP, UDP6};
 use super::{Found, Rule, rules};
 use crate::{Basis, Finding, Severity, View};
 
@@ -69,23 +69,37 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
 }
 
 /// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the
-/// others. A gap in the facts of the whole host keeps the rule from judging at all, with two exceptions:
+/// others. A gap in the facts of the whole host keeps the rule from judging at all, with some exceptions:
 ///
 /// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the fix.
 /// - Affinity masks of interrupts: the counts of served interrupts show where they are served.
+/// - Sockets of UDP: the protocol's counters show the drops.
+/// - A single counter of a table: the other counters show their losses.
 fn found_beside<'f>(
     rule: &Rule,
     facts: &'f HostFacts,
     gaps: Vec<&'f Unknown>,
 ) -> (Vec<Found>, Vec<&'f Unknown>) {
     let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
-    let is_setting = |gap: &Unknown| gap.source.starts_with(SYSCTLS) || gap.source.starts_with(AFFINITY);
-    if gaps.iter().any(|gap| gap.interface().is_none() && !is_setting(gap)) {
+    let is_counter = |gap: &Unknown| {
+        [NETSTAT, SNMP]
+            .iter()
+            .any(|table| gap.source.strip_prefix(table).is_some_and(|rest| rest.starts_with('/')))
+    };
+    let is_partial = |gap: &Unknown| {
+        let is_udp = [UDP, UDP6].contains(&gap.source.as_str());
+        gap.source.starts_with(SYSCTLS) || gap.source.starts_with(AFFINITY) || is_udp || is_counter(gap)
+    };
+    if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
         return (Vec::new(), gaps);
     }
-    // Rules handle NICs without a speed, and drivers without rings or channels: findings from other evidence count.
+    // Rules handle NICs without a speed, and drivers without rings or channels: findings from other evidence count. So
+    // do losses that other counters show.
+    const LOSSES: [&str; 4] = ["_errors", "_dropped", "/multicast", "/collisions"];
     let is_absent = |gap: &&Unknown| {
-        gap.source.ends_with("/speed") && gap.concerns(SPEED) || gap.source.contains("/ethtool/")
+        gap.source.ends_with("/speed") && gap.concerns(SPEED)
+            || gap.source.contains("/ethtool/")
+            || gap.concerns(STATISTICS) && LOSSES.iter().any(|name| gap.source.ends_with(name))
     };
     let hidden: BTreeSet<&str> =
         gaps.iter().filter(|gap| !is_absent(gap)).filter_map(|gap| gap.interface()).collect();

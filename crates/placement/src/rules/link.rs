@@ -200,7 +200,7 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     const RATIO: f64 = 1e-7;
     const GRAVE_RATIO: f64 = 1e-5;
     let mut found = Vec::new();
-    for nic in view.nics() {
+    for nic in view.counted_nics() {
         let named = named_errors(nic);
         let largest = named.iter().map(|(_, errors)| *errors).max().unwrap_or(0);
         let total = nic.losses.wire.unwrap_or(0);

@@ -126,7 +126,7 @@ pub(super) const RULES: &[Rule] = &[
               other end.",
         fix: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
         source: "the paper, sections II and V; RFC 5681",
-        needs: &[needs::SNMP],
+        needs: &[needs::SNMP, needs::SOFTNET, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: retransmissions,
     },
     Rule {
@@ -638,7 +638,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
 /// Returns the packets that this host lost between the wire and TCP, as text for each place.
 fn own_losses(view: &View<'_>) -> Vec<String> {
     let mut places = Vec::new();
-    for nic in view.nics() {
+    for nic in view.counted_nics() {
         let losses = &nic.losses;
         let at = |name: &str| format!("{name} {}", nic.name);
         places.extend([

@@ -45,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
               that are bound to a node there is nothing to gain.",
         fix: "0, where applications are bound to nodes",
         source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
-        needs: &[needs::NODES, needs::PROCESS_STATUS, VMSTAT, NUMA_BALANCING],
+        needs: &[needs::NODES, needs::SOCKETS, needs::PROCESS_STATUS, VMSTAT, NUMA_BALANCING],
         check: balancing,
     },
     Rule {
@@ -58,7 +58,7 @@ pub(super) const RULES: &[Rule] = &[
               its kin also copy whole huge pages after a fork.",
         fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
-        needs: &[HUGE_PAGES, VMSTAT],
+        needs: &[HUGE_PAGES, VMSTAT, needs::SOCKETS],
         check: huge_pages,
     },
     Rule {

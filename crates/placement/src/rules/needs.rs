@@ -29,6 +29,10 @@ pub const MTU: &str = "/sys/class/net/*/mtu";
 pub const NODE: &str = "/sys/class/net/*/device/numa_node";
 /// Queues: RPS, XPS, byte queue limits.
 pub const QUEUES: &str = "/sys/class/net/*/queues";
+/// The driver's private flags (`ethtool --show-priv-flags`).
+pub const PRIVATE_FLAGS: &str = "/sys/class/net/*/ethtool/private_flags";
+/// `MaxReadReq` (`lspci -vv`).
+pub const READ_REQUEST: &str = "/sys/class/net/*/ethtool/max_read_request";
 /// `ethtool -g`.
 pub const RINGS: &str = "/sys/class/net/*/ethtool/rings";
 /// `ethtool -x`, `-n rx-flow-hash`.

@@ -239,7 +239,7 @@ pub(super) fn first_fix(rule: &str, other: &Found) -> String {
 
 fn ring_drops(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for nic in view.nics() {
+    for nic in view.counted_nics() {
         let lost = ring_losses(&nic.losses);
         let Some((severity, effect)) = view.judge_loss(nic, lost, nic.received_packets()) else { continue };
         let parts = [

@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
               does not depend on it.",
         fix: "4,096 bytes on mlx5_core, as NVIDIA's tuning guides have it; 512 and more on others",
         source: "NVIDIA, Understanding PCIe Configuration for Maximum Performance; PCI Express Base Specification, Device Control; setpci(8)",
-        needs: &[needs::SPEED],
+        needs: &[needs::SPEED, needs::READ_REQUEST],
         check: read_request,
     },
     Rule {
@@ -29,7 +29,13 @@ pub(super) const RULES: &[Rule] = &[
               slot that is nearly full. It costs some processor time, and does not go with hardware timestamps.",
         fix: "rx_cqe_compress on",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5; NVIDIA, CQE compression; ethtool(8), --set-priv-flags",
-        needs: &[needs::LINK_SPEED, needs::LINK_WIDTH, "/sys/class/net/*/ethtool/private_flags"],
+        needs: &[
+            needs::LINK_SPEED,
+            needs::LINK_WIDTH,
+            needs::SPEED,
+            needs::PRIVATE_FLAGS,
+            needs::DRIVER_STATISTICS,
+        ],
         check: compression,
     },
     Rule {

@@ -41,7 +41,13 @@ pub(super) const RULES: &[Rule] = &[
         why: "A program that sets SO_SNDBUF or SO_RCVBUF switches TCP's own growth off: its buffer stays, whatever the path needs.",
         fix: "the program without that option; else a larger value, and rmem_max or wmem_max that allow it",
         source: "tcp(7); socket(7), SO_RCVBUF; tcp_rcv_space_adjust, net/ipv4/tcp_input.c",
-        needs: &[needs::SOCKETS, "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"],
+        needs: &[
+            needs::SOCKETS,
+            "/proc/sys/net/core/rmem_max",
+            "/proc/sys/net/core/wmem_max",
+            "/proc/sys/net/ipv4/tcp_rmem",
+            "/proc/sys/net/ipv4/tcp_wmem",
+        ],
         check: buffer_set,
     },
     Rule {

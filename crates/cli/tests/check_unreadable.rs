@@ -547,6 +547,21 @@ fn parts_that_were_not_recorded_are_not_judged() {
     assert_eq!(judged(directory.path()).unwrap().not_judged, whole.not_judged);
 }
 
+#[test]
+fn an_unreadable_hash_is_not_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let file = directory.path().join("evenkeel/ethtool/ens2f0.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    for (from, to) in [("6d:5a:", "zz:5a:"), ("toeplitz", "nosuch")] {
+        assert!(whole.contains(from));
+        std::fs::write(&file, whole.replace(from, to)).unwrap();
+        let judgement = judged(directory.path()).unwrap();
+        let missed = judgement.not_judged.iter().find(|missed| missed.rule == "flows-collide").unwrap();
+        assert!(missed.why.contains("ens2f0.json: rss: unreadable: '"), "{missed:?}");
+    }
+}
+
 /// A byte-order mark, which some editors write first, is not damage.
 #[test]
 fn a_byte_order_mark_is_passed_over() {

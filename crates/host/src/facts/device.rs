@@ -187,6 +187,16 @@ pub struct RssAnswers {
     pub hash_fields: BTreeMap<String, String>,
 }
 
+impl RssAnswers {
+    /// Returns the first unreadable text: a key that is not hexadecimal, or an unknown function.
+    pub(super) fn unreadable(&self) -> Option<&str> {
+        let is_byte = |byte: &str| u8::from_str_radix(byte.trim(), 16).is_ok();
+        let has_key = self.key.is_empty() || self.key.split(':').all(is_byte);
+        let has_function = matches!(self.function.as_str(), "" | "toeplitz" | "xor" | "crc32");
+        (!has_key).then_some(self.key.as_str()).or((!has_function).then_some(self.function.as_str()))
+    }
+}
+
 impl From<&RssAnswers> for Rss {
     fn from(answers: &RssAnswers) -> Self {
         let key: Option<Vec<u8>> =

@@ -79,6 +79,10 @@ pub(super) fn interfaces(
         } else {
             missing_parts(&tree.answers(&recorded)?.unwrap_or_default())
         };
+        if let Some(text) = answers.rss.as_ref().and_then(|rss| rss.unreadable()) {
+            let why = format!("evenkeel/{recorded}: rss: {}", tree::unreadable(text));
+            tree.note(&format!("{CLASS}/{name}/ethtool/rss"), why);
+        }
         answers.forget(missing.iter().map(|(part, _)| *part));
         for (part, error) in &answers.failed {
             tree.note(&format!("{CLASS}/{name}/ethtool/{part}"), format!("{name}: ethtool, {part}: {error}"));

@@ -22,6 +22,10 @@ impl fmt::Display for Disturbance {
         let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
         write!(formatter, "another program set {knob} to {found}")?;
         match &self.expected {
+            // The text of a qdisc has only its kind and handle.
+            Some(expected) if expected.to_string() == found.to_string() => {
+                formatter.write_str(", with other parameters than evenkeel had set")
+            }
             Some(expected) => write!(formatter, " (evenkeel had set {expected})"),
             None => Ok(()),
         }

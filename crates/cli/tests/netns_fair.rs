@@ -469,6 +469,31 @@ fn a_change_of_the_soft_nic_ends_it() {
     }
 }
 
+/// Another program installs an HTB with the same handle while the session is stopped: the session adds no class to it.
+#[test]
+fn no_class_is_added_to_another_programs_htb() {
+    let managed = Managed::new();
+    let mut running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
+    let shown = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);
+    let root = shown.strip_prefix("qdisc htb ").and_then(|rest| rest.split(':').next()).unwrap();
+    running.signal(Signal::SIGSTOP);
+    for words in [
+        "qdisc del dev evk0 root",
+        "qdisc add dev evk0 root handle ROOT: htb default 5",
+        "class add dev evk0 parent ROOT: classid ROOT:5 htb rate 7mbit",
+        "class add dev evk0 parent ROOT: classid ROOT:10 htb rate 8mbit quantum 3000",
+    ] {
+        let words = words.replace("ROOT", root);
+        managed.shell(&["tc"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    }
+    let classes = || managed.shell(&["tc", "class", "show", "dev", NAME]);
+    let before = classes();
+    running.signal(Signal::SIGCONT);
+    let words = format!("the root qdisc of evk0 to htb {root}:, with other parameters than evenkeel had set");
+    assert_exits_after_change(running, &[&words]);
+    assert_same(&classes(), &before, "the other program's classes");
+}
+
 #[test]
 fn of_a_stacked_interface_the_real_devices_are_managed() {
     let managed = Managed::new();

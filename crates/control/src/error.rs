@@ -22,6 +22,9 @@ pub enum ControlError {
     /// Another program has changed the setting; its value is kept.
     #[error("another program set {what} to {found}")]
     SetByOthers { what: String, found: String },
+    /// Another program has removed the object; it is not created again.
+    #[error("another program removed {what}")]
+    RemovedByOthers { what: String },
     /// The gate refused the value because the journal could not restore it.
     #[error("refused to set {setting}: the journal does not have this value, so nothing could put it back")]
     Refused { setting: Setting },

@@ -82,18 +82,39 @@ impl HtbWeights {
         (classes, cut)
     }
 
+    /// Checks that the classes are this run's. Another program may have installed an HTB with the same handle.
+    fn check_own(&mut self) -> Result<(), ControlError> {
+        let found = self.netlink.htb_quanta(self.interface)?;
+        for (HtbQueue { handle, .. }, class) in self.queues.iter().zip(&self.current) {
+            match found.iter().find(|(found, _)| found == handle) {
+                None => return Err(removed(*handle)),
+                Some((_, quantum)) if *quantum != class.quantum_bytes => {
+                    let what = format!("the quantum of class {handle}");
+                    return Err(ControlError::SetByOthers { what, found: quantum.to_string() });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     fn put(&mut self, wanted: Vec<HtbClass>) -> Result<u32, ControlError> {
         let changes: Vec<usize> =
             (0..wanted.len()).filter(|queue| self.current[*queue] != wanted[*queue]).collect();
         if changes.is_empty() {
             return Ok(0);
         }
+        self.check_own()?;
         for queue in &changes {
             let HtbQueue { parent, handle, .. } = self.queues[*queue];
             let Self { netlink, interface, gate, .. } = self;
             let setting = Setting::ClassQuantum { class: handle, bytes: wanted[*queue].quantum_bytes };
             gate.pass(setting, &mut || {
-                Ok(netlink.replace_htb_class(*interface, parent, handle, &wanted[*queue])?)
+                let changed = netlink.change_htb_class(*interface, parent, handle, &wanted[*queue]);
+                changed.map_err(|error| match error.refusal_code() {
+                    Some(libc::ENOENT) => removed(handle),
+                    _ => error.into(),
+                })
             })?;
             self.current[*queue] = wanted[*queue];
         }
@@ -111,6 +132,10 @@ impl HtbWeights {
         }
         Ok(changes.len() as u32)
     }
+}
+
+fn removed(class: Handle) -> ControlError {
+    ControlError::RemovedByOthers { what: format!("the HTB class {class}") }
 }
 
 /// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share, because with a very

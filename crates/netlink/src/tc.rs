@@ -233,6 +233,32 @@ impl Netlink {
         handle: Handle,
         class: &HtbClass,
     ) -> Result<(), NetlinkError> {
+        self.set_htb_class(index, parent, handle, class, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Changes an HTB class.
+    ///
+    /// # Errors
+    /// Returns an error if the class does not exist (`ENOENT`), or the kernel refuses.
+    pub fn change_htb_class(
+        &mut self,
+        index: u32,
+        parent: Handle,
+        handle: Handle,
+        class: &HtbClass,
+    ) -> Result<(), NetlinkError> {
+        // Without NLM_F_CREATE, the kernel creates no class (`tc_ctl_tclass`, net/sched/sch_api.c).
+        self.set_htb_class(index, parent, handle, class, 0)
+    }
+
+    fn set_htb_class(
+        &mut self,
+        index: u32,
+        parent: Handle,
+        handle: Handle,
+        class: &HtbClass,
+        flags: u16,
+    ) -> Result<(), NetlinkError> {
         // struct tc_htb_opt: rate, ceil, buffer, cbuffer, quantum, level, prio
         let mut parameters = rate_specification(class.rate_bps);
         parameters.extend(rate_specification(class.ceil_bps));
@@ -250,7 +276,7 @@ impl Netlink {
         ]);
         let message = message(index, parent, handle, "htb", Some(options));
         let action = format!("set the HTB class {handle} of interface {index}");
-        self.change(RouteNetlinkMessage::NewTrafficClass(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
+        self.change(RouteNetlinkMessage::NewTrafficClass(message), flags, &action)
     }
 
     /// Returns the quantum of each HTB class of an interface, bytes, by handle.

@@ -15,6 +15,7 @@ use crate::damaged_journal::Damaged;
 use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;
+use crate::sole_run::number_here;
 
 /// The kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,12 +166,17 @@ fn revert_here(interface: &str) -> String {
     }
 }
 
+/// Describes a process that has to end first. The kernel reports 0 for a process in another PID namespace, where its
+/// number has no meaning for this one.
+fn end_first(process: u32, since: &str) -> String {
+    match process {
+        0 => format!("a process of another process namespace{since}; end that one first"),
+        process => format!("process {process}{since}; end that one first (kill {process})"),
+    }
+}
+
 fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> String {
-    // The kernel reports 0 for a process in another PID namespace.
-    let process = match process {
-        0 => "a process of another process namespace; end that one first".to_owned(),
-        process => format!("process {process}; end that one first (kill {process})"),
-    };
+    let process = end_first(process, "");
     match journal {
         Some(journal) => {
             format!(
@@ -183,12 +189,13 @@ fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> Stri
 }
 
 fn busy(holder: Option<&Header>, path: &Path) -> String {
-    match holder {
-        Some(header) => format!(
-            "evenkeel {} manages {} already: process {}, since {}; end that one first (kill {})",
-            header.command, header.interface.name, header.process.id, header.started, header.process.id
+    match holder.map(|header| (header, number_here(header))) {
+        Some((Header { command, interface, started, .. }, Some(process))) => format!(
+            "evenkeel {command} manages {} already: {}",
+            interface.name,
+            end_first(process, &format!(", since {started}"))
         ),
-        None => format!(
+        _ => format!(
             "another process has locked the journal {}; wait until it ends (`fuser` names it)",
             path_text(path)
         ),

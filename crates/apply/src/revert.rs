@@ -10,7 +10,7 @@ use crate::error::{ApplyError, JournalError, KnobError};
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, Process};
 use crate::journal_directory::{StateDirectory, is_kept};
-use crate::journal_file::{Held, Standing, Watched, is_alive};
+use crate::journal_file::{Held, Standing, Watched, is_alive, is_held};
 use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};
@@ -175,7 +175,9 @@ fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     let Some(header) = &contents.header else { return Ok(None) };
     let here = here(header)?;
     let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
-    Ok((!contents.entries.is_empty() && !is_alive(header) && same).then_some(contents))
+    // The lock shows a live run in another PID namespace, whose number is another process here.
+    let is_dead = !contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false);
+    Ok(is_dead.then_some(contents))
 }
 
 /// Rolls back the run of one process for the guardian, with the journal that the guardian opened at its start.

@@ -9,6 +9,7 @@ use evenkeel_host::{NameHolder, SocketName};
 
 use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
+use crate::journal::Header;
 use crate::journal_directory::StateDirectory;
 use crate::journal_file::{is_alive, is_held};
 use crate::journal_lines::Contents;
@@ -65,6 +66,16 @@ pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }
 
+/// Returns a live run's number in this process's PID namespace: 0 if it is in another one. Returns `None` if the run has
+/// ended. The journal has the number of the run's own PID namespace.
+pub(crate) fn number_here(header: &Header) -> Option<u32> {
+    if is_alive(header) {
+        return Some(header.process.id);
+    }
+    let holder = trusted_holder(&name_of_run(header.interface.index)).ok().flatten()?;
+    Some(holder.process)
+}
+
 fn trusted_holder(name: &str) -> Result<Option<NameHolder>, JournalError> {
     Ok(SocketName::holder(name)?.filter(NameHolder::is_trusted))
 }
@@ -81,7 +92,8 @@ pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) ->
     let path = state.journal_of(interface);
     if let Some(NameHolder { process, .. }) = trusted_holder(&name_of_run(interface.index))? {
         return match StateDirectory::read(&path) {
-            Ok(Some(Contents { header: Some(header), .. })) if is_alive(&header) => {
+            // A lock is held if the run is alive, also in another PID namespace.
+            Ok(Some(Contents { header: Some(header), .. })) if is_held(&path).unwrap_or(false) => {
                 Err(JournalError::Busy { path, holder: Some(Box::new(header)) })
             }
             Ok(_) => held(process, Some(path)),

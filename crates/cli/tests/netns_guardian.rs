@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use support::end;
 use support::leftovers::children;
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -379,4 +379,33 @@ fn a_crafted_journal_writes_nowhere_else() {
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "theirs");
         assert!(journal.exists(), "it is kept");
     }
+}
+
+/// The journal has the number of a PID namespace, where number 1 is not the init process of the host.
+#[test]
+fn a_session_of_another_pid_namespace_is_named_by_its_number_here() {
+    let managed = Managed::with_maps();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_evenkeel")]);
+    command.args(["fair", NAME, "--xps", "off"]).env("EVENKEEL_STATE_DIR", managed.state.path());
+    let mut running = Running::start(managed.enter(command));
+    running.wait_for_activity(AT_WORK);
+    let session = children(running.id())[0].id;
+    let words = format!("evenkeel fair manages evk0 already: process {session}, since ");
+    let next = format!("end that one first (kill {session})");
+    for arguments in [
+        &["revert", NAME][..],
+        &["fair", NAME, "--xps", "off"],
+        &["tune", NAME, "--apply", "--no-watch"],
+        &["tune", NAME],
+    ] {
+        let ended = end(managed.command(arguments));
+        let code = if arguments.len() == 2 && arguments[0] == "tune" { 0 } else { 3 };
+        assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(&words) && ended.stderr.contains(&next), "{arguments:?}: {ended:?}");
+        assert!(!ended.stderr.contains("had died"), "{arguments:?}: {ended:?}");
+    }
+    running.kill();
+    wait_for("the session ends", LIMIT, || end(managed.command(&["revert"])).code == 0);
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
 }

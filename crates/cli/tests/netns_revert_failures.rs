@@ -482,6 +482,21 @@ fn a_hidden_proc_sys_is_named() {
 }
 
 #[test]
+fn a_limit_of_open_files_is_no_foreign_sys() {
+    let state = tempfile::tempdir().unwrap();
+    for command in [&["tune", "lo"][..], &["revert", "lo"]] {
+        for limit in 4..=6 {
+            let mut limited = Command::new("sh");
+            limited.args(["-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"]);
+            limited.arg(env!("CARGO_BIN_EXE_evenkeel")).args(command).env("EVENKEEL_STATE_DIR", state.path());
+            let ended = end(limited);
+            assert!(!ended.stderr.contains("another network namespace"), "{limit}: {ended:?}");
+            assert!(ended.code == 0 || ended.stderr.contains("Too many open files"), "{limit}: {ended:?}");
+        }
+    }
+}
+
+#[test]
 fn files_of_a_deleted_namespace_are_removed() {
     let [state, etc] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let gone = Managed::new();

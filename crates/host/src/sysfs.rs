@@ -54,6 +54,11 @@ fn mount_sysfs() -> io::Result<OwnedFd> {
     descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
 }
 
+/// Returns whether the limit of open files (`ulimit -n`) refused a call.
+fn lacks_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 impl Sysfs {
     /// Returns the sysfs of the calling thread's network namespace.
     ///
@@ -63,6 +68,10 @@ impl Sysfs {
     pub fn of_namespace() -> Result<Self, HostError> {
         let mount = match mount_sysfs() {
             Ok(mount) => mount,
+            // Without descriptors, the mounted one cannot be read either.
+            Err(source) if lacks_descriptors(&source) => {
+                return Err(HostError::Read { path: MOUNTED.into(), source });
+            }
             Err(_) if Self::mounted_is_own()? => return Ok(Self::at(MOUNTED)),
             Err(source) => return Err(HostError::ForeignSysfs { source }),
         };
@@ -94,8 +103,11 @@ impl Sysfs {
             if entry.file_name() == "bonding_masters" {
                 continue;
             }
-            let read = |file: &str| std::fs::read_to_string(entry.path().join(file));
-            let (Ok(index), Ok(address)) = (read("ifindex"), read("address")) else { return Ok(false) };
+            let read = |file: &str| match std::fs::read_to_string(entry.path().join(file)) {
+                Err(source) if lacks_descriptors(&source) => Err(failed(source)),
+                read => Ok(read),
+            };
+            let (Ok(index), Ok(address)) = (read("ifindex")?, read("address")?) else { return Ok(false) };
             let name = name_text(entry.file_name().as_bytes());
             shown.push((name, index.trim().to_owned(), address.trim().to_owned()));
         }

@@ -22,12 +22,14 @@ pub enum Remains {
     Void(PathBuf),
     /// The interface was deleted, or is in another namespace.
     Absent(Damaged),
+    /// Another object has the name, and its interface is not in this namespace.
+    Unreadable(JournalError),
 }
 
 /// Returns the damaged journals that were set aside.
 ///
 /// # Errors
-/// Returns an error if the directory or a file cannot be read.
+/// Returns an error if the directory cannot be read.
 pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     let mut found = Vec::new();
     for path in state.damaged()? {
@@ -37,9 +39,13 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
                 found.push(Remains::Present(*damaged));
                 continue;
             }
-            read => read?,
+            Err(error) => {
+                found.push(Remains::Unreadable(error));
+                continue;
+            }
+            Ok(None) => continue,
+            Ok(Some(contents)) => contents,
         };
-        let Some(contents) = contents else { continue };
         let damaged = Damaged::of(path, &contents);
         found.push(match is_present(&damaged, contents.header.as_ref())? {
             None => Remains::Void(damaged.path),
@@ -55,7 +61,7 @@ fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
         match StateDirectory::read(&path) {
-            Ok(Some(contents)) if !contents.damage.is_empty() && !is_held(&path)? => {
+            Ok(Some(contents)) if !contents.damage.is_empty() && !is_held(&path).unwrap_or(false) => {
                 let damaged = Damaged::of(path, &contents);
                 let is_present = is_present(&damaged, contents.header.as_ref())?;
                 found.extend((is_present == Some(true)).then_some(damaged));
@@ -74,7 +80,7 @@ fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
 /// Returns all damaged journals whose settings may still be in force in this namespace: set aside, or not reverted yet.
 ///
 /// # Errors
-/// Returns an error if the directory or a file cannot be read.
+/// Returns an error if the directory cannot be read.
 pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = unreadable(state)?;
     for remains in remains(state)? {

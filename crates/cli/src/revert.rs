@@ -1,6 +1,6 @@
 //! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
@@ -122,22 +122,35 @@ fn revert_settings(
         }
     }
     let mut any = false;
-    let mut held = Vec::new();
+    let mut own = BTreeMap::new();
+    let refuse = |error: JournalError, exit: &mut Exit| {
+        let refused = failure(&error.into()).tell();
+        *exit = if *exit == Exit::Done { refused } else { *exit };
+    };
     for identity in
         interface.map_or_else(all_interfaces, with_devices_below).iter().filter_map(|name| identity(name))
     {
+        let journals = [state.journal_of(&identity), state.kept_journal_of(&identity)];
         match exclude_sessions(&state, &identity) {
-            Ok(name) => held.push(name),
+            Ok(_) => own.extend(journals.into_iter().map(|path| (path, identity.clone()))),
             Err(error) => {
-                let refused = failure(&error.into()).tell();
-                exit = if exit == Exit::Done { refused } else { exit };
-                let own = [state.journal_of(&identity), state.kept_journal_of(&identity)];
-                chosen.retain(|path| !own.contains(path));
+                refuse(error, &mut exit);
+                chosen.retain(|path| !journals.contains(path));
                 any = true;
             }
         }
     }
     for path in chosen {
+        // Hold one name at a time: a host may have more interfaces than this process may open sockets.
+        let sole = own.get(&path).map_or(Ok(None), |identity| exclude_sessions(&state, identity));
+        let _sole = match sole {
+            Ok(sole) => sole,
+            Err(error) => {
+                refuse(error, &mut exit);
+                any = true;
+                continue;
+            }
+        };
         let ended = revert_journal(&path, &mut |header| {
             let Header { interface, etc, .. } = header;
             let is_here = NetworkNamespace::own().is_ok_and(|own| own.inode == interface.namespace);
@@ -220,6 +233,7 @@ fn tell_remains(remains: Remains, interface: Option<&str>) -> Option<Exit> {
             }
             None
         }
+        Remains::Unreadable(error) => Some(failure(&error.into()).tell()),
         Remains::Void(path) => match std::fs::remove_file(&path) {
             Ok(()) => None,
             Err(error) => Some(

@@ -553,3 +553,45 @@ fn files_for_another_namespace_than_the_hosts_are_refused() {
     assert_same(&managed.seen(), &before, "refused");
     assert!(managed.journals().is_empty());
 }
+
+/// A journal whose name belongs to another namespace cannot be read, and concerns no interface here.
+#[test]
+fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
+    let managed = Managed::with_maps();
+    for make in ["ln -s nosuch", "mkdir", "mkfifo"] {
+        kill_both(managed.session(&["--xps", "off", "--queue-weights", "htb", "--rate", "200mbit"]));
+        assert_eq!(script(&managed, &format!("{make} $S/7-9.journal.damaged")).code, 0);
+        let planned = run(&managed, &["steer", NAME, "--policy", "balance", "--plan"]);
+        assert!(!planned.stderr.contains("and its journal"), "{make}: {planned:?}");
+        let ended = run(&managed, &["revert"]);
+        assert_eq!(ended.code, 3, "{make}: {ended:?}");
+        assert_has(&ended.stderr, &["7-9.journal.damaged is not safe to use"]);
+        assert!(ended.stdout.contains("put back"), "{make}: {ended:?}");
+        assert_eq!(managed.maps(), DRIVERS_MAPS);
+        assert_eq!(script(&managed, "rm -r $S/7-9.journal.damaged").code, 0);
+    }
+    // The root is restorable from a journal with one unreadable line.
+    kill_both(managed.session(&["--xps", "off", "--queue-weights", "htb", "--rate", "200mbit"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, flip(&text)).unwrap();
+    assert_eq!(script(&managed, "mkdir $S/7-9.journal.damaged").code, 0);
+    let checked = run(&managed, &["check", NAME]);
+    assert_has(&checked.stderr, &["settings of evk0 may still be changed"]);
+    assert!(!checked.stderr.contains("does not restore it"), "{checked:?}");
+    assert_eq!(run(&managed, &["revert"]).code, 4);
+}
+
+#[test]
+fn a_revert_opens_few_descriptors_on_a_host_with_many_interfaces() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    assert_eq!(run(&managed, &TUNE).code, 0);
+    for number in 0..80 {
+        managed.shell(&["ip", "link", "add", &format!("evkmany{number}"), "type", "bridge"]);
+    }
+    let ended = script(&managed, "ulimit -n 40; exec $E revert");
+    assert!(ended.code == 0 && ended.stderr.is_empty(), "{ended:?}");
+    assert!(ended.stdout.contains("put back"), "{ended:?}");
+    assert!(managed.journals().is_empty());
+}

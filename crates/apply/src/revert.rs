@@ -176,7 +176,8 @@ fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     let here = here(header)?;
     let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
     // The lock shows a live run in another PID namespace, whose number is another process here.
-    let is_dead = !contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false);
+    let is_dead =
+        !contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false);
     Ok(is_dead.then_some(contents))
 }
 

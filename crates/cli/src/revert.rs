@@ -81,12 +81,11 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     }
     let state = StateDirectory::from_environment();
     if StateDirectory::is_named() && !state.path().exists() {
-        let message = format!(
-            "there is no state directory {}, which EVENKEEL_STATE_DIR names: what there is to put back is not known; \
-             correct the variable, or unset it",
-            path_text(state.path())
-        );
-        return Err(Failure::new(Exit::Unable, message));
+        let directory = path_text(state.path());
+        print(&format!(
+            "there is no state directory {directory}, which EVENKEEL_STATE_DIR names: nothing to put back is recorded there\n"
+        ))?;
+        return Ok(Exit::Done);
     }
     print("nothing to put back\n")?;
     Ok(Exit::Done)

@@ -192,7 +192,7 @@ fn interrupted(lasting: Lasting, options: &TuneOptions, outcome: &mut Outcome) -
     if let Some(unsettled) = unsettled(&options.interface, &report) {
         return Err(unsettled.after(&format!("interrupted: {report}")));
     }
-    match report.left_alone.is_empty() && report.gone.is_empty() {
+    match report.left_alone.is_empty() && report.gone.is_empty() && !report.anew {
         true => say("interrupted: everything is as before"),
         false => say(&format!("interrupted: {report}")),
     }

@@ -203,9 +203,7 @@ impl Held {
                     let ending = holder.as_ref().is_none_or(|header| !is_alive(header));
                     if !ending || Instant::now() > deadline {
                         let path = directory.path.join(name);
-                        // The process in the header may have ended, or be in another PID namespace.
-                        let holder = holder.filter(is_alive).map(Box::new);
-                        return Err(JournalError::Busy { path, holder });
+                        return Err(JournalError::Busy { path, holder: holder.map(Box::new) });
                     }
                     std::thread::sleep(POLL);
                     file = again;

@@ -83,7 +83,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     if StateDirectory::is_named() && !state.path().exists() {
         let directory = path_text(state.path());
         print(&format!(
-            "there is no state directory {directory}, which EVENKEEL_STATE_DIR names: nothing to put back is recorded there\n"
+            "there is no state directory {directory}, which EVENKEEL_STATE_DIR names: no changed settings are recorded there\n"
         ))?;
         return Ok(Exit::Done);
     }

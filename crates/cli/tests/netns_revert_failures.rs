@@ -517,7 +517,7 @@ fn files_of_a_deleted_namespace_are_removed() {
         if !reverted.stderr.contains("is left alone") {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         reverted = revert();
     }
     assert_eq!(reverted.code, 0, "{reverted:?}");

@@ -330,6 +330,12 @@ fn move_applications(
     let words = |finding: &Finding| {
         format!("{} of {} after {moves:?}: {}", finding.rule, finding.subject, finding.evidence)
     };
+    // Applications get all cores of the node where others are pinned to each of them: none is left for the interrupts.
+    let is_full = |finding: &Finding| {
+        let nic = finding.remedy.interface.as_deref().and_then(|name| planned.interface(name));
+        let all = nic.map(|nic| View::new(planned).local_cores(nic)).unwrap_or_default();
+        finding.rule == "irq-on-application" && moves.iter().any(|(_, cores)| *cores == all)
+    };
     let is_placed = |finding: &Finding| {
         let nic = finding.remedy.interface.as_deref().unwrap_or_default();
         let numbers = |facts: &HostFacts| -> Vec<u32> {
@@ -350,8 +356,9 @@ fn move_applications(
             && targets(original, nic) != targets(planned, nic)
     };
     let after = check(&facts);
-    if let Some(finding) =
-        after.iter().find(|finding| is_new(finding, &["irq-on-application"]) && is_placed(finding))
+    if let Some(finding) = after
+        .iter()
+        .find(|finding| is_new(finding, &["irq-on-application"]) && is_placed(finding) && !is_full(finding))
     {
         return Err(words(finding));
     }
@@ -361,7 +368,7 @@ fn move_applications(
     }
     let facts = as_if_new(&facts);
     let places = ["irq-on-application", "irq-remote-node", "app-remote-node"];
-    match check(&facts).iter().find(|finding| is_new(finding, &places)) {
+    match check(&facts).iter().find(|finding| is_new(finding, &places) && !is_full(finding)) {
         Some(finding) => Err(words(finding)),
         None => Ok(()),
     }

@@ -29,6 +29,7 @@ pub use device::{
     COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name,
 };
 pub use interrupts::{notify_blocks, queue_of_action};
+pub(crate) use protocols::EVERY_LINUX;
 pub(crate) use statistics::losses;
 pub use tree::{ANSWERS, Tree};
 
@@ -82,6 +83,14 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         interface.packet_sizes = sizes.get(&interface.name).copied();
     }
     let interrupts = interrupts::interrupts(tree, &owners, &online);
+    for nic in interfaces.iter().filter(|nic| nic.pcie.is_some()) {
+        let has_traffic = nic.statistics.get("rx_packets").is_some_and(|packets| *packets > 0);
+        let is_served = interrupts.iter().any(|interrupt| interrupt.interface == nic.name);
+        if nic.up && has_traffic && !is_served {
+            let source = format!("/sys/class/net/{}/interrupts", nic.name);
+            tree.note(&source, format!("no interrupt of {} was found in /proc/interrupts", nic.name));
+        }
+    }
     let sockets = sockets::sockets(tree, &names)?;
     let information = tree.required_table("/proc/cpuinfo").unwrap_or_default();
     if let Some((at, line)) =

@@ -23,23 +23,58 @@ const VMSTAT: &[&str] = &[
     "zone_reclaim_failed",
 ];
 
-/// Files of paired lines, each with the groups that rules use and that every Linux has.
-const PAIRED: [(&str, &[&str]); 2] =
-    [("/proc/net/netstat", &["TcpExt."]), ("/proc/net/snmp", &["Ip.", "Tcp.", "Udp."])];
+/// Files of paired lines.
+const PAIRED: [&str; 2] = ["/proc/net/netstat", "/proc/net/snmp"];
+
+/// Counters that rules use and that every Linux since 4.18 has, by file: a missing one is no 0. Sources:
+/// `snmp4_net_list` and its neighbours (net/ipv4/proc.c), `vmstat_text` (mm/vmstat.c).
+pub(crate) const EVERY_LINUX: [(&str, &str, &[&str]); 6] = [
+    (
+        "/proc/net/netstat",
+        "TcpExt",
+        &[
+            "ListenDrops",
+            "ListenOverflows",
+            "PruneCalled",
+            "SyncookiesSent",
+            "TCPAbortOnMemory",
+            "TCPBacklogDrop",
+            "TCPMemoryPressures",
+            "TCPOFOQueue",
+            "TCPRcvCollapsed",
+            "TCPReqQFullDoCookies",
+            "TCPReqQFullDrop",
+            "TCPSynRetrans",
+            "TCPTimeWaitOverflow",
+            "TCPTimeouts",
+            "TCPToZeroWindowAdv",
+            "TCPWantZeroWindowAdv",
+        ],
+    ),
+    ("/proc/net/snmp", "Ip", &["InReceives", "OutRequests", "ForwDatagrams", "FragFails", "ReasmFails"]),
+    (
+        "/proc/net/snmp",
+        "Tcp",
+        &["ActiveOpens", "AttemptFails", "InCsumErrors", "InSegs", "OutSegs", "PassiveOpens", "RetransSegs"],
+    ),
+    (
+        "/proc/net/snmp",
+        "Udp",
+        &["InCsumErrors", "InDatagrams", "OutDatagrams", "RcvbufErrors", "SndbufErrors"],
+    ),
+    ("/proc/vmstat", "Vmstat", &["allocstall_normal", "oom_kill", "pswpin", "pswpout"]),
+    ("/proc/net/sockstat", "Sockstat.TCP", &["mem", "orphan", "tw"]),
+];
 
 /// Returns the protocol counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
-    for (file, every_linux) in PAIRED {
+    for file in PAIRED {
         let Some(text) = tree.required_table(file) else { continue };
         let mut negative = Vec::new();
         note(tree, file, Some(paired_lines(&text, &mut counters, &mut negative)));
         for counter in negative {
             tree.note(&format!("{file}/{counter}"), format!("{file}: {counter} is negative"));
-        }
-        let is_there = |group: &str| counters.keys().any(|key: &String| key.starts_with(group));
-        if let Some(group) = every_linux.iter().find(|group| !is_there(group)) {
-            tree.note(file, format!("{file} has no {group}* counters"));
         }
     }
     let memory = "/proc/vmstat";
@@ -48,6 +83,20 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     note(tree, ipv6, tree.table(ipv6).map(|text| named_lines(&text, &mut counters)));
     let sockets = "/proc/net/sockstat";
     note(tree, sockets, tree.required_table(sockets).map(|text| socket_lines(&text, &mut counters)));
+    for (file, group, names) in EVERY_LINUX {
+        if tree.is_noted(file) {
+            continue;
+        }
+        let names: Vec<String> = names.iter().map(|name| format!("{group}.{name}")).collect();
+        let missing: Vec<&String> = names.iter().filter(|name| !counters.contains_key(*name)).collect();
+        if missing.len() == names.len() {
+            tree.note(&format!("{file}/{group}"), format!("{file} has no {group}.* counters"));
+            continue;
+        }
+        for counter in missing {
+            tree.note(&format!("{file}/{counter}"), format!("{file} has no counter {counter}"));
+        }
+    }
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
         let file = format!("/proc/net/stat/{file}");
         let Some(text) = tree.table(&file) else { continue };

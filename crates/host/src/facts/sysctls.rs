@@ -157,7 +157,11 @@ pub(super) fn sysctls<'a>(
         };
         let count = SEVERAL.iter().find(|(several, _)| *several == name).map_or(1, |(_, count)| *count);
         let is_whole = words.len() == count || LISTS.contains(&name.as_str());
-        if !is_whole || !words.iter().all(is_sound) {
+        // The kernel refuses a range of ports that ends before it begins (ipv4_local_port_range).
+        let number = |word: &&str| word.parse::<i64>().ok();
+        let is_reversed =
+            name.ends_with("_port_range") && words.first().and_then(number) > words.last().and_then(number);
+        if !is_whole || is_reversed || !words.iter().all(is_sound) {
             tree.note_line(&path, 1, &unreadable(&text));
             return None;
         }

@@ -224,6 +224,11 @@ impl Tree {
         self.unknown.borrow_mut().entry(generalised(source)).or_insert_with(|| why.into());
     }
 
+    /// Returns whether a source is noted.
+    pub(super) fn is_noted(&self, source: &str) -> bool {
+        self.unknown.borrow().contains_key(source)
+    }
+
     /// Notes that a line of a file could not be read.
     pub(super) fn note_line(&self, path: &str, line: usize, reason: &str) {
         self.note(path, format!("{path}:{line}: {reason}"));

@@ -14,7 +14,7 @@ use evenkeel_model::host::{
 
 pub use write::write_tree;
 
-use crate::facts::complete;
+use crate::facts::{EVERY_LINUX, complete};
 
 /// Builds a host that is well tuned.
 #[derive(Clone, Debug)]
@@ -123,6 +123,11 @@ impl HostBuilder {
             ("Vmstat.oom_kill", 0),
         ] {
             builder.facts.counters.insert(name.to_owned(), value);
+        }
+        for (_, group, names) in EVERY_LINUX {
+            for name in names {
+                builder.facts.counters.entry(format!("{group}.{name}")).or_insert(0);
+            }
         }
         builder
     }

@@ -4,13 +4,15 @@ use serde::{Deserialize, Serialize};
 
 /// A socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct SocketFacts {
+    #[serde(default)]
     pub kind: SocketKind,
     /// Local address and port.
+    #[serde(default)]
     pub local: String,
     /// Remote address and port; empty if not connected.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remote: String,
     /// The interface with its address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,6 +31,7 @@ pub struct SocketFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<u64>,
     /// Packets dropped at the socket (`sk_drops`).
+    #[serde(default)]
     pub drops: u64,
     /// TCP's state of a connection.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -25,6 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[
             needs::NODE,
             needs::INTERRUPTS,
+            needs::NIC_INTERRUPTS,
             needs::AFFINITY,
             needs::NODES,
             needs::TOPOLOGY,
@@ -43,6 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         source: "the paper, section II; Documentation/networking/scaling.rst",
         needs: &[
             needs::INTERRUPTS,
+            needs::NIC_INTERRUPTS,
             needs::AFFINITY,
             needs::NODE,
             needs::NODES,
@@ -62,6 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[
             needs::SPEED,
             needs::INTERRUPTS,
+            needs::NIC_INTERRUPTS,
             needs::AFFINITY,
             needs::NODE,
             needs::NODES,
@@ -76,7 +79,13 @@ pub(super) const RULES: &[Rule] = &[
         why: "Who isolates a processor wants nothing to interrupt what runs there; irqaffinity= or masks have to say so as well.",
         fix: "interrupts on processors that are not isolated",
         source: "Documentation/admin-guide/kernel-parameters.txt (isolcpus, irqaffinity)",
-        needs: &[needs::INTERRUPTS, needs::AFFINITY, needs::ISOLATED, needs::NOHZ_FULL],
+        needs: &[
+            needs::INTERRUPTS,
+            needs::NIC_INTERRUPTS,
+            needs::AFFINITY,
+            needs::ISOLATED,
+            needs::NOHZ_FULL,
+        ],
         check: isolated,
     },
     Rule {

@@ -6,7 +6,7 @@ use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Unknown};
 use serde::Serialize;
 
-use super::needs::{AFFINITY, NETSTAT, SNMP, SPEED, STATISTICS, UDP, UDP6};
+use super::needs::{AFFINITY, NETSTAT, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP, UDP6, VMSTAT};
 use super::{Found, Rule, rules};
 use crate::{Basis, Finding, Severity, View};
 
@@ -82,7 +82,7 @@ fn found_beside<'f>(
 ) -> (Vec<Found>, Vec<&'f Unknown>) {
     let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
     let is_counter = |gap: &Unknown| {
-        [NETSTAT, SNMP]
+        [NETSTAT, SNMP, SOCKSTAT, VMSTAT]
             .iter()
             .any(|table| gap.source.strip_prefix(table).is_some_and(|rest| rest.starts_with('/')))
     };

@@ -548,10 +548,9 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let overflows = facts.counter("TcpExt.ListenOverflows");
     let listeners: Vec<&SocketFacts> =
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::TcpListen).collect();
-    let full: Vec<&&SocketFacts> = listeners
-        .iter()
-        .filter(|socket| socket.send_queue > 0 && socket.receive_queue > socket.send_queue)
-        .collect();
+    // A queue is full beyond its limit (sk_acceptq_is_full), so a backlog of 0 takes one connection.
+    let full: Vec<&&SocketFacts> =
+        listeners.iter().filter(|socket| socket.receive_queue > socket.send_queue).collect();
     if overflows < FEWEST && full.is_empty() {
         return Vec::new();
     }
@@ -591,7 +590,8 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let asked = full.iter().map(|socket| socket.send_queue).min();
     vec![match (limit, asked) {
         (Some(limit), Some(asked)) if !is_limited => entry.advice(format!(
-            "raise the backlog that the application gives to listen(2), which is {asked}: net.core.somaxconn is {limit} and does not limit it;              and let it accept faster"
+            "raise the backlog that the application gives to listen(2), which is {asked}: net.core.somaxconn is {limit} and does not limit it; \
+             and let it accept faster"
         )),
         _ => entry.advice(
             "raise the application's own backlog (listen(2)), which the sysctl only limits; and let it accept faster",

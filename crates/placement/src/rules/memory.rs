@@ -8,7 +8,6 @@ use crate::View;
 use crate::view::{count, per_cent};
 
 /// `/sys/devices/system/node/nodeN/numastat`: below the path of [`needs::NODES`].
-const VMSTAT: &str = "/proc/vmstat";
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -45,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
               that are bound to a node there is nothing to gain.",
         fix: "0, where applications are bound to nodes",
         source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
-        needs: &[needs::NODES, needs::SOCKETS, needs::PROCESS_STATUS, VMSTAT, NUMA_BALANCING],
+        needs: &[needs::NODES, needs::SOCKETS, needs::PROCESS_STATUS, needs::VMSTAT, NUMA_BALANCING],
         check: balancing,
     },
     Rule {
@@ -58,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
               its kin also copy whole huge pages after a fork.",
         fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
-        needs: &[HUGE_PAGES, VMSTAT, needs::SOCKETS],
+        needs: &[HUGE_PAGES, needs::VMSTAT, needs::SOCKETS],
         check: huge_pages,
     },
     Rule {
@@ -68,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The driver's and the sockets' allocations compete with the page cache. A softirq cannot wait for memory: its packets are dropped.",
         fix: "more memory kept free (vm.min_free_kbytes), less swapping, smaller caches and applications",
         source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes, watermark_scale_factor, swappiness)",
-        needs: &["/proc/vmstat", needs::MEMORY],
+        needs: &[needs::VMSTAT, needs::MEMORY],
         check: reclaim,
     },
     Rule {

@@ -50,6 +50,8 @@ pub const FREQUENCY: &str = "/sys/devices/system/cpu/*/cpufreq";
 pub const IDLE_STATES: &str = "/sys/devices/system/cpu/*/cpuidle";
 /// Numbers of interrupts that each CPU served.
 pub const INTERRUPTS: &str = "/proc/interrupts";
+/// The rows of [`INTERRUPTS`] that belong to a NIC.
+pub const NIC_INTERRUPTS: &str = "/sys/class/net/*/interrupts";
 /// Affinity masks of interrupts.
 pub const AFFINITY: &str = "/proc/irq";
 /// CPUs of `isolcpus=`.
@@ -82,6 +84,8 @@ pub const SNMP6: &str = "/proc/net/snmp6";
 pub const SOCKETS: &str = "netlink/sockets";
 /// Memory of sockets.
 pub const SOCKSTAT: &str = "/proc/net/sockstat";
+/// Counters of the memory management.
+pub const VMSTAT: &str = "/proc/vmstat";
 /// Counters of the receive softirq.
 pub const SOFTNET: &str = "/proc/net/softnet_stat";
 /// Time of each CPU.

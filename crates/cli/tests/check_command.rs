@@ -240,6 +240,33 @@ fn names_are_replaced_on_request() {
     assert!(saved_name(true).starts_with("process-"));
 }
 
+/// A recording without processors and queues, and with a speed that the recorded host did not have.
+#[test]
+fn what_a_recording_lacks_is_unknown_and_what_it_has_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut facts = hosts::HOSTS[0].1();
+    facts.counters.insert("TcpExt.ListenOverflows".to_owned(), 90_000);
+    write_tree(&facts, directory.path()).unwrap();
+    for gone in ["sys/devices/system", "sys/class/net/ens2f0/queues"] {
+        std::fs::remove_dir_all(directory.path().join(gone)).unwrap();
+    }
+    for gone in ["proc/cpuinfo", "proc/stat", "evenkeel/ethtool/ens2f0.json"] {
+        std::fs::remove_file(directory.path().join(gone)).unwrap();
+    }
+    let gap = r#"{"source": "/sys/class/net/ens2f0/speed", "why": "ens2f0 reports no speed"}"#;
+    let about = format!(r#"{{"format": 1, "page_bytes": 4096, "unknown": [{gap}]}}"#);
+    std::fs::write(directory.path().join("evenkeel/about.json"), about).unwrap();
+    let from = directory.path().to_str().unwrap();
+    let screen = run(&["check", "--from", from]);
+    assert!(screen.stdout.contains("? processors, ? nodes"), "{screen:?}");
+    assert!(screen.stdout.contains("? queues") && !screen.stdout.contains("no speed"), "{screen:?}");
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&["check", "--from", from, "--format", "json"]).stdout).unwrap();
+    for field in ["processors", "nodes", "virtual_machine"] {
+        assert_eq!(json["host"][field], serde_json::Value::Null, "{field}");
+    }
+}
+
 #[test]
 fn the_documentation_lists_every_rule_as_it_is() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/check.md"))

@@ -174,6 +174,19 @@ fn better_is_up_for_throughput_and_down_for_latency() {
 }
 
 #[test]
+fn a_variant_with_too_few_repeats_is_undecided() {
+    let mut short = of_six();
+    short.variants[2].repeats.truncate(3);
+    let comparison = differ(&of_six(), &short);
+    let text = text(&comparison, false);
+    assert!(text.starts_with("No difference shown: 42 figures of cvanilla, cmax, xps:dqa."), "{text}");
+    assert!(
+        text.contains("dqa is undecided: with 3 repeats in a record there is no interval; 5 are"),
+        "{text}"
+    );
+}
+
+#[test]
 fn fewer_than_five_repeats_decide_nothing() {
     let found = compared("nfm.1s", &[1.0; 4], &[0.01, 0.011, 0.012, 0.01, 0.01]);
     assert_eq!((found.verdict, found.change.interval), (Verdict::Undecided, None));

@@ -110,17 +110,26 @@ fn header(facts: &HostFacts) -> String {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(facts.kernel.as_ref().map(|kernel| format!("Linux {kernel}")));
     parts.extend(facts.processor_model.clone());
-    let processors = facts.processors.len();
-    parts.push(counted(processors, "processor"));
-    let nodes = facts.nodes_with_processors();
-    if nodes > 1 {
-        parts.push(counted(nodes, "node"));
+    let processors = known(facts, PROCESSORS).then(|| facts.processors.len());
+    parts.push(processors.map_or("? processors".to_owned(), |processors| counted(processors, "processor")));
+    match known(facts, NODES).then(|| facts.nodes_with_processors()) {
+        Some(nodes) if nodes > 1 => parts.push(counted(nodes, "node")),
+        Some(_) => {}
+        None => parts.push("? nodes".to_owned()),
     }
     parts.extend(facts.memory_bytes.map(bytes));
     if facts.virtual_machine {
         parts.push("virtual machine".to_owned());
     }
     parts.join(", ")
+}
+
+const PROCESSORS: &str = "/sys/devices/system/cpu";
+const NODES: &str = "/sys/devices/system/node";
+
+/// Returns whether a directory or file could be read as a whole.
+fn known(facts: &HostFacts, source: &str) -> bool {
+    facts.unknown.iter().all(|gap| gap.source != source)
 }
 
 /// Describes an interface in one or two lines: its type, queues, traffic and losses.
@@ -146,7 +155,8 @@ fn line_of(interface: &Interface) -> String {
             Some(channels) if channels.receive_max() > 0 => {
                 format!("{} of {}", channels.receive(), counted(channels.receive_max() as usize, "queue"))
             }
-            _ => counted(interface.receive_queues.len().max(1), "queue"),
+            _ if interface.receive_queues.is_empty() => "? queues".to_owned(),
+            _ => counted(interface.receive_queues.len(), "queue"),
         });
         parts.extend(
             interface
@@ -332,10 +342,10 @@ pub fn host(facts: &HostFacts) -> Value {
         "kernel": facts.kernel,
         "distribution": facts.distribution,
         "processor": facts.processor_model,
-        "processors": facts.processors.len(),
-        "nodes": facts.nodes_with_processors(),
+        "processors": known(facts, PROCESSORS).then(|| facts.processors.len()),
+        "nodes": (known(facts, PROCESSORS) && known(facts, NODES)).then(|| facts.nodes_with_processors()),
         "memory_bytes": facts.memory_bytes,
-        "virtual_machine": facts.virtual_machine,
+        "virtual_machine": known(facts, "/proc/cpuinfo").then_some(facts.virtual_machine),
         "interfaces": interfaces,
         "unknown": facts.unknown,
     })

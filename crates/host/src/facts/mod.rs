@@ -70,7 +70,10 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             reason: format!("page_bytes: {page_bytes} is not the size of a page; write for example 4096"),
         });
     }
-    for gap in about.iter().flat_map(|about| &about.unknown) {
+    // What the tree has is known now: someone may have added it.
+    let missing =
+        about.iter().flat_map(|about| &about.unknown).filter(|gap| tree.read_quietly(&gap.source).is_none());
+    for gap in missing {
         tree.note(&gap.source, gap.why.as_str());
     }
     let (processors, nodes) = processors::processors(tree);

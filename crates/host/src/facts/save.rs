@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use super::interfaces::{nic_directory, recorded_place};
@@ -142,14 +143,20 @@ impl Names {
     /// Maps an address to a private or unique local address. There are too few documentation addresses (RFC
     /// 5737, RFC 3849).
     fn address(&mut self, address: &str) -> String {
-        let Ok(found) = address.parse::<std::net::IpAddr>() else { return address.to_owned() };
-        if found.is_loopback() || found.is_unspecified() {
+        let Ok(found) = address.parse::<IpAddr>() else { return address.to_owned() };
+        if found.is_unspecified()
+            || [Ipv4Addr::LOCALHOST.into(), IpAddr::from(Ipv6Addr::LOCALHOST)].contains(&found)
+        {
             return address.to_owned();
         }
         let number = self.addresses.len() + 1;
         let [high, middle, low] = [number >> 16 & 255, number >> 8 & 255, number & 255];
-        let other =
-            if found.is_ipv4() { format!("10.{high}.{middle}.{low}") } else { format!("fd00::{number:x}") };
+        let network = if found.is_loopback() { 127 } else { 10 };
+        let other = if found.is_ipv4() {
+            format!("{network}.{high}.{middle}.{low}")
+        } else {
+            format!("fd00::{number:x}")
+        };
         self.addresses.entry(address.to_owned()).or_insert(other).clone()
     }
 
@@ -207,11 +214,11 @@ impl Names {
             for field in fields.iter_mut().skip(1).take(2) {
                 let Some(found) = hexadecimal_address(field) else { continue };
                 let width = field.split(':').next().map_or(8, str::len);
-                let other: Option<std::net::IpAddr> = self.address(&found.ip().to_string()).parse().ok();
+                let other: Option<IpAddr> = self.address(&found.ip().to_string()).parse().ok();
                 let bytes = match other {
-                    Some(std::net::IpAddr::V4(address)) if width == 8 => address.octets().to_vec(),
-                    Some(std::net::IpAddr::V4(address)) => address.to_ipv6_mapped().octets().to_vec(),
-                    Some(std::net::IpAddr::V6(address)) => address.octets().to_vec(),
+                    Some(IpAddr::V4(address)) if width == 8 => address.octets().to_vec(),
+                    Some(IpAddr::V4(address)) => address.to_ipv6_mapped().octets().to_vec(),
+                    Some(IpAddr::V6(address)) => address.octets().to_vec(),
                     None => continue,
                 };
                 let words: Vec<String> = bytes
@@ -237,6 +244,7 @@ mod tests {
         assert_eq!(names.end("192.0.2.7:80"), "10.0.0.1:80");
         assert_eq!(names.end("[2001:db8::1]:443"), "[fd00::2]:443");
         assert_eq!(names.end("127.0.0.1:53"), "127.0.0.1:53");
+        assert_eq!(names.end("127.9.8.7:53"), "127.0.0.3:53");
         // This is 192.0.2.7 in the notation of /proc/net/udp.
         let udp = names.udp("  sl  local_address\n 1: 070200C0:0035 00000000:0000 07");
         assert_eq!(udp, "  sl  local_address\n1: 0100000A:0035 00000000:0000 07");

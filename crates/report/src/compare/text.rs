@@ -125,28 +125,28 @@ pub(super) fn answer(comparison: &Comparison) -> Vec<String> {
     };
     let all: usize = comparison.variants.iter().map(judged).sum();
     if all == 0 {
-        let least = comparison.figures().map(|(_, metric)| metric.change.n.0.min(metric.change.n.1));
-        let s = |n: usize| if n == 1 { "" } else { "s" };
-        let least = least.max().unwrap_or(0);
-        return vec![format!(
-            "No difference shown: with {least} repeat{} in a record there is no interval; {} are needed in each.",
-            s(least),
-            evenkeel_metrics::LEAST_REPEATS
-        )];
+        let why = too_few(comparison.figures().map(|(_, metric)| metric));
+        return vec![format!("No difference shown: {why}.")];
     }
+    let undecided = comparison
+        .variants
+        .iter()
+        .filter(|variant| judged(variant) == 0)
+        .map(|variant| format!("{} is undecided: {}.", variant.name, too_few(variant.metrics.iter())));
     let differing: Vec<&VariantComparison> = comparison
         .variants
         .iter()
         .filter(|variant| variant.metrics.iter().any(|metric| metric.verdict.is_difference()))
         .collect();
     if differing.is_empty() {
-        let names: Vec<&str> = comparison.variants.iter().map(|variant| variant.name.as_str()).collect();
+        let named = comparison.variants.iter().filter(|variant| judged(variant) > 0);
+        let names: Vec<&str> = named.map(|variant| variant.name.as_str()).collect();
         let mut text = format!("No difference shown: {} of {}", figures(all), list(&names));
         let ranges = headline_ranges(comparison);
         if !ranges.is_empty() {
             text.push_str(&format!(". {}: {}", names[0], ranges.join(", ")));
         }
-        return vec![text + "."];
+        return [text + "."].into_iter().chain(undecided).collect();
     }
     let mut lines: Vec<String> =
         differing.iter().take(VARIANTS_SPELT_OUT).map(|variant| of_variant(variant)).collect();
@@ -164,7 +164,19 @@ pub(super) fn answer(comparison: &Comparison) -> Vec<String> {
     if !alike.is_empty() {
         lines.push(format!("{}: no difference shown.", list(&alike)));
     }
+    lines.extend(undecided);
     lines
+}
+
+/// Returns the reason why none of some figures has an interval.
+fn too_few<'m>(metrics: impl Iterator<Item = &'m MetricComparison>) -> String {
+    let least = metrics.map(|metric| metric.change.n.0.min(metric.change.n.1)).max().unwrap_or(0);
+    let needed = evenkeel_metrics::LEAST_REPEATS;
+    if least >= needed {
+        return "its figures have no interval".to_owned();
+    }
+    let s = if least == 1 { "" } else { "s" };
+    format!("with {least} repeat{s} in a record there is no interval; {needed} are needed in each")
 }
 
 fn list(names: &[&str]) -> String {
@@ -195,9 +207,10 @@ fn of_variant(variant: &VariantComparison) -> String {
 
 /// Returns the ranges of the first variant's main figures: larger changes would have been detected.
 fn headline_ranges(comparison: &Comparison) -> Vec<String> {
-    let Some(variant) = comparison.variants.first() else { return Vec::new() };
-    let mut metrics: Vec<&MetricComparison> =
-        variant.metrics.iter().filter(|metric| metric.change.interval.is_some()).collect();
+    let has_interval = |metric: &&MetricComparison| metric.change.interval.is_some();
+    let judged = |variant: &&VariantComparison| variant.metrics.iter().any(|metric| has_interval(&metric));
+    let Some(variant) = comparison.variants.iter().find(judged) else { return Vec::new() };
+    let mut metrics: Vec<&MetricComparison> = variant.metrics.iter().filter(has_interval).collect();
     metrics.sort_by_key(|metric| describe(&metric.key).importance);
     metrics
         .into_iter()

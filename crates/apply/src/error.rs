@@ -15,7 +15,6 @@ use crate::damaged_journal::Damaged;
 use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;
-use crate::sole_run::number_here;
 
 /// The kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +115,8 @@ pub enum JournalError {
     #[error("{}", busy(.holder.as_deref(), .path))]
     Busy {
         path: PathBuf,
-        /// The other run's header, if it could be read.
-        holder: Option<Box<Header>>,
+        /// The other run's header and number in this PID namespace, if known.
+        holder: Option<Box<(Header, u32)>>,
     },
     /// Another process holds the interface: its journal is in another directory, or it has none.
     #[error("{}", held_elsewhere(.interface, *.process, .journal.as_deref()))]
@@ -188,14 +187,14 @@ fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> Stri
     }
 }
 
-fn busy(holder: Option<&Header>, path: &Path) -> String {
-    match holder.map(|header| (header, number_here(header))) {
-        Some((Header { command, interface, started, .. }, Some(process))) => format!(
+fn busy(holder: Option<&(Header, u32)>, path: &Path) -> String {
+    match holder {
+        Some((Header { command, interface, started, .. }, process)) => format!(
             "evenkeel {command} manages {} already: {}",
             interface.name,
-            end_first(process, &format!(", since {started}"))
+            end_first(*process, &format!(", since {started}"))
         ),
-        _ => format!(
+        None => format!(
             "another process has locked the journal {}; wait until it ends (`fuser` names it)",
             path_text(path)
         ),

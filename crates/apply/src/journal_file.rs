@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::{Host, ProcessIdentity};
 use evenkeel_model::change::Knob;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
 use crate::damaged_journal::{DAMAGED, Damaged};
 use crate::error::{ApplyError, JournalError};
+use crate::holder::{is_alive, number_here};
 use crate::journal::{EXTENSION, Entry, Header, Process};
 use crate::journal_directory::{
     Directory, StateDirectory, is_kept, journal_name, kept_journal_name, working_journal_of,
@@ -203,7 +203,11 @@ impl Held {
                     let ending = holder.as_ref().is_none_or(|header| !is_alive(header));
                     if !ending || Instant::now() > deadline {
                         let path = directory.path.join(name);
-                        return Err(JournalError::Busy { path, holder: holder.map(Box::new) });
+                        let holder = holder.and_then(|header| {
+                            let process = number_here(&header)?;
+                            Some(Box::new((header, process)))
+                        });
+                        return Err(JournalError::Busy { path, holder });
                     }
                     std::thread::sleep(POLL);
                     file = again;
@@ -449,9 +453,4 @@ impl StateDirectory {
 pub(crate) fn is_held(journal: &Path) -> Result<bool, JournalError> {
     let Some(Watched { file, .. }) = Watched::open(journal)? else { return Ok(false) };
     Ok(matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::Error::EWOULDBLOCK))))
-}
-
-/// Returns whether the run's process is alive.
-pub(crate) fn is_alive(header: &Header) -> bool {
-    Host::live().process(header.process.id).map(ProcessIdentity::into) == Some(header.process)
 }

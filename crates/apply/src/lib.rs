@@ -38,6 +38,7 @@ mod disturbance;
 mod error;
 mod find_damaged;
 pub mod guardian;
+mod holder;
 mod identity;
 mod journal;
 mod journal_directory;

@@ -7,10 +7,11 @@ use evenkeel_model::change::Change;
 
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
+use crate::holder::is_alive;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, Process};
 use crate::journal_directory::{StateDirectory, is_kept};
-use crate::journal_file::{Held, Standing, Watched, is_alive, is_held};
+use crate::journal_file::{Held, Standing, Watched, is_held};
 use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::namespace::{Life, life_of};

@@ -8,19 +8,15 @@ use std::time::{Duration, Instant};
 use evenkeel_host::{NameHolder, SocketName};
 
 use crate::error::JournalError;
+use crate::holder::{name_of_run, number_here, trusted_holder};
 use crate::identity::InterfaceIdentity;
-use crate::journal::Header;
 use crate::journal_directory::StateDirectory;
-use crate::journal_file::{is_alive, is_held};
+use crate::journal_file::is_held;
 use crate::journal_lines::Contents;
 
 /// Time to wait for a holder that is exiting.
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
-
-fn name_of_run(index: u32) -> String {
-    format!("evenkeel/run/{index}")
-}
 
 fn name_of_steering(index: u32) -> String {
     format!("evenkeel/steer/{index}")
@@ -66,20 +62,6 @@ pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }
 
-/// Returns a live run's number in this process's PID namespace: 0 if it is in another one. Returns `None` if the run has
-/// ended. The journal has the number of the run's own PID namespace.
-pub(crate) fn number_here(header: &Header) -> Option<u32> {
-    if is_alive(header) {
-        return Some(header.process.id);
-    }
-    let holder = trusted_holder(&name_of_run(header.interface.index)).ok().flatten()?;
-    Some(holder.process)
-}
-
-fn trusted_holder(name: &str) -> Result<Option<NameHolder>, JournalError> {
-    Ok(SocketName::holder(name)?.filter(NameHolder::is_trusted))
-}
-
 /// Refuses an interface whose settings a session changes, as a run does, but takes nothing. For a plan.
 ///
 /// # Errors
@@ -94,7 +76,8 @@ pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) ->
         return match StateDirectory::read(&path) {
             // A lock is held if the run is alive, also in another PID namespace.
             Ok(Some(Contents { header: Some(header), .. })) if is_held(&path).unwrap_or(false) => {
-                Err(JournalError::Busy { path, holder: Some(Box::new(header)) })
+                let holder = number_here(&header).map(|process| Box::new((header, process)));
+                Err(JournalError::Busy { path, holder })
             }
             Ok(_) => held(process, Some(path)),
             // Other users may not read it.

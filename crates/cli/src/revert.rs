@@ -1,7 +1,7 @@
 //! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
@@ -101,7 +101,7 @@ fn revert_settings(
     let state = StateDirectory::from_environment();
     let journals = state.remove_drafts().and_then(|()| state.journals());
     let journals = journals.map_err(|error| failure(&error.into()))?;
-    let below = interface.map(|name| journals_below(name, &state)).unwrap_or_default();
+    let names = interface.map(with_devices_below);
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
     let named = interface.and_then(identity);
@@ -109,11 +109,10 @@ fn revert_settings(
         exit = tell_remains(remains, interface).unwrap_or(exit);
     }
     for path in journals {
-        match interface {
+        match &names {
             None => chosen.push(path),
-            Some(name) => match is_about(&path, name) {
+            Some(names) => match is_about(&path, names) {
                 Ok(true) => chosen.push(path),
-                Ok(false) if below.contains(&path) => chosen.push(path),
                 Ok(false) => {}
                 // This journal may belong to any interface: report it, and continue with the others.
                 Err(error) => exit = error.tell(),
@@ -126,9 +125,7 @@ fn revert_settings(
         let refused = failure(&error.into()).tell();
         *exit = if *exit == Exit::Done { refused } else { *exit };
     };
-    for identity in
-        interface.map_or_else(all_interfaces, with_devices_below).iter().filter_map(|name| identity(name))
-    {
+    for identity in names.unwrap_or_else(all_interfaces).iter().filter_map(|name| identity(name)) {
         let journals = [state.journal_of(&identity), state.kept_journal_of(&identity)];
         match exclude_sessions(&state, &identity) {
             Ok(_) => own.extend(journals.into_iter().map(|path| (path, identity.clone()))),
@@ -290,13 +287,6 @@ pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
     found
 }
 
-/// Returns the journals of runs on the devices below an interface, such as the ports of a bridge.
-fn journals_below(interface: &str, state: &StateDirectory) -> Vec<PathBuf> {
-    // A removed interface has no devices below it.
-    let devices = evenkeel_fair::managed_devices(interface).unwrap_or_default();
-    devices.iter().filter_map(|name| Some(state.journal_of(&identity(name)?))).collect()
-}
-
 /// Returns the names of this namespace's interfaces; none without permission to list them.
 fn all_interfaces() -> Vec<String> {
     Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default()
@@ -308,25 +298,24 @@ fn exists(interface: &str) -> Result<bool, Failure> {
     Ok(names.iter().any(|name| name == interface))
 }
 
-/// Returns whether a journal belongs to an interface, by its name at the start of the run or its current name.
-fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
+/// Returns whether a journal belongs to one of some interfaces, by its name at the start of the run or its current name.
+fn is_about(path: &Path, names: &[String]) -> Result<bool, Failure> {
     let contents = match StateDirectory::read(path) {
-        Err(JournalError::Damaged(damaged)) => return Ok(is_of(&damaged, &[name.to_owned()])),
+        Err(JournalError::Damaged(damaged)) => return Ok(is_of(&damaged, names)),
         read => read.map_err(|error| failure(&error.into()))?,
     };
     // The journal was removed: its run has ended, or a guardian has rolled it back.
     let Some(contents) = contents else { return Ok(false) };
-    if contents.header.as_ref().is_some_and(|header| header.interface.name == name) {
-        return Ok(true);
-    }
-    let Some(interface) = identity(name) else { return Ok(false) };
-    // The journal's interface may have been renamed and moved to this namespace.
-    if contents.header.as_ref().is_some_and(|header| is_same_device(header, &interface)) {
+    if contents.header.as_ref().is_some_and(|header| names.contains(&header.interface.name)) {
         return Ok(true);
     }
     let state = StateDirectory::from_environment();
-    // Compare the file's name, because every line may be damaged.
-    Ok([state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path))
+    Ok(names.iter().filter_map(|name| identity(name)).any(|interface| {
+        // The journal's interface may have been renamed and moved to this namespace. Compare the file's name, because
+        // every line may be damaged.
+        contents.header.as_ref().is_some_and(|header| is_same_device(header, &interface))
+            || [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
+    }))
 }
 
 fn whose(header: &Header) -> String {

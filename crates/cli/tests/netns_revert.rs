@@ -113,6 +113,11 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
     let ended = end(managed.command(&["revert", "evkbr"]));
     assert!(ended.code == 0 && ended.stdout.contains("settings put back"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
+    // So are the settings that `tune` changed for a port.
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    assert_eq!(end(managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"])).code, 0);
+    let ended = end(managed.command(&["revert", "evkbr"]));
+    assert!(ended.code == 0 && ended.stdout.contains("1 setting put back"), "{ended:?}");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn header(facts: &HostFacts) -> String {
     let mut parts: Vec<String> = Vec::new();
     parts.extend(facts.kernel.as_ref().map(|kernel| format!("Linux {kernel}")));
     parts.extend(facts.processor_model.clone());
-    let processors = known(facts, PROCESSORS).then(|| facts.processors.len());
+    let processors = known(facts, PROCESSORS).then_some(facts.processors.len());
     parts.push(processors.map_or("? processors".to_owned(), |processors| counted(processors, "processor")));
     match known(facts, NODES).then(|| facts.nodes_with_processors()) {
         Some(nodes) if nodes > 1 => parts.push(counted(nodes, "node")),
@@ -342,7 +342,7 @@ pub fn host(facts: &HostFacts) -> Value {
         "kernel": facts.kernel,
         "distribution": facts.distribution,
         "processor": facts.processor_model,
-        "processors": known(facts, PROCESSORS).then(|| facts.processors.len()),
+        "processors": known(facts, PROCESSORS).then_some(facts.processors.len()),
         "nodes": (known(facts, PROCESSORS) && known(facts, NODES)).then(|| facts.nodes_with_processors()),
         "memory_bytes": facts.memory_bytes,
         "virtual_machine": known(facts, "/proc/cpuinfo").then_some(facts.virtual_machine),

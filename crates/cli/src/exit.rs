@@ -112,14 +112,22 @@ impl Failure {
 
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
-        let exit = if error.is_interrupted() { Exit::Interrupted } else { Exit::Usage };
+        let exit = match error {
+            _ if error.is_interrupted() => Exit::Interrupted,
+            _ if error.is_limit() => Exit::Unable,
+            _ => Exit::Usage,
+        };
         Self::new(exit, error)
     }
 }
 
 impl From<OutputError> for Failure {
     fn from(error: OutputError) -> Self {
-        let exit = if error.is_usage() { Exit::Usage } else { Exit::Failed };
+        let exit = match error {
+            _ if error.is_limit() => Exit::Unable,
+            _ if error.is_usage() => Exit::Usage,
+            _ => Exit::Failed,
+        };
         Self::new(exit, error)
     }
 }

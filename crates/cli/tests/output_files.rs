@@ -116,6 +116,23 @@ fn a_deleted_current_directory_is_told() {
     }
 }
 
+#[test]
+fn a_limit_of_open_files_is_no_wrong_argument() {
+    let place = TempDir::new().unwrap();
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "ulimit -n 4; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_evenkeel"),
+        "check",
+        "--save",
+        "host",
+    ]);
+    command.current_dir(place.path());
+    assert_refused(&end(command), 3, "`ulimit -n`");
+}
+
 /// Runs a command in this directory with a file size limit (RLIMIT_FSIZE) in blocks of 512 bytes.
 fn limited(from: &Path, blocks: u32, arguments: &[&str]) -> Ended {
     let script = format!("ulimit -f {blocks}; exec \"$@\"");

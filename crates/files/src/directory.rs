@@ -34,10 +34,19 @@ impl ClaimedDirectory {
     /// # Errors
     /// Returns an error if the path is no directory, another process has claimed it, or the system refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
-        let made = make(path)?;
+        Self::locked(make(path)?, path)
+    }
+
+    /// Locks a directory of which this process created some parts.
+    fn locked(made: Vec<PathBuf>, path: &Path) -> Result<Self, OutputError> {
         let mut claim = Self { path: path.to_owned(), made, _lock: None };
         claim.path = path.canonicalize().map_err(OutputError::system("find", path))?;
-        claim._lock = lock(&claim.path, path)?;
+        claim._lock = lock(&claim.path, path).inspect_err(|error| {
+            // The process that holds the lock may have found this directory, and uses it.
+            if matches!(error, OutputError::Busy { .. }) {
+                claim.made.clear();
+            }
+        })?;
         Ok(claim)
     }
 
@@ -247,6 +256,17 @@ mod tests {
             fs::write(place.join("further/file"), "x").unwrap();
             fs::write(place.join("last"), "y").map_err(OutputError::system("write", place))
         })
+    }
+
+    #[test]
+    fn a_directory_that_another_process_locked_first_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("one/two");
+        let made = make(&path).unwrap();
+        let first = ClaimedDirectory::claim(&path).unwrap();
+        assert!(matches!(ClaimedDirectory::locked(made, &path), Err(OutputError::Busy { .. })));
+        assert!(path.is_dir());
+        drop(first);
     }
 
     #[test]

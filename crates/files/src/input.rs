@@ -93,6 +93,12 @@ impl InputError {
         matches!(self.fault, Fault::Interrupted)
     }
 
+    /// Returns whether the limit of open files refused to open the file (`ulimit -n`, `fs.file-max`).
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        matches!(&self.fault, Fault::System(error) if crate::is_limit(error))
+    }
+
     #[must_use]
     pub fn is_missing(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound};

@@ -22,3 +22,10 @@ pub use kind::Kind;
 pub use output::{OutputError, remove_abandoned, replace};
 pub use standard::was_closed;
 pub use watched::{Stamp, Watched};
+
+/// Returns whether the limit of open files refused a call (`ulimit -n`, `fs.file-max`).
+#[must_use]
+pub fn is_limit(error: &std::io::Error) -> bool {
+    use libc::{EMFILE, ENFILE};
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}

@@ -37,6 +37,12 @@ impl OutputError {
         move |source| Self::System { action, path, source }
     }
 
+    /// Returns whether the limit of open files refused to open the file (`ulimit -n`, `fs.file-max`).
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Self::System { source, .. } if crate::is_limit(source))
+    }
+
     /// Returns whether another path would help. It would not for a full or broken disk, or a limit of the file
     /// size (`ulimit -f`).
     #[must_use]

@@ -54,11 +54,6 @@ fn mount_sysfs() -> io::Result<OwnedFd> {
     descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
 }
 
-/// Returns whether the limit of open files (`ulimit -n`) refused a call.
-fn lacks_descriptors(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
-}
-
 impl Sysfs {
     /// Returns the sysfs of the calling thread's network namespace.
     ///
@@ -69,7 +64,7 @@ impl Sysfs {
         let mount = match mount_sysfs() {
             Ok(mount) => mount,
             // Without descriptors, the mounted one cannot be read either.
-            Err(source) if lacks_descriptors(&source) => {
+            Err(source) if evenkeel_files::is_limit(&source) => {
                 return Err(HostError::Read { path: MOUNTED.into(), source });
             }
             Err(_) if Self::mounted_is_own()? => return Ok(Self::at(MOUNTED)),
@@ -104,7 +99,7 @@ impl Sysfs {
                 continue;
             }
             let read = |file: &str| match std::fs::read_to_string(entry.path().join(file)) {
-                Err(source) if lacks_descriptors(&source) => Err(failed(source)),
+                Err(source) if evenkeel_files::is_limit(&source) => Err(failed(source)),
                 read => Ok(read),
             };
             let (Ok(index), Ok(address)) = (read("ifindex")?, read("address")?) else { return Ok(false) };

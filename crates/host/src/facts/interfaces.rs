@@ -108,7 +108,7 @@ pub(super) fn interfaces(
                     format!("{name} reports no speed: state it with --speed {name}=25gbit"),
                 );
             }
-            reader.require_statistics(&interface.statistics);
+            reader.require_statistics(&interface.statistics, &COUNTERS);
             for (kind, is_empty) in [
                 ("receive", interface.receive_queues.is_empty()),
                 ("transmit", interface.transmit_queues.is_empty()),
@@ -122,12 +122,10 @@ pub(super) fn interfaces(
                 tree.note(qdiscs::SOURCE, format!("evenkeel/qdiscs.json has no qdisc of {name}"));
             }
         }
-        if matches!(interface.kind, InterfaceKind::Virtual | InterfaceKind::Veth)
-            && !interface.statistics.is_empty()
-        {
-            for counter in ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"] {
-                tree.require(&format!("{}/statistics/{counter}", reader.directory));
-            }
+        let is_virtual = interface.kind == InterfaceKind::Virtual && !interface.statistics.is_empty();
+        if is_virtual || interface.kind == InterfaceKind::Veth {
+            let counters = ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"];
+            reader.require_statistics(&interface.statistics, &counters);
         }
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
             masters.push((master, name.clone()));
@@ -155,6 +153,28 @@ pub(super) fn interfaces(
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     Ok((interfaces, owners))
 }
+
+/// Counters that rules use. The kernel shows all of them for every interface (`netstat_attrs`,
+/// net/core/net-sysfs.c).
+const COUNTERS: [&str; 17] = [
+    "collisions",
+    "rx_bytes",
+    "rx_crc_errors",
+    "rx_dropped",
+    "rx_fifo_errors",
+    "rx_frame_errors",
+    "rx_length_errors",
+    "rx_missed_errors",
+    "rx_over_errors",
+    "rx_packets",
+    "tx_aborted_errors",
+    "tx_bytes",
+    "tx_carrier_errors",
+    "tx_dropped",
+    "tx_errors",
+    "tx_fifo_errors",
+    "tx_packets",
+];
 
 struct Reader<'a> {
     tree: &'a Tree,
@@ -385,33 +405,13 @@ impl Reader<'_> {
         self.tree.list(&directory).into_iter().filter_map(read).collect()
     }
 
-    /// Notes the counters that rules use and that a NIC lacks: the kernel shows all of them for every
-    /// interface (`netstat_attrs`, net/core/net-sysfs.c).
-    fn require_statistics(&self, found: &BTreeMap<String, u64>) {
-        const COUNTERS: [&str; 17] = [
-            "collisions",
-            "rx_bytes",
-            "rx_crc_errors",
-            "rx_dropped",
-            "rx_fifo_errors",
-            "rx_frame_errors",
-            "rx_length_errors",
-            "rx_missed_errors",
-            "rx_over_errors",
-            "rx_packets",
-            "tx_aborted_errors",
-            "tx_bytes",
-            "tx_carrier_errors",
-            "tx_dropped",
-            "tx_errors",
-            "tx_fifo_errors",
-            "tx_packets",
-        ];
+    /// Notes counters that an interface lacks.
+    fn require_statistics(&self, found: &BTreeMap<String, u64>, counters: &[&str]) {
         let directory = format!("{}/statistics", self.directory);
         if found.is_empty() {
             self.tree.note(&directory, format!("{directory} holds no counters"));
         } else {
-            COUNTERS.iter().for_each(|counter| self.tree.require(&format!("{directory}/{counter}")));
+            counters.iter().for_each(|counter| self.tree.require(&format!("{directory}/{counter}")));
         }
     }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::Softnet;
+use evenkeel_model::text::counted;
 
 use super::tree::{Tree, unreadable};
 
@@ -275,8 +276,8 @@ pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
     // The kernel writes a row for each online processor, all of them with the same columns.
     tree.note_columns(FILE, &text, 1);
     if let Some(missing) = online.iter().find(|number| found.iter().all(|line| line.processor != **number)) {
-        let rows = text.lines().count();
-        tree.note(FILE, format!("{FILE} has {rows} rows, and none of processor {missing}"));
+        let rows = counted(text.lines().count(), "row");
+        tree.note(FILE, format!("{FILE} has {rows}, and none of processor {missing}"));
     }
     found
 }

@@ -165,8 +165,10 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     let mut page = page();
     page.answer(&format!("{}: {}.", scenario.name, scenario.title.trim_end_matches('.')));
     page.gap();
-    page.line(&scenario.description);
-    page.gap();
+    if !scenario.description.is_empty() {
+        page.line(&scenario.description);
+        page.gap();
+    }
     for (label, text) in outline(&scenario) {
         page.labelled(&format!("{label:<10}"), &text);
     }
@@ -174,8 +176,11 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
         Some(tenants) => show_points(&mut page, &scenario, tenants),
         None => show_variants(&mut page, &scenario),
     }
-    page.gap();
-    page.line(&format!("`evenkeel scenario show {name} --toml` prints the file."));
+    // A pipe cannot be read again.
+    if bundled().iter().any(|(bundled, _)| *bundled == name) || Path::new(name).is_file() {
+        page.gap();
+        page.line(&format!("`evenkeel scenario show {name} --toml` prints the file."));
+    }
     print_page(page)?;
     Ok(Exit::Done)
 }

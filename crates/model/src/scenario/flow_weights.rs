@@ -164,6 +164,11 @@ pub(super) fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
         return Some(port..=port);
     }
     let text = field.string("a port such as 443, or a range such as \"8000-8099\"")?;
+    if let Some(port) = port(text) {
+        let problem = format!("the port {port} is in quotes");
+        field.complain(BadValue, problem, format!("write a port without quotes: {port}"));
+        return None;
+    }
     let range = text.split_once('-').and_then(|(first, last)| Some((port(first)?, port(last)?)));
     match range {
         Some((first, last)) if first <= last => Some(first..=last),

@@ -282,6 +282,10 @@ mod tests {
                 "weights.toml:4:15: rule[0].source-port: '9-8'",
             ),
             (
+                "schema = 1\n[[rule]]\nweight = 1\nsource-port = \"443\"",
+                "weights.toml:4:15: rule[0].source-port: the port 443 is in quotes",
+            ),
+            (
                 "schema = 1\n[[rule]]\nweight = 1\nsource-port = 0",
                 "weights.toml:4:15: rule[0].source-port: 0 is",
             ),

@@ -23,7 +23,7 @@ fn name_of_steering(index: u32) -> String {
 }
 
 /// Takes the interface's name among the sockets of the calling thread's network namespace. Returns `None` if a user
-/// without privileges holds it: such a process manages no interface.
+/// without privileges holds it, or a socket that accepts no connection: such a process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), interface, Some(journal))
 }
@@ -116,7 +116,34 @@ fn take_name(
                 let (interface, journal) = (interface.to_owned(), journal.map(Path::to_owned));
                 return Err(JournalError::HeldElsewhere { interface, process, journal });
             }
+            None if Instant::now() > deadline => return Ok(None),
             _ => std::thread::sleep(POLL),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket};
+
+    use super::*;
+
+    /// A name that another user's program occupies must not keep root from restoring settings.
+    #[test]
+    fn a_socket_that_is_no_session_excludes_nothing() {
+        let name = format!("evenkeel-squat-{}", std::process::id());
+        let deaf = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        bind(deaf.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
+        assert!(take_name(&name, "eth0", None).unwrap().is_none());
+        drop(deaf);
+        assert!(take_name(&name, "eth0", None).unwrap().is_some());
+        let _session = SocketName::take(&name).unwrap();
+        let held = take_name(&name, "eth0", None);
+        assert!(
+            matches!(held, Err(JournalError::HeldElsewhere { process, .. }) if process == std::process::id())
+        );
     }
 }

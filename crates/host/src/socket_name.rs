@@ -19,6 +19,9 @@ pub struct SocketName {
     _socket: UnixListener,
 }
 
+/// The user id of a holder that cannot be asked.
+const NOBODY: u32 = u32::MAX;
+
 /// The process that has reserved a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameHolder {
@@ -51,7 +54,8 @@ impl SocketName {
         }
     }
 
-    /// Returns the process that has reserved a name in the calling thread's network namespace.
+    /// Returns the process that has reserved a name in the calling thread's network namespace. The holder
+    /// of a socket whose queue is full is not trusted: it cannot be asked.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket.
@@ -66,6 +70,7 @@ impl SocketName {
         match peer() {
             Ok(peer) => Ok(Some(NameHolder { process: peer.pid().unsigned_abs(), user: peer.uid() })),
             Err(Errno::ECONNREFUSED) => Ok(None),
+            Err(Errno::EAGAIN) => Ok(Some(NameHolder { process: 0, user: NOBODY })),
             Err(error) => Err(HostError::SocketName { name: name.to_owned(), source: error.into() }),
         }
     }
@@ -74,6 +79,8 @@ impl SocketName {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use nix::sys::socket::{Backlog, bind, listen};
+
     use super::*;
 
     #[test]
@@ -86,5 +93,24 @@ mod tests {
         assert!(holder.process == std::process::id() && holder.is_trusted(), "{holder:?}");
         drop(held);
         assert!(SocketName::take(&name).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_asked_is_not_trusted() {
+        let name = format!("evenkeel-odd-{}", std::process::id());
+        let address = UnixAddr::new_abstract(name.as_bytes()).unwrap();
+        let stream = || socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        for is_listening in [false, true] {
+            let (odd, client) = (stream(), stream());
+            bind(odd.as_raw_fd(), &address).unwrap();
+            if is_listening {
+                // One connection fills the queue.
+                listen(&odd, Backlog::new(0).unwrap()).unwrap();
+                connect(client.as_raw_fd(), &address).unwrap();
+            }
+            let holder = SocketName::holder(&name).unwrap();
+            assert!(SocketName::take(&name).unwrap().is_none());
+            assert!(!holder.is_some_and(|holder| holder.is_trusted()), "{is_listening} {holder:?}");
+        }
     }
 }

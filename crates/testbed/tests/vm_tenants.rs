@@ -61,7 +61,11 @@ fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
             shares = per_bucket(shares);
         }
         let bytes = jain(&shares);
-        println!("{setup}: Jain {bytes:.4} by bytes over {} shares, lost {:.4}", shares.len(), lost(line(raw)));
+        println!(
+            "{setup}: Jain {bytes:.4} by bytes over {} shares, lost {:.4}",
+            shares.len(),
+            lost(line(raw))
+        );
         assert!(bytes >= 0.95, "{setup}: {bytes} by bytes");
         // Packets waited for the line nearly always, so the clients shared it.
         let waited = line(raw).backlog_bytes.iter().filter(|bytes| **bytes > 0).count();

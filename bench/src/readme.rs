@@ -1,5 +1,5 @@
-//! Generates parts of the documentation from the records of `./dev demo`: its output in
-//! `docs/explanation/demo.md`, and its summary and picture in the README.
+//! Generates parts of the documentation from the records of `./dev demo`: the result of its last scenario in
+//! `docs/explanation/fidelity.md`, and the summary and picture in the README.
 //!
 //! `readme` generates them from the records in `docs/demo`. `readme RECORD RECORD` replaces these records
 //! first. A test compares the pages with the records, so that text, picture and figures come from the same run.
@@ -59,17 +59,17 @@ fn records(root: &Path) -> Result<Vec<Record>, Box<dyn Error>> {
     SCENARIOS.iter().map(|scenario| Ok(store::read(&kept(root, scenario))?)).collect()
 }
 
-/// Returns the generated text of each page: the demo's whole output, and the first lines of it.
+/// Returns the generated text of each page: result of the last scenario, and the answers of all.
 fn pages(records: &[Record]) -> [(&'static str, String); 2] {
     let options = TableOptions { width: Some(120), colour: false };
     let tables: Vec<String> = records.iter().map(|record| table::render(record, options)).collect();
-    let whole: Vec<String> = tables.iter().map(|table| format!("```text\n{table}```\n")).collect();
+    let last = tables.last().and_then(|table| table.split("\nCost").next()).unwrap_or_default();
     let answers = records.iter().zip(&tables).map(|(record, table)| {
         let answer: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
         format!("{}\n  {}\n", record.scenario, answer.join("\n  "))
     });
     let answers = format!("```text\n{}```\n", answers.collect::<String>());
-    [("docs/explanation/demo.md", whole.join("\n")), ("README.md", answers)]
+    [("docs/explanation/fidelity.md", format!("```text\n{last}```\n")), ("README.md", answers)]
 }
 
 fn with_generated(page: &str, generated: &str) -> Option<String> {

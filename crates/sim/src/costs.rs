@@ -8,7 +8,7 @@
 //! | [`queue_pairs`] | a server's polling threads, its application and its clients | [`queue_pairs::ReceiveCosts::DRAGONET`] | Dragonet (TRIOS 2015) |
 //!
 //! The profile `epyc_vm` is two processors of a virtual AMD EPYC (family 25, model 17) at 2.6 GHz, Linux 6.18,
-//! on 2026-11-22. `docs/explanation/tenant-simulation.md` has the commands and the spread.
+//! on 2026-11-22. `docs/explanation/simulator.md` has the command and the spread.
 
 /// Costs of a host that sends bulk flows.
 pub mod sender {
@@ -272,7 +272,7 @@ pub mod queue_pairs {
     /// bytes. A test of the message lengths checks it.
     pub(crate) const MEMCACHED_1024: u64 = 1190;
 
-    /// Processor time, and latency of the line. `docs/explanation/receive-simulation.md` derives the values.
+    /// Processor time, and latency of the line. `docs/explanation/simulator.md` has the sources.
     ///
     /// The work per message has a fixed part and a part per byte. Where an experiment gives the sum of both,
     /// the fixed part is the remainder.

@@ -4,7 +4,7 @@
 //!
 //! - *Sourced* values are from a data sheet, a driver, the kernel or the section of the paper on its method.
 //! - *Calibrated* values have no such source and were fitted to Titan's Table 3.
-//!   `docs/explanation/fidelity.md` lists the rows.
+//!   `docs/explanation/fidelity.md` lists them.
 //! - *Estimated* values have neither and give an order of magnitude.
 
 use crate::costs::sender::Costs;

@@ -189,7 +189,7 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
     };
-    // The table in docs/explanation/receive-simulation.md: with balancing the queues are the limit, with
+    // The gains in docs/explanation/simulator.md: with balancing the queues are the limit, with
     // isolation the client is.
     let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::DRAGONET) / 20.0;
     for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {

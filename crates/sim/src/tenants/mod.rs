@@ -8,7 +8,7 @@
 //!
 //! Both ends run on the same processors, like the test bed's two namespaces: without a line, the processors
 //! limit the throughput. [`crate::costs`] has the costs of their work.
-//! `docs/explanation/tenant-simulation.md` lists the features of the model and its limits.
+//! `docs/explanation/simulator.md` lists the limits of the model.
 
 mod connection;
 mod device;

@@ -205,7 +205,7 @@ fn fragments_made(view: &View<'_>) -> Vec<Found> {
     let (_, sent) = packets(view);
     let Some(severity) = severity(10_000, (1000, 100), made, sent) else { return Vec::new() };
     // The rule mtu-tunnel already reports the tunnel.
-    if super::link::explains_fragments(view) {
+    if super::mtu::explains_fragments(view) {
         return Vec::new();
     }
     let text = share_words(view, made, sent, "sent packets were fragments or too large", &names);

@@ -15,6 +15,7 @@ mod judge;
 mod link;
 mod loss;
 mod memory;
+mod mtu;
 mod napi;
 pub mod needs;
 mod nic;
@@ -161,6 +162,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
         cloud::RULES,
         pci::RULES,
         link::RULES,
+        mtu::RULES,
         devices::RULES,
         queues::RULES,
         napi::RULES,

@@ -208,6 +208,19 @@ impl<'a> View<'a> {
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_through).collect()
     }
 
+    /// Returns the TCP connections with an address of this interface, without those of a bond or VLAN above it. Sockets
+    /// that name no interface belong to the only NIC, else to the fastest.
+    #[must_use]
+    pub fn own_connections(&self, interface: &Interface) -> Vec<&'a SocketFacts> {
+        let is_default = self.default_nic().is_some_and(|default| default == interface.name);
+        let is_own = |socket: &&SocketFacts| match &socket.interface {
+            Some(name) => *name == interface.name,
+            None => is_default && !is_loopback(&socket.local),
+        };
+        let facts = self.facts;
+        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_own).collect()
+    }
+
     fn default_nic(&self) -> Option<String> {
         self.nics()
             .max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name)))

@@ -511,6 +511,15 @@ pub const FAULTS: &[Fault] = &[
     fault("processors without time", hosts::all, "processors-full", &[], |facts| {
         facts.processors.iter_mut().for_each(|processor| processor.time.as_mut().unwrap().idle = 0);
     }),
+    fault("a network with a smaller MTU", hosts::all, "mtu-above-path", &[], |facts| {
+        count(facts, "Icmp.InDestUnreachs", 400_000);
+        let mtu = u64::from(nic(facts).mtu.unwrap());
+        process(facts, 7070, "proxy", &[]);
+        for peer in 1..251 {
+            connection(facts, "10.0.0.1:443", &format!("10.2.0.{peer}:5555"), 900, 1000, 7070);
+            facts.sockets.last_mut().unwrap().tcp.as_mut().unwrap().pmtu = mtu - 40;
+        }
+    }),
     fault("a NIC that its driver resets", hosts::all, "tx-timeouts", &[], |facts| {
         nic(facts).driver_statistics.insert("tx_timeout_count".to_owned(), 31);
     }),

@@ -1,6 +1,8 @@
 //! Rules about the MTU: of fast links, of layers, of tunnels, and of paths.
 
-use evenkeel_model::host::{Interface, InterfaceKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{Low, Medium};
@@ -11,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-standard",
         looks_at: "the MTU of links that are faster than what one processor receives in packets of 1,500 bytes",
-        fires_when: "above 25 Gbit/s, with an MTU of 1,500 or less, where TCP has a twentieth of the packets and more",
+        fires_when: "above 25 Gbit/s, with an MTU of 1,500 or less, where TCP has a twentieth of the packets and more, and fewer than a tenth of \
+                     the connections have a path MTU below it",
         why: "Work is by the packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes and 43 with 9,000. Not every path \
               carries jumbo frames; towards the Internet 1,500 is right.",
         fix: "9,000 bytes on every host and switch of the same network, with MTU probing for what lies beyond",
@@ -43,6 +46,19 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[needs::MTU, needs::SNMP, needs::DRIVER],
         check: tunnel_mtu,
     },
+    Rule {
+        name: "mtu-above-path",
+        looks_at: "the path MTU of the connections through each interface (pmtu of tcp_info) against its MTU, and ICMP messages about unreachable \
+                   destinations, among which are those about the size (Icmp.InDestUnreachs, Icmp6InPktTooBigs)",
+        fires_when: "when 90 % of 10 connections and more, to two addresses and more, have the same path MTU below the interface's, and at least \
+                     100 such messages arrived, and one for each 10 minutes since boot (the kernel keeps a path's MTU for so long); low on an idle NIC",
+        why: "The network behind the interface carries less than its MTU. Each path loses its first full packet until a router reports the size, \
+              and again when the kernel has forgotten it; where ICMP is filtered connections hang.",
+        fix: "the MTU of the network at the interface, or a larger one in the network",
+        source: "RFC 1191; RFC 8201; Documentation/networking/ip-sysctl.rst (mtu_expires); Google Cloud, VPC: maximum transmission unit",
+        needs: &[needs::MTU, needs::SOCKETS, needs::SNMP, needs::STATISTICS],
+        check: above_path,
+    },
 ];
 
 fn standard_mtu(view: &View<'_>) -> Vec<Found> {
@@ -50,7 +66,7 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(mtu)) = (nic.speed_bps, nic.mtu) else { continue };
-        if speed <= ABOVE_BPS || mtu > 1500 || !view.carries_tcp() {
+        if speed <= ABOVE_BPS || mtu > 1500 || !view.carries_tcp() || has_smaller_paths(view, nic, mtu) {
             continue;
         }
         let packets = speed as f64 / 8.0 / 1538.0;
@@ -68,6 +84,72 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
             nic.name
         );
         found.push(Found::setting(Low, &nic.name, text, effect).advice(advice));
+    }
+    found
+}
+
+/// Returns the path MTU of a connection, bytes; none if it is not known.
+fn path_mtu(socket: &SocketFacts) -> Option<u64> {
+    socket.tcp.as_ref().map(|tcp| tcp.pmtu).filter(|mtu| *mtu > 0)
+}
+
+/// Returns whether the network behind a NIC carries less than its MTU on a part of the paths: jumbo frames do not get
+/// further.
+fn has_smaller_paths(view: &View<'_>, nic: &Interface, mtu: u32) -> bool {
+    const ONE_IN: usize = 10;
+    let paths: Vec<u64> = view.connections(nic).into_iter().filter_map(path_mtu).collect();
+    let small = paths.iter().filter(|path| **path < u64::from(mtu)).count();
+    small > 0 && small * ONE_IN >= paths.len()
+}
+
+fn above_path(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: usize = 10;
+    const SHARE: f64 = 0.9;
+    const FEWEST_MESSAGES: u64 = 100;
+    /// Default of net.ipv4.route.mtu_expires and net.ipv6.route.mtu_expires, s.
+    const KEPT_S: f64 = 600.0;
+    let counter = |name: &str| view.facts.counter(name);
+    let messages = counter("Icmp.InDestUnreachs").saturating_add(counter("Snmp6.Icmp6InPktTooBigs"));
+    if messages < FEWEST_MESSAGES || view.per_second(messages).is_some_and(|rate| rate * KEPT_S < 1.0) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let carries = |interface: &&Interface| interface.up && interface.kind != InterfaceKind::Loopback;
+    for interface in view.facts.interfaces.iter().filter(carries) {
+        let Some(mtu) = interface.mtu else { continue };
+        let paths: Vec<(&SocketFacts, u64)> = view
+            .own_connections(interface)
+            .into_iter()
+            .filter_map(|socket| Some((socket, path_mtu(socket)?)))
+            .collect();
+        let mut sizes: BTreeMap<u64, usize> = BTreeMap::new();
+        for (_, size) in &paths {
+            *sizes.entry(*size).or_insert(0) += 1;
+        }
+        let Some((size, alike)) = sizes.into_iter().max_by_key(|(_, number)| *number) else { continue };
+        let address =
+            |socket: &SocketFacts| socket.remote.rsplit_once(':').map(|(address, _)| address.to_owned());
+        let of_size = paths.iter().filter(|(_, path)| *path == size);
+        let peers: BTreeSet<String> = of_size.filter_map(|(socket, _)| address(socket)).collect();
+        let is_common = alike >= FEWEST && alike as f64 >= SHARE * paths.len() as f64 && peers.len() > 1;
+        if size >= u64::from(mtu) || !is_common {
+            continue;
+        }
+        let text = format!(
+            "its MTU is {mtu}, and the path MTU of {alike} of {} connections, to {} addresses, is {size}; {} ICMP messages about \
+             unreachable destinations arrived{}",
+            paths.len(),
+            peers.len(),
+            count(messages),
+            view.rate_words(messages)
+        );
+        let effect = "a full packet is lost on each path until a router reports the size, and connections hang where ICMP is filtered";
+        let severity = if view.is_idle(interface) { Low } else { Medium };
+        found.push(Found::measured(severity, &interface.name, text, effect).advice(format!(
+            "`ip link set dev {} mtu {size}`, and the same in the configuration of the interface (DHCP option 26, the image); or an MTU of {mtu} \
+             in the network",
+            interface.name
+        )));
     }
     found
 }

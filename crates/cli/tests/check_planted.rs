@@ -105,6 +105,9 @@ const SAME_FIGURE: &[(&str, &str)] = &[
     ("retransmissions", "metrics-saved"),
     ("qdisc-no-pacing", "bbr-without-fq"),
     ("congestion-control", "bbr-without-fq"),
+    // A NIC that pauses its peer has flow control.
+    ("rdma-lossy", "pause-sent"),
+    ("rdma-lossy", "pause-received"),
     // Larger frames do not pass a network with a smaller MTU.
     ("mtu-standard", "mtu-above-path"),
     // An application that waits for answers needs an interrupt for each packet.

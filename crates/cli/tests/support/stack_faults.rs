@@ -511,6 +511,17 @@ pub const FAULTS: &[Fault] = &[
     fault("processors without time", hosts::all, "processors-full", &[], |facts| {
         facts.processors.iter_mut().for_each(|processor| processor.time.as_mut().unwrap().idle = 0);
     }),
+    fault(
+        "RDMA without flow control",
+        || vec![hosts::HOSTS[0]],
+        "rdma-lossy",
+        &["rx-ring-drops"],
+        |facts| {
+            let counters = &mut nic(facts).driver_statistics;
+            counters.insert("rx_vport_rdma_unicast_packets".to_owned(), 50_000_000_000);
+            counters.insert("rx_discards_phy".to_owned(), 900_000);
+        },
+    ),
     fault("a network with a smaller MTU", hosts::all, "mtu-above-path", &[], |facts| {
         count(facts, "Icmp.InDestUnreachs", 400_000);
         let mtu = u64::from(nic(facts).mtu.unwrap());

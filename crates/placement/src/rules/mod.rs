@@ -24,6 +24,7 @@ mod pci;
 mod power;
 mod qdisc;
 mod queues;
+mod rdma;
 mod settings;
 mod sockets;
 mod spread;
@@ -163,6 +164,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
         pci::RULES,
         link::RULES,
         mtu::RULES,
+        rdma::RULES,
         devices::RULES,
         queues::RULES,
         napi::RULES,

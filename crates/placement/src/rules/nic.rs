@@ -45,7 +45,8 @@ pub(super) const RULES: &[Rule] = &[
                      the line rate together at this loss",
         why: "The receive ring is below TCP's flow control, which cannot keep it from overflowing. A larger ring bridges longer pauses \
               of the processor that empties it; the paper saw fewer losses with the largest.",
-        fix: "the largest ring that this NIC has; where it has that already, what keeps the processor from emptying it",
+        fix: "the largest ring that this NIC has; where it has that already, what keeps the processor from emptying it; where the bus or RDMA explains \
+              losses in front of the ring, their fix alone",
         source: "the paper, section IV, figure 12 and section III-C, Table I (RX-Ring)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_drops,
@@ -202,9 +203,10 @@ pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
-/// Rules that explain why a NIC loses packets, in the order in which to apply their fixes. Those about the bus explain
-/// losses in the NIC before the ring.
+/// Rules that explain why a NIC loses packets, in the order in which to apply their fixes. Those about the bus and
+/// about RDMA explain losses in the NIC before the ring.
 const BUS: [&str; 3] = ["pcie-narrow", "pcie-stalled", "iommu-translates"];
+const RDMA: [&str; 1] = ["rdma-lossy"];
 const EMPTIED_SLOWLY: [&str; 10] = [
     "irq-remote-node",
     "irq-one-processor",
@@ -218,16 +220,36 @@ const EMPTIED_SLOWLY: [&str; 10] = [
     "coalescing-long",
 ];
 
-/// Returns the finding of another rule that explains a NIC's losses, of at least medium severity.
-pub(super) fn explained_by(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
-    let in_front = nic.losses.nic.unwrap_or(0).saturating_mul(2) >= ring_losses(&nic.losses);
-    let bus: &[&str] = if in_front { &BUS } else { &[] };
-    bus.iter().chain(&EMPTIED_SLOWLY).find_map(|name| {
+/// Returns the first finding of some rules about a NIC, of at least medium severity.
+fn first_of(view: &View<'_>, nic: &Interface, rules: &[&str]) -> Option<(&'static str, Found)> {
+    rules.iter().find_map(|name| {
         let rule = super::find_rule(name)?;
         let mut found = (rule.check)(view);
         found.retain(|found| found.severity >= Medium && found.subject == nic.name);
         Some((rule.name, found.into_iter().next()?))
     })
+}
+
+/// Returns the finding that the bus of a NIC is too slow.
+pub(super) fn slow_bus(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
+    first_of(view, nic, &BUS)
+}
+
+/// Returns whether a NIC lost at least half of its packets in its own memory, in front of the ring.
+fn loses_in_front(nic: &Interface) -> bool {
+    nic.losses.nic.unwrap_or(0).saturating_mul(2) >= ring_losses(&nic.losses)
+}
+
+/// Returns the finding of a rule that explains losses in front of the ring, which a longer ring does not prevent. The
+/// rules of [`EMPTIED_SLOWLY`] are no such explanation: behind a full ring the NIC's memory overflows as well.
+fn explained_in_front(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
+    let found = || slow_bus(view, nic).or_else(|| first_of(view, nic, &RDMA));
+    loses_in_front(nic).then(found).flatten()
+}
+
+/// Returns the finding of another rule that explains a NIC's losses, of at least medium severity.
+pub(super) fn explained_by(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
+    explained_in_front(view, nic).or_else(|| first_of(view, nic, &EMPTIED_SLOWLY))
 }
 
 /// Returns as text the fix of the finding that explains another one.
@@ -237,11 +259,18 @@ pub(super) fn first_fix(rule: &str, other: &Found) -> String {
     format!("first the cause ({rule}): {}", fix.join("; "))
 }
 
+/// Returns the packets of which a NIC's losses are a share. The port discards packets of RDMA as well, which the kernel
+/// does not count as received.
+fn packets_of_losses(nic: &Interface) -> u64 {
+    if loses_in_front(nic) { super::rdma::received_with_rdma(nic) } else { nic.received_packets() }
+}
+
 fn ring_drops(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.counted_nics() {
         let lost = ring_losses(&nic.losses);
-        let Some((severity, effect)) = view.judge_loss(nic, lost, nic.received_packets()) else { continue };
+        let received = packets_of_losses(nic);
+        let Some((severity, effect)) = view.judge_loss(nic, lost, received) else { continue };
         let parts = [
             ("without a receive descriptor", nic.losses.ring),
             ("in the NIC, in front of the ring", nic.losses.nic),
@@ -253,19 +282,18 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
                 lost.filter(|lost| *lost > 0).map(|lost| format!("{} {where_to}", count(lost)))
             })
             .collect();
-        let mut text = format!(
-            "lost {} of {} packets",
-            parts.join(" and "),
-            count(nic.received_packets().saturating_add(lost))
-        );
-        let share = lost as f64 / nic.received_packets().saturating_add(lost) as f64;
+        let mut text =
+            format!("lost {} of {} packets", parts.join(" and "), count(received.saturating_add(lost)));
+        let share = lost as f64 / received.saturating_add(lost) as f64;
         text += &format!(" ({}{})", per_cent(share), view.rate_words(lost));
+        let in_front = explained_in_front(view, nic).is_some();
         let cause = explained_by(view, nic);
         if let Some((rule, other)) = &cause {
             text += &format!("; {rule}: {}", other.evidence);
         }
         let cause = cause.map(|(rule, other)| first_fix(rule, &other));
-        let rings = nic.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
+        // A longer ring takes no packet that is lost in front of it.
+        let rings = nic.rings.filter(|rings| !in_front && rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
             text += &format!(
@@ -323,7 +351,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
         let (Some(rings), Some(time), Some(mtu)) = (nic.rings, View::ring_time_us(nic), nic.mtu) else {
             continue;
         };
-        let has_drops = view.judge_loss(nic, ring_losses(&nic.losses), nic.received_packets()).is_some();
+        let has_drops = view.judge_loss(nic, ring_losses(&nic.losses), packets_of_losses(nic)).is_some();
         if rings.rx < rings.rx_max && time < SHORT_US && !has_drops {
             let text = format!(
                 "the receive ring has {} of {} entries, {time:.0} µs of packets of {} bytes at line rate",

@@ -81,6 +81,21 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
     nic.driver_statistics.insert(name.to_owned(), packets);
 }
 
+/// Leaves the first NIC one queue and one interrupt.
+pub fn single_queue(facts: &mut HostFacts) {
+    let nic = nic(facts);
+    nic.channels.as_mut().unwrap().combined = 1;
+    nic.receive_queues.truncate(1);
+    nic.transmit_queues.truncate(1);
+    nic.transmit_queues[0].xps_processors.clear();
+    nic.rss = None;
+    nic.driver_statistics.clear();
+    nic.qdiscs.truncate(2);
+    let name = nic.name.clone();
+    let mut kept = false;
+    facts.interrupts.retain(|interrupt| interrupt.interface != name || !std::mem::replace(&mut kept, true));
+}
+
 /// Sets the packet counts of queues, with this share on the first one.
 fn skew(facts: &mut HostFacts, direction: &str, per_cent: u64) {
     let nic = nic(facts);
@@ -336,20 +351,16 @@ pub const FAULTS: &[Fault] = &[
             });
         },
     ),
-    fault("a single queue", hosts::all, "queues-few", &["rss-table-narrow"], |facts| {
+    fault("a single queue", hosts::all, "queues-few", &["rss-table-narrow"], single_queue),
+    fault("MSI is off", hosts::all, "msi-off", &[], |facts| {
+        single_queue(facts);
+        facts.command_line.push("pci=noaer,nomsi".to_owned());
         let nic = nic(facts);
-        nic.channels.as_mut().unwrap().combined = 1;
-        nic.receive_queues.truncate(1);
-        nic.transmit_queues.truncate(1);
-        nic.transmit_queues[0].xps_processors.clear();
-        nic.rss = None;
-        nic.driver_statistics.clear();
-        nic.qdiscs.truncate(2);
+        nic.channels = None;
         let name = nic.name.clone();
-        let mut kept = false;
-        facts
-            .interrupts
-            .retain(|interrupt| interrupt.interface != name || !std::mem::replace(&mut kept, true));
+        for line in facts.interrupts.iter_mut().filter(|line| line.interface == name) {
+            "IO-APIC".clone_into(&mut line.chip);
+        }
     }),
     fault(
         "more queues than processors",
@@ -667,6 +678,7 @@ pub const FAULTS: &[Fault] = &[
 /// Faults that change queues, rings, qdiscs or interrupts, on which other faults depend.
 pub const STRUCTURAL: &[&str] = &[
     "a single queue",
+    "MSI is off",
     "two busy queues of many",
     "more queues than processors",
     "one qdisc for all queues",

@@ -205,6 +205,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
         let effective = tree.parse(&file("effective_affinity_list"), parse_processor_list);
         found.push(Interrupt {
             number: row.number,
+            chip: row.text.split_ascii_whitespace().next().unwrap_or_default().to_owned(),
             action,
             interface: owner.name.clone(),
             queue,

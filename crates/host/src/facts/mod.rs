@@ -139,7 +139,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         huge_pages: selected(tree, "enabled"),
         huge_page_defrag: selected(tree, "defrag"),
         page_bytes,
-        command_line: save::kept_words(&tree.read("/proc/cmdline").unwrap_or_default()),
+        command_line: save::kept_words(&tree.required("/proc/cmdline").unwrap_or_default()),
         processors,
         nodes,
         interfaces,

@@ -29,7 +29,7 @@ pub(super) struct About {
 /// Version of the layout that is written, and the only one that is read.
 pub(super) const FORMAT: u32 = 1;
 
-/// Words of the kernel's command line about processors, interrupts and the IOMMU. Other words are not saved,
+/// Words of the kernel's command line about processors, interrupts, PCI and the IOMMU. Other words are not saved,
 /// because they may contain names.
 pub(super) const COMMAND_LINE: &[&str] = &[
     "iommu",
@@ -42,6 +42,7 @@ pub(super) const COMMAND_LINE: &[&str] = &[
     "mitigations",
     "nosmt",
     "numa_balancing",
+    "pci",
     "pcie_aspm",
     "pcie_port_pm",
     "irqaffinity",
@@ -260,8 +261,8 @@ mod tests {
     #[test]
     fn the_command_line_keeps_what_concerns_processors() {
         let words = kept_words(
-            "BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on isolcpus=2-5 intel_idle.max_cstate=1 ip=10.0.0.1",
+            "BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on isolcpus=2-5 intel_idle.max_cstate=1 ip=10.0.0.1 pci=nomsi,noaer",
         );
-        assert_eq!(words, ["intel_iommu=on", "isolcpus=2-5", "intel_idle.max_cstate=1"]);
+        assert_eq!(words, ["intel_iommu=on", "isolcpus=2-5", "intel_idle.max_cstate=1", "pci=nomsi,noaer"]);
     }
 }

@@ -51,6 +51,8 @@ pub struct NicOptions {
 const PACKETS: u64 = 5_000_000_000;
 /// Number of interrupts of each of its queues.
 const INTERRUPTS: u64 = 4_000_000;
+/// Controller of the interrupts of PCI devices.
+pub(crate) const MSI: &str = "IR-PCI-MSI";
 /// The RSS key of Microsoft's verification suite.
 const KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
@@ -189,6 +191,7 @@ impl HostBuilder {
         for queue in 0..queues {
             self.facts.interrupts.push(Interrupt {
                 number: self.next_interrupt,
+                chip: MSI.to_owned(),
                 action: options.action.replace("{}", &queue.to_string()),
                 interface: options.name.to_owned(),
                 queue: Some(queue),

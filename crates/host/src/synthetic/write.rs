@@ -256,12 +256,13 @@ impl Writer<'_> {
             for number in &numbers {
                 let _ = write!(text, " {}", served.get(number).copied().unwrap_or(0));
             }
-            let _ = writeln!(
-                text,
-                "  IR-PCI-MSI {}-edge      {}",
-                interrupt.number.saturating_add(524_288),
-                interrupt.action
-            );
+            let chip = if interrupt.chip.is_empty() { super::MSI } else { &interrupt.chip };
+            let line = if chip.contains("MSI") {
+                format!("{}-edge", interrupt.number.saturating_add(524_288))
+            } else {
+                format!("{}-fasteoi", interrupt.number)
+            };
+            let _ = writeln!(text, "  {chip} {line}      {}", interrupt.action);
             let directory = format!("proc/irq/{}", interrupt.number);
             if !interrupt.affinity.is_empty() {
                 self.file(&format!("{directory}/smp_affinity_list"), &processor_list(&interrupt.affinity))?;

@@ -46,7 +46,7 @@ pub struct HostFacts {
     pub huge_page_defrag: Option<String>,
     /// Size of a page, bytes; the unit of `tcp_mem`.
     pub page_bytes: u64,
-    /// Words of the kernel's command line that concern processors, interrupts and the IOMMU.
+    /// Words of the kernel's command line that concern processors, interrupts, PCI and the IOMMU.
     pub command_line: Vec<String>,
     /// Processors that are online, ascending by number.
     pub processors: Vec<Processor>,
@@ -149,6 +149,8 @@ pub struct NodeAllocations {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Interrupt {
     pub number: u32,
+    /// Interrupt controller, such as `PCI-MSI`, or `IO-APIC` for the interrupt pin of a device without MSI.
+    pub chip: String,
     /// Name that the driver gave the interrupt's handler.
     pub action: String,
     pub interface: String,

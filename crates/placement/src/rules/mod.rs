@@ -15,6 +15,7 @@ mod judge;
 mod link;
 mod loss;
 mod memory;
+mod msi;
 mod mtu;
 mod napi;
 pub mod needs;
@@ -158,6 +159,7 @@ impl Found {
 pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     [
         interrupts::RULES,
+        msi::RULES,
         applications::RULES,
         nic::RULES,
         cloud::RULES,

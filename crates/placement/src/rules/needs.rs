@@ -42,6 +42,8 @@ pub const SPEED: &str = "/sys/class/net/*/speed";
 pub const STATISTICS: &str = "/sys/class/net/*/statistics";
 pub const TX_QUEUE_LENGTH: &str = "/sys/class/net/*/tx_queue_len";
 pub const BONDING: &str = "/sys/class/net/*/bonding";
+/// The kernel's command line.
+pub const COMMAND_LINE: &str = "/proc/cmdline";
 /// Model and flags of the CPUs.
 pub const CPUINFO: &str = "/proc/cpuinfo";
 /// Frequency governors.

@@ -207,7 +207,8 @@ pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
 /// about RDMA explain losses in the NIC before the ring.
 const BUS: [&str; 3] = ["pcie-narrow", "pcie-stalled", "iommu-translates"];
 const RDMA: [&str; 1] = ["rdma-lossy"];
-const EMPTIED_SLOWLY: [&str; 10] = [
+const EMPTIED_SLOWLY: [&str; 11] = [
+    "msi-off",
     "irq-remote-node",
     "irq-one-processor",
     "rss-table-narrow",

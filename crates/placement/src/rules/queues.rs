@@ -359,9 +359,11 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         if others * 2.0 > share || share < SHARE && !squeezed || targets.is_empty() {
             continue;
         }
+        let without_msi = super::msi::off(view, nic);
         let text = format!(
-            "{queues} receive queue{}, which is all that it has; processors {} spend {} of their time in softirqs, the others {}",
+            "{queues} receive queue{}, which is all that it has{}; processors {} spend {} of their time in softirqs, the others {}",
             if queues == 1 { "" } else { "s" },
+            if without_msi.is_some() { " without MSI" } else { "" },
             processor_list(&servers.iter().copied().collect::<Vec<_>>()),
             per_cent(share),
             per_cent(others)
@@ -371,6 +373,9 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         for queue in 0..queues {
             let file = format!("queues/rx-{queue}/rps_cpus");
             entry = entry.change(Knob::InterfaceFile(file), Value::Text(mask(&targets)));
+        }
+        if let Some(other) = without_msi {
+            entry = entry.advice(super::nic::first_fix("msi-off", &other));
         }
         found.push(entry);
     }

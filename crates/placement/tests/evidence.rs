@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{
-    HostFacts, Interface, InterfaceKind, LossCounters, Processor, SocketFacts, Softnet, TcpFacts,
+    Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, Processor, ProcessorTime, Rss,
+    SocketFacts, Softnet, TcpFacts,
 };
 use evenkeel_placement::{Basis, Finding, Severity, check};
 
@@ -238,4 +239,54 @@ fn squeezes_are_judged_although_packets_wrapped() {
     let squeezed = found(&facts, "softnet-squeezed").unwrap();
     assert!(squeezed.evidence.contains("CPU 0 ran out of budget 1,048,575 times"), "{}", squeezed.evidence);
     assert!(squeezed.remedy.advice.unwrap().contains("CPU 0 has 100 % of all these rounds"));
+}
+
+/// Gives a host 16 processors. The first ones spend this share of their time in softirqs, in percent.
+fn with_busy_processors(facts: &mut HostFacts, busy: u32, softirq: u64) {
+    let time = |softirq: u64| {
+        Some(ProcessorTime { total: 1000, idle: 1000 - softirq * 10, softirq: softirq * 10, steal: 0 })
+    };
+    facts.processors = (0..16)
+        .map(|number| Processor {
+            number,
+            core: number,
+            siblings: vec![number],
+            time: time(if number < busy { softirq } else { 2 }),
+            ..Processor::default()
+        })
+        .collect();
+}
+
+/// hv_netvsc has no interrupts in `/proc/interrupts`: the busiest processors show what a narrow table costs.
+#[test]
+fn load_raises_a_narrow_table() {
+    let narrow = |softirq, lost, interrupts: bool| {
+        let mut facts = host(40, vec![]);
+        with_busy_processors(&mut facts, 2, softirq);
+        let nic = &mut facts.interfaces[0];
+        nic.channels = Some(Channels { combined: 8, combined_max: 8, ..Channels::default() });
+        nic.rss = Some(Rss { indirection: vec![0, 1, 0, 1, 0, 1, 0, 1], ..Rss::default() });
+        nic.losses = LossCounters { ring: Some(lost), ..LossCounters::default() };
+        let line = |number: u32| Interrupt {
+            number: 40 + number,
+            interface: "eth0".to_owned(),
+            queue: Some(number),
+            receives: true,
+            effective: vec![number],
+            served: vec![(number, 900_000_000)],
+            ..Interrupt::default()
+        };
+        facts.interrupts = if interrupts { (0..8).map(line).collect() } else { Vec::new() };
+        found(&facts, "rss-table-narrow").unwrap()
+    };
+    for interrupts in [true, false] {
+        assert_eq!(narrow(78, 0, interrupts).severity, Severity::High);
+        assert_eq!(narrow(40, 0, interrupts).severity, Severity::Medium);
+        assert_eq!(narrow(40, 50_000, interrupts).severity, Severity::High);
+        assert_eq!(narrow(10, 0, interrupts).severity, Severity::Low);
+        let evidence = narrow(78, 0, interrupts).evidence;
+        let words =
+            "processors 0-1, which serve them, spend 78 % of their time in softirqs, the others 2.0 %";
+        assert!(evidence.contains(words), "{evidence}");
+    }
 }

@@ -15,7 +15,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "rss-table-narrow",
         looks_at: "queues that the indirection table names, against the receive queues in use",
         fires_when: "when some queues are in no entry; medium where the processors of those that are spend 30 % of their time in softirqs and twice as \
-                     much as the others, high where packets were lost at the NIC as well, or a single queue is left from 10 Gbit/s on",
+                     much as the others, high where packets were lost at the NIC as well, or from 10 Gbit/s on where they spend 60 %, or a single \
+                     queue is left. If /proc/interrupts lacks the NIC's interrupts (hv_netvsc), the busiest processors count, one for each queue in \
+                     the table",
         why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that was set by hand is not extended; \
               an administrator may also keep queues free for filters.",
         fix: "the table over all queues",
@@ -108,30 +110,51 @@ fn with_even_table(nic: &Interface, rss: &Rss, found: Found) -> Found {
     found.on(&nic.name).change(Knob::RssTable, Value::Table(table))
 }
 
-/// Returns as text the load of the processors that serve the queues in the table, if it is much higher than on the
-/// others.
-fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<String> {
-    const MUCH: f64 = 0.3;
+/// Returns the processors that serve the queues in the table. Interrupts of VMBus (hv_netvsc) are not in
+/// `/proc/interrupts`: the processors of a NIC that receives most of the host's packets are then the busiest ones.
+fn servers_of_table(view: &View<'_>, nic: &Interface, rss: &Rss) -> BTreeSet<u32> {
     let is_named = |interrupt: &&&Interrupt| {
         interrupt.queue.is_some_and(|queue| rss.indirection.contains(&queue)) && interrupt.target().len() == 1
     };
     let interrupts = view.receive_interrupts(nic);
-    let servers: BTreeSet<u32> =
-        interrupts.iter().filter(is_named).flat_map(|interrupt| interrupt.target()).copied().collect();
+    if !interrupts.is_empty() {
+        return interrupts
+            .iter()
+            .filter(is_named)
+            .flat_map(|interrupt| interrupt.target())
+            .copied()
+            .collect();
+    }
+    let all: u64 = view.nics().map(Interface::received_packets).saturating_sum();
+    if nic.received_packets().saturating_mul(2) < all {
+        return BTreeSet::new();
+    }
+    let share = |number: &u32| view.softirq_share(*number).unwrap_or(0.0);
+    let mut busiest: Vec<u32> = view.facts.processors.iter().map(|processor| processor.number).collect();
+    busiest.sort_by(|one, other| share(other).total_cmp(&share(one)));
+    busiest.into_iter().take(entries(rss).len()).collect()
+}
+
+/// Returns the share of time in softirqs of the processors that serve the queues in the table, if it is much higher
+/// than on the others, and the text.
+fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<(f64, String)> {
+    const MUCH: f64 = 0.3;
+    let servers = servers_of_table(view, nic, rss);
     let share = view.mean_softirq_share(|number| servers.contains(&number))?;
     let others = view.mean_softirq_share(|number| !servers.contains(&number))?;
-    (share >= MUCH && others * 2.0 <= share).then(|| {
-        format!(
-            "processors {}, which serve them, spend {} of their time in softirqs, the others {}",
-            processor_list(&servers.into_iter().collect::<Vec<_>>()),
-            per_cent(share),
-            per_cent(others)
-        )
-    })
+    let text = format!(
+        "processors {}, which serve them, spend {} of their time in softirqs, the others {}",
+        processor_list(&servers.into_iter().collect::<Vec<_>>()),
+        per_cent(share),
+        per_cent(others)
+    );
+    (share >= MUCH && others * 2.0 <= share).then_some((share, text))
 }
 
 fn table_narrow(view: &View<'_>) -> Vec<Found> {
     const LOST: u64 = 10_000;
+    /// Mean since boot: at the peaks of a day such a processor has no time left.
+    const FULL: f64 = 0.6;
     let mut found = Vec::new();
     for nic in view.nics() {
         let Some(rss) = nic.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
@@ -146,11 +169,12 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
         let severity = match &hot {
             _ if named == 1 => by_speed(nic, High, Medium),
             Some(_) if lost >= LOST => High,
+            Some((share, _)) if *share >= FULL => by_speed(nic, High, Medium),
             Some(_) => Medium,
             None => Low,
         };
         let mut text = format!("the indirection table names {named} of {queues} receive queues");
-        if let Some(words) = &hot {
+        if let Some((_, words)) = &hot {
             text += &format!("; {words}");
             if lost > 0 {
                 text += &format!("; {} packets were lost at the NIC", count(lost));

@@ -290,3 +290,32 @@ fn load_raises_a_narrow_table() {
         assert!(evidence.contains(words), "{evidence}");
     }
 }
+
+#[test]
+fn few_queues_that_are_busy_and_lose_packets_are_high() {
+    let few = |speed, softirq, lost| {
+        let mut facts = host(speed, vec![]);
+        with_busy_processors(&mut facts, 4, softirq);
+        let nic = &mut facts.interfaces[0];
+        nic.channels = Some(Channels { combined: 4, combined_max: 16, ..Channels::default() });
+        nic.losses = LossCounters { ring: Some(lost), ..LossCounters::default() };
+        let line = |number: u32| Interrupt {
+            number: 40 + number,
+            interface: "eth0".to_owned(),
+            queue: Some(number),
+            receives: true,
+            effective: vec![number],
+            served: vec![(number, 900_000_000)],
+            ..Interrupt::default()
+        };
+        facts.interrupts = (0..4).map(line).collect();
+        found(&facts, "queues-few")
+    };
+    // One lost packet in 250,000 is no reason for `high` by itself.
+    let full = few(100, 96, 20_000).unwrap();
+    assert_eq!(full.severity, Severity::High, "{}", full.evidence);
+    assert!(full.evidence.contains("20,000 packets were lost at the NIC"), "{}", full.evidence);
+    assert_eq!(few(100, 96, 0).unwrap().severity, Severity::Medium);
+    assert!(few(100, 10, 20_000).is_none());
+    assert_eq!(few(1, 96, 20_000).unwrap().severity, Severity::Medium, "one processor receives 1 Gbit/s");
+}

@@ -18,7 +18,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "receive queues in use against what the NIC has, the cores of its node, and its speed",
         fires_when: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; of NICs without a speed fewer than 4, on slower NICs \
                      when there is a single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
-                     or rings overflow, with queues for half of the cores or fewer",
+                     or rings overflow, with queues for half of the cores or fewer; high where these processors are that busy and packets were lost \
+                     at the NIC (100, and one in a million)",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
@@ -142,9 +143,16 @@ fn with_channels(nic: &Interface, found: Found, number: u32) -> Found {
     changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))
 }
 
-/// Returns as text why the queues in use are too few, regardless of their number: their processors are busy while
-/// others are not, or the ring had no free descriptor.
-fn overload(view: &View<'_>, nic: &Interface) -> Option<String> {
+/// Why the queues in use are too few, regardless of their number.
+struct Overload {
+    words: String,
+    /// Whether their processors are busy while others are not, and packets are lost.
+    loses: bool,
+}
+
+/// Returns why the queues in use are too few: their processors are busy while others are not, or the ring had no free
+/// descriptor.
+fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     const SHARE: f64 = 0.25;
     let servers = view.interrupt_processors(nic);
     let serves = |number: u32| servers.contains(&number);
@@ -153,16 +161,23 @@ fn overload(view: &View<'_>, nic: &Interface) -> Option<String> {
     let apart = servers.len() * 2 > nic.receive_queue_count() as usize;
     let is_lopsided = |(share, others): &(f64, f64)| apart && *share >= SHARE && others * 2.0 < *share;
     if let Some((share, others)) = shares.filter(is_lopsided) {
-        return Some(format!(
+        let mut words = format!(
             "processors {} spend {} of their time in softirqs, the others {}",
             processor_list(&servers.iter().copied().collect::<Vec<_>>()),
             per_cent(share),
             per_cent(others)
-        ));
+        );
+        let lost = super::nic::ring_losses(&nic.losses);
+        let loses = view.judge_loss(nic, lost, nic.received_packets()).is_some();
+        if loses {
+            words += &format!("; {} packets were lost at the NIC", count(lost));
+        }
+        return Some(Overload { words, loses });
     }
     let lost = nic.losses.ring.unwrap_or(0);
     let (severity, _) = view.judge_loss(nic, lost, nic.received_packets())?;
-    (severity == High).then(|| format!("{} packets found no descriptor", count(lost)))
+    let words = format!("{} packets found no descriptor", count(lost));
+    (severity == High).then_some(Overload { words, loses: false })
 }
 
 fn few(view: &View<'_>) -> Vec<Found> {
@@ -199,7 +214,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let text = format!(
             "{now} of {most} receive queues, {cores} cores on its node{}{}",
             nic.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
-            overload.as_ref().map_or_else(|| view.softirq_words(nic), |words| format!("; {words}"))
+            overload.as_ref().map_or_else(|| view.softirq_words(nic), |why| format!("; {}", why.words))
         );
         // The link's speed exceeds what this number of processors can receive at best.
         let limit = fast.is_some_and(|speed| u64::from(now) * PER_QUEUE_MOST_BPS < speed);
@@ -208,7 +223,9 @@ fn few(view: &View<'_>) -> Vec<Found> {
             Some(_) => Basis::Measured,
             None => view.cost_basis(nic),
         };
+        let loses = overload.as_ref().is_some_and(|why| why.loses);
         let severity = match (fast, now, nic.speed_bps) {
+            (Some(_), ..) | (None, _, None) if loses => High,
             _ if now >= needed => Medium,
             (Some(_), 1, _) => High,
             (Some(_), ..) => Medium,

@@ -319,3 +319,34 @@ fn few_queues_that_are_busy_and_lose_packets_are_high() {
     assert!(few(100, 10, 20_000).is_none());
     assert_eq!(few(1, 96, 20_000).unwrap().severity, Severity::Medium, "one processor receives 1 Gbit/s");
 }
+
+/// A connection request that tcp_tw_recycle rejects keeps a client away. It is a share of the requests, not of the
+/// segments.
+#[test]
+fn rejected_connection_requests_are_judged_by_their_share() {
+    let refused = |recycle: &str, rejected| {
+        let mut facts = host(10, vec![]);
+        facts.sysctls.insert("net/ipv4/tcp_tw_recycle".to_owned(), recycle.to_owned());
+        for (name, value) in [
+            ("Tcp.InSegs", 50_000_000_000),
+            ("Tcp.PassiveOpens", 400_000_000),
+            ("TcpExt.PAWSPassive", rejected),
+        ] {
+            facts.counters.insert(name.to_owned(), value);
+        }
+        found(&facts, "timestamps-refused")
+    };
+    let many = refused("1", 3_000_000).unwrap();
+    assert_eq!(many.severity, Severity::High, "{}", many.evidence);
+    assert!(
+        many.evidence.contains("rejected 3,000,000 of 403,000,000 connection requests"),
+        "{}",
+        many.evidence
+    );
+    assert_eq!(many.remedy.lines(), ["sysctl -w net.ipv4.tcp_tw_recycle=0"]);
+    assert_eq!(refused("1", 40_000).unwrap().severity, Severity::Medium, "one in 10,000");
+    assert!(refused("1", 2_000).is_none(), "one in 200,000");
+    let past = refused("0", 3_000_000).unwrap();
+    assert_eq!(past.severity, Severity::Low, "tcp_tw_recycle is off now");
+    assert!(past.remedy.changes.is_empty());
+}

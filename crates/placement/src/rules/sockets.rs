@@ -3,7 +3,7 @@
 use evenkeel_model::host::{SocketFacts, TcpFacts};
 
 use super::{Found, Rule, needs};
-use crate::Severity::{Low, Medium};
+use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{Direction, bytes, count, milliseconds, per_cent, power_of_two};
 
@@ -85,12 +85,15 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "timestamps-refused",
-        looks_at: "segments dropped for a timestamp that is too old (PAWSActive, PAWSEstab, TSEcrRejected), and tcp_tw_recycle",
-        fires_when: "low from 1,000 and one in 100,000 segments on, medium from one in 10,000 on",
+        looks_at: "segments dropped for a timestamp that is too old (PAWSActive, PAWSEstab, TSEcrRejected), connection requests that tcp_tw_recycle \
+                   rejected (PAWSPassive), and tcp_tw_recycle",
+        fires_when: "low from 1,000 and one in 100,000 segments on, medium from one in 10,000 on; with tcp_tw_recycle medium from 1,000 and one in \
+                     100,000 connection requests on, high from one in a thousand on",
         why: "Several clients behind one translated address have clocks of their own: where connections share ports the older ones' segments are \
               refused, and clients hang.",
         fix: "a translator that does not reuse ports at once; tcp_tw_recycle 0 on kernels that have it",
-        source: "RFC 7323, section 5 (PAWS); Documentation/networking/snmp_counter.rst (PAWSEstab)",
+        source: "RFC 7323, section 5 (PAWS); Documentation/networking/snmp_counter.rst (PAWSEstab); tcp(7), tcp_tw_recycle (until Linux 4.12); \
+                 tcp_v4_conn_request, net/ipv4/tcp_ipv4.c",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: timestamps_refused,
     },
@@ -363,21 +366,39 @@ fn timestamps_refused(view: &View<'_>) -> Vec<Found> {
         .collect();
     let refused = parts.iter().map(|(_, refused)| *refused).fold(0, u64::saturating_add);
     let segments = view.facts.counter("Tcp.InSegs");
-    if refused < FEWEST || !is_one_in(100_000, refused, segments) {
+    let recycles = view.facts.sysctl_number(RECYCLE) == Some(1);
+    let rejected = view.facts.counter("TcpExt.PAWSPassive");
+    let requests = view.facts.counter("Tcp.PassiveOpens").saturating_add(rejected);
+    // A rejected request keeps a client away, however many segments its server receives from others.
+    let keeps_away = recycles && rejected >= FEWEST && is_one_in(100_000, rejected, requests);
+    if !keeps_away && (refused < FEWEST || !is_one_in(100_000, refused, segments)) {
         return Vec::new();
     }
     let names: Vec<String> =
         parts.iter().map(|(name, refused)| format!("{name} {}", count(*refused))).collect();
-    let text = format!(
+    let mut text = format!(
         "{} of {} segments were dropped for an old timestamp ({}{})",
         count(refused),
         count(segments),
         names.join(", "),
         view.rate_words(refused)
     );
-    let severity = if is_one_in(10_000, refused, segments) { Medium } else { Low };
+    if keeps_away {
+        text += &format!(
+            "; net.ipv4.tcp_tw_recycle is 1 and rejected {} of {} connection requests ({})",
+            count(rejected),
+            count(requests),
+            per_cent(rejected as f64 / requests as f64)
+        );
+    }
+    let severity = match keeps_away {
+        true if is_one_in(1000, rejected, requests) => High,
+        true => Medium,
+        false if is_one_in(10_000, refused, segments) => Medium,
+        false => Low,
+    };
     let entry =
         Found::measured(severity, "host", text, "clients behind one address hang while they connect or send");
-    let entry = if view.facts.sysctl_number(RECYCLE) == Some(1) { entry.sysctl(RECYCLE, 0) } else { entry };
+    let entry = if recycles { entry.sysctl(RECYCLE, 0) } else { entry };
     vec![entry.advice("find the address whose segments are refused (`nstat -az TcpExtPAWS*`, tcpdump): a translator (NAT) or load balancer that reuses ports early")]
 }

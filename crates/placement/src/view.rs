@@ -305,11 +305,18 @@ impl<'a> View<'a> {
     /// Returns the severity and the cost of packets lost at a NIC; `None` if they are too few. The severity is high
     /// from one lost packet in ten thousand. It is also high if the connections with known round-trip times cannot
     /// reach half of the link's rate together at this loss.
+    ///
+    /// It is low if one flow still fills the link. On a router or a name server this shows nothing, because the
+    /// round-trip times of the flows are not known: there it is medium from one in 100,000 on, as for datagrams that
+    /// sockets drop.
     #[must_use]
     pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
         const RATIO: f64 = 1e-6;
         const GRAVE_RATIO: f64 = 1e-4;
+        const RATIO_OF_OTHERS: f64 = 1e-5;
+        /// Round-trip time of a path to another city, µs.
+        const FAR_US: u64 = 20_000;
         if lost < FEWEST {
             return None;
         }
@@ -330,15 +337,27 @@ impl<'a> View<'a> {
         let severity = match speed {
             _ if ratio >= GRAVE_RATIO => Severity::High,
             Some(speed) if known && self.rate_of_all_at_loss(nic, ratio) < speed / 2.0 => Severity::High,
-            Some(speed) if rate >= speed => Severity::Low,
+            Some(speed) if rate >= speed && (self.carries_tcp() || ratio < RATIO_OF_OTHERS) => Severity::Low,
             _ => Severity::Medium,
         };
-        let of_link = match speed {
+        let of_link = |rate: f64| match speed {
             Some(speed) if rate >= speed => "still reaches the line rate".to_owned(),
             Some(speed) => format!("reaches about {} of {}", gigabits(rate), gigabits(speed)),
             None => format!("reaches about {}", gigabits(rate)),
         };
-        Some((severity, format!("at this loss a Reno-like TCP flow {of_link} (round trip {})", time.words())))
+        let far = Self::flow_rate_at_loss(nic, ratio, FAR_US).filter(|_| !known && !self.carries_tcp());
+        let effect = match far {
+            Some(far) => format!(
+                "few of the packets are TCP of this host: at this loss a Reno-like flow through it {} with a round trip of {}, and lost datagrams \
+                 are not sent again",
+                of_link(far),
+                milliseconds(FAR_US)
+            ),
+            None => {
+                format!("at this loss a Reno-like TCP flow {} (round trip {})", of_link(rate), time.words())
+            }
+        };
+        Some((severity, effect))
     }
 
     /// Returns the processors to which a process is pinned; `None` if it is not.

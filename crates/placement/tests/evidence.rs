@@ -241,6 +241,26 @@ fn squeezes_are_judged_although_packets_wrapped() {
     assert!(squeezed.remedy.advice.unwrap().contains("CPU 0 has 100 % of all these rounds"));
 }
 
+/// The round trips of flows through a router are not known: that one flow of 1 ms fills the link shows nothing.
+#[test]
+fn losses_of_a_router_are_not_judged_by_an_assumed_round_trip() {
+    let lost = |segments, lost| {
+        let mut facts = host(1, vec![]);
+        for name in ["Tcp.InSegs", "Tcp.OutSegs"] {
+            facts.counters.insert(name.to_owned(), segments);
+        }
+        facts.interfaces[0].losses = LossCounters { ring: Some(lost), ..LossCounters::default() };
+        found(&facts, "rx-ring-drops").unwrap()
+    };
+    let of_server = lost(4_000_000_000, 350_000);
+    assert_eq!(of_server.severity, Severity::Low, "one in 14,000 of its own segments");
+    let of_router = lost(1_000_000, 350_000);
+    assert_eq!(of_router.severity, Severity::Medium, "{}", of_router.effect);
+    assert!(of_router.effect.contains("with a round trip of 20 ms"), "{}", of_router.effect);
+    assert_eq!(lost(1_000_000, 10_000).severity, Severity::Low, "one in 500,000");
+    assert_eq!(lost(1_000_000, 600_000).severity, Severity::High, "one in 8,300");
+}
+
 /// Gives a host 16 processors. The first ones spend this share of their time in softirqs, in percent.
 fn with_busy_processors(facts: &mut HostFacts, busy: u32, softirq: u64) {
     let time = |softirq: u64| {

@@ -42,7 +42,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "rx-ring-drops",
         looks_at: "packets that found no receive descriptor, or were lost in the NIC in front of the ring (driver statistics by common names)",
         fires_when: "from 100 packets and one in a million on; high from one in ten thousand on, or where busy connections would get less than half of \
-                     the line rate together at this loss",
+                     the line rate together at this loss; low where one flow still gets the line rate, on hosts with less than a twentieth of TCP \
+                     packets (routers, name servers) only below one in 100,000",
         why: "The receive ring is below TCP's flow control, which cannot keep it from overflowing. A larger ring bridges longer pauses \
               of the processor that empties it; the paper saw fewer losses with the largest.",
         fix: "the largest ring that this NIC has; where it has that already, what keeps the processor from emptying it; where the bus or RDMA explains \

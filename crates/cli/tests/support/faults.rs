@@ -563,6 +563,7 @@ pub const FAULTS: &[Fault] = &[
         &[],
         |facts| {
             set(facts, "net/netfilter/nf_conntrack_count", "65500");
+            set(facts, "net/netfilter/nf_conntrack_buckets", "65536");
             count(facts, "Conntrack.drop", 12_000);
         },
     ),

@@ -691,7 +691,9 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     let Some(most) = most else { return vec![entry.advice("raise net.netfilter.nf_conntrack_max")] };
     let wanted = most.saturating_mul(2);
     let mut entry = entry.sysctl(MAXIMUM, wanted);
-    if number(BUCKETS).is_some_and(|buckets| buckets < wanted / 4) {
+    // The entries decide, not the maximum: that grows with each plan whose counters reach back before the last one.
+    let is_short = |buckets: u64| table.is_some_and(|(entries, _)| buckets < entries / 2);
+    if number(BUCKETS).is_some_and(is_short) {
         entry = entry.sysctl(BUCKETS, wanted / 2);
     }
     if let Some(timeout) = number(TIMEOUT).filter(|timeout| *timeout > DAY_S) {

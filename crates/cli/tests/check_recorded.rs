@@ -6,6 +6,7 @@
 //!
 //! - `healthy`, and `story`: the machine and its load;
 //! - `silent`: rules without a finding on this host;
+//! - `looks_odd_and_is_fine`: facts that look like faults and are none (not tested);
 //! - `[[fault]]`: an expected finding, with these keys.
 //!
 //! | key | meaning |
@@ -77,7 +78,7 @@ fn expectations_are_complete() {
     let hosts = hosts();
     let healthy = hosts.iter().filter(|host| host.is_healthy()).count();
     let faults: usize = hosts.iter().map(|host| host.faults().len()).sum();
-    assert!(hosts.len() >= 68 && healthy >= 18 && faults >= 190, "{} {healthy} {faults}", hosts.len());
+    assert!(hosts.len() >= 112 && healthy >= 32 && faults >= 326, "{} {healthy} {faults}", hosts.len());
     for host in &hosts {
         assert!(!host.expected["story"].as_str().unwrap().is_empty(), "{}", host.name);
         assert_eq!(host.is_healthy(), host.faults().is_empty(), "{}", host.name);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_ratio};
 
-use crate::results::{Point, Results};
+use crate::results::{Point, Results, lack};
 
 /// A mean ratio of two groups of setups.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,8 +53,14 @@ impl Effect {
 /// The points of both groups in a cell.
 type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
 
+/// The reason why there is no figure: some measured points lack the metric, or `None` if no cell has both groups.
+pub type Lack = Option<String>;
+
 /// Returns the ratio of a metric of `subjects` to that of `others`, over the cells that `keep` selects.
-/// Setups without measurements are omitted; none if no cell has both groups.
+/// Setups without measurements are omitted.
+///
+/// # Errors
+/// Returns the reason if a measured point lacks the metric, or no cell has both groups.
 pub fn effect(
     results: &Results,
     scenario: &str,
@@ -62,13 +68,21 @@ pub fn effect(
     subjects: &[&str],
     others: &[&str],
     keep: impl Fn(&Point) -> bool,
-) -> Option<Effect> {
+) -> Result<Effect, Lack> {
+    let is_in = |point: &&Point| {
+        let setup = point.setup.as_str();
+        keep(point) && (subjects.contains(&setup) || others.contains(&setup))
+    };
+    let points: Vec<&Point> = results.measured(scenario).filter(is_in).collect();
+    if let Some(lack) = lack(&points, metric) {
+        return Err(Some(lack));
+    }
     let mut cells: BTreeMap<&[(String, String)], Cell<'_>> = BTreeMap::new();
-    for point in results.measured(scenario).filter(|point| keep(point) && !point.values(metric).is_empty()) {
+    for point in points {
         let cell = cells.entry(&point.axes).or_default();
         if subjects.contains(&point.setup.as_str()) {
             cell.0.push(point);
-        } else if others.contains(&point.setup.as_str()) {
+        } else {
             cell.1.push(point);
         }
     }
@@ -81,8 +95,8 @@ pub fn effect(
         };
         subject.iter().filter_map(ratio).collect()
     }));
-    Some(Effect {
-        mean: mean_ratio(&logarithms)?,
+    Ok(Effect {
+        mean: mean_ratio(&logarithms).ok_or(None)?,
         cells: cells.len(),
         subjects: cells.values().flat_map(|(points, _)| points).map(|point| point.setup.clone()).collect(),
         others: cells.values().flat_map(|(_, points)| points).map(|point| point.setup.clone()).collect(),

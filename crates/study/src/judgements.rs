@@ -8,7 +8,7 @@ use evenkeel_model::qdisc::Claim;
 use evenkeel_model::record::metric;
 
 use crate::effect::{effect, in_all_cells};
-use crate::results::{Point, Results};
+use crate::results::{Point, Results, lack};
 
 const CONSERVATION: &str = "tc-work-conservation";
 const MIXED: &str = "tc-fairness-mixed";
@@ -88,7 +88,8 @@ pub fn conservation(results: &Results) -> Vec<Conservation> {
                 trace: points.iter().find_map(|point| point.trace.clone()),
                 why: points
                     .iter()
-                    .find_map(|point| point.refused.clone().or(point.failures.first().cloned())),
+                    .find_map(|point| point.refused.clone().or(point.failures.first().cloned()))
+                    .or_else(|| lack(&points, metric::LOST_CAPACITY)),
             }
         })
         .collect()
@@ -106,7 +107,11 @@ fn of_setups<'r>(results: &'r Results, scenario: &str) -> Vec<(String, Vec<&'r P
     setups
 }
 
+/// Returns a metric's mean over the measured points; none if one of them lacks it.
 fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
+    if lack(points, key).is_some() {
+        return None;
+    }
     let cells = points.iter().map(|point| point.values(key)).filter(|values| !values.is_empty());
     mean_interval(&in_all_cells(cells))
 }
@@ -151,7 +156,7 @@ pub fn claims(results: &Results) -> Vec<ClaimJudged> {
                     });
                     (
                         "latency under the most load over that with pfifo",
-                        found.map(|found| found.mean),
+                        found.ok().map(|found| found.mean),
                         FIRST,
                         false,
                     )
@@ -217,7 +222,9 @@ fn filter_cost(setup: String, classifier: String, points: &[&Point]) -> FilterCo
     let at = |rules: f64| measured().find(|point| point.number("rules") == Some(rules));
     let both = at(rules.0).zip(at(rules.1)).filter(|_| rules.1 > rules.0);
     let pairs = |key: &str| -> Vec<(f64, f64)> {
-        let Some((few, many)) = both else { return Vec::new() };
+        let Some((few, many)) = both.filter(|(few, many)| !few.lacks(key) && !many.lacks(key)) else {
+            return Vec::new();
+        };
         let (few, many): (BTreeMap<u32, f64>, _) = (few.values(key), many.values(key));
         few.iter().filter_map(|(repeat, few)| Some((*few, *many.get(repeat)?))).collect()
     };

@@ -125,7 +125,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         if !setups.contains(&point.setup.as_str()) {
             setups.push(&point.setup);
         }
-        if !cells.contains(&point.axes.as_slice()) && !point.values(&need.metric).is_empty() {
+        if !cells.contains(&point.axes.as_slice()) && !point.repeats.is_empty() {
             cells.push(&point.axes);
         }
     }
@@ -134,8 +134,12 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         point.map(|point| point.values(&need.metric)).unwrap_or_default()
     };
     // A setup must be measured in all cells: without a difficult cell, its mean would be too good.
+    let is_whole = |setup: &str, cell: &[(String, String)]| {
+        let point = of_scenario.iter().find(|point| point.setup == setup && point.axes == cell);
+        point.is_some_and(|point| !point.repeats.is_empty() && !point.lacks(&need.metric))
+    };
     let (candidates, missing): (Vec<&str>, Vec<&str>) =
-        setups.into_iter().partition(|setup| cells.iter().all(|cell| !values(setup, cell).is_empty()));
+        setups.into_iter().partition(|setup| cells.iter().all(|cell| is_whole(setup, cell)));
     if candidates.len() < 2 || cells.is_empty() {
         return None;
     }

@@ -116,6 +116,12 @@ impl Point {
 }
 
 /// Returns an axis value as a number: a count, or bytes.
+    /// Returns whether a finished repeat has no value of a metric.
+    #[must_use]
+    pub fn lacks(&self, metric: &str) -> bool {
+        self.repeats.values().any(|values| !values.contains_key(metric))
+    }
+
 #[must_use]
 pub fn number(value: &str) -> Option<f64> {
     value.parse().ok().or_else(|| value.parse::<ByteSize>().ok().map(|size| size.bytes() as f64))
@@ -134,6 +140,17 @@ impl Results {
             host: settings.host.clone(),
             times: (settings.started.clone(), settings.started.clone()),
             ..Self::default()
+/// Names the measured points without a value of a metric; none if all of them have it. A verdict needs all of its
+/// figures: over the other points alone it would be about something else.
+#[must_use]
+pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
+    let without: Vec<&str> =
+        points.iter().filter(|point| point.lacks(metric)).map(|point| point.name.as_str()).collect();
+    let first = without.first()?;
+    let measured = points.iter().filter(|point| !point.repeats.is_empty()).count();
+    Some(format!("{metric} is missing at {} of {measured} points, such as {first}", without.len()))
+}
+
         };
         for study in request.scenarios {
             let scenario = &study.scenario;

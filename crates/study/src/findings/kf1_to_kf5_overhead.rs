@@ -8,7 +8,7 @@ use evenkeel_model::record::metric;
 
 use super::{ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, stands, with_whom};
 use crate::effect::{Effect, effect, in_all_cells};
-use crate::results::{Point, Results};
+use crate::results::{Point, Results, lack};
 
 const LENGTHS: &str = "tc-packet-length";
 const CLIENTS: &str = "tc-clients";
@@ -34,14 +34,15 @@ pub(super) fn kf1(results: &Results) -> Finding {
          of the paired ratio lies above 1.025.",
     );
     let long = |point: &Point| point.number("length").is_some_and(|length| length > KIB);
-    let Some(found) = effect(results, LENGTHS, &cpu_per_gb(), &[HTB], &NOT_HTB, long) else {
-        return draft.missing(results, LENGTHS, &[HTB, "pfifo"]);
+    let found = match effect(results, LENGTHS, &cpu_per_gb(), &[HTB], &NOT_HTB, long) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, LENGTHS, &[HTB, "pfifo"], lack),
     };
     draft.ratio("cpu_per_gb_ratio", &found);
-    if let Some(busy) = effect(results, LENGTHS, &cores(), &[HTB], &NOT_HTB, long) {
+    if let Ok(busy) = effect(results, LENGTHS, &cores(), &[HTB], &NOT_HTB, long) {
         draft.ratio("busy_cores_ratio", &busy);
     }
-    if let Some(bandwidth) = effect(results, LENGTHS, metric::THROUGHPUT, &[HTB], &NOT_HTB, long) {
+    if let Ok(bandwidth) = effect(results, LENGTHS, metric::THROUGHPUT, &[HTB], &NOT_HTB, long) {
         draft.ratio("throughput_ratio", &bandwidth);
     }
     let reason = format!(
@@ -64,13 +65,16 @@ pub(super) fn kf2(results: &Results) -> Finding {
     );
     let short = |point: &Point| has_length(point, 1.0);
     let others = ALL.iter().filter(|setup| **setup != "pfifo");
-    let found: Vec<(&str, Effect)> = others
-        .filter_map(|setup| {
-            Some((*setup, effect(results, CLIENTS, metric::THROUGHPUT, &[setup], &["pfifo"], short)?))
-        })
-        .collect();
+    let mut found: Vec<(&str, Effect)> = Vec::new();
+    for setup in others {
+        match effect(results, CLIENTS, metric::THROUGHPUT, &[setup], &["pfifo"], short) {
+            Ok(ratio) => found.push((*setup, ratio)),
+            Err(None) => {}
+            Err(lack) => return draft.missing(results, CLIENTS, &["pfifo", HTB], lack),
+        }
+    }
     if found.is_empty() {
-        return draft.missing(results, CLIENTS, &["pfifo", HTB]);
+        return draft.missing(results, CLIENTS, &["pfifo", HTB], None);
     }
     for (setup, ratio) in &found {
         draft.ratio(&format!("throughput_ratio.{setup}"), ratio);
@@ -95,11 +99,12 @@ pub(super) fn kf3(results: &Results) -> Finding {
          classless ones; the interval of the paired ratio lies above 1.025.",
     );
     let moderate = |point: &Point| has_length(point, 4.0);
-    let Some(found) = effect(results, CLIENTS, &cpu_per_gb(), &[HTB, "drr"], &CLASSLESS, moderate) else {
-        return draft.missing(results, CLIENTS, &[HTB, "pfifo"]);
+    let found = match effect(results, CLIENTS, &cpu_per_gb(), &[HTB, "drr"], &CLASSLESS, moderate) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, CLIENTS, &[HTB, "pfifo"], lack),
     };
     draft.ratio("cpu_per_gb_ratio", &found);
-    if let Some(busy) = effect(results, CLIENTS, &cores(), &[HTB, "drr"], &CLASSLESS, moderate) {
+    if let Ok(busy) = effect(results, CLIENTS, &cores(), &[HTB, "drr"], &CLASSLESS, moderate) {
         draft.ratio("busy_cores_ratio", &busy);
     }
     let reason = format!(
@@ -121,8 +126,9 @@ pub(super) fn kf4(results: &Results) -> Finding {
     let large = |point: &Point| {
         has_length(point, 64.0) && point.number("clients").is_some_and(|clients| clients >= 4.0)
     };
-    let Some(found) = effect(results, CLIENTS, metric::THROUGHPUT, &[HTB], &NOT_HTB, large) else {
-        return draft.missing(results, CLIENTS, &[HTB, "pfifo"]);
+    let found = match effect(results, CLIENTS, metric::THROUGHPUT, &[HTB], &NOT_HTB, large) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, CLIENTS, &[HTB, "pfifo"], lack),
     };
     draft.ratio("throughput_ratio", &found);
     let reason = format!(
@@ -143,6 +149,11 @@ pub(super) fn kf5(results: &Results) -> Finding {
     );
     const SCALABLE: [&str; 2] = ["pfifo", DEFAULT];
     const OTHERS: [&str; 3] = [HTB, "drr", "qfq"];
+    let is_in = |point: &&Point| SCALABLE.iter().chain(&OTHERS).any(|setup| **setup == *point.setup);
+    let points: Vec<&Point> = results.measured(CLIENTS).filter(is_in).collect();
+    if let Some(lack) = lack(&points, &cores()) {
+        return draft.missing(results, CLIENTS, &["pfifo", HTB], Some(lack));
+    }
     let variation = |setup: &str| variation_over_clients(results, setup);
     let others: Vec<BTreeMap<u32, f64>> =
         OTHERS.iter().map(|setup| variation(setup)).filter(|by_repeat| !by_repeat.is_empty()).collect();
@@ -174,7 +185,7 @@ pub(super) fn kf5(results: &Results) -> Finding {
         any_not_below |= !below;
     }
     if found == 0 {
-        return draft.missing(results, CLIENTS, &["pfifo", HTB]);
+        return draft.missing(results, CLIENTS, &["pfifo", HTB], None);
     }
     let reason = format!("variation of busy processors over that of the classful ones: {}", parts.join(", "));
     if found < SCALABLE.len() && !any_not_below {
@@ -225,6 +236,9 @@ pub(super) fn negative(results: &Results) -> Finding {
     );
     let points: Vec<&Point> =
         results.measured(CLIENTS).filter(|point| ALL.contains(&point.setup.as_str())).collect();
+    if let Some(lack) = lack(&points, metric::THROUGHPUT) {
+        return draft.missing(results, CLIENTS, &["pfifo", HTB], Some(lack));
+    }
     let mut lengths: Vec<&str> = Vec::new();
     for point in &points {
         if let Some(length) = point.axis("length").filter(|length| !lengths.contains(length)) {
@@ -252,7 +266,7 @@ pub(super) fn negative(results: &Results) -> Finding {
         }
     }
     if parts.is_empty() {
-        return draft.missing(results, CLIENTS, &["pfifo", HTB]);
+        return draft.missing(results, CLIENTS, &["pfifo", HTB], None);
     }
     let mut reason = parts.join("; ");
     for (length, from, points) in &falls {
@@ -307,11 +321,9 @@ fn profile(length: &str, fewest: f64, points: &[&Point], draft: &mut Draft) -> S
     let clients = |point: &&&Point| point.number("clients");
     let largest = points.iter().filter_map(|point| clients(&point)).fold(0.0, f64::max);
     let mean_at = |key: &str, clients: f64| {
-        let at: Vec<f64> = points
-            .iter()
-            .filter(|point| point.number("clients") == Some(clients))
-            .filter_map(|point| Some(point.mean(key)?.mean))
-            .collect();
+        let at = points.iter().filter(|point| point.number("clients") == Some(clients));
+        let at: Option<Vec<f64>> = at.map(|point| Some(point.mean(key)?.mean)).collect();
+        let at = at?;
         (!at.is_empty()).then(|| at.iter().sum::<f64>() / at.len() as f64)
     };
     for part in ["user", "system", "softirq"] {

@@ -30,11 +30,12 @@ pub(super) fn kf6(results: &Results) -> Finding {
             && point.number("probes") == Some(1.0)
     };
     let others = ["pfifo", "pfifo_fast", "drr", "qfq", HTB];
-    let Some(found) = effect(results, LATENCY, &cores(), &[DEFAULT], &others, large) else {
-        return draft.missing(results, LATENCY, &[DEFAULT, "pfifo"]);
+    let found = match effect(results, LATENCY, &cores(), &[DEFAULT], &others, large) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, LATENCY, &[DEFAULT, "pfifo"], lack),
     };
     draft.ratio("busy_cores_ratio", &found);
-    if let Some(latency) = effect(results, LATENCY, &mean_latency(), &[DEFAULT], &others, large) {
+    if let Ok(latency) = effect(results, LATENCY, &mean_latency(), &[DEFAULT], &others, large) {
         draft.ratio("latency_ratio", &latency);
     }
     let reason = format!(
@@ -59,14 +60,18 @@ pub(super) fn kf7(results: &Results) -> Finding {
     let mut found: Vec<(String, Effect)> = Vec::new();
     for setup in ALL.iter().filter(|setup| **setup != "pfifo") {
         for (name, key) in [("latency", mean_latency()), ("cores", cores())] {
-            if let Some(ratio) = effect(results, LATENCY, &key, &[setup], &["pfifo"], small) {
-                draft.ratio(&format!("{name}_ratio.{setup}"), &ratio);
-                found.push((format!("{name} of {setup}"), ratio));
+            match effect(results, LATENCY, &key, &[setup], &["pfifo"], small) {
+                Ok(ratio) => {
+                    draft.ratio(&format!("{name}_ratio.{setup}"), &ratio);
+                    found.push((format!("{name} of {setup}"), ratio));
+                }
+                Err(None) => {}
+                Err(lack) => return draft.missing(results, LATENCY, &["pfifo", HTB], lack),
             }
         }
     }
     if found.is_empty() {
-        return draft.missing(results, LATENCY, &["pfifo", HTB]);
+        return draft.missing(results, LATENCY, &["pfifo", HTB], None);
     }
     let parts: Vec<String> =
         found.iter().map(|(name, ratio)| format!("{name} {}", shown(&ratio.mean))).collect();
@@ -90,19 +95,20 @@ pub(super) fn kf8(results: &Results) -> Finding {
     );
     let crowded = |point: &Point| point.number("clients").is_some_and(|clients| clients >= 40.0);
     let (with, without) = (["htb-priority"], ["htb-two-classes"]);
-    let Some(found) = effect(results, PRIORITY, &mean_latency(), &with, &without, crowded) else {
-        return draft.missing(results, PRIORITY, &["htb-priority", "htb-two-classes"]);
+    let found = match effect(results, PRIORITY, &mean_latency(), &with, &without, crowded) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, PRIORITY, &["htb-priority", "htb-two-classes"], lack),
     };
     draft.ratio("latency_ratio", &found);
     let tail = metric::part(metric::LATENCY, "p99");
-    if let Some(tail) = effect(results, PRIORITY, &tail, &with, &without, crowded) {
+    if let Ok(tail) = effect(results, PRIORITY, &tail, &with, &without, crowded) {
         draft.ratio("tail_latency_ratio", &tail);
     }
-    if let Some(bandwidth) = effect(results, PRIORITY, metric::THROUGHPUT, &with, &without, crowded) {
+    if let Ok(bandwidth) = effect(results, PRIORITY, metric::THROUGHPUT, &with, &without, crowded) {
         draft.ratio("throughput_ratio", &bandwidth);
     }
     // Also report the ratio for numbers of clients below those in the thesis.
-    if let Some(any) = effect(results, PRIORITY, &mean_latency(), &with, &without, |point| {
+    if let Ok(any) = effect(results, PRIORITY, &mean_latency(), &with, &without, |point| {
         point.number("clients").is_some_and(|clients| clients > 0.0 && clients < 40.0)
     }) {
         draft.ratio("latency_ratio_below_40_clients", &any);

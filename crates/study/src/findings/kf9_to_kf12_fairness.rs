@@ -6,8 +6,8 @@ use evenkeel_metrics::{MeanInterval, mean_interval, mean_ratio};
 use evenkeel_model::record::metric;
 
 use super::{ALL, Draft, Finding, HTB, shown};
-use crate::effect::{in_all_cells, mean_by_repeat};
-use crate::results::{Point, Results};
+use crate::effect::{Lack, in_all_cells, mean_by_repeat};
+use crate::results::{Point, Results, lack};
 
 const EQUAL: &str = "tc-fairness";
 const MIXED: &str = "tc-fairness-mixed";
@@ -24,14 +24,22 @@ fn over_cells(
     setup: &str,
     key: &str,
     keep: impl Fn(&Point) -> bool,
-) -> Option<MeanInterval> {
+) -> Result<MeanInterval, Lack> {
     let points = results.measured(scenario).filter(|point| point.setup == setup && keep(point));
-    mean_interval(&in_all_cells(points.map(|point| point.values(key))))
+    let points: Vec<&Point> = points.collect();
+    match lack(&points, key) {
+        Some(lack) => Err(Some(lack)),
+        None => mean_interval(&in_all_cells(points.iter().map(|point| point.values(key)))).ok_or(None),
+    }
 }
 
 /// Returns the metric at one point divided by that at another, by common repeat. It is the geometric mean
 /// over the pairs.
-fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Option<MeanInterval> {
+fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Result<MeanInterval, Lack> {
+    let (first, second): (Vec<&Point>, Vec<&Point>) = pairs.iter().copied().unzip();
+    if let Some(lack) = lack(&first, keys.0).or_else(|| lack(&second, keys.1)) {
+        return Err(Some(lack));
+    }
     let cells = pairs.iter().map(|(first, second)| {
         let (first, second) = (first.values(keys.0), second.values(keys.1));
         let logarithm = |(repeat, value): (&u32, &f64)| {
@@ -39,7 +47,7 @@ fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Option<Mean
         };
         first.iter().filter_map(logarithm).collect::<BTreeMap<u32, f64>>()
     });
-    mean_ratio(&in_all_cells(cells))
+    mean_ratio(&in_all_cells(cells)).ok_or(None)
 }
 
 fn is_below(mean: &MeanInterval, bound: f64) -> bool {
@@ -60,12 +68,16 @@ pub(super) fn kf9(results: &Results) -> Finding {
     );
     let small =
         |point: &Point| point.number("length").is_some_and(|length| length == KIB || length == 4.0 * KIB);
-    let found: Vec<(&str, MeanInterval)> = ALL
-        .iter()
-        .filter_map(|setup| Some((*setup, over_cells(results, EQUAL, setup, metric::JAIN_BYTES, small)?)))
-        .collect();
+    let mut found: Vec<(&str, MeanInterval)> = Vec::new();
+    for setup in ALL {
+        match over_cells(results, EQUAL, setup, metric::JAIN_BYTES, small) {
+            Ok(mean) => found.push((setup, mean)),
+            Err(None) => {}
+            Err(lack) => return draft.missing(results, EQUAL, &["pfifo", HTB], lack),
+        }
+    }
     if found.is_empty() {
-        return draft.missing(results, EQUAL, &["pfifo", HTB]);
+        return draft.missing(results, EQUAL, &["pfifo", HTB], None);
     }
     for (setup, mean) in &found {
         draft.mean(&format!("jain_bytes.{setup}"), mean);
@@ -102,8 +114,9 @@ pub(super) fn kf10(results: &Results) -> Finding {
     let large = of_htb.iter().filter(|point| point.number("length") == Some(64.0 * KIB));
     let pairs: Vec<(&Point, &Point)> =
         large.filter_map(|large| Some((*large, *at(4.0, large.number("clients"))?))).collect();
-    let Some(found) = ratio_of_pairs(&pairs, (metric::JAIN_BYTES, metric::JAIN_BYTES)) else {
-        return draft.missing(results, EQUAL, &[HTB]);
+    let found = match ratio_of_pairs(&pairs, (metric::JAIN_BYTES, metric::JAIN_BYTES)) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, EQUAL, &[HTB], lack),
     };
     draft.mean("jain_ratio", &found);
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
@@ -134,8 +147,9 @@ pub(super) fn kf11(results: &Results) -> Finding {
         .filter(|point| of_thesis(point))
         .filter_map(|mixed| Some((mixed, equal(mixed)?)))
         .collect();
-    let Some(found) = ratio_of_pairs(&pairs, (metric::JAIN_PACKETS, metric::JAIN_PACKETS)) else {
-        return draft.missing(results, MIXED, &["pfifo", HTB]);
+    let found = match ratio_of_pairs(&pairs, (metric::JAIN_PACKETS, metric::JAIN_PACKETS)) {
+        Ok(found) => found,
+        Err(lack) => return draft.missing(results, MIXED, &["pfifo", HTB], lack),
     };
     draft.mean("jain_packets_ratio", &found);
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
@@ -162,9 +176,11 @@ pub(super) fn kf12(results: &Results) -> Finding {
     let points: Vec<&Point> = results.measured(MIXED).filter(|point| of_thesis(point)).collect();
     let pairs: Vec<(&Point, &Point)> = points.iter().map(|point| (*point, *point)).collect();
     let bytes: Vec<f64> = mean_by_repeat(&points, metric::JAIN_BYTES).into_values().collect();
-    let both = mean_interval(&bytes).zip(ratio_of_pairs(&pairs, (metric::JAIN_PACKETS, metric::JAIN_BYTES)));
-    let Some((bytes, ratio)) = both else {
-        return draft.missing(results, MIXED, &["pfifo", HTB]);
+    let ratio = ratio_of_pairs(&pairs, (metric::JAIN_PACKETS, metric::JAIN_BYTES));
+    let both = ratio.and_then(|ratio| mean_interval(&bytes).map(|bytes| (bytes, ratio)).ok_or(None));
+    let (bytes, ratio) = match both {
+        Ok(both) => both,
+        Err(lack) => return draft.missing(results, MIXED, &["pfifo", HTB], lack),
     };
     draft.mean("jain_bytes", &bytes);
     draft.mean("packets_over_bytes", &ratio);

@@ -19,7 +19,7 @@ mod kf9_to_kf12_fairness;
 
 use serde_json::{Map, Value, json};
 
-use crate::effect::Effect;
+use crate::effect::{Effect, Lack};
 use crate::results::{Point, Results};
 
 /// The thesis' classless setups, and pfifo_fast, which the thesis omits because it behaves like pfifo.
@@ -121,9 +121,9 @@ impl Draft {
         self.done(if confirmed { Verdict::Confirmed } else { Verdict::NotConfirmed }, reason)
     }
 
-    /// Returns the finding as not measurable, because these setups, or a point, are missing.
-    fn missing(self, results: &Results, scenario: &str, setups: &[&str]) -> Finding {
-        let reason = why_missing(results, scenario, setups);
+    /// Returns the finding as not measurable, because points lack a metric, or these setups, or a point, are missing.
+    fn missing(self, results: &Results, scenario: &str, setups: &[&str], lack: Lack) -> Finding {
+        let reason = lack.unwrap_or_else(|| why_missing(results, scenario, setups));
         self.done(Verdict::NotMeasurable, reason)
     }
 }

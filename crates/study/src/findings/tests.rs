@@ -276,11 +276,117 @@ fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
     ]));
     assert_eq!(verdict(&found), Verdict::Confirmed);
     let latency = |setup: &str, values: &[f64]| {
-        point("tc-latency", setup, &[("probes", "1"), ("message", "1KiB")], "latency_us.mean", values)
+        let axes = [("probes", "1"), ("message", "1KiB")];
+        let mut point = point("tc-latency", setup, &axes, "latency_us.mean", values);
+        for values in point.repeats.values_mut() {
+            values.insert("cores.busy".to_owned(), 1.0);
+        }
+        point
     };
     let alike = kf6_to_kf8_latency::kf7(&results(vec![
         latency("pfifo", &[30.0, 31.0, 30.0]),
         latency("htb", &[30.5, 31.0, 30.0]),
     ]));
     assert_eq!(verdict(&alike), Verdict::Confirmed);
+}
+
+/// Returns a study in which every finding has its figures.
+fn whole() -> Results {
+    let scenarios: [(&str, &[&str], &[&[(&str, &str)]]); 6] = [
+        ("tc-packet-length", &ALL, &[&[("length", "4KiB")], &[("length", "64KiB")]]),
+        (
+            "tc-clients",
+            &ALL,
+            &[
+                &[("clients", "1"), ("length", "1KiB")],
+                &[("clients", "8"), ("length", "1KiB")],
+                &[("clients", "1"), ("length", "4KiB")],
+                &[("clients", "8"), ("length", "4KiB")],
+                &[("clients", "1"), ("length", "64KiB")],
+                &[("clients", "8"), ("length", "64KiB")],
+            ],
+        ),
+        (
+            "tc-latency",
+            &ALL,
+            &[&[("probes", "1"), ("message", "256KiB")], &[("probes", "1"), ("message", "1KiB")]],
+        ),
+        ("tc-priority", &["htb-priority", "htb-two-classes"], &[&[("clients", "48")]]),
+        (
+            "tc-fairness",
+            &ALL,
+            &[
+                &[("clients", "48"), ("length", "1KiB")],
+                &[("clients", "48"), ("length", "4KiB")],
+                &[("clients", "48"), ("length", "64KiB")],
+            ],
+        ),
+        ("tc-fairness-mixed", &ALL, &[&[("clients", "48")]]),
+    ];
+    const METRICS: [&str; 6] =
+        [CPU, "cores.busy", "throughput_bps", "latency_us.mean", "jain_bytes", "jain_packets"];
+    let mut points = Vec::new();
+    for (scenario, setups, cells) in scenarios {
+        for setup in setups {
+            for (at, axes) in cells.iter().enumerate() {
+                let values = [1.0, 1.001, 0.999].map(|value| value * (1.0 + at as f64));
+                let mut point = point(scenario, setup, axes, METRICS[0], &values);
+                for values in point.repeats.values_mut() {
+                    let value = values[METRICS[0]];
+                    values.extend(METRICS[1..].iter().map(|metric| ((*metric).to_owned(), value)));
+                }
+                points.push(point);
+            }
+        }
+    }
+    results(points)
+}
+
+/// Removes one metric of one repeat of each point. Each finding then is as before, or it is not measurable and names the
+/// metric; the recommendations leave the setup out.
+#[test]
+fn a_verdict_needs_all_of_its_figures() {
+    let whole = whole();
+    let before = findings(&whole);
+    assert!(before.iter().all(|finding| finding.verdict != Verdict::NotMeasurable), "{before:#?}");
+    let mut lost = std::collections::BTreeSet::new();
+    for at in 0..whole.points.len() {
+        let metrics: Vec<String> = whole.points[at].metrics().into_iter().map(str::to_owned).collect();
+        for metric in metrics {
+            let mut damaged = whole.clone();
+            damaged.points[at].repeats.get_mut(&0).unwrap().remove(&metric);
+            for (before, after) in before.iter().zip(findings(&damaged)) {
+                if before.reason == after.reason && before.verdict == after.verdict {
+                    continue;
+                }
+                let point = &damaged.points[at];
+                assert_eq!(after.verdict, Verdict::NotMeasurable, "{} without {metric}", point.name);
+                let reason = format!("{metric} is missing at 1 of ");
+                assert!(after.reason.contains(&reason), "{}", after.reason);
+                assert!(after.reason.contains(&point.name), "{}", after.reason);
+                lost.insert(after.id);
+            }
+            for recommendation in crate::recommend::recommendations(&damaged) {
+                let is_of =
+                    recommendation.scenario == damaged.points[at].scenario && recommendation.metric == metric;
+                let expected: &[String] = if is_of { &[damaged.points[at].setup.clone()] } else { &[] };
+                assert_eq!(recommendation.missing, expected, "{metric}");
+            }
+        }
+    }
+    assert_eq!(lost.len(), before.len(), "{lost:?}");
+}
+
+/// If every setup lacks a metric in the same cells, the other cells do not decide.
+#[test]
+fn half_of_the_cells_recommend_nothing() {
+    let mut half = whole();
+    let is_large =
+        |point: &&mut Point| point.scenario == "tc-clients" && point.number("clients") == Some(8.0);
+    for values in half.points.iter_mut().filter(is_large).flat_map(|point| point.repeats.values_mut()) {
+        values.remove(CPU);
+    }
+    let needs: Vec<&str> =
+        crate::recommend::recommendations(&half).into_iter().map(|found| found.need).collect();
+    assert!(!needs.contains(&"processor time") && needs.contains(&"throughput"), "{needs:?}");
 }

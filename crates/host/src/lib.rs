@@ -92,6 +92,18 @@ impl Host {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
+    /// Checks that these of `/proc` and `/sys` are mounted: without them, nothing looks like a host.
+    ///
+    /// # Errors
+    /// Returns [`HostError::NotMounted`] for the first one that is not.
+    pub fn require_mounted(&self, mounts: &[&'static str]) -> Result<(), HostError> {
+        let is_missing = |mount: &&&str| {
+            let file = if **mount == "/proc" { "/proc/self/stat" } else { "/sys/class/net" };
+            !self.path(file).exists()
+        };
+        mounts.iter().find(is_missing).map_or(Ok(()), |mount| Err(HostError::NotMounted { mount }))
+    }
+
     /// Returns whether a sysfs is mounted.
     #[must_use]
     pub fn has_sysfs(&self) -> bool {

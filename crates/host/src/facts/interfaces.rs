@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{
-    BondFacts, Channels, Interface, InterfaceKind, PcieLink, QdiscFacts, ReceiveQueue, Rss, TransmitQueue,
+    BondFacts, Interface, InterfaceKind, PcieLink, QdiscFacts, ReceiveQueue, Rss, TransmitQueue,
 };
 use evenkeel_netlink::ethtool::EthtoolSocket;
 
@@ -14,7 +14,7 @@ use super::device::{DeviceAnswers, ask_device, feature_name, missing_parts};
 use super::interrupts::Owner;
 use super::processors::NODES;
 use super::tree::Tree;
-use super::{pci, qdiscs, statistics, tree};
+use super::{pci, qdiscs, ranges, statistics, tree};
 use crate::{HostError, mask_members};
 
 const CLASS: &str = "/sys/class/net";
@@ -89,9 +89,20 @@ pub(super) fn interfaces(
         }
         let known = index < &(u32::MAX / 2);
         let reader = Reader { tree, directory: format!("{CLASS}/{name}") };
-        let (interface, owner) =
+        let (mut interface, owner) =
             reader.interface(name, known.then_some(*index), answers, lines.remove(name).unwrap_or_default());
         if interface.kind == InterfaceKind::Device {
+            if interface.up {
+                for (part, why) in ranges::forget_impossible(&mut interface) {
+                    let place = if tree.is_live() {
+                        format!("{name}: ethtool")
+                    } else {
+                        format!("evenkeel/{recorded}")
+                    };
+                    tree.note(&format!("{}/ethtool/{part}", reader.directory), format!("{place}: {why}"));
+                }
+                reader.require_attributes();
+            }
             let answers = format!("{}/ethtool", reader.directory);
             if !is_recorded {
                 tree.note(&answers, format!("this tree has no evenkeel/{recorded}"));
@@ -122,8 +133,7 @@ pub(super) fn interfaces(
                 tree.note(qdiscs::SOURCE, format!("evenkeel/qdiscs.json has no qdisc of {name}"));
             }
         }
-        let is_virtual = interface.kind == InterfaceKind::Virtual && !interface.statistics.is_empty();
-        if is_virtual || interface.kind == InterfaceKind::Veth {
+        if !matches!(interface.kind, InterfaceKind::Device | InterfaceKind::Loopback) {
             let counters = ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"];
             reader.require_statistics(&interface.statistics, &counters);
         }
@@ -150,8 +160,30 @@ pub(super) fn interfaces(
             upper.lower.push(port);
         }
     }
+    note_unlike_queues(tree, &interfaces);
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     Ok((interfaces, owners))
+}
+
+/// Notes the files that some queues have and others lack: those of all queues of the host, and those that depend on
+/// the NIC (`xps_cpus_show` and `netdev_uses_bql`, net/core/net-sysfs.c).
+fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
+    const OF_NIC: [&str; 4] =
+        ["xps_cpus", "xps_rxqs", "byte_queue_limits/limit", "byte_queue_limits/limit_max"];
+    let (mut receive, mut transmit) = (Vec::new(), Vec::new());
+    for name in interfaces.iter().map(|interface| &interface.name) {
+        let directory = format!("{CLASS}/{name}/queues");
+        let of = |prefix: &str| {
+            let numbers = tree.numbers(&directory, prefix).into_iter();
+            numbers.map(|number| format!("{directory}/{prefix}{number}")).collect::<Vec<_>>()
+        };
+        receive.extend(of("rx-"));
+        let own = of("tx-");
+        tree.note_unlike(&own, &OF_NIC);
+        transmit.extend(own);
+    }
+    tree.note_unlike(&receive, &["rps_cpus", "rps_flow_cnt"]);
+    tree.note_unlike(&transmit, &["tx_timeout", "tx_maxrate"]);
 }
 
 /// Counters that rules use. The kernel shows all of them for every interface (`netstat_attrs`,
@@ -194,23 +226,40 @@ impl Reader<'_> {
         self.parse(file, |text| text.parse().ok())
     }
 
-    /// Reads a file that is needed to describe the interface.
-    fn essential<T>(&self, file: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        let text = self.text(file)?;
-        let value = parser(&text);
-        if value.is_none() {
-            let why = format!("{}/{file}:1: {}", self.directory, tree::unreadable(&text));
-            self.tree.note(&self.directory, why);
-        }
-        value
+    /// Returns the MTU, which every interface has.
+    fn mtu(&self, kind: InterfaceKind) -> Option<u32> {
+        let path = format!("{}/mtu", self.directory);
+        let mtu = self.tree.required_value(&path, |text| text.parse().ok())?;
+        let range = if kind == InterfaceKind::Device { ranges::MTU } else { ranges::ANY_MTU };
+        u32::try_from(range.of_file(self.tree, &path, mtu)?).ok()
     }
 
-    /// Returns the MTU, which every interface has, and which is never 0.
-    fn mtu(&self) -> Option<u32> {
-        if !self.tree.exists(&format!("{}/mtu", self.directory)) {
-            self.tree.note(&self.directory, format!("{}/mtu is missing", self.directory));
+    /// Returns the speed in a file, bit/s. -1, and on some kernels 4294967295, mean that the driver does not know it.
+    fn speed_bps(&self) -> Option<u64> {
+        let speed = self.parse("speed", |text| text.parse::<i64>().ok())?;
+        let speed = u64::try_from(speed).ok().filter(|speed| *speed > 0 && *speed != u64::from(u32::MAX))?;
+        let path = format!("{}/speed", self.directory);
+        Some(ranges::SPEED.of_file(self.tree, &path, speed)? * 1_000_000)
+    }
+
+    /// Returns whether the interface carries traffic: by its state, or by its carrier if some devices report no state.
+    fn is_up(&self) -> bool {
+        let carrier = self.parse("carrier", |text| text.parse::<u8>().ok()) != Some(0);
+        let state = self.parse("operstate", operational_state).unwrap_or_default();
+        state == "up" || matches!(state.as_str(), "" | "unknown") && carrier
+    }
+
+    /// Notes missing files that the kernel shows for every interface (`net_class_attrs`, net/core/net-sysfs.c), and for
+    /// every device (`uevent_show`, drivers/base/core.c).
+    fn require_attributes(&self) {
+        let mut files = vec!["carrier_changes", "duplex", "tx_queue_len", "gro_flush_timeout"];
+        if self.tree.kernel() >= Some((5, 8)) {
+            files.push("napi_defer_hard_irqs");
         }
-        self.essential("mtu", |text| text.parse().ok().filter(|mtu| *mtu > 0))
+        if self.tree.exists(&format!("{}/device", self.directory)) {
+            files.push("device/uevent");
+        }
+        files.iter().for_each(|file| self.tree.require(&format!("{}/{file}", self.directory)));
     }
 
     /// Reads a file of the NIC. It belongs to the interface's device, or to the parent device (virtio devices
@@ -236,7 +285,7 @@ impl Reader<'_> {
                 .all(|line| line.split_once('=').is_some_and(|(key, _)| key.is_ascii()))
                 .then(|| text.to_owned())
         };
-        let uevent = self.essential("device/uevent", is_uevent).unwrap_or_default();
+        let uevent = self.parse("device/uevent", is_uevent).unwrap_or_default();
         let told = |key: &str| {
             uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
         };
@@ -249,9 +298,16 @@ impl Reader<'_> {
         if is_on_bus && !has_device {
             self.tree.require(&format!("{}/device", self.directory));
         }
+        // The driver's name gives the counters their meaning.
+        let is_unreadable = self.tree.is_noted(&format!("{}/device/uevent", self.directory));
+        if driver.is_none() && is_unreadable {
+            let why = format!("the driver of {name} is unknown, and with it the meaning of its counters");
+            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
+        }
         let kind = self.kind(name, has_device || is_on_bus, driver.as_deref());
         let bus = answers.bus.or_else(|| told("PCI_SLOT_NAME"));
         let bus = bus.or_else(|| device.clone().filter(|name| name.contains(':')));
+        let is_known = is_known && (bus.is_some() || !is_unreadable);
         let mut numbers: BTreeSet<u32> = BTreeSet::new();
         for directory in ["device/msi_irqs", "device/../msi_irqs"] {
             let names = self.tree.list_names(&format!("{}/{directory}", self.directory), "");
@@ -266,15 +322,12 @@ impl Reader<'_> {
                 .filter(|number| *number > 0),
         );
         let kernel = self.statistics();
-        let carrier = self.essential("carrier", |text| text.parse::<u8>().ok()) != Some(0);
-        let state = self.essential("operstate", operational_state).unwrap_or_default();
-        // Some devices report no state; for these, the carrier decides.
-        let up = state == "up" || matches!(state.as_str(), "" | "unknown") && carrier;
+        let counters = self.driver_counters(name, driver.as_deref(), answers.statistics, &kernel);
         let interface = Interface {
             name: name.to_owned(),
             index,
             kind,
-            up,
+            up: self.is_up(),
             firmware: answers.firmware.filter(|version| !version.is_empty()),
             // -1 means that the NIC belongs to no node.
             node: self
@@ -283,24 +336,19 @@ impl Reader<'_> {
             pcie: self.pcie(),
             max_read_request: answers.max_read_request,
             iommu: self.of_nic("iommu_group/type", iommu_type),
-            // -1, and on some kernels 4294967295, mean that the driver does not know the speed.
-            speed_bps: self
-                .parse("speed", |text| text.parse::<i64>().ok())
-                .filter(|speed| (1..i64::from(u32::MAX / 2)).contains(speed))
-                .and_then(|speed| u64::try_from(speed).ok())
-                .map(|speed| speed * 1_000_000),
+            speed_bps: self.speed_bps(),
             supported_bps: answers.supported_mbps.and_then(|speed| speed.checked_mul(1_000_000)),
             duplex: self
                 .parse("duplex", |text| matches!(text, "half" | "full" | "unknown").then(|| text.to_owned()))
                 .filter(|duplex| duplex != "unknown"),
-            mtu: self.mtu(),
+            mtu: self.mtu(kind),
             tx_queue_len: self.number("tx_queue_len").and_then(|length| u32::try_from(length).ok()),
             carrier_changes: self.number("carrier_changes"),
             threaded_napi: self.number("threaded") == Some(1),
             napi_defer_hard_irqs: self.number("napi_defer_hard_irqs"),
             gro_flush_timeout_ns: self.number("gro_flush_timeout"),
             packet_sizes: None,
-            channels: self.channels(answers.channels),
+            channels: answers.channels,
             rings: answers.rings,
             coalescing: answers.coalescing,
             features: answers
@@ -314,22 +362,17 @@ impl Reader<'_> {
             receive_queues: self.receive_queues(),
             transmit_queues: self.transmit_queues(),
             qdiscs,
-            losses: statistics::losses(driver.as_deref(), &answers.statistics, &kernel),
-            queue_counters: statistics::queues(driver.as_deref(), &answers.statistics),
+            losses: statistics::losses(driver.as_deref(), &counters, &kernel),
+            queue_counters: statistics::queues(driver.as_deref(), &counters),
             statistics: kernel,
-            driver_statistics: answers.statistics,
+            driver_statistics: counters,
             lower: self
                 .tree
                 .list_names(&self.directory, "lower_")
                 .iter()
                 .filter_map(|name| name.strip_prefix("lower_").map(str::to_owned))
                 .collect(),
-            bond: self.parse("bonding/mode", |text| named(text, &BOND_MODES)).map(|mode| BondFacts {
-                mode,
-                hash_policy: self
-                    .parse("bonding/xmit_hash_policy", |text| named(text, &HASH_POLICIES))
-                    .unwrap_or_default(),
-            }),
+            bond: if kind == InterfaceKind::Bond { self.bond() } else { None },
             driver,
             bus: bus.clone(),
         };
@@ -348,7 +391,7 @@ impl Reader<'_> {
 
     fn kind(&self, name: &str, has_device: bool, driver: Option<&str>) -> InterfaceKind {
         let has = |part: &str| self.tree.exists(&format!("{}/{part}", self.directory));
-        if name == "lo" || self.essential("type", |text| text.parse().ok()) == Some(TYPE_LOOPBACK) {
+        if name == "lo" || self.parse("type", |text| text.parse().ok()) == Some(TYPE_LOOPBACK) {
             InterfaceKind::Loopback
         } else if has("bonding") {
             InterfaceKind::Bond
@@ -361,6 +404,16 @@ impl Reader<'_> {
         } else {
             InterfaceKind::Virtual
         }
+    }
+
+    /// Returns a bond's settings. Every bond has both files (drivers/net/bonding/bond_sysfs.c).
+    fn bond(&self) -> Option<BondFacts> {
+        let setting = |file: &str, names: &[&str]| {
+            let path = format!("{}/bonding/{file}", self.directory);
+            self.tree.required_value(&path, |text| named(text, names))
+        };
+        let (mode, policy) = (setting("mode", &BOND_MODES), setting("xmit_hash_policy", &HASH_POLICIES));
+        Some(BondFacts { mode: mode?, hash_policy: policy.unwrap_or_default() })
     }
 
     /// Returns the PCI Express link of the NIC itself, not of a bridge above it.
@@ -384,8 +437,9 @@ impl Reader<'_> {
             speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
-            // A NIC without a link reports 255.
-            let width = self.parse(&format!("device/{file}"), |text| text.parse().ok());
+            // A NIC without a link reports 0 or 255. The others are the widths of the specification.
+            let is_width = |width: &u32| matches!(width, 0 | 1 | 2 | 4 | 8 | 12 | 16 | 32 | 255);
+            let width = self.parse(&format!("device/{file}"), |text| text.parse().ok().filter(is_width));
             width.filter(|width| (1..=32).contains(width))
         };
         Some(PcieLink {
@@ -399,10 +453,35 @@ impl Reader<'_> {
     fn statistics(&self) -> BTreeMap<String, u64> {
         let directory = format!("{}/statistics", self.directory);
         let read = |name: String| {
-            let value = self.tree.read_number(&format!("{directory}/{name}"))?;
+            let path = format!("{directory}/{name}");
+            let value = ranges::COUNT.of_file(self.tree, &path, self.tree.read_number(&path)?)?;
             Some((name, value))
         };
         self.tree.list(&directory).into_iter().filter_map(read).collect()
+    }
+
+    /// Returns the driver's counters that are possible; notes another one that counts packets or losses. Drivers list
+    /// other figures too, some of them negative.
+    fn driver_counters(
+        &self,
+        name: &str,
+        driver: Option<&str>,
+        mut counters: BTreeMap<String, u64>,
+        kernel: &BTreeMap<String, u64>,
+    ) -> BTreeMap<String, u64> {
+        let whole = counters.clone();
+        counters.retain(|_, value| ranges::COUNT.has(*value));
+        let meaning =
+            |counters| (statistics::losses(driver, counters, kernel), statistics::queues(driver, counters));
+        if whole.len() > counters.len() && meaning(&whole) != meaning(&counters) {
+            let (counter, value) = whole
+                .iter()
+                .find(|(counter, _)| !counters.contains_key(*counter))
+                .map_or(("", 0), |(counter, value)| (counter.as_str(), *value));
+            let why = format!("{name}: ethtool, statistics: {counter}: {}", ranges::COUNT.refusal(value));
+            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
+        }
+        counters
     }
 
     /// Notes counters that an interface lacks.
@@ -413,19 +492,6 @@ impl Reader<'_> {
         } else {
             counters.iter().for_each(|counter| self.tree.require(&format!("{directory}/{counter}")));
         }
-    }
-
-    /// Returns the channels that a driver reports, if the numbers are possible: the kernel numbers queues
-    /// with 16 bits.
-    fn channels(&self, answer: Option<Channels>) -> Option<Channels> {
-        let channels = answer?;
-        let most = u32::from(u16::MAX);
-        let is_sound = channels.receive().max(channels.transmit()).max(channels.other) <= most;
-        if !is_sound {
-            let source = format!("{}/ethtool/channels", self.directory);
-            self.tree.note(&source, format!("{source}: more than {most} queues"));
-        }
-        is_sound.then_some(channels)
     }
 
     fn receive_queues(&self) -> Vec<ReceiveQueue> {
@@ -460,11 +526,7 @@ impl Reader<'_> {
     /// Returns the numbers of the queues of a direction.
     fn queues(&self, prefix: &str) -> Vec<u32> {
         let directory = format!("{}/queues", self.directory);
-        let numbers = self.tree.numbers(&directory, prefix);
-        let queues: Vec<String> =
-            numbers.iter().map(|number| format!("{directory}/{prefix}{number}")).collect();
-        self.tree.note_unlike(&queues);
-        numbers
+        self.tree.numbers(&directory, prefix)
     }
 }
 

@@ -14,6 +14,7 @@ mod pci;
 mod processors;
 mod protocols;
 mod qdiscs;
+mod ranges;
 mod save;
 mod sockets;
 mod statistics;
@@ -76,6 +77,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     for gap in missing {
         tree.note(&gap.source, gap.why.as_str());
     }
+    tree.state_without_value(about.iter().flat_map(|about| about.without_value.clone()));
     let (processors, nodes) = processors::processors(tree);
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
     let names = interfaces::names(tree)?;
@@ -152,7 +154,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         processes: sockets.processes,
         unknown: tree.unknown(),
     };
-    tree.keep_answers("about.json", &about_recording(&facts, false));
+    tree.keep_answers("about.json", &about_recording(tree, &facts, false));
     Ok(facts)
 }
 
@@ -167,15 +169,15 @@ pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
     if anonymise {
-        tree.keep_answers("about.json", &about_recording(&facts, true));
+        tree.keep_answers("about.json", &about_recording(&tree, &facts, true));
     }
     let files = target.fill(save::LAST, |place| save::write(tree, place, anonymise))?;
     Ok((facts, files))
 }
 
-fn about_recording(facts: &HostFacts, anonymised: bool) -> save::About {
+fn about_recording(tree: &Tree, facts: &HostFacts, anonymised: bool) -> save::About {
     let (page_bytes, unknown) = (Some(facts.page_bytes), facts.unknown.clone());
-    save::About { format: save::FORMAT, page_bytes, anonymised, unknown }
+    save::About { format: save::FORMAT, page_bytes, anonymised, without_value: tree.without_value(), unknown }
 }
 
 /// Computes the fields that derive from a driver's counters, for facts that were built instead of read.
@@ -188,11 +190,18 @@ pub fn complete(facts: &mut HostFacts) {
     }
 }
 
-/// Returns the word in brackets in a setting of transparent huge pages: `always [madvise] never`.
+/// Returns the word in brackets in a setting of transparent huge pages: `always [madvise] never`. A kernel without them
+/// has none of these files (mm/huge_memory.c).
 fn selected(tree: &Tree, name: &str) -> Option<String> {
-    let text = tree.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
-    let (_, rest) = text.split_once('[')?;
-    Some(rest.split_once(']')?.0.to_owned())
+    const WORDS: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
+    let directory = "/sys/kernel/mm/transparent_hugepage";
+    if tree.exists(directory) {
+        tree.require(&format!("{directory}/{name}"));
+    }
+    tree.parse(&format!("{directory}/{name}"), |text| {
+        let word = text.split_once('[')?.1.split_once(']')?.0;
+        WORDS.contains(&word).then(|| word.to_owned())
+    })
 }
 
 /// Parses the time since boot, s: `100000.42 1500000.03`.

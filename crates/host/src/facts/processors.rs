@@ -29,7 +29,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     let mut nodes = Vec::new();
     let numbers = tree.numbers(NODES, "node");
     let directories: Vec<String> = numbers.iter().map(|number| format!("{NODES}/node{number}")).collect();
-    tree.note_unlike(&directories);
+    tree.note_unlike(&directories, &["cpulist", "numastat"]);
     for number in numbers {
         let processors =
             tree.required_value(&format!("{NODES}/node{number}/cpulist"), listed).unwrap_or_default();
@@ -51,11 +51,21 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     if let Some(lost) = online.iter().find(|number| !times.is_empty() && !times.contains_key(number)) {
         tree.note("/proc/stat", format!("/proc/stat has no row of processor {lost}"));
     }
+    // Linux 4.2 and later has this file; the other one depends on CONFIG_NO_HZ_FULL.
+    tree.require(&format!("{PROCESSORS}/isolated"));
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
         .filter_map(|name| list(&format!("{PROCESSORS}/{name}")))
         .flatten()
         .collect();
+    let directories: Vec<String> = online.iter().map(|number| format!("{PROCESSORS}/cpu{number}")).collect();
+    tree.note_unlike(&directories, &OF_EACH);
+    // A kernel for a single processor has no topology (drivers/base/topology.c).
+    if online.len() > 1 {
+        for directory in &directories {
+            tree.require(&format!("{directory}/topology/core_id"));
+        }
+    }
     let mut processors = Vec::new();
     for number in online {
         let directory = format!("{PROCESSORS}/cpu{number}");
@@ -96,6 +106,16 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     (processors, nodes)
 }
 
+/// Files that all processors of a host have, or none.
+const OF_EACH: [&str; 6] = [
+    "topology/physical_package_id",
+    "topology/thread_siblings_list",
+    "cpufreq/scaling_governor",
+    "cpufreq/scaling_driver",
+    "cpufreq/energy_performance_preference",
+    "cpuidle/state0",
+];
+
 /// Returns the page allocations of a node, from lines such as `numa_hit 1200`.
 fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
     let path = format!("{NODES}/node{node}/numastat");
@@ -131,6 +151,9 @@ fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
         .into_iter()
         .map(|number| {
             let file = |name: &str| tree.read(&format!("{directory}/state{number}/{name}"));
+            for name in ["name", "latency", "disable", "usage"] {
+                tree.require(&format!("{directory}/state{number}/{name}"));
+            }
             let figure =
                 |name: &str| tree.read_number(&format!("{directory}/state{number}/{name}")).unwrap_or(0);
             IdleState {

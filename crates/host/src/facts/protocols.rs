@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::host::Softnet;
 use evenkeel_model::text::counted;
 
+use super::ranges;
 use super::tree::{Tree, unreadable};
 
 /// Lines of `/proc/vmstat` that rules use.
@@ -90,12 +91,10 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
         }
         let names: Vec<String> = names.iter().map(|name| format!("{group}.{name}")).collect();
         let missing: Vec<&String> = names.iter().filter(|name| !counters.contains_key(*name)).collect();
-        if missing.len() == names.len() {
-            tree.note(&format!("{file}/{group}"), format!("{file} has no {group}.* counters"));
-            continue;
-        }
+        let is_group = missing.len() == names.len();
         for counter in missing {
-            tree.note(&format!("{file}/{counter}"), format!("{file} has no counter {counter}"));
+            let lost = if is_group { format!("{group}.* counters") } else { format!("counter {counter}") };
+            tree.note(&format!("{file}/{counter}"), format!("{file} has no {lost}"));
         }
     }
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
@@ -152,7 +151,9 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>, negative: &mut
             let key = format!("{group}.{name}");
             // Only the limit of connections may be negative (RFC 4022, tcpMaxConn).
             match word.parse() {
-                Ok(value) => drop(counters.insert(key, value)),
+                Ok(value) if ranges::COUNT.has(value) => drop(counters.insert(key, value)),
+                // A sum below 0 over processors is written without its sign.
+                Ok(_) => negative.push(key),
                 Err(_) if *name != "MaxConn" && word.starts_with('-') => negative.push(key),
                 Err(_) => {}
             }
@@ -171,10 +172,10 @@ fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
         match line.split_once(' ').map(|(name, value)| (name, value.trim().parse())) {
-            Some((name, Ok(value))) if VMSTAT.contains(&name) => {
+            Some((name, Ok(value))) if VMSTAT.contains(&name) && ranges::COUNT.has(value) => {
                 counters.insert(format!("Vmstat.{name}"), value);
             }
-            Some((_, Ok(_))) => {}
+            Some((name, Ok(_))) if !VMSTAT.contains(&name) => {}
             _ => damage = damage.or(Some((at + 1, unreadable(line)))),
         }
     }
@@ -186,7 +187,9 @@ fn named_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
         let mut words = line.split_ascii_whitespace();
-        if let (Some(name), Some(Ok(value))) = (words.next(), words.next().map(str::parse)) {
+        let value =
+            words.clone().nth(1).and_then(|word| word.parse().ok()).filter(|value| ranges::COUNT.has(*value));
+        if let (Some(name), Some(value)) = (words.next(), value) {
             counters.insert(format!("Snmp6.{name}"), value);
         } else {
             damage = damage.or(Some((at + 1, unreadable(line))));
@@ -245,13 +248,15 @@ fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
 }
 
 /// Returns the lines of `/proc/net/softnet_stat`. Before Linux 5.10, a line does not name its processor: the
-/// lines are those of the online processors, in order.
+/// lines are those of the online processors, in order. Each field has 32 bits (`softnet_seq_show`).
 pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
     const FILE: &str = "/proc/net/softnet_stat";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };
     let line = |(at, line): (usize, &str)| {
-        let fields: Option<Vec<u64>> =
-            line.split_ascii_whitespace().map(|word| u64::from_str_radix(word, 16).ok()).collect();
+        let fields: Option<Vec<u64>> = line
+            .split_ascii_whitespace()
+            .map(|word| u32::from_str_radix(word, 16).ok().map(u64::from))
+            .collect();
         let fields = fields.filter(|fields| fields.len() >= 3);
         let named =
             fields.as_ref().and_then(|fields| fields.get(12)).map(|number| u32::try_from(*number).ok());

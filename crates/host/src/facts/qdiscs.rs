@@ -9,6 +9,7 @@ use evenkeel_netlink::tc::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
 use crate::HostError;
 
@@ -136,6 +137,14 @@ pub(super) fn qdiscs(
     };
     let mut found: BTreeMap<String, Vec<QdiscFacts>> = BTreeMap::new();
     for line in &lines {
+        let QdiscLine { kind, dev, .. } = line;
+        let of_32_bits = [("drops", line.drops), ("requeues", line.requeues), ("backlog", line.backlog)];
+        let odd = of_32_bits.into_iter().find(|(_, value)| !COUNT_OF_32_BITS.has(*value));
+        if let Some((field, value)) = odd {
+            let why = COUNT_OF_32_BITS.refusal(value);
+            tree.note(SOURCE, format!("evenkeel/qdiscs.json: {kind} of {dev}: {field}: {why}"));
+            continue;
+        }
         found.entry(line.dev.clone()).or_default().push(line.into());
     }
     for list in found.values_mut() {

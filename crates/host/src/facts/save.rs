@@ -21,6 +21,9 @@ pub(super) struct About {
     /// Whether addresses and process names were replaced.
     #[serde(default)]
     pub(super) anonymised: bool,
+    /// Files for which the kernel had no value, such as the duplex mode of a link that is down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) without_value: Vec<String>,
     /// Sources that could not be read when the recording was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) unknown: Vec<evenkeel_model::host::Unknown>,

@@ -9,6 +9,7 @@ use evenkeel_model::text::excerpt;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
+use super::ranges::ROUND_TRIP_US;
 use super::tree::{Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
@@ -77,8 +78,9 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         tree.keep_answers("owners.json", &owners);
     } else {
         found = match tree.answers::<Vec<SocketFacts>>("sockets.json")? {
-            Some(sockets) => {
+            Some(mut sockets) => {
                 check_ends(tree, &sockets)?;
+                forget_impossible(tree, &mut sockets);
                 sockets
             }
             None => {
@@ -105,6 +107,19 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     numbers.extend(services(tree));
     let processes = numbers.into_iter().filter_map(|number| process(tree, number)).collect();
     Ok(Sockets { sockets: found, processes, ports })
+}
+
+/// Removes the state of TCP from recorded connections that have an impossible round-trip time; notes the first one.
+fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts]) {
+    for (number, socket) in sockets.iter_mut().enumerate() {
+        let Some(tcp) = &socket.tcp else { continue };
+        let times = [("rtt_us", tcp.rtt_us), ("min_rtt_us", tcp.min_rtt_us)];
+        if let Some((field, time)) = times.into_iter().find(|(_, time)| !ROUND_TRIP_US.has(*time)) {
+            let why = ROUND_TRIP_US.refusal(time);
+            tree.note(SOURCE, format!("evenkeel/sockets.json: [{number}].tcp.{field}: {why}"));
+            socket.tcp = None;
+        }
+    }
 }
 
 /// Refuses recorded sockets without a local address and port, or with a remote one that is none.

@@ -5,7 +5,7 @@
 //! recording has exactly the files that are used.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_model::host::Unknown;
 use evenkeel_model::text::{name_field, name_text, plain_words};
 
-use crate::{HostError, Sysfs};
+use crate::{Host, HostError, Sysfs};
 
 /// Directory of a recorded tree with the answers over ioctl and netlink.
 pub const ANSWERS: &str = "/evenkeel";
@@ -29,6 +29,8 @@ pub(super) struct Recording {
     pub(super) files: BTreeMap<String, String>,
     /// Last component of a symbolic link's target, by the link's path.
     pub(super) links: BTreeMap<String, String>,
+    /// Files for which the kernel had no value.
+    pub(super) without_value: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct Tree {
     /// The reason why the interfaces of this network namespace cannot be read.
     foreign: RefCell<Option<HostError>>,
     recording: Option<RefCell<Recording>>,
+    /// Files that a recording lacks because the kernel had no value for them.
+    without_value: RefCell<BTreeSet<String>>,
     /// Reasons by source: files and answers that could not be read.
     unknown: RefCell<BTreeMap<String, String>>,
 }
@@ -64,6 +68,7 @@ impl Tree {
             network: None,
             foreign: RefCell::default(),
             recording: None,
+            without_value: RefCell::default(),
             unknown: RefCell::default(),
         };
         // If this cannot be determined, use the mounted sysfs.
@@ -90,7 +95,19 @@ impl Tree {
             is_there.map_err(|source| HostError::Read { path: directory, source })?;
         }
         let (foreign, unknown) = (RefCell::default(), RefCell::default());
-        Ok(Self { root, live: false, network: None, foreign, recording: None, unknown })
+        let without_value = RefCell::default();
+        Ok(Self { root, live: false, network: None, foreign, recording: None, without_value, unknown })
+    }
+
+    /// States the files that a recording lacks because the kernel had no value for them.
+    pub(super) fn state_without_value(&self, paths: impl IntoIterator<Item = String>) {
+        self.without_value.borrow_mut().extend(paths);
+    }
+
+    /// Returns the files for which the kernel had no value, sorted.
+    pub(super) fn without_value(&self) -> Vec<String> {
+        let recorded = self.recording.iter().flat_map(|recording| recording.borrow().without_value.clone());
+        recorded.chain(self.without_value.borrow().clone()).collect()
     }
 
     /// Returns an error if `/sys` shows the interfaces of another network namespace.
@@ -98,11 +115,9 @@ impl Tree {
         self.foreign.take().map_or(Ok(()), Err)
     }
 
-    /// Refuses a running machine whose `/proc` or `/sys` is not mounted: nothing in them would look like a host without it.
+    /// Refuses a running machine whose `/proc` or `/sys` is not mounted.
     pub(super) fn require_mounts(&self) -> Result<(), HostError> {
-        let needed = [("/proc", "/proc/self/stat"), ("/sys", "/sys/class/net")];
-        let missing = needed.iter().find(|(_, file)| self.live && !self.exists(file));
-        missing.map_or(Ok(()), |(mount, _)| Err(HostError::NotMounted { mount }))
+        if self.live { Host::live().require_mounted(&["/proc", "/sys"]) } else { Ok(()) }
     }
 
     /// Starts recording.
@@ -196,17 +211,28 @@ impl Tree {
         self.parse(path, parser)
     }
 
-    /// Notes the files that some of these directories of a kind have (`tx-0`, `tx-1`) and others lack: the
-    /// kernel shows an attribute in all of them or in none.
-    pub(super) fn note_unlike(&self, directories: &[String]) {
-        let names: Vec<Vec<String>> = directories.iter().map(|directory| self.list(directory)).collect();
-        let every: std::collections::BTreeSet<&String> = names.iter().flatten().collect();
-        for (directory, names) in directories.iter().zip(&names) {
-            for name in every.iter().filter(|name| !names.contains(name)) {
-                let path = format!("{directory}/{name}");
-                self.note(&path, format!("{path} is missing"));
+    /// Notes those of these files that some directories of a kind have (`tx-0`, `tx-1`) and others lack: the kernel
+    /// shows an attribute in all of them or in none.
+    pub(super) fn note_unlike(&self, directories: &[String], names: &[&str]) {
+        for name in names {
+            let paths = directories.iter().map(|directory| format!("{directory}/{name}"));
+            let (present, absent): (Vec<String>, Vec<String>) = paths.partition(|path| self.has(path));
+            if !present.is_empty() {
+                absent.iter().for_each(|path| self.require(path));
             }
         }
+    }
+
+    /// Returns whether the kernel shows a file, even one without a value.
+    fn has(&self, path: &str) -> bool {
+        self.exists(path) || self.without_value.borrow().contains(path)
+    }
+
+    /// Returns the kernel's version, such as `(6, 12)`.
+    pub(super) fn kernel(&self) -> Option<(u32, u32)> {
+        let release = self.read("/proc/sys/kernel/osrelease")?;
+        let mut parts = release.split(|character: char| !character.is_ascii_digit());
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
     /// Parses the value of a file; notes a text that the parser refuses.
@@ -275,11 +301,15 @@ impl Tree {
     }
 
     fn text(&self, path: &str) -> Result<String, Absent> {
-        let text = self.text_quietly(path)?;
+        let text = self.text_quietly(path);
         if let Some(recording) = &self.recording {
-            recording.borrow_mut().files.insert(path.to_owned(), text.clone());
+            match &text {
+                Ok(text) => drop(recording.borrow_mut().files.insert(path.to_owned(), text.clone())),
+                Err(Absent::NoValue) => drop(recording.borrow_mut().without_value.insert(path.to_owned())),
+                Err(_) => {}
+            }
         }
-        Ok(text)
+        text
     }
 
     /// Returns a file's text without recording it.
@@ -289,7 +319,10 @@ impl Tree {
 
     fn text_quietly(&self, path: &str) -> Result<String, Absent> {
         let bytes = self.bytes(path).map_err(|error| match error {
-            error if self.is_absent(path, &error) => Absent::Missing,
+            error if self.is_absent(path, &error) => {
+                let is_stated = self.without_value.borrow().contains(path);
+                if is_stated { Absent::NoValue } else { Absent::Missing }
+            }
             // Drivers return these errors for features that they lack, and the kernel for a process that
             // exits while its file is read.
             error
@@ -423,7 +456,7 @@ impl Tree {
 
     /// Notes that a path that every Linux has is missing or cannot be reached.
     pub(super) fn require(&self, path: &str) {
-        if !self.exists(path) && !self.is_below_gap(path) {
+        if !self.has(path) && !self.is_below_gap(path) {
             self.note(path, format!("{path} is missing"));
         }
     }

@@ -6,8 +6,10 @@ use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Unknown};
 use serde::Serialize;
 
-use super::needs::{AFFINITY, NETSTAT, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP, UDP6, VMSTAT};
-use super::{Found, Rule, rules};
+use super::needs::{
+    AFFINITY, FREQUENCY, IDLE_STATES, NETSTAT, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP, UDP6, VMSTAT,
+};
+use super::{Found, Rule, find_rule, rules};
 use crate::{Basis, Finding, Severity, View};
 
 const SYSCTLS: &str = "/proc/sys/";
@@ -53,10 +55,7 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
     let whole = View::new(facts);
     let mut judgement = Judgement::default();
     for rule in rules {
-        let gaps: Vec<&Unknown> =
-            facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
-        let (found, gaps) =
-            if gaps.is_empty() { ((rule.check)(&whole), gaps) } else { found_beside(rule, facts, gaps) };
+        let (found, gaps) = found_and_gaps(rule, &whole);
         judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
         if gaps.is_empty() {
             judgement.judged += 1;
@@ -68,13 +67,26 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
     judgement
 }
 
+/// Returns the findings that [`judge`] reports for a rule: a rule may quote only these as the cause of another finding.
+pub(super) fn reported(view: &View<'_>, rule: &str) -> Vec<Found> {
+    find_rule(rule).map(|rule| found_and_gaps(rule, view).0).unwrap_or_default()
+}
+
+fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unknown>) {
+    let facts = view.facts;
+    let gaps: Vec<&Unknown> =
+        facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
+    if gaps.is_empty() { ((rule.check)(view), gaps) } else { found_beside(rule, facts, gaps) }
+}
+
 /// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the
 /// others. A gap in the facts of the whole host keeps the rule from judging at all, with some exceptions:
 ///
 /// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the fix.
 /// - Affinity masks of interrupts: the counts of served interrupts show where they are served.
 /// - Sockets of UDP: the protocol's counters show the drops.
-/// - A single counter of a table: the other counters show their losses.
+/// - Power settings of a processor: those of the others show their cost.
+/// - A single counter of a table: the findings count that are the same with any value of it.
 fn found_beside<'f>(
     rule: &Rule,
     facts: &'f HostFacts,
@@ -88,7 +100,9 @@ fn found_beside<'f>(
     };
     let is_partial = |gap: &Unknown| {
         let is_udp = [UDP, UDP6].contains(&gap.source.as_str());
-        gap.source.starts_with(SYSCTLS) || gap.source.starts_with(AFFINITY) || is_udp || is_counter(gap)
+        let is_power = gap.concerns(FREQUENCY) || gap.concerns(IDLE_STATES);
+        let is_mask = gap.source.starts_with(AFFINITY);
+        gap.source.starts_with(SYSCTLS) || is_mask || is_udp || is_power || is_counter(gap)
     };
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
         return (Vec::new(), gaps);
@@ -105,6 +119,14 @@ fn found_beside<'f>(
         gaps.iter().filter(|gap| !is_absent(gap)).filter_map(|gap| gap.interface()).collect();
     let mut found = (rule.check)(&View::without(facts, hidden.clone()));
     found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
+    let counters: Vec<&Unknown> = gaps.iter().copied().filter(|gap| is_counter(gap)).collect();
+    if !counters.is_empty() {
+        let mut most = facts.clone();
+        let names = counters.iter().filter_map(|gap| gap.source.rsplit('/').next());
+        most.counters.extend(names.map(|name| (name.to_owned(), u64::MAX / 2)));
+        let with_most = (rule.check)(&View::without(&most, hidden.clone()));
+        found.retain(|found| with_most.contains(found));
+    }
     if gaps.iter().any(|gap| gap.source.starts_with(SYSCTLS)) {
         found.retain(|found| found.basis == Basis::Measured);
     }

@@ -38,6 +38,7 @@ pub(crate) use queues::mask;
 
 use evenkeel_model::change::{Change, Knob, Value};
 
+use judge::reported;
 pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with};
 
 use crate::{Basis, Remedy, Severity, View};

@@ -1,0 +1,128 @@
+//! Ranges of figures. A figure outside of its range is impossible, so it counts as unreadable.
+
+use evenkeel_model::host::Interface;
+
+use super::tree::Tree;
+
+/// The possible values of a figure, and their source.
+pub(super) struct Range {
+    least: u64,
+    most: u64,
+    source: &'static str,
+}
+
+/// MTU of a NIC, bytes.
+pub(super) const MTU: Range =
+    Range { least: 68, most: 65_535, source: "ETH_MIN_MTU and ETH_MAX_MTU, include/uapi/linux/if_ether.h" };
+
+/// MTU of another interface, bytes: some have no maximum (`dev_validate_mtu`).
+pub(super) const ANY_MTU: Range =
+    Range { least: 1, most: i32::MAX as u64, source: "dev_validate_mtu, net/core/dev.c" };
+
+/// Speed of a link, Mbit/s.
+pub(super) const SPEED: Range =
+    Range { least: 1, most: 10_000_000, source: "SPEED_800000 is the fastest, include/uapi/linux/ethtool.h" };
+
+/// Counters of events since boot.
+pub(super) const COUNT: Range =
+    Range { least: 0, most: i64::MAX as u64, source: "a counter below 0 reads as 2^64 - n" };
+
+/// Counters that the kernel keeps in 32 bits.
+pub(super) const COUNT_OF_32_BITS: Range = Range {
+    least: 0,
+    most: u32::MAX as u64,
+    source: "struct gnet_stats_queue, include/uapi/linux/gen_stats.h",
+};
+
+/// Round-trip time, µs. A segment without an answer for that long is sent again and no longer measured.
+pub(super) const ROUND_TRIP_US: Range =
+    Range { least: 0, most: 120_000_000, source: "TCP_RTO_MAX is 120 s, include/net/tcp.h" };
+
+/// Largest read request of PCI Express, bytes.
+pub(super) const READ_REQUEST: Range =
+    Range { least: 128, most: 4096, source: "PCI_EXP_DEVCTL_READRQ, include/uapi/linux/pci_regs.h" };
+
+/// Queues of one direction.
+const QUEUES: Range = Range { least: 1, most: 65_535, source: "ethtool_set_channels, net/ethtool/ioctl.c" };
+
+impl Range {
+    pub(super) fn has(&self, value: u64) -> bool {
+        (self.least..=self.most).contains(&value)
+    }
+
+    /// Describes a value out of the range.
+    pub(super) fn refusal(&self, value: u64) -> String {
+        let Self { least, most, source } = self;
+        format!("{value} is impossible: from {least} to {most} ({source})")
+    }
+
+    /// Returns a value in the range; notes another one at its file.
+    pub(super) fn of_file(&self, tree: &Tree, path: &str, value: u64) -> Option<u64> {
+        if !self.has(value) {
+            tree.note_line(path, 1, &self.refusal(value));
+        }
+        self.has(value).then_some(value)
+    }
+}
+
+/// Removes the answers of ethtool that are impossible for a NIC that is up. Returns them by part, with the field and
+/// the reason.
+pub(super) fn forget_impossible(nic: &mut Interface) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if let Some(channels) = nic.channels {
+        let transmit_max = channels.tx_max.max(channels.combined_max);
+        let directions = [
+            ("receive", channels.receive(), channels.receive_max()),
+            ("transmit", channels.transmit(), transmit_max),
+        ];
+        let is_odd = |(_, now, most): &(&str, u32, u32)| *most > 0 && !QUEUES.has((*now).into());
+        let beyond = |(_, now, _): &(&str, u32, u32)| u64::from(*now) > QUEUES.most;
+        if let Some((name, now, most)) = directions.into_iter().find(|each| is_odd(each) || beyond(each)) {
+            let text = format!("channels: {now} {name} queues of {most}: {}", QUEUES.refusal(now.into()));
+            found.push(("channels", text));
+            nic.channels = None;
+        }
+    }
+    if let Some(rings) = nic.rings {
+        let directions = [("rx", rings.rx, rings.rx_max), ("tx", rings.tx, rings.tx_max)];
+        if let Some((name, now, most)) =
+            directions.into_iter().find(|(_, now, most)| *most > 0 && !(1..=*most).contains(now))
+        {
+            let source = "ethtool_set_ringparam, net/ethtool/ioctl.c";
+            found.push(("rings", format!("rings.{name}: {now} is impossible: from 1 to {most} ({source})")));
+            nic.rings = None;
+        }
+    }
+    if let Some(rss) = &nic.rss {
+        let queues = nic.receive_queue_count();
+        let source = "ethtool_set_rxfh, net/ethtool/ioctl.c";
+        let most = queues.saturating_sub(1);
+        let beyond = rss.indirection.iter().find(|queue| **queue > most && queues > 0);
+        let text = match beyond {
+            Some(queue) => {
+                Some(format!("rss.indirection: queue {queue} is impossible: from 0 to {most} ({source})"))
+            }
+            // A NIC without the table has no key either.
+            None => (queues > 1 && rss.indirection.is_empty() && !rss.key.is_empty()).then(|| {
+                format!("rss.indirection: an empty table is impossible with a key and {queues} queues")
+            }),
+        };
+        if let Some(text) = text {
+            found.push(("rss", text));
+            nic.rss = None;
+        }
+    }
+    if let Some(bytes) = nic.max_read_request
+        && !(READ_REQUEST.has(bytes.into()) && bytes.is_power_of_two())
+    {
+        found.push(("max_read_request", format!("max_read_request: {}", READ_REQUEST.refusal(bytes.into()))));
+        nic.max_read_request = None;
+    }
+    if let Some(mbps) = nic.supported_bps.map(|bps| bps / 1_000_000)
+        && !SPEED.has(mbps)
+    {
+        found.push(("supported_mbps", format!("supported_mbps: {}", SPEED.refusal(mbps))));
+        nic.supported_bps = None;
+    }
+    found
+}

@@ -210,7 +210,7 @@ fn tunnel_headers(kind: &str) -> Option<u32> {
 
 /// Returns whether a tunnel with an MTU too large for the NIC below it explains fragments.
 pub(super) fn explains_fragments(view: &View<'_>) -> bool {
-    !tunnel_mtu(view).is_empty()
+    !super::reported(view, "mtu-tunnel").is_empty()
 }
 
 fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {

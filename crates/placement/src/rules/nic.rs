@@ -223,12 +223,11 @@ const EMPTIED_SLOWLY: [&str; 11] = [
 ];
 
 /// Returns the first finding of some rules about a NIC, of at least medium severity.
-fn first_of(view: &View<'_>, nic: &Interface, rules: &[&str]) -> Option<(&'static str, Found)> {
+fn first_of(view: &View<'_>, nic: &Interface, rules: &[&'static str]) -> Option<(&'static str, Found)> {
     rules.iter().find_map(|name| {
-        let rule = super::find_rule(name)?;
-        let mut found = (rule.check)(view);
+        let mut found = super::reported(view, name);
         found.retain(|found| found.severity >= Medium && found.subject == nic.name);
-        Some((rule.name, found.into_iter().next()?))
+        Some((*name, found.into_iter().next()?))
     })
 }
 
@@ -343,7 +342,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
 /// Returns whether a finding about the receive ring itself enlarges it.
 pub(super) fn lengthens_ring(view: &View<'_>, nic: &Interface) -> bool {
     let is_of = |found: &Found| found.subject == nic.name && !found.remedy.changes.is_empty();
-    ring_drops(view).iter().chain(&ring_short(view)).any(is_of)
+    ["rx-ring-drops", "rx-ring-short"].iter().any(|rule| super::reported(view, rule).iter().any(is_of))
 }
 
 fn ring_short(view: &View<'_>) -> Vec<Found> {

@@ -108,6 +108,27 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
     assert!(ended.stdout.contains(" out, 13,075 lost\n"), "{}", ended.stdout);
 }
 
+/// A loss in the header is one of a finding, or the header says why there is none.
+#[test]
+fn a_loss_in_the_header_is_found_or_explained() {
+    for (drops, words, rule) in [
+        (3_000_000_000, "3,000,000,000 lost\n", Some("HIGH   qdisc-drops")),
+        (7, " 7 lost (too few for a finding)\n", None),
+    ] {
+        let mut facts = hosts::HOSTS[0].1();
+        let nic = nic_mut(&mut facts).unwrap();
+        nic.statistics.insert("tx_packets".to_owned(), 3_000_000_000);
+        nic.qdiscs[0].drops = drops;
+        assert!(nic.qdiscs[0].is_root() && nic.qdiscs[0].kind == "mq" && nic.qdiscs.len() > 1);
+        let ended = run(&["check", "--from", text(tree(&facts).path())]);
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&words), "{}", ended.stdout);
+        assert_eq!(rule.is_some_and(|rule| ended.stdout.contains(rule)), rule.is_some(), "{}", ended.stdout);
+        assert_eq!(ended.stdout.contains("qdisc-drops"), rule.is_some(), "{}", ended.stdout);
+    }
+}
+
 #[test]
 fn an_interface_can_be_asked_for_alone() {
     let mut facts = hosts::HOSTS[7].1();

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SaturatingSum, SocketFacts, SocketKind};
+use evenkeel_model::host::{
+    HostFacts, Interface, InterfaceKind, QdiscFacts, SaturatingSum, SocketFacts, SocketKind,
+};
 use serde::Serialize;
 
 use crate::rules::{needs, receive_queue_drops};
@@ -220,6 +222,18 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
     }
 }
 
+/// Returns the packets that the qdiscs of an interface dropped. A root repeats the drops of its leaves, and keeps those of
+/// leaves that were replaced. Drops at ingress are those of filters.
+#[must_use]
+pub fn dropped_by_qdiscs(interface: &Interface) -> u64 {
+    let of = |is_root: bool| {
+        let is_egress = |qdisc: &&QdiscFacts| !matches!(qdisc.kind.as_str(), "clsact" | "ingress");
+        let qdiscs = interface.qdiscs.iter().filter(is_egress);
+        qdiscs.filter(|qdisc| qdisc.is_root() == is_root).map(|qdisc| qdisc.drops).saturating_sum()
+    };
+    of(true).max(of(false))
+}
+
 /// Adds the drops of qdiscs. Kind, handle and parent identify a qdisc.
 fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
@@ -228,7 +242,7 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
         if qdisc.is_root() && has_leaves {
             continue;
         }
-        let same = |earlier: &&evenkeel_model::host::QdiscFacts| {
+        let same = |earlier: &&QdiscFacts| {
             earlier.kind == qdisc.kind && earlier.parent == qdisc.parent && earlier.handle == qdisc.handle
         };
         let earlier = before.and_then(|before| before.qdiscs.iter().find(same)).map(|earlier| earlier.drops);

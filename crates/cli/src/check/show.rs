@@ -7,6 +7,7 @@ use evenkeel_apply::Header;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::{counted, path_text, printable};
+use evenkeel_placement::loss::dropped_by_qdiscs;
 use evenkeel_placement::current::undo;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Judgement, Severity};
@@ -47,7 +48,7 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
     let veths = interfaces.iter().filter(is_veth).count();
     let few = interfaces.len() <= MOST;
     for interface in interfaces.iter().filter(|interface| few || !is_veth(interface)) {
-        page.labelled(&format!("  {:<10} ", interface.name), &line_of(interface));
+        page.labelled(&format!("  {:<10} ", interface.name), &line_of(interface, judgement));
     }
     if !few && veths > 0 {
         page.line(&format!("  and {}", counted(veths, "veth interface")));
@@ -133,7 +134,7 @@ fn known(facts: &HostFacts, source: &str) -> bool {
 }
 
 /// Describes an interface in one or two lines: its type, queues, traffic and losses.
-fn line_of(interface: &Interface) -> String {
+fn line_of(interface: &Interface, judgement: &Judgement) -> String {
     let mut parts: Vec<String> = Vec::new();
     let kind = match interface.kind {
         InterfaceKind::Device => "device",
@@ -174,11 +175,20 @@ fn line_of(interface: &Interface) -> String {
     // Without `rx_dropped`, which repeats these losses and adds frames of unknown protocols.
     let lost = [losses.ring, losses.nic, losses.driver, losses.wire, losses.transmit];
     let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
-    let dropped = interface.qdiscs.iter().map(|qdisc| qdisc.drops).max().unwrap_or(0);
+    let lost = lost.saturating_add(dropped_by_qdiscs(interface));
     let packets = |name: &str| interface.statistics.get(name).map_or("?".to_owned(), |seen| count(*seen));
     let mut traffic = format!("{} packets in, {} out", packets("rx_packets"), packets("tx_packets"));
-    if lost > 0 || dropped > 0 {
-        let _ = write!(traffic, ", {} lost", count(lost.saturating_add(dropped)));
+    if lost > 0 {
+        /// The rules that judge these losses.
+        const RULES: [&str; 6] =
+            ["qdisc-drops", "rx-ring-drops", "tx-drops", "virtual-drops", "wire-errors", "frames-too-long"];
+        let is_of = |found: &&Finding| RULES.contains(&found.rule) && found.subject == interface.name;
+        let note = match judgement.findings.iter().find(is_of) {
+            Some(_) => "",
+            None if judgement.not_judged.iter().any(|missed| RULES.contains(&missed.rule)) => " (not judged)",
+            None => " (too few for a finding)",
+        };
+        let _ = write!(traffic, ", {} lost{note}", count(lost));
     }
     parts.push(traffic);
     parts.join(", ")

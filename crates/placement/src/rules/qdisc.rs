@@ -7,6 +7,7 @@ use evenkeel_model::shell::Line;
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
+use crate::loss::dropped_by_qdiscs;
 use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -281,15 +282,10 @@ fn drops(view: &View<'_>) -> Vec<Found> {
     for interface in
         view.facts.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback)
     {
-        // A root repeats the drops of its leaves.
-        let leaves = leaves(interface);
-        let Some(worst) = leaves.iter().max_by_key(|qdisc| qdisc.drops) else { continue };
-        let dropped: u64 = leaves
-            .iter()
-            .filter(|qdisc| !qdisc.is_root() || leaves.len() == 1)
-            .map(|qdisc| qdisc.drops)
-            .saturating_sum();
-        let dropped = dropped.max(worst.drops);
+        let (leaves, dropped) = (leaves(interface), dropped_by_qdiscs(interface));
+        let root = interface.qdiscs.iter().find(|qdisc| qdisc.is_root());
+        let worst = leaves.iter().copied().max_by_key(|qdisc| qdisc.drops);
+        let Some(worst) = worst.filter(|worst| worst.drops > 0).or(root).or(worst) else { continue };
         let packets: u64 =
             leaves.iter().map(|qdisc| qdisc.packets).max().unwrap_or(0).max(interface.sent_packets());
         let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
@@ -350,6 +346,9 @@ fn drops(view: &View<'_>) -> Vec<Found> {
                 let queues = u16::try_from(interface.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
                 entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
             }
+            "mq" | "mqprio" | "taprio" => entry.advice(
+                "none of its present qdiscs dropped them, so one that was replaced did: `evenkeel check --watch 10s` shows whether it goes on",
+            ),
             "fq" => {
                 let place = if worst.is_root() { "root".to_owned() } else { format!("parent {}", worst.parent) };
                 entry.advice(format!(
@@ -373,7 +372,7 @@ fn short_queue(view: &View<'_>) -> Vec<Found> {
         let Some(length) = nic.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else {
             continue;
         };
-        let dropped = leaves(nic).iter().map(|qdisc| qdisc.drops).saturating_sum();
+        let dropped = dropped_by_qdiscs(nic);
         let text = format!("txqueuelen is {length} packets; its queues dropped {}", count(dropped));
         let entry = Found::setting(
             Low,

@@ -146,7 +146,7 @@ pub const COUNTERS: &[&str] = &[
 pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     let mut found = Losses(Vec::new());
     for interface in after.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback) {
-        let earlier = before.interface(&interface.name);
+        let earlier = before.same_interface(interface);
         at_interface(&mut found, earlier, interface);
     }
     if let Some(loopback) =

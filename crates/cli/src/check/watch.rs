@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_datapath::{DatapathError, DropCount, DropReasons};
 use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_model::host::{HostFacts, SaturatingSum, Unknown};
+use evenkeel_model::host::{HostFacts, Interface, SaturatingSum, Unknown};
 use evenkeel_model::text::counted;
 use evenkeel_placement::loss::{COUNTERS, Loss, losses, place_of_reason};
 use evenkeel_placement::view::count;
@@ -47,7 +47,8 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
         })
         .collect();
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
-    let unread = unread(&before, &after);
+    let moves = moves(&before, &after, options.interface.as_deref());
+    let unread = unread(&before, &after, &moves);
     match options.format {
         Format::Table => {
             let mut page = page();
@@ -56,7 +57,8 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
                 let (seconds, of) = (elapsed.as_secs_f64(), time.as_secs_f64());
                 page.line(&format!("The watch was interrupted after {seconds:.1} s of {of} s."));
             }
-            screen(&mut page, &before, &after, &found, &unread, elapsed, options.interface.as_deref());
+            let watched = Watched { before: &before, after: &after, unread: &unread, moves: &moves, elapsed };
+            screen(&mut page, &watched, &found, options.interface.as_deref());
             reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice));
             if !found.is_empty() {
                 page.gap();
@@ -166,28 +168,52 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     }
 }
 
-/// Returns the loss counters that are missing in one of the two readings.
-fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> BTreeSet<&'f Unknown> {
-    let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
-    before.unknown.iter().chain(&after.unknown).filter(counts).collect()
+/// Returns the interfaces that only one of the two readings has: the other one has none of their counters.
+fn moves(before: &HostFacts, after: &HostFacts, only: Option<&str>) -> Vec<Unknown> {
+    let is_shown = |interface: &&Interface| only.is_none_or(|name| interface.name == name);
+    let gap = |interface: &Interface, happened: &str| {
+        let Interface { name, .. } = interface;
+        Unknown::new(format!("/sys/class/net/{name}"), format!("{name} {happened} during the watch"))
+    };
+    let gone = before.interfaces.iter().filter(is_shown).filter(|old| after.same_interface(old).is_none());
+    let new = after.interfaces.iter().filter(is_shown).filter(|new| before.same_interface(new).is_none());
+    gone.map(|old| gap(old, "left this network namespace (deleted or moved)"))
+        .chain(new.map(|new| gap(new, "appeared (its losses include those before)")))
+        .collect()
 }
 
-fn screen(
-    page: &mut Page,
-    before: &HostFacts,
-    after: &HostFacts,
-    losses: &[Loss],
-    unread: &BTreeSet<&Unknown>,
+/// Returns the loss counters that are missing in one of the two readings.
+fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts, moves: &'f [Unknown]) -> BTreeSet<&'f Unknown> {
+    let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
+    before.unknown.iter().chain(&after.unknown).filter(counts).chain(moves).collect()
+}
+
+/// Two readings, and what they lack.
+struct Watched<'f> {
+    before: &'f HostFacts,
+    after: &'f HostFacts,
+    unread: &'f BTreeSet<&'f Unknown>,
+    /// The interfaces that came or went.
+    moves: &'f [Unknown],
     elapsed: Duration,
-    only: Option<&str>,
-) {
+}
+
+fn screen(page: &mut Page, watched: &Watched<'_>, losses: &[Loss], only: Option<&str>) {
+    let Watched { before, after, unread, moves, elapsed } = watched;
     let seconds = elapsed.as_secs_f64();
     let lost = losses.iter().map(|loss| loss.packets).saturating_sum();
     let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
+    // A host with containers has many of them: these follow below.
+    const MOST: usize = 2;
+    let named = if moves.len() <= MOST { *moves } else { &[] };
+    let moves = match moves.len() - named.len() {
+        0 => named.iter().map(|gap| format!("; {}", gap.why)).collect(),
+        many => format!("; {} came or went", counted(many, "interface")),
+    };
     page.answer(&match losses.iter().max_by_key(|loss| loss.packets) {
-        None => format!("No packets lost in {seconds:.1} s{others}."),
+        None => format!("No packets lost in {seconds:.1} s{others}{moves}."),
         Some(most) => format!(
-            "{} lost in {seconds:.1} s{others}, most of them at the {} ({}).",
+            "{} lost in {seconds:.1} s{others}, most of them at the {} ({}){moves}.",
             counted(usize::try_from(lost).unwrap_or(usize::MAX), "packet"),
             most.place.words(),
             most.subject
@@ -196,7 +222,7 @@ fn screen(
     for interface in
         after.interfaces.iter().filter(|interface| only.is_none_or(|name| interface.name == name))
     {
-        let earlier = before.interface(&interface.name);
+        let earlier = before.same_interface(interface);
         let gained = |name: &str| {
             let before = earlier.map_or(Some(0), |earlier| earlier.statistics.get(name).copied())?;
             Some(interface.statistics.get(name)?.saturating_sub(before))
@@ -210,10 +236,11 @@ fn screen(
             );
         }
     }
-    if !unread.is_empty() {
+    let gaps: Vec<&&Unknown> = unread.iter().filter(|gap| !named.contains(gap)).collect();
+    if !gaps.is_empty() {
         page.line("Some counters could not be read, so losses may be missing here:");
     }
-    for gap in unread {
+    for gap in gaps {
         page.line(&format!("  {}", gap.why));
     }
     if losses.is_empty() {
@@ -252,7 +279,11 @@ mod tests {
         let damaged = HostFacts { unknown: vec![gap], ..HostFacts::default() };
         let screen = |before: &HostFacts, after: &HostFacts| {
             let mut page = Page::new(TableOptions::default());
-            screen(&mut page, before, after, &[], &unread(before, after), Duration::from_secs(3), None);
+            let moves = moves(before, after, None);
+            let unread = unread(before, after, &moves);
+            let elapsed = Duration::from_secs(3);
+            let watched = Watched { before, after, unread: &unread, moves: &moves, elapsed };
+            screen(&mut page, &watched, &[], None);
             page.finish()
         };
         assert_eq!(screen(&sound, &sound), "No packets lost in 3.0 s.\n");
@@ -265,5 +296,39 @@ mod tests {
         let other = Unknown::new("/proc/cpuinfo", "missing");
         let other = HostFacts { unknown: vec![other], ..HostFacts::default() };
         assert_eq!(screen(&other, &sound), "No packets lost in 3.0 s.\n");
+    }
+
+    #[test]
+    fn interfaces_that_come_or_go_are_named() {
+        let host = |interfaces: &[(u32, &str)]| {
+            let interface = |(index, name): &(u32, &str)| Interface {
+                name: (*name).to_owned(),
+                index: Some(*index),
+                statistics: [("rx_packets".to_owned(), 7), ("tx_packets".to_owned(), 7)].into(),
+                ..Interface::default()
+            };
+            HostFacts { interfaces: interfaces.iter().map(interface).collect(), ..HostFacts::default() }
+        };
+        let both = host(&[(1, "e0"), (2, "e1")]);
+        let words = |before: &HostFacts, after: &HostFacts| {
+            moves(before, after, None).into_iter().map(|gap| gap.why).collect::<Vec<_>>()
+        };
+        assert_eq!(words(&both, &both), Vec::<String>::new());
+        let gone = "e0 left this network namespace (deleted or moved) during the watch";
+        let new = "e0 appeared (its losses include those before) during the watch";
+        assert_eq!(words(&both, &host(&[(2, "e1")])), [gone]);
+        assert_eq!(words(&host(&[(2, "e1")]), &both), [new]);
+        assert_eq!(words(&both, &host(&[(3, "e0"), (2, "e1")])), [gone, new], "deleted and made again");
+        assert_eq!(words(&both, &host(&[(1, "wan"), (2, "e1")])), Vec::<String>::new(), "renamed");
+        assert_eq!(moves(&both, &host(&[(2, "e1")]), Some("e1")), []);
+        let mut page = Page::new(TableOptions::default());
+        let (after, moves) = (host(&[(2, "e1")]), moves(&both, &host(&[(2, "e1")]), None));
+        let unread = unread(&both, &after, &moves);
+        let elapsed = Duration::from_secs(3);
+        let watched = Watched { before: &both, after: &after, unread: &unread, moves: &moves, elapsed };
+        screen(&mut page, &watched, &[], None);
+        let text = page.finish();
+        assert!(text.lines().next().unwrap().contains("that could be read; e0 left this"), "{text}");
+        assert_eq!(text.matches("e0 left").count(), 1, "{text}");
     }
 }

@@ -259,6 +259,16 @@ impl HostFacts {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
+    /// Returns this host's state of an interface of another reading: by its number, else by its name.
+    #[must_use]
+    pub fn same_interface(&self, other: &Interface) -> Option<&Interface> {
+        let is_same = |interface: &&Interface| match (interface.index, other.index) {
+            (Some(index), Some(other)) => index == other,
+            _ => interface.name == other.name,
+        };
+        self.interfaces.iter().find(is_same)
+    }
+
     /// Sets the speed of an interface whose driver reports none, bit/s. Returns whether the interface exists.
     pub fn state_speed(&mut self, name: &str, speed_bps: u64) -> bool {
         let Some(interface) = self.interfaces.iter_mut().find(|interface| interface.name == name) else {

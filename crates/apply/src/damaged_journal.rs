@@ -8,6 +8,7 @@ use evenkeel_model::text::path_text;
 
 use crate::journal::was_kept;
 use crate::journal_lines::{Contents, Damage};
+use crate::printed_command::printed_command;
 
 /// Suffix of a journal that could not be read completely, after its revert.
 pub(crate) const DAMAGED: &str = ".damaged";
@@ -76,11 +77,12 @@ impl fmt::Display for Damaged {
             }
             false => own,
         };
+        let revert = printed_command("evenkeel revert {}", &[&name]);
         if let Some(Obstacle { reason, next }) = &self.obstacle {
             return write!(
                 formatter,
                 "settings{of} may still be changed: the journal {path} cannot be read, because {reason}; {next}, then run \
-                 `evenkeel revert {name}`; if the journal is lost, compare the settings with {compare}, put them back by hand, \
+                 `{revert}`; if the journal is lost, compare the settings with {compare}, put them back by hand, \
                  then remove {path}"
             );
         }
@@ -96,8 +98,7 @@ impl fmt::Display for Damaged {
             match (readable.is_empty(), self.is_set_aside()) {
                 (true, _) => "no setting can be read".to_owned(),
                 (false, true) => format!("readable: {}", few(&readable)),
-                (false, false) =>
-                    format!("readable: {}; `evenkeel revert {name}` puts back only these", few(&readable)),
+                (false, false) => format!("readable: {}; `{revert}` puts back only these", few(&readable)),
             }
         )
     }

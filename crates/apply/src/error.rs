@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::{Host, HostError};
-use evenkeel_model::shell::Line;
 use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
@@ -15,6 +14,7 @@ use crate::damaged_journal::Damaged;
 use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;
+use crate::printed_command::printed_command;
 
 /// The kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +96,8 @@ pub enum JournalError {
     Owned { knob: String, owner: Box<Header> },
     /// A run in another network namespace changed settings that the interface still has.
     #[error(
-        "evenkeel {} had changed settings of this interface in the network namespace net:[{}]; run `evenkeel revert` there \
-         first{}", .header.command, .header.interface.namespace, how_to_enter(.path.as_deref())
+        "evenkeel {} had changed settings of this interface in the network namespace net:[{}]; run `{}` there \
+         first{}", .header.command, .header.interface.namespace, printed_command("evenkeel revert", &[]), how_to_enter(.path.as_deref())
     )]
     ElsewhereFirst {
         header: Box<Header>,
@@ -145,18 +145,20 @@ fn access(source: &io::Error) -> &'static str {
 /// Returns the command that enters a network namespace, in parentheses.
 #[must_use]
 pub fn how_to_enter(path: Option<&Path>) -> String {
-    let line = |path: &Path| Line::new("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
+    let line = |path: &Path| printed_command("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
     path.map(|path| format!(" ({})", line(path))).unwrap_or_default()
 }
 
 /// Returns the command that reverts an interface of the calling thread's network namespace, from any other one.
 fn revert_here(interface: &str) -> String {
-    let line = Line::new("evenkeel revert {}", &[&interface]);
+    let line = printed_command("evenkeel revert {}", &[&interface]);
     let Some((inode, path)) = own_namespace() else { return format!("`{line}`") };
     match path {
         Some(path) => {
-            let line =
-                Line::new("nsenter --net={} evenkeel revert {}", &[&path.to_string_lossy(), &interface]);
+            let line = printed_command(
+                "nsenter --net={} evenkeel revert {}",
+                &[&path.to_string_lossy(), &interface],
+            );
             format!("`{line}`")
         }
         None => {
@@ -220,11 +222,12 @@ pub enum ApplyError {
     #[error("cannot start the guardian process: {0}")]
     Guardian(io::Error),
     /// The guardian could not roll back.
-    #[error("settings of {interface} are still changed: {source}; run `{}`", Line::new("evenkeel revert {}", &[.interface]))]
+    #[error("settings of {interface} are still changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
     /// Everything is rolled back, but the journal could not be removed.
     #[error(
-        "{rolled_back}, but the journal stays: {source}; `evenkeel revert` removes it when that is possible"
+        "{rolled_back}, but the journal stays: {source}; `{}` removes it when that is possible",
+        printed_command("evenkeel revert", &[])
     )]
     JournalStays {
         /// Summary of the roll-back.

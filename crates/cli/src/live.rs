@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{Line, Report};
+use evenkeel_apply::{Report, printed_command};
 use evenkeel_host::{Capability, Host};
 use evenkeel_model::text::terminal_output;
 
@@ -78,7 +78,7 @@ pub fn restored<'a>(reports: impl IntoIterator<Item = &'a Report>) -> &'static s
 pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     let text = format!(
         "not every setting of {device} could be put back; see above, and run `{}` when the cause is gone",
-        Line::new("evenkeel revert {}", &[&device])
+        printed_command("evenkeel revert {}", &[&device])
     );
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
 }

@@ -7,7 +7,7 @@ use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
     Remains, Removal, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered, exclude_sessions,
-    how_to_enter, remains, revert as revert_journal,
+    how_to_enter, printed_command, remains, revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
@@ -337,10 +337,11 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
             header.interface.namespace
         )),
         RevertOutcome::OtherNamespace { header, path, journal, .. } => say(&format!(
-            "{} ran in another network namespace (net:[{}]) and is left alone: run `evenkeel revert` there{}, or remove {} \
+            "{} ran in another network namespace (net:[{}]) and is left alone: run `{}` there{}, or remove {} \
              if that namespace is gone",
             whose(header),
             header.interface.namespace,
+            printed_command("evenkeel revert", &[]),
             how_to_enter(path.as_deref()),
             path_text(journal)
         )),
@@ -411,9 +412,9 @@ pub fn tell_unfinished(header: &Header) {
 /// Describes a dead run whose changes were not undone, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
     format!(
-        "{} had died, and what it had changed is still there: `evenkeel revert {}` puts it back",
+        "{} had died, and what it had changed is still there: `{}` puts it back",
         whose(header),
-        header.interface.name
+        printed_command("evenkeel revert {}", &[&header.interface.name])
     )
 }
 

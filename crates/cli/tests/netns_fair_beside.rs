@@ -136,7 +136,7 @@ fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
 #[test]
 fn a_check_names_the_settings_that_a_dead_run_left() {
     let managed = Managed::new();
-    let words = "what it had changed is still there: `evenkeel revert evk0` puts it back";
+    let words = "what it had changed is still there: `EVENKEEL_STATE_DIR=";
     let check = |options: &[&str]| end(managed.command(&[&["check"], options].concat()));
     assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));
     let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
@@ -154,7 +154,8 @@ fn a_check_names_the_settings_that_a_dead_run_left() {
     }
     let checked = check(&[NAME, "--format", "json"]);
     let seen: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
-    assert_eq!(seen["unfinished"][0]["fix"], "evenkeel revert evk0", "{seen}");
+    let fix = format!("EVENKEEL_STATE_DIR={} evenkeel revert evk0", managed.state.path().display());
+    assert_eq!(seen["unfinished"][0]["fix"], fix, "{seen}");
     assert!(!check(&["lo"]).stdout.contains("evenkeel revert"), "another interface");
     assert_eq!(end(managed.command(&["revert", NAME])).code, 0);
     assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));

@@ -97,7 +97,7 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     assert!(ours.contains("htb"), "no process is left to put it back: {ours}");
     for look in [&["--observe", "--for", "100ms"][..], &["--plan"]] {
         let ended = end(managed.command(&[&["fair", NAME], look].concat()));
-        assert!(ended.code == 0 && ended.stderr.contains("`evenkeel revert evk0` puts it back"), "{ended:?}");
+        assert!(ended.code == 0 && ended.stderr.contains(" evenkeel revert evk0` puts it back"), "{ended:?}");
         assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look:?} changes nothing");
     }
     let ended = end(managed.command(&[&soft_nic[..], &["--for", "300ms"]].concat()));

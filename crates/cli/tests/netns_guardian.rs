@@ -135,7 +135,7 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             match is_empty(managed.state.path()) {
                 true => ended,
                 false => {
-                    let words = ["`evenkeel revert evk0` in the network namespace net:[", "looks again"];
+                    let words = [" evenkeel revert evk0` in the network namespace net:[", "looks again"];
                     assert!(words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
                     end(managed.command(&["revert", NAME]))
                 }

@@ -154,8 +154,7 @@ fn a_journal_whose_place_is_taken_is_reported_and_restored_once_it_is_put_back()
         running.signal(Signal::SIGSTOP);
         kill_both(running);
         let place = journal.display().to_string();
-        let words =
-            ["settings of evk0 may still be changed", &place, reason, "then run `evenkeel revert evk0`"];
+        let words = ["settings of evk0 may still be changed", &place, reason, " evenkeel revert evk0`"];
         for (arguments, code) in [
             (&["revert"][..], 4),
             (&["revert", NAME], 4),
@@ -196,7 +195,7 @@ fn no_command_promises_to_restore_what_a_damaged_journal_has_lost() {
         ] {
             let ended = run(&managed, arguments);
             let words =
-                ["settings of evk0 may still be changed", "`evenkeel revert evk0` puts back only these"];
+                ["settings of evk0 may still be changed", " evenkeel revert evk0` puts back only these"];
             assert_has(&ended.stderr, &words);
             let said = format!("{}{}", ended.stdout, ended.stderr);
             assert!(!said.contains("puts it back") && !said.contains("\"command\": \"fair\""), "{ended:?}");
@@ -301,7 +300,7 @@ fn a_guardian_that_cannot_restore_names_the_interface() {
     std::thread::sleep(Duration::from_millis(200));
     managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
     running.signal(Signal::SIGKILL);
-    let words = ["settings of evk0 are still changed: ", "run `evenkeel revert evk0`"];
+    let words = ["settings of evk0 are still changed: ", " evenkeel revert evk0`"];
     wait_for("the message", LIMIT, || words.iter().all(|word| running.said().contains(word)));
     running.kill();
     assert_eq!(run(&managed, &["revert", NAME]).code, 0);
@@ -322,7 +321,7 @@ fn a_journal_that_cannot_be_removed_does_not_hide_the_summary() {
         let words = [
             "evk0: 2 settings put back",
             "but the journal stays: cannot remove",
-            "`evenkeel revert` removes it",
+            " evenkeel revert` removes it",
         ];
         wait_for("the summary", LIMIT, || words.iter().all(|word| running.said().contains(word)));
         if signal == Signal::SIGINT {

@@ -140,7 +140,7 @@ impl Preflight {
     /// Returns an error if a setting cannot be read.
     pub fn plan(&self) -> Result<String, FairError> {
         let mut script = Script::default();
-        let command = Line::new("evenkeel fair {}", &[&self.interface]);
+        let command = evenkeel_apply::printed_command("evenkeel fair {}", &[&self.interface]);
         script.push(Line::comment(format_args!("What `{command}` would do. Nothing has been changed.")));
         script.extend(self.remarks.iter().map(Line::comment));
         for Planned { device, backend, soft_nic, changes, pools, balance, batching } in &self.devices {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use evenkeel_apply::Header;
+use evenkeel_apply::{Header, printed_command};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
-use evenkeel_model::shell::Line;
 use evenkeel_model::text::{counted, path_text, printable};
-use evenkeel_placement::loss::dropped_by_qdiscs;
 use evenkeel_placement::current::undo;
+use evenkeel_placement::loss::dropped_by_qdiscs;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Judgement, Severity};
 use evenkeel_report::page::{Page, Tone};
@@ -278,7 +277,7 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
                 "command": command,
                 "process": process.id,
                 "started": started,
-                "fix": Line::new("evenkeel revert {}", &[&interface.name]).to_string(),
+                "fix": printed_command("evenkeel revert {}", &[&interface.name]).to_string(),
             })
         })
         .collect();

@@ -4,7 +4,7 @@ mod show;
 
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{Line, StateDirectory};
+use evenkeel_apply::{StateDirectory, printed_command};
 use evenkeel_fair::{
     BalanceMode, BatchingMode, FairError, ForeignChange, Observation, Observer, Preflight, QueueWeights,
     Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode, check_unmanaged,
@@ -123,7 +123,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
             );
             remarks.push(format!(
                 "this plan is made from the values that a dead run left; after `{}` it is that of the next run",
-                Line::new("evenkeel revert {}", &[name])
+                printed_command("evenkeel revert {}", &[name])
             ));
         }
     } else {

@@ -1,6 +1,8 @@
 //! `evenkeel tune --apply`.
 
-use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Line, Made, StateDirectory};
+use evenkeel_apply::{
+    ApplyError, JournalError, KnobError, Lasting, Line, Made, StateDirectory, printed_command,
+};
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
@@ -73,7 +75,7 @@ fn staying(error: Failure, interface: &str, outcome: &Outcome) -> Failure {
         return error;
     }
     let names: Vec<String> = outcome.done.iter().map(|done| done.knob.on(interface).to_string()).collect();
-    let revert = Line::new("evenkeel revert {}", &[&interface]);
+    let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
         "{}; {} changed and stay ({}): `{revert}` puts them back",
         error.message(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use evenkeel_apply::Etc;
+use evenkeel_apply::{Etc, printed_command};
 use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
@@ -88,7 +88,7 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
     }
     written(&mut text, files, "would be written with --apply");
     if let Some(first) = shown.first() {
-        let command = |more: &'static str| Line::new("evenkeel tune {}", &[&interface]).with(more, &[]);
+        let command = |more: &'static str| printed_command("evenkeel tune {}", &[&interface]).with(more, &[]);
         // Without these options, the plan or its files would differ.
         let given = !options.speeds.is_empty() || options.keep.is_some() || !options.persist.is_empty();
         let same = if given { " with the same options" } else { "" };
@@ -100,7 +100,7 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
                 "{}{same} makes these changes, {} {first}{same} those of {first} alone;\n{} takes them back",
                 command(" --apply"),
                 command(" --apply"),
-                Line::new("evenkeel revert {}", &[&interface])
+                printed_command("evenkeel revert {}", &[&interface])
             ),
         );
     }
@@ -289,7 +289,7 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         text.push_str(&watched_text(interface, watched));
     }
     if !outcome.done.is_empty() || !files.files.is_empty() {
-        let _ = writeln!(text, "evenkeel revert {interface} takes it back");
+        let _ = writeln!(text, "{} takes it back", printed_command("evenkeel revert {}", &[&interface]));
     }
     text
 }

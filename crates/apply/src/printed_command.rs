@@ -1,0 +1,22 @@
+//! Commands of this program for the user to run.
+
+use std::fmt::Display;
+
+use evenkeel_model::shell::Line;
+
+use crate::{Etc, StateDirectory};
+
+/// Returns a command of this program, by a template as in [`Line::new`]. It sets the variables that name the directories
+/// of this process: without them, it would look for the journal elsewhere.
+#[must_use]
+pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
+    let state = StateDirectory::is_named().then(|| StateDirectory::from_environment().path().to_owned());
+    let mut line = Line::new("", &[]);
+    if let Some(path) = state {
+        line = line.with("EVENKEEL_STATE_DIR={} ", &[&path.display()]);
+    }
+    if let Some(path) = Etc::named() {
+        line = line.with("EVENKEEL_ETC_DIR={} ", &[&path.display()]);
+    }
+    line.with(template, words)
+}

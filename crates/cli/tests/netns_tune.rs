@@ -125,6 +125,12 @@ fn what_is_applied_stays_until_it_is_reverted() {
     let one = host.tune(&["--apply", "sack-off", "--no-watch"]);
     assert!(one.code == 0 && one.stdout.contains("1 setting changed"), "{one:?}");
     assert_eq!(host.values(), ["0", "1", "0", "0"]);
+    let directories = format!("EVENKEEL_STATE_DIR={} ", host.managed.state.path().display());
+    let line = one.stdout.lines().find(|line| line.ends_with(" takes it back")).unwrap();
+    assert!(line.starts_with(&directories) && line.contains(" evenkeel revert "), "{one:?}");
+    let twice = host.tune(&["--apply", "sack-off", "--no-watch"]);
+    assert!(twice.code == 0 && twice.stdout.contains("nothing was changed"), "{twice:?}");
+    assert!(twice.stderr.contains("sack-off: no finding for"), "{twice:?}");
     let all = host.tune(&["--apply", "--watch", "200ms"]);
     assert!(all.code == 0 && all.stdout.contains("3 settings changed"), "{all:?}");
     assert!(
@@ -140,7 +146,8 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert!(again.code == 0 && again.stdout.contains("nothing was changed"), "{again:?}");
     let plan = host.tune(&[]);
     assert!(plan.stdout.contains("nothing to change"), "{plan:?}");
-    assert_eq!(host.tune(&["--apply", "no-such-item", "--no-watch"]).code, 2);
+    let unknown = host.tune(&["--apply", "no-such-item", "--no-watch"]);
+    assert!(unknown.code == 2 && unknown.stderr.contains("no rule 'no-such-item'"), "{unknown:?}");
 
     // A session records tuned values as the state to restore, and locks the interface against tune.
     let mut running = host.managed.session(&["--xps", "off"]);

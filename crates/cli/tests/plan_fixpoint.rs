@@ -38,7 +38,7 @@ struct Journal(BTreeMap<Knob, (String, Value)>);
 
 /// Returns the steps that `evenkeel tune` would make now.
 fn ready(facts: &HostFacts, name: &str, journal: &Journal) -> (TuningPlan, Vec<Step>) {
-    let plan = TuningPlan::settle(facts, name, &Keep::default(), &[]).unwrap();
+    let plan = TuningPlan::settle(facts, name, &Keep::default(), &[]);
     let is_ready = |step: &&Step| {
         let knob = &step.change.knob;
         let now = current(facts, Some(name), knob);

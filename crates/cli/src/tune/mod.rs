@@ -7,7 +7,7 @@ mod show;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory};
+use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory, printed_command};
 use evenkeel_files::{Kind, Text};
 use evenkeel_host::Sysfs;
 use evenkeel_host::facts::read_facts;
@@ -15,7 +15,7 @@ use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
-use evenkeel_placement::{Judgement, NotJudged, judge};
+use evenkeel_placement::{Judgement, NotJudged, find_rule, judge, rules};
 
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print, print_page};
@@ -65,7 +65,11 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let only = options.apply.clone().unwrap_or_default();
     let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
+    let without_finding = without_finding(options, &only, &prepared)?;
     crate::check::require_judged(&prepared.judgement, options.from.is_some())?;
+    for rule in without_finding {
+        say(&format!("{rule}: no finding for {} now: applied already, or not needed", options.interface));
+    }
     keep.remarks(&prepared.facts).iter().for_each(|remark| say(remark));
     if options.apply.is_some() {
         return apply::apply(options, &keep, prepared, &signals);
@@ -100,15 +104,7 @@ pub fn prepare(
         return Err(Failure::unknown("interface", name, known, ""));
     };
     let judgement = judge(&facts);
-    let plan = TuningPlan::settle(&facts, name, keep, only).map_err(|error| {
-        // A rule that could not judge differs from one without a finding.
-        match judgement.not_judged.iter().find(|rule| rule.rule == error.item) {
-            Some(NotJudged { rule, why }) => {
-                Failure::new(Exit::Unable, format!("{rule} could not be judged: {why}"))
-            }
-            None => Failure::new(Exit::Usage, error),
-        }
-    })?;
+    let plan = TuningPlan::settle(&facts, name, keep, only);
     let mut prepared = Prepared {
         judgement,
         plan,
@@ -189,6 +185,34 @@ fn sort_out(
 fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
     read_facts(&crate::check::tree(from)?).map_err(|error| crate::check::failure(&error))
 }
+/// Returns the rules that the user selected and that have no finding.
+///
+/// # Errors
+/// Returns an error if a name is no rule's, or a rule could not judge.
+fn without_finding<'o>(
+    options: &TuneOptions,
+    only: &'o [String],
+    prepared: &Prepared,
+) -> Result<Vec<&'o str>, Failure> {
+    let items = &prepared.plan.items;
+    let mut found = Vec::new();
+    for name in only.iter().filter(|name| !items.iter().any(|item| item.rule == **name)) {
+        if find_rule(name).is_none() {
+            let command = printed_command("evenkeel tune {}", &[&options.interface]);
+            let otherwise = format!("`{command}` shows the rules with changes");
+            return Err(Failure::unknown("rule", name, rules().map(|rule| rule.name), &otherwise));
+        }
+        // A rule that could not judge differs from one without a finding.
+        if let Some(NotJudged { rule, why }) =
+            prepared.judgement.not_judged.iter().find(|missed| missed.rule == *name)
+        {
+            return Err(Failure::new(Exit::Unable, format!("{rule} could not be judged: {why}")));
+        }
+        found.push(name.as_str());
+    }
+    Ok(found)
+}
+
 
 /// Reads the keep list. A file named by the user must exist.
 fn keep(named: Option<&Path>) -> Result<Keep, Failure> {

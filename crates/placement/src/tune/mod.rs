@@ -72,46 +72,23 @@ pub struct TuningPlan {
     pub stop_balancer: Option<u32>,
 }
 
-/// The user selected an item that is not among the findings.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing was found of '{item}'{}", among(.found))]
-pub struct UnknownItem {
-    /// The selected item.
-    pub item: String,
-    /// The rules with findings.
-    pub found: Vec<&'static str>,
-}
-
-fn among(found: &[&'static str]) -> String {
-    match found {
-        [] => ": there is nothing to change".to_owned(),
-        found => format!("; there is {}", found.join(", ")),
-    }
-}
-
 impl TuningPlan {
     /// Returns the first round of a plan for an interface, from the findings on its host. If `only` is not empty, the
     /// plan is limited to these items.
-    ///
-    /// # Errors
-    /// Returns an error if one of `only` has no finding.
+    #[must_use]
     pub fn new(
         facts: &HostFacts,
         findings: &[Finding],
         interface: &str,
         keep: &Keep,
         only: &[String],
-    ) -> Result<Self, UnknownItem> {
+    ) -> Self {
         let mut concerned: Vec<&Finding> =
             findings.iter().filter(|finding| concerns(facts, finding, interface)).collect();
         concerned.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         let mut plan = Self::default();
         for finding in concerned {
             plan.add(finding);
-        }
-        if let Some(item) = only.iter().find(|item| !plan.items.iter().any(|found| found.rule == **item)) {
-            let found = plan.items.iter().map(|item| item.rule).collect();
-            return Err(UnknownItem { item: item.clone(), found });
         }
         if !only.is_empty() {
             let is_asked_for = |rule: &str| only.iter().any(|item| item == rule);
@@ -122,7 +99,7 @@ impl TuningPlan {
         plan.leave_conflicts();
         plan.mind_balancer(facts, interface, keep);
         plan.steps.sort_by_key(|step| order(&step.change.knob));
-        Ok(plan)
+        plan
     }
 
     fn add(&mut self, finding: &Finding) {

@@ -13,9 +13,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 
-use super::{
-    GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, UnknownItem, is_of_queue, order, stage,
-};
+use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, is_of_queue, order, stage};
 use crate::applied::set;
 use crate::current::current;
 use crate::finding::Finding;
@@ -45,31 +43,24 @@ fn moves_flows(change: &Change) -> bool {
 impl TuningPlan {
     /// Returns the plan for an interface, extended until nothing is left to change. A new number of channels, RSS table
     /// or set of hash fields redistributes flows. Such a change is left out if it causes new findings.
-    ///
-    /// # Errors
-    /// Returns an error if one of `only` has no finding.
-    pub fn settle(
-        facts: &HostFacts,
-        interface: &str,
-        keep: &Keep,
-        only: &[String],
-    ) -> Result<Self, UnknownItem> {
+    #[must_use]
+    pub fn settle(facts: &HostFacts, interface: &str, keep: &Keep, only: &[String]) -> Self {
         let before = check(facts);
         let settle = |left: &[Knob]| Self::settle_without(facts, &before, interface, keep, only, left);
-        let (mut plan, mut after) = settle(&[])?;
+        let (mut plan, mut after) = settle(&[]);
         let mut without: Vec<Knob> = Vec::new();
         while let Some(worse) = caused(&before, &after).first() {
             let why = format!("it would cause {} ({})", worse.rule, worse.subject);
             let Some(step) = plan.steps.iter().find(|step| moves_flows(&step.change)).cloned() else { break };
             without.push(step.change.knob.clone());
-            let (other, then) = settle(&without)?;
+            let (other, then) = settle(&without);
             if caused(&before, &then).len() >= caused(&before, &after).len() {
                 break;
             }
             (plan, after) = (other, then);
             plan.leave(step, &why);
         }
-        Ok(plan)
+        plan
     }
 
     /// Returns the plan without the knobs in `without`, and the findings after it is applied.
@@ -80,8 +71,8 @@ impl TuningPlan {
         keep: &Keep,
         only: &[String],
         without: &[Knob],
-    ) -> Result<(Self, Vec<Finding>), UnknownItem> {
-        let mut plan = Self::new(facts, before, interface, keep, only)?;
+    ) -> (Self, Vec<Finding>) {
+        let mut plan = Self::new(facts, before, interface, keep, only);
         let mut found = before.to_vec();
         let mut after = facts.clone();
         let mut wanted = plan.clone();
@@ -117,13 +108,13 @@ impl TuningPlan {
                 }
                 plan.carry_on(&wanted.items, &fresh);
                 found = check(&after);
-                wanted = Self::new(&after, &found, interface, keep, &[])?;
+                wanted = Self::new(&after, &found, interface, keep, &[]);
                 plan.stop_balancer = plan.stop_balancer.or(wanted.stop_balancer);
             }
         }
         plan.leave_what_goes(facts, &after, interface);
         plan.steps.sort_by_key(|step| order(&step.change.knob));
-        Ok((plan, found))
+        (plan, found)
     }
 
     fn leave(&mut self, step: Step, why: &str) {

@@ -469,7 +469,7 @@ pub struct CheckOptions {
     /// Explain a rule and show its findings on this host; `all` describes every rule
     #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
-    /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
+    /// State the speed of a link whose driver reports none or a wrong one, as in clouds: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
@@ -503,7 +503,7 @@ pub struct TuneOptions {
     /// Plan for the host that `evenkeel check --save` recorded in this directory
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]
     pub from: Option<PathBuf>,
-    /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
+    /// State the speed of a link whose driver reports none or a wrong one, as in clouds: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result

@@ -385,6 +385,50 @@ fn a_tree_without_facts_is_refused() {
     assert!(ended.stderr.contains("this tree has no evenkeel/qdiscs.json"), "{ended:?}");
 }
 
+/// A stated speed replaces a reported one with a remark. One below the carried traffic is refused.
+#[test]
+fn a_stated_speed_fits_the_counters() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut facts = hosts::HOSTS[0].1();
+    facts.uptime_s = Some(1000);
+    let nic = hosts::nic_mut(&mut facts).unwrap();
+    for (name, value) in
+        [("rx_bytes", 100_000_000_000), ("tx_bytes", 100), ("rx_packets", 100_000_000), ("tx_packets", 1)]
+    {
+        nic.statistics.insert(name.to_owned(), value);
+    }
+    write_tree(&facts, directory.path()).unwrap();
+    let from = directory.path().to_str().unwrap();
+    for command in [&["check"][..], &["tune", "ens2f0"]] {
+        let with = |speed: &str| run(&[command, &["--from", from, "--speed", speed]].concat());
+        let other = with("ens2f0=25gbit");
+        let words = "--speed: 25 Gbit/s replaces the 100 Gbit/s that ens2f0 reports";
+        assert!(other.code < 2 && other.stderr.contains(words), "{other:?}");
+        assert!(!with("ens2f0=100gbit").stderr.contains("replaces"));
+        let low = with("ens2f0=10mbit");
+        let words = "ens2f0 carried ";
+        assert!(low.code == 2 && low.stdout.is_empty() && low.stderr.contains(words), "{low:?}");
+    }
+}
+
+/// Printed commands find the journal of this command.
+#[test]
+fn printed_commands_name_the_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut facts = hosts::HOSTS[0].1();
+    facts.sysctls.insert("net/ipv4/tcp_sack".to_owned(), "0".to_owned());
+    write_tree(&facts, directory.path()).unwrap();
+    let mut tune = support::evenkeel(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]);
+    let plain = run(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]).stdout;
+    assert!(plain.contains("# evenkeel revert ens2f0 takes them back"), "{plain}");
+    tune.env("EVENKEEL_STATE_DIR", "/x y/state").env("EVENKEEL_ETC_DIR", "/etc2");
+    let named = support::end(tune).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let environment = "EVENKEEL_STATE_DIR='/x y/state' EVENKEEL_ETC_DIR=/etc2";
+    for command in ["revert ens2f0 takes", "tune ens2f0 --apply makes"] {
+        assert!(named.replace("# ", "").contains(&format!("{environment} evenkeel {command}")), "{named}");
+    }
+}
+
 /// An empty plan counts the rules that could not judge, as check does.
 #[test]
 fn a_plan_without_facts_is_no_all_clear() {

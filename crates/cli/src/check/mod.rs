@@ -13,7 +13,8 @@ use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{excerpt, path_text};
-use evenkeel_placement::{Finding, Judgement, Severity, judge};
+use evenkeel_placement::view::gigabits;
+use evenkeel_placement::{Finding, Judgement, Severity, View, judge};
 
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
 use crate::exit::{Exit, Failure, print, print_page};
@@ -36,7 +37,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         return watch::watch(options, time);
     }
     let mut facts = read(options)?;
-    state_speeds(&mut facts, &options.speeds)?;
+    state_speeds(&mut facts, &options.speeds)?.iter().for_each(|remark| say(remark));
     require_interface(&facts, options.interface.as_deref())?;
     let mut judgement = judge(&facts);
     require_judged(&judgement, options.from.is_some())?;
@@ -125,13 +126,14 @@ pub fn require_same_interface(
     Err(Failure::new(Exit::Failed, text))
 }
 
-/// Applies the speeds that the user states.
-pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(), Failure> {
+/// Applies the speeds that the user states. Returns a remark for each one that replaces a reported speed.
+pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<Vec<String>, Failure> {
     let mut stated = BTreeSet::new();
     if let Some(twice) = speeds.iter().find(|speed| !stated.insert(&speed.interface)) {
         let text = format!("--speed: '{}' is given twice; state one speed for it", excerpt(&twice.interface));
         return Err(Failure::new(Exit::Usage, text));
     }
+    let mut remarks = Vec::new();
     for StatedSpeed { interface, bits_per_second } in speeds {
         require_interface(facts, Some(interface))
             .map_err(|unknown| Failure::new(unknown.exit(), format!("--speed: {}", unknown.message())))?;
@@ -142,9 +144,24 @@ pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(),
             );
             return Err(Failure::new(Exit::Usage, text));
         }
+        let carried = facts.interface(interface).and_then(|nic| Some(View::new(facts).load(nic)?.bps));
+        let stated = gigabits(*bits_per_second as f64);
+        if let Some(carried) = carried.filter(|carried| *carried > *bits_per_second as f64) {
+            let text = format!(
+                "--speed: {interface} carried {} on average since boot, more than the stated {stated}; state the \
+                 speed of its link",
+                gigabits(carried)
+            );
+            return Err(Failure::new(Exit::Usage, text));
+        }
+        let reported = facts.interface(interface).and_then(|nic| nic.speed_bps);
+        if let Some(reported) = reported.filter(|reported| reported != bits_per_second) {
+            let reported = gigabits(reported as f64);
+            remarks.push(format!("--speed: {stated} replaces the {reported} that {interface} reports"));
+        }
         facts.state_speed(interface, *bits_per_second);
     }
-    Ok(())
+    Ok(remarks)
 }
 
 /// Returns an error if there are no findings and most rules could not judge.

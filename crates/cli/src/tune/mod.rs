@@ -48,6 +48,8 @@ pub struct Prepared {
     pub unable: Vec<(&'static str, Change, String)>,
     /// Whether some steps depend on current losses.
     pub wants_a_look: bool,
+    /// Remarks on the options.
+    remarks: Vec<String>,
 }
 
 impl Prepared {
@@ -70,6 +72,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     for rule in without_finding {
         say(&format!("{rule}: no finding for {} now: applied already, or not needed", options.interface));
     }
+    prepared.remarks.iter().for_each(|remark| say(remark));
     keep.remarks(&prepared.facts).iter().for_each(|remark| say(remark));
     if options.apply.is_some() {
         return apply::apply(options, &keep, prepared, &signals);
@@ -97,7 +100,7 @@ pub fn prepare(
     losing: &BTreeSet<&'static str>,
 ) -> Result<Prepared, Failure> {
     let mut facts = read(options.from.as_deref())?;
-    crate::check::state_speeds(&mut facts, &options.speeds)?;
+    let remarks = crate::check::state_speeds(&mut facts, &options.speeds)?;
     let name = &options.interface;
     let Some(interface) = facts.interface(name) else {
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
@@ -111,6 +114,7 @@ pub fn prepare(
         ready: Vec::new(),
         unable: Vec::new(),
         wants_a_look: false,
+        remarks,
         facts: HostFacts::default(),
     };
     match interface.index.filter(|_| options.from.is_none()) {
@@ -182,9 +186,6 @@ fn sort_out(
     Ok(())
 }
 
-fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
-    read_facts(&crate::check::tree(from)?).map_err(|error| crate::check::failure(&error))
-}
 /// Returns the rules that the user selected and that have no finding.
 ///
 /// # Errors
@@ -213,6 +214,9 @@ fn without_finding<'o>(
     Ok(found)
 }
 
+fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
+    read_facts(&crate::check::tree(from)?).map_err(|error| crate::check::failure(&error))
+}
 
 /// Reads the keep list. A file named by the user must exist.
 fn keep(named: Option<&Path>) -> Result<Keep, Failure> {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_metrics::{Change, Confidence, LEAST_REPEATS, changes};
 use evenkeel_model::text::counted;
+use evenkeel_model::units::BitRate;
 
 use crate::journal::points_list;
-use crate::results::{Point, Results};
+use crate::results::{Point, Results, ScenarioFacts};
 
 /// The compared metrics. All other metrics follow from them or count rare events.
 const COMPARED: [&str; 8] = [
@@ -147,6 +148,22 @@ fn differences(first: &Results, second: &Results) -> Vec<String> {
     differs("version", &first.evenkeel, &second.evenkeel);
     differs("effort", effort(first), effort(second));
     differs("seed", &first.seed.to_string(), &second.seed.to_string());
+    for facts in &first.scenarios {
+        let name = &facts.name;
+        let Some(other) = second.scenarios.iter().find(|other| other.name == *name) else { continue };
+        if let Some((first, second)) = facts.rate_bps.zip(other.rate_bps) {
+            let rate = |rate| BitRate::from_bits_per_second(rate).to_string();
+            differs(&format!("rate of {name}"), &rate(first), &rate(second));
+        }
+        let seconds = |facts: &ScenarioFacts| format!("{} s", facts.duration_s);
+        differs(&format!("length of a repeat of {name}"), &seconds(facts), &seconds(other));
+    }
+    let texts =
+        first.texts.iter().filter(|(name, text)| second.texts.get(*name).is_some_and(|other| other != *text));
+    found.extend(texts.map(|(name, _)| format!("the text of {name} differs")));
+    if first.setups_text != second.setups_text {
+        found.push("the file of setups differs".to_owned());
+    }
     let facts = first.host.keys().chain(second.host.keys());
     let changed: std::collections::BTreeSet<&String> =
         facts.filter(|fact| first.host.get(*fact) != second.host.get(*fact)).collect();

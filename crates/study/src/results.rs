@@ -9,7 +9,7 @@ use evenkeel_model::units::ByteSize;
 
 use crate::conduct::Request;
 use crate::journal::{Entry, Repeated, Settings};
-use crate::plan::points;
+use crate::plan::{StudyScenario, points};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
@@ -26,6 +26,10 @@ pub struct Results {
     /// Total duration of the repeats, seconds.
     pub took_s: f64,
     pub scenarios: Vec<ScenarioFacts>,
+    /// Text of each scenario, by name.
+    pub texts: BTreeMap<String, String>,
+    /// Text of the user's file of setups.
+    pub setups_text: Option<String>,
     pub points: Vec<Point>,
     pub claims: BTreeMap<String, BTreeSet<Claim>>,
     pub runs: Runs,
@@ -52,6 +56,21 @@ pub struct ScenarioFacts {
     /// Measured time of a repeat, seconds.
     pub duration_s: f64,
     pub plots: Vec<Plot>,
+}
+
+impl ScenarioFacts {
+    fn of(study: &StudyScenario) -> Self {
+        let scenario = &study.scenario;
+        let tenants = scenario.workload.tenants();
+        Self {
+            name: scenario.name.clone(),
+            title: scenario.title.clone(),
+            line: tenants.is_some_and(|tenants| tenants.line),
+            rate_bps: None,
+            duration_s: scenario.measure.duration().as_secs_f64(),
+            plots: tenants.map(|tenants| tenants.plots.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// A point with the values of its repeats.
@@ -97,6 +116,12 @@ impl Point {
         self.repeats.iter().filter_map(value).collect()
     }
 
+    /// Returns whether a finished repeat has no value of a metric.
+    #[must_use]
+    pub fn lacks(&self, metric: &str) -> bool {
+        self.repeats.values().any(|values| !values.contains_key(metric))
+    }
+
     /// Returns a metric's mean, with its confidence interval.
     #[must_use]
     pub fn mean(&self, metric: &str) -> Option<MeanInterval> {
@@ -115,13 +140,18 @@ impl Point {
     }
 }
 
-/// Returns an axis value as a number: a count, or bytes.
-    /// Returns whether a finished repeat has no value of a metric.
-    #[must_use]
-    pub fn lacks(&self, metric: &str) -> bool {
-        self.repeats.values().any(|values| !values.contains_key(metric))
-    }
+/// Names the measured points without a value of a metric; none if all of them have it. A verdict needs all of its
+/// figures: over the other points alone it would be about something else.
+#[must_use]
+pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
+    let without: Vec<&str> =
+        points.iter().filter(|point| point.lacks(metric)).map(|point| point.name.as_str()).collect();
+    let first = without.first()?;
+    let measured = points.iter().filter(|point| !point.repeats.is_empty()).count();
+    Some(format!("{metric} is missing at {} of {measured} points, such as {first}", without.len()))
+}
 
+/// Returns an axis value as a number: a count, or bytes.
 #[must_use]
 pub fn number(value: &str) -> Option<f64> {
     value.parse().ok().or_else(|| value.parse::<ByteSize>().ok().map(|size| size.bytes() as f64))
@@ -140,29 +170,8 @@ impl Results {
             host: settings.host.clone(),
             times: (settings.started.clone(), settings.started.clone()),
             ..Self::default()
-/// Names the measured points without a value of a metric; none if all of them have it. A verdict needs all of its
-/// figures: over the other points alone it would be about something else.
-#[must_use]
-pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
-    let without: Vec<&str> =
-        points.iter().filter(|point| point.lacks(metric)).map(|point| point.name.as_str()).collect();
-    let first = without.first()?;
-    let measured = points.iter().filter(|point| !point.repeats.is_empty()).count();
-    Some(format!("{metric} is missing at {} of {measured} points, such as {first}", without.len()))
-}
-
         };
-        for study in request.scenarios {
-            let scenario = &study.scenario;
-            results.scenarios.push(ScenarioFacts {
-                name: scenario.name.clone(),
-                title: scenario.title.clone(),
-                line: scenario.workload.tenants().is_some_and(|tenants| tenants.line),
-                rate_bps: None,
-                duration_s: scenario.measure.duration().as_secs_f64(),
-                plots: scenario.workload.tenants().map(|tenants| tenants.plots.clone()).unwrap_or_default(),
-            });
-        }
+        results.scenarios = request.scenarios.iter().map(ScenarioFacts::of).collect();
         for planned in points(request.scenarios, request.extent) {
             let TenantPoint { qdisc, coordinates, .. } = planned.point;
             results.claims.insert(qdisc.name.clone(), qdisc.claims.clone());
@@ -178,10 +187,10 @@ pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
         results
     }
 
-    /// Builds the results from a journal alone, for a comparison: the points have no axes and the setups no
-    /// claims.
+    /// Builds the results from a journal and its scenarios alone, for a comparison: the points have no axes and the
+    /// setups no claims.
     #[must_use]
-    pub fn bare(settings: &Settings, entries: &[Entry]) -> Self {
+    pub fn bare(settings: &Settings, entries: &[Entry], scenarios: &[StudyScenario]) -> Self {
         let mut results = Self {
             world: settings.world.clone(),
             kernel: settings.kernel.clone(),
@@ -189,6 +198,9 @@ pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
             quick: settings.quick,
             seed: settings.seed,
             host: settings.host.clone(),
+            scenarios: scenarios.iter().map(ScenarioFacts::of).collect(),
+            texts: settings.scenarios.clone(),
+            setups_text: settings.setups_text.clone(),
             ..Self::default()
         };
         let mut known = BTreeSet::new();

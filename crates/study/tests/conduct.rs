@@ -417,7 +417,7 @@ fn two_runs_of_a_study_agree_and_two_studies_may_not() {
         let path = directory.path().join(name);
         run(&mut Known::default(), &path, &Patience::of(ALL)).unwrap();
         let (settings, entries) = journal::read(&path).unwrap();
-        let mut results = Results::bare(&settings, &entries);
+        let mut results = Results::bare(&settings, &entries, &[]);
         add_a_fifth_repeat(&mut results);
         results
     };
@@ -425,6 +425,12 @@ fn two_runs_of_a_study_agree_and_two_studies_may_not() {
     let agreed = agreement(&first, &second);
     assert!(agreed.warnings.is_empty() && agreed.only_in_one == 0);
     assert_eq!(agreed.share(), Some(1.0));
+    let mut changed = second.clone();
+    assert!(!changed.texts.is_empty());
+    changed.texts.values_mut().for_each(|text| text.push_str("# changed"));
+    let warnings = agreement(&first, &changed).warnings;
+    assert!(warnings.iter().all(|warning| warning.starts_with("the text of ")), "{warnings:?}");
+    assert_eq!(warnings.len(), changed.texts.len());
     let mut apart = second;
     for values in apart.points.iter_mut().flat_map(|point| point.repeats.values_mut()) {
         *values.get_mut("throughput_bps").unwrap() *= 1.5;

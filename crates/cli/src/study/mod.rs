@@ -223,7 +223,8 @@ pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Fail
         let (settings, entries, missing) =
             journal::read_with_gaps(directory).map_err(|error| journal_failure(&error))?;
         gaps.extend(missing.iter().map(|missing| format!("{}: {missing}", path_text(directory))));
-        Ok(Results::bare(&settings, &entries))
+        let scenarios = settings::scenarios(directory, &settings)?;
+        Ok(Results::bare(&settings, &entries, &scenarios))
     };
     let mut agreement = evenkeel_study::agreement(&read(first)?, &read(second)?);
     if agreement.counts().1 == 0 {

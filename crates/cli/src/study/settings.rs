@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::bundled;
+use evenkeel_model::scenario::qdisc_files;
 use evenkeel_model::text::path_text;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::World;
@@ -18,6 +19,30 @@ use crate::scenario::{Loaded, OwnSetups, load_with, parse_loaded};
 
 use super::journal_failure;
 use super::options::TcOptions;
+
+fn own_setups(settings: &Settings) -> Result<Option<OwnSetups>, Failure> {
+    settings.setups_text.as_ref().map(|text| OwnSetups::parse(text, "the study's setups")).transpose()
+}
+
+/// Parses the scenarios of a study, without those that name further files: these may be gone.
+///
+/// # Errors
+/// Returns an error that names the study's file and the scenario.
+pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScenario>, Failure> {
+    let own = own_setups(settings)?;
+    let whole = settings.scenarios.iter().filter(|(_, text)| qdisc_files(text).is_empty());
+    whole
+        .map(|(name, text)| {
+            let origin = format!("{}/study.json: scenarios.{name}", path_text(directory));
+            let Loaded { scenario, .. } = parse_loaded(text, &origin, Path::new(""), own.as_ref())?;
+            if scenario.name != *name {
+                let text = format!("{origin}: its text is that of {}", scenario.name);
+                return Err(Failure::new(Exit::Usage, text));
+            }
+            Ok(StudyScenario { scenario, text: text.clone() })
+        })
+        .collect()
+}
 
 /// The requested study.
 pub struct Wanted {
@@ -79,11 +104,7 @@ impl Wanted {
                 ));
             }
         };
-        let own = found
-            .setups_text
-            .as_ref()
-            .map(|text| OwnSetups::parse(text, "the study's setups"))
-            .transpose()?;
+        let own = own_setups(&found)?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
         // Restores the original order: bundled setups, then the user's.
         let place_of =

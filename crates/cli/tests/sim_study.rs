@@ -201,6 +201,8 @@ fn two_studies_with_different_seeds_agree() {
         command.output().unwrap()
     };
     let result = json(&compare("json"));
+    assert_eq!(result["schema"], 1, "{result}");
+    assert!(result["answer"].as_str().unwrap().ends_with('.'), "{result}");
     assert!(result["judged"].as_u64().unwrap() >= 12, "{result}");
     assert!(result["share"].as_f64().unwrap() >= 0.9, "{result}");
     let table = text(&compare("table").stdout);
@@ -256,6 +258,12 @@ fn a_damaged_study_is_named() {
     damaged(&files, "number", log, replaced("\"repeat\":0", "\"repeat\":99"));
     damaged(&files, "negative", log, replaced("\"repeat\":0", "\"repeat\":-1"));
     damaged(&files, "huge", log, replaced("\"throughput_bps\":", "\"throughput_bps\":1e308,\"x\":"));
+    damaged(&files, "rate", log, |text| {
+        let (start, end) = text.split_once("\"rate_bps\":")?;
+        Some(format!("{start}\"rate_bps\":1{}", end.trim_start_matches(|c: char| c.is_ascii_digit())))
+    });
+    damaged(&files, "longer", settings, replaced("[measure]\\n", "[measure]\\n# for longer\\n"));
+    damaged(&files, "garbage", settings, replaced("schema = 1\\n", "schema 1\\n"));
     damaged(&files, "broken", log, |text| Some(format!("<{text}")));
     damaged(&files, "future", settings, replaced("\"schema\": 1", "\"schema\": 9"));
     damaged(&files, "moon", settings, replaced("\"world\": \"sim\"", "\"world\": \"moon\""));
@@ -273,6 +281,7 @@ fn a_damaged_study_is_named() {
     for (second, words) in [
         ("gap", &["gap: repeats are missing: tc-work-conservation", "(4 of 5)", "not compared"][..]),
         ("cut", &["cut: line ", "is cut short and not read", "cut: it is not finished"]),
+        ("longer", &["the text of tc-work-conservation differs"]),
         ("point", &["only in the second: tc-work-conservation nosuch"]),
     ] {
         let warnings = json(&compare(second, &["--format", "json"]))["warnings"].to_string();
@@ -294,6 +303,8 @@ fn a_damaged_study_is_named() {
         ("bare", "bare is no study: it has no study.json"),
         ("negative", ": -1 in place of a whole number from 0 to 4294967295;"),
         ("huge", " is 1e308, which cannot have been measured"),
+        ("rate", "rate/repeats.jsonl:1: rate_bps is 1 bit/s, which is no line rate"),
+        ("garbage", "garbage/study.json: scenarios.tc-work-conservation:1:"),
         ("broken", "repeats.jsonl:1:1: no JSON;"),
         ("short.toml", "whole is a study, and short.toml is a file; name two records, or the directories"),
         ("whole/study-result.json", "whole/study-result.json is a file of a study; name two"),

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use crate::agreement::Agreement;
 
+/// Version of the format.
+const SCHEMA: u32 = 1;
+
 #[must_use]
 pub fn agreement_json(agreement: &Agreement) -> Value {
     let (agree, all) = agreement.counts();
@@ -29,6 +32,8 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
         })
         .collect();
     json!({
+        "schema": SCHEMA,
+        "answer": answer(agreement),
         "warnings": agreement.warnings,
         "agree": agree,
         "judged": all,
@@ -39,21 +44,25 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
     })
 }
 
-/// Returns the number of differing figures, the differences between the set-ups, and each differing figure.
-#[must_use]
-pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOptions) -> String {
-    let mut page = Page::new(options);
+/// Returns the number of differing figures in a sentence.
+fn answer(agreement: &Agreement) -> String {
     let (agree, all) = agreement.counts();
-    let differing = all - agree;
     let missing = match agreement.missing_figures {
         0 => String::new(),
         missing => format!("; {} only in one study", counted(missing, "figure")),
     };
-    page.line(&match differing {
+    match all - agree {
         0 => format!("No difference shown: {all} figures{missing}."),
         1 => format!("1 of {all} figures differs{missing}."),
-        _ => format!("{differing} of {all} figures differ{missing}."),
-    });
+        differing => format!("{differing} of {all} figures differ{missing}."),
+    }
+}
+
+/// Returns the number of differing figures, the differences between the set-ups, and each differing figure.
+#[must_use]
+pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOptions) -> String {
+    let mut page = Page::new(options);
+    page.line(&answer(agreement));
     page.labelled("first: ", names[0]);
     page.labelled("second: ", names[1]);
     for warning in &agreement.warnings {

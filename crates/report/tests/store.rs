@@ -354,6 +354,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
         ("\"1s\": 5.0", "\"1s\": -5.0", "the window 1s", "negative"),
         ("\"1s\": 5.0", "\"1s\": 0.0", "the window 1s", "zero"),
         ("\"rate_bps\": 2000000000", "\"rate_bps\": 0", "the line rate", "zero"),
+        ("\"rate_bps\": 2000000000", "\"rate_bps\": 1", "the line rate is 1 bit/s", "no line rate"),
         ("\"duration_s\": 20.0", "\"duration_s\": 1e308", "duration_s is 1e308,", "too large"),
         ("\"name\": \"dqa\"", "\"name\": \"\"", "a variant has no name", ""),
     ];
@@ -365,7 +366,35 @@ fn figures_that_cannot_have_been_measured_are_refused() {
             assert!(error.contains(words), "{to}: {words:?} in {error}");
         }
     }
-    let mut twice: serde_json::Value = serde_json::from_str(&text).unwrap();
+    // Figures of the same values contradict each other.
+    let orders = [
+        ("nfm.1s", 2.0, "nfm_max.1s", 1.0),
+        ("latency_us.p50", 90.0, "latency_us.p999", 60.0),
+        ("latency_us.p99", 900.0, "latency_us.mean", 1.0),
+        ("fct_s.64KiB.p50", 3.0, "fct_s.64KiB.p99", 2.0),
+        ("response_us.all.p90", 3.0, "response_us.all.p99", 2.0),
+        ("requests_per_s.all.client_median", 3.0, "requests_per_s.all.total", 2.0),
+        ("cores.user", 3.0, "cores.busy", 2.0),
+    ];
+    let sound: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for (field, value, other, bound) in orders {
+        let mut damaged = sound.clone();
+        damaged["variants"][0]["repeats"][0]["metrics"] =
+            [(field, value), (other, bound)].into_iter().collect();
+        fs::write(&path, damaged.to_string()).unwrap();
+        let error = store::read(&directory).unwrap_err().to_string();
+        let words = format!(
+            "{field} of {}, repeat 0, is {value}, which",
+            sound["variants"][0]["name"].as_str().unwrap()
+        );
+        assert!(error.contains(&words) && error.ends_with(&format!(": {other} is {bound}")), "{error}");
+        let mut ordered = sound.clone();
+        ordered["variants"][0]["repeats"][0]["metrics"] =
+            [(field, bound), (other, value)].into_iter().collect();
+        fs::write(&path, ordered.to_string()).unwrap();
+        store::read(&directory).unwrap();
+    }
+    let mut twice = sound.clone();
     let first = twice["variants"][0].clone();
     twice["variants"].as_array_mut().unwrap().push(first);
     fs::write(&path, twice.to_string()).unwrap();

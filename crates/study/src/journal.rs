@@ -21,7 +21,7 @@ use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regul
 use evenkeel_model::record::RepeatRecord;
 use evenkeel_model::text::{excerpt, name_field, path_text, plain_words, printable};
 use evenkeel_model::units::BitRate;
-use evenkeel_report::store::check_repeat;
+use evenkeel_report::store::{check_rate, check_repeat};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -549,12 +549,15 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
         line.clear();
         let read = text.read_until(b'\n', &mut line).map_err(EntryFault::Read)?;
         let entry: Result<Entry, serde_json::Error> = serde_json::from_slice(&line);
-        if let Ok(Entry::Repeat(done)) = &entry {
-            check_repeat(&done.record).map_err(|wrong| EntryFault::Damaged {
-                line: number,
-                source: <serde_json::Error as serde::de::Error>::custom(wrong),
-            })?;
-        }
+        let possible = match &entry {
+            Ok(Entry::Repeat(done)) => check_repeat(&done.record),
+            Ok(Entry::Rate { rate_bps, .. }) => check_rate(*rate_bps, "rate_bps"),
+            _ => Ok(()),
+        };
+        possible.map_err(|wrong| EntryFault::Damaged {
+            line: number,
+            source: <serde_json::Error as serde::de::Error>::custom(wrong),
+        })?;
         match entry {
             _ if read == 0 => break,
             Ok(entry) if line.ends_with(b"\n") => entries.push(entry),

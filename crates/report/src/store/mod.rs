@@ -26,7 +26,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 pub use error::StoreError;
-pub use plausible::{Implausible, check_repeat};
+pub use plausible::{Implausible, check_rate, check_repeat};
 pub use series::{Series, SeriesFlow};
 
 pub const RECORD_FILE: &str = "record.json";

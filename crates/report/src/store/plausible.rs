@@ -3,9 +3,11 @@
 //! A record may come from another host, and all later code divides, squares and compares its figures. An
 //! impossible figure is refused by name, so later code needs no checks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::record::{Record, RepeatRecord, VariantRecord, metric};
+use evenkeel_model::scenario::LINE_RATES;
+use evenkeel_model::units::BitRate;
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
@@ -17,6 +19,10 @@ const ROUNDING: f64 = 1e-6;
 pub enum Implausible {
     #[error("{field} is {}, which cannot have been measured: {reason}", figure(*.value))]
     Figure { field: String, value: f64, reason: &'static str },
+    #[error("{field} is {value}, which cannot have been measured: {other} is {bound}")]
+    Order { field: String, value: f64, other: String, bound: f64 },
+    #[error("{field} is {rate_bps} bit/s, which is no line rate: these lie between {} and {}", LINE_RATES.start(), LINE_RATES.end())]
+    LineRate { field: &'static str, rate_bps: u64 },
     #[error("a variant has no name")]
     NoName,
     #[error("two variants have the name {name}")]
@@ -28,6 +34,9 @@ impl Implausible {
     fn within(self, place: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Figure { field, value, reason } => Self::Figure { field: place(field), value, reason },
+            Self::Order { field, value, other, bound } => {
+                Self::Order { field: place(field), value, other, bound }
+            }
             other => other,
         }
     }
@@ -50,6 +59,7 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
     let rates = [("the line rate", record.rate_bps), ("the nominal line rate", record.nominal_rate_bps)];
     for (field, rate) in rates {
         check_above_zero(rate as f64, || field.to_owned())?;
+        check_rate(rate, field)?;
     }
     for variant in &record.variants {
         for (number, repeat) in variant.repeats.iter().enumerate() {
@@ -89,6 +99,15 @@ fn check_names(record: &Record) -> Result<(), Implausible> {
     Ok(())
 }
 
+/// Checks the rate of a line.
+///
+/// # Errors
+/// Returns an error for a rate that no run can have.
+pub fn check_rate(rate_bps: u64, field: &'static str) -> Result<(), Implausible> {
+    let is_possible = LINE_RATES.contains(&BitRate::from_bits_per_second(rate_bps));
+    if is_possible { Ok(()) } else { Err(Implausible::LineRate { field, rate_bps }) }
+}
+
 /// Checks every figure of a repeat.
 ///
 /// # Errors
@@ -97,6 +116,7 @@ pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
     for (key, value) in &repeat.metrics {
         check_metric(key, *value)?;
     }
+    check_order(&repeat.metrics)?;
     for (key, value) in &repeat.counters {
         check_one(*value, 0.0, MOST, || format!("the counter {key}"))?;
     }
@@ -106,6 +126,45 @@ pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
         .flat_map(|sim| [("sim.simulated_s", sim.simulated_s), ("sim.cpu_seconds", sim.cpu_seconds)])
     {
         check_one(value, 0.0, MOST, || field.to_owned())?;
+    }
+    Ok(())
+}
+
+/// Checks figures of the same values against each other. Percentiles are in order. Of times, which are never negative, a
+/// share of at least 1 - q is not below the percentile q, so their mean is at least this share of it (Markov).
+fn check_order(metrics: &BTreeMap<String, f64>) -> Result<(), Implausible> {
+    /// Histograms round percentiles to three digits.
+    const HISTOGRAM: f64 = 2e-3;
+    const PERCENTILES: [(&str, f64); 5] =
+        [("p50", 0.5), ("p80", 0.8), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+    let at_most = |lower: &str, factor: f64, upper: &str, rounding: f64| {
+        let (Some(value), Some(bound)) = (metrics.get(lower), metrics.get(upper)) else { return Ok(()) };
+        if value * factor <= bound * (1.0 + rounding) + ROUNDING {
+            return Ok(());
+        }
+        let (field, other) = (lower.to_owned(), upper.to_owned());
+        Err(Implausible::Order { field, value: *value, other, bound: *bound })
+    };
+    for key in metrics.keys() {
+        let Some((group, part)) = key.rsplit_once('.') else { continue };
+        match group.split('.').next().unwrap_or_default() {
+            metric::NFM => at_most(key, 1.0, &metric::part(metric::NFM_MAX, part), ROUNDING)?,
+            // Waiting processors are not busy.
+            metric::CORES | metric::CPU_PER_GB if part != "wait" => {
+                at_most(key, 1.0, &metric::part(group, metric::CORES_PARTS[0]), ROUNDING)?;
+            }
+            metric::REQUESTS if part == "client_median" => {
+                at_most(key, 1.0, &metric::part(group, "total"), ROUNDING)?;
+            }
+            metric::LATENCY | metric::COMPLETION | metric::RESPONSE => {
+                let Some(at) = PERCENTILES.iter().position(|(name, _)| *name == part) else { continue };
+                for (higher, _) in &PERCENTILES[at + 1..] {
+                    at_most(key, 1.0, &metric::part(group, higher), HISTOGRAM)?;
+                }
+                at_most(key, 1.0 - PERCENTILES[at].1, &metric::part(group, "mean"), HISTOGRAM)?;
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

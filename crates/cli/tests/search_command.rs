@@ -50,6 +50,25 @@ fn loads(solved: &Value) -> Vec<usize> {
 }
 
 #[test]
+fn a_policy_that_has_nothing_to_judge_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let bare = "protocol,src,src_port,dst,dst_port\nudp,10.0.0.1,7,10.9.9.9,11211\n";
+    let read = "protocol,src,src_port,dst,dst_port,reader\nudp,10.0.0.1,7,10.9.9.9,11211,1\n";
+    for (flows, policy, remarks) in [
+        (bare, "locality", &["no flow has a reader: the policy's terms about it judge nothing"][..]),
+        (bare, "balance-rate", &["no flow has a rate: the policy's terms about it judge nothing"]),
+        (read, "locality", &[]),
+        (bare, "balance", &[]),
+    ] {
+        let policy = format!("policy = \"{policy}\"");
+        assert_eq!(solved(directory.path(), "i82599", flows, &policy)["remarks"], serde_json::json!(remarks));
+        let table = solve(directory.path(), "i82599", "10", flows, &policy, &[]).stdout;
+        assert_eq!(table.matches("\nNote: ").count(), remarks.len(), "{table}");
+        assert!(remarks.iter().all(|remark| table.contains(remark)), "{table}");
+    }
+}
+
+#[test]
 fn the_smallest_policy_balances_on_every_model() {
     let directory = tempfile::tempdir().unwrap();
     for model in MODELS {

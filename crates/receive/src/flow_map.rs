@@ -268,7 +268,7 @@ impl FlowMap {
     }
 
     /// Returns the flows with their queues, by index.
-    pub fn flows(&self) -> impl Iterator<Item = (FlowIndex, &FlowTuple, QueueId)> {
+    pub fn flows(&self) -> impl Iterator<Item = (FlowIndex, &FlowTuple, QueueId)> + Clone {
         (0..).zip(&self.entries).filter_map(|(index, entry)| {
             let entry = entry.as_ref()?;
             Some((FlowIndex(index), &entry.flow, entry.queue))

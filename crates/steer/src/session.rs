@@ -367,7 +367,7 @@ impl Session {
             filters: search.nic().filters().count(),
             filter_changes: self.changes,
             unmet: unmet.iter().flatten().map(ToString::to_string).collect(),
-            remarks: self.backend.remarks(),
+            remarks: self.backend.remarks().into_iter().chain(search.remarks()).collect(),
             queues: queues.collect(),
             flows,
         }

@@ -107,6 +107,7 @@ impl Solved {
             "classes": classes,
             "unmet": unmet,
             "optimum": optimum,
+            "remarks": self.search.remarks(),
         });
         let table = |table: &Vec<QueueId>| table.iter().map(|queue| queue.0).collect::<Vec<u16>>();
         let contexts: Vec<Vec<u16>> = nic.contexts().iter().map(table).collect();
@@ -185,6 +186,9 @@ impl Solved {
         }
         for unmet in unmet {
             page.line(&unmet.to_string());
+        }
+        for remark in self.search.remarks() {
+            page.line(&format!("Note: {remark}."));
         }
         page.gap();
         let queues: Vec<Vec<String>> = (0..nic.queues())

@@ -180,6 +180,13 @@ pub trait CostFunction: fmt::Debug + Send {
         0
     }
 
+    /// Returns the fact about a flow that the function needs and that is unknown. The flow then costs nothing on any
+    /// queue.
+    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
+        let _ = flow;
+        None
+    }
+
     /// Resets time limits before the calls of a search.
     fn begin(&self) {}
 

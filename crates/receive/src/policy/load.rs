@@ -166,6 +166,10 @@ impl CostFunction for Balance {
         self.load(flow) as u64
     }
 
+    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
+        (self.measure == Measure::Rate && flow.rate_bps == 0).then_some("rate")
+    }
+
     fn boxed(&self) -> Box<dyn CostFunction> {
         Box::new(self.clone())
     }

@@ -95,6 +95,10 @@ impl CostFunction for Locality {
         Cost { violations: 0, amount: i128::from(further) * TERM_UNIT }
     }
 
+    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
+        flow.reader.is_none().then_some("reader")
+    }
+
     fn boxed(&self) -> Box<dyn CostFunction> {
         Box::new(self.clone())
     }
@@ -131,6 +135,10 @@ impl CostFunction for FewestChanges {
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
         let more = Self::moved(flow, to) - Self::moved(flow, from);
         Cost { violations: 0, amount: i128::from(more) * TERM_UNIT }
+    }
+
+    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
+        flow.before.is_none().then_some("previous queue")
     }
 
     fn boxed(&self) -> Box<dyn CostFunction> {

@@ -26,6 +26,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 pub use bind::{BindError, BindProblem};
@@ -240,6 +241,23 @@ impl Policy {
     pub fn rank(&self, flow: &Flow) -> (ClassId, std::cmp::Reverse<u64>) {
         let burden = self.pool_of(flow).terms.iter().map(|(_, term)| term.burden(flow)).max();
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
+    }
+
+    /// Returns a remark for each fact that terms need and that no flow of their pool has: these terms judge nothing.
+    #[must_use]
+    pub fn remarks<'f>(&self, flows: impl Iterator<Item = &'f Flow> + Clone) -> Vec<String> {
+        let lacking = |(number, pool): (usize, &Pool)| {
+            let of_pool = flows.clone().filter(move |flow| self.classes[flow.class.index()].pool == number);
+            let lack = |(_, term): &(Weight, Box<dyn CostFunction>)| {
+                let mut lacks = of_pool.clone().map(|flow| term.lacks(flow));
+                let first = lacks.next()?;
+                first.filter(|_| lacks.all(|lack| lack.is_some()))
+            };
+            pool.terms.iter().filter_map(lack).collect::<Vec<_>>()
+        };
+        let lacking: BTreeSet<&str> = self.pools.iter().enumerate().flat_map(lacking).collect();
+        let remark = |fact: &str| format!("no flow has a {fact}: the policy's terms about it judge nothing");
+        lacking.into_iter().map(remark).collect()
     }
 
     /// Resets the time limits of scripts before the calls of a search.

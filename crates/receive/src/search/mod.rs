@@ -191,6 +191,12 @@ impl Search {
         self.placed.get(index.index())?.as_ref().map(|placed| &placed.flow)
     }
 
+    /// Returns the remarks of [`Policy::remarks`] about the flows.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        self.policy.remarks(self.map.flows().filter_map(|(index, _, _)| self.flow(index)))
+    }
+
     /// Returns the number of filters whose flows were removed.
     #[must_use]
     pub fn stale(&self) -> usize {

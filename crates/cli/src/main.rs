@@ -38,7 +38,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::arguments::{Arguments, Command};
+use evenkeel_host::Host;
+
+use crate::arguments::{Arguments, Command, NicCommand, Place};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
@@ -47,7 +49,9 @@ fn main() -> ExitCode {
         .and_then(|()| memory::require_address_space())
         .and_then(|()| signals::survive_file_size_limit());
     let result = ready.and_then(|()| match Arguments::try_parse() {
-        Ok(arguments) => prepare(&arguments.command).and_then(|()| run_command(arguments.command)),
+        Ok(arguments) => require_mounts(&arguments.command)
+            .and_then(|()| prepare(&arguments.command))
+            .and_then(|()| run_command(arguments.command)),
         Err(error) => explain(&arguments::plain(error)),
     });
     result.unwrap_or_else(|failure| failure.tell()).into()
@@ -60,6 +64,19 @@ fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     }
     exit::written(error.print().and_then(|()| std::io::stdout().flush()))?;
     Ok(Exit::Done)
+}
+
+/// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can
+/// mount a sysfs of its own.
+fn require_mounts(command: &Command) -> Result<(), Failure> {
+    let mounts: &[&str] = match command {
+        Command::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],
+        Command::Steer(options) if options.plan && options.model.is_some() => &[],
+        Command::Fair(_) | Command::Steer(_) | Command::Revert(_) => &["/proc"],
+        Command::Run(options) if options.place == Place::Netns => &["/proc"],
+        _ => &[],
+    };
+    Host::live().require_mounted(mounts).map_err(|error| check::failure(&error))
 }
 
 /// Lets the first signal end commands that hold no resources. The others install their own handlers before they change

@@ -35,6 +35,22 @@ fn a_single_missing_capability_is_named_and_no_other() {
     assert_eq!(place.written(), Vec::<String>::new());
 }
 
+#[test]
+fn a_missing_mount_is_named_before_the_work() {
+    for (mount, arguments) in [
+        ("/proc", &["fair", "lo"][..]),
+        ("/proc", &["steer", "lo", "--policy", "balance"]),
+        ("/proc", &["revert"]),
+        ("/proc", &["check"]),
+        ("/sys", &["nic", "probe", "lo"]),
+    ] {
+        let mut command = std::process::Command::new("unshare");
+        let script = "mount -t tmpfs none \"$0\" && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script, mount, env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+        assert_unable(&end(command), &[&format!("{mount} is not mounted")]);
+    }
+}
+
 /// Returns the path of a tool on the PATH of the tests.
 fn find(tool: &str) -> PathBuf {
     std::env::split_paths(&std::env::var_os("PATH").unwrap())

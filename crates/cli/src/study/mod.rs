@@ -6,6 +6,8 @@ mod settings;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_files::is_limit;
+use evenkeel_host::Host;
 use evenkeel_model::text::path_text;
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::chart;
@@ -36,6 +38,7 @@ fn tc(options: &TcOptions) -> Result<Exit, Failure> {
     let progress = Progress::new(options.quiet)?;
     let directory = match wanted.place {
         Place::Netns => {
+            Host::live().require_mounted(&["/proc"]).map_err(|error| crate::check::failure(&error))?;
             let mut world = evenkeel_testbed::NetnsWorld::new(None).map_err(|error| bed_failure(&error))?;
             run(&mut world, &wanted, options, &progress, bed_failure)
         }

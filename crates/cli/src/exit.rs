@@ -110,25 +110,35 @@ impl Failure {
     }
 }
 
+impl From<&InputError> for Exit {
+    fn from(error: &InputError) -> Self {
+        match error {
+            _ if error.is_interrupted() => Self::Interrupted,
+            _ if error.is_limit() => Self::Unable,
+            _ => Self::Usage,
+        }
+    }
+}
+
+impl From<&OutputError> for Exit {
+    fn from(error: &OutputError) -> Self {
+        match error {
+            _ if error.is_limit() => Self::Unable,
+            _ if error.is_usage() => Self::Usage,
+            _ => Self::Failed,
+        }
+    }
+}
+
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
-        let exit = match error {
-            _ if error.is_interrupted() => Exit::Interrupted,
-            _ if error.is_limit() => Exit::Unable,
-            _ => Exit::Usage,
-        };
-        Self::new(exit, error)
+        Self::new(Exit::from(&error), error)
     }
 }
 
 impl From<OutputError> for Failure {
     fn from(error: OutputError) -> Self {
-        let exit = match error {
-            _ if error.is_limit() => Exit::Unable,
-            _ if error.is_usage() => Exit::Usage,
-            _ => Exit::Failed,
-        };
-        Self::new(exit, error)
+        Self::new(Exit::from(&error), error)
     }
 }
 

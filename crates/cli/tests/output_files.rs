@@ -131,6 +131,16 @@ fn a_limit_of_open_files_is_no_wrong_argument() {
     ]);
     command.current_dir(place.path());
     assert_refused(&end(command), 3, "`ulimit -n`");
+    for limit in 5..9 {
+        let study =
+            "study tc --quick --on sim --quiet --scenario tc-latency --qdisc pfifo --repeats 1 --out study";
+        let script = format!("ulimit -n {limit}; exec \"$0\" {study}-{limit}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_evenkeel")]).current_dir(place.path());
+        let ended = end(command);
+        assert!(matches!(ended.code, 0 | 3), "{limit}: {ended:?}");
+        assert_eq!(ended.code == 3, ended.stderr.contains("Too many open files"), "{limit}: {ended:?}");
+    }
 }
 
 /// Runs a command in this directory with a file size limit (RLIMIT_FSIZE) in blocks of 512 bytes.

@@ -1,8 +1,8 @@
 //! Writes a file atomically.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,11 +69,10 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> 
         _ => Path::new("."),
     };
     remove_abandoned(parent);
-    // Set the mode at creation, so that the umask applies.
+    // Set the mode at creation, so that the umask applies. Open the file here: tempfile's error has no number.
     let partial = tempfile::Builder::new()
         .prefix(PARTIAL)
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(parent)
+        .make_in(parent, |path| File::options().read(true).write(true).create_new(true).mode(mode).open(path))
         .map_err(failed("write"))?;
     let (file, name) = partial.into_parts();
     let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)

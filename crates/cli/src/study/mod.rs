@@ -197,17 +197,17 @@ fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
 /// A failure to write into a directory that was claimed. It is none of usage: the directory could be written then.
 fn late_failure(error: &JournalError) -> Failure {
     match error {
-        JournalError::Output(_) => Failure::new(Exit::Failed, error),
+        JournalError::Output(output) if !output.is_limit() => Failure::new(Exit::Failed, error),
         error => journal_failure(error),
     }
 }
 
 fn journal_failure(error: &JournalError) -> Failure {
     let exit = match error {
+        JournalError::Io { source, .. } if is_limit(source) => Exit::Unable,
         JournalError::Io { .. } => Exit::Failed,
-        JournalError::Output(error) if !error.is_usage() => Exit::Failed,
-        JournalError::Input(error) if error.is_interrupted() => Exit::Interrupted,
-        JournalError::Input(_) | JournalError::Output(_) => Exit::Usage,
+        JournalError::Output(error) => Exit::from(error),
+        JournalError::Input(error) => Exit::from(error),
         JournalError::Busy(_)
         | JournalError::Missing(_)
         | JournalError::Occupied(_)

@@ -148,6 +148,15 @@ fn requests_and_probes_are_measured_though_no_flow_delivers() {
     let probes = quick(&["tc-latency", "--variant", "pfifo probes=1 message=1KiB"]);
     assert!(probes.code == 0 && probes.stdout.contains("transactions"), "{probes:?}");
     assert!(!probes.stdout.contains("throughput"), "{probes:?}");
+    assert!(!probes.stdout.contains("othing was measured"), "{probes:?}");
+    let setup =
+        "schema = 1\n[setup.pfifo]\nsummary = \"x\"\nsteps = [\"qdisc root handle 1: pfifo limit 0\"]\n";
+    let setups = file(directory.path(), "setups.toml", setup);
+    let point = "pfifo probes=1 message=1KiB";
+    let closed = quick(&["tc-latency", "--variant", point, "--qdiscs", setups.to_str().unwrap()]);
+    for words in [&format!("Nothing was measured with {point}: see the notes."), "no request was answered"] {
+        assert!(closed.stdout.contains(words), "{closed:?}");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_model::record::{
-    FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, TenantsRecord, VariantRecord,
+    FlowRecord, NOTHING_MEASURED, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, TenantsRecord,
+    VariantRecord,
 };
 use evenkeel_model::scenario::{Scenario, Variant};
 use evenkeel_model::units::BitRate;
@@ -136,7 +137,7 @@ pub fn conduct<W: World>(
     // Reduce a repeat as soon as it ends: the bins of its flows need much more memory than its metrics.
     let reduce = |job: &Job<'_>, mut raw: RawRepeat, observer: &dyn Observer| {
         let repeat = summarise(&raw, &timing, rate, job.variant);
-        let (notes, nothing) = (std::mem::take(&mut raw.notes), nothing_measured(&raw, &timing));
+        let (notes, nothing) = (std::mem::take(&mut raw.notes), nothing_measured(&raw, &timing, job.variant));
         if let Some(writer) = writer {
             let series = raw_series(&job.variant.name, job.repeat, &timing, raw);
             write_series(writer, &series, observer);
@@ -187,16 +188,26 @@ pub fn conduct<W: World>(
     })
 }
 
-/// Returns a remark if no byte of any flow arrived in the measured time, because the metrics are then
-/// meaningless.
-fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
+/// Returns a remark if no byte of any flow arrived in the measured time, or no request was answered, because the metrics
+/// are then meaningless.
+#[must_use]
+pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> Option<String> {
     // Flows may have finished before the measured time, or the workload may measure fetches instead.
     let is_silent = !raw.flows.is_empty() && evaluate::payload(raw) == 0 && raw.fetches.is_empty();
-    is_silent.then(|| {
-        format!(
-            "nothing was measured: none of {} flows delivered a byte in {}; measure for longer, or with fewer flows",
+    let probes = variant.tenants().is_some_and(|point| point.probes.is_some());
+    let requests = || raw.clients.iter().flat_map(|group| &group.clients).flat_map(|client| &client.requests);
+    let is_unanswered = probes && raw.latency_us.is_empty()
+        || !raw.clients.is_empty() && requests().all(|answered| *answered == 0) && raw.fetches.is_empty();
+    let duration = timing.duration;
+    if is_silent {
+        return Some(format!(
+            "{NOTHING_MEASURED}: none of {} flows delivered a byte in {duration}; measure for longer, or with fewer flows",
             raw.flows.len(),
-            timing.duration
+        ));
+    }
+    is_unanswered.then(|| {
+        format!(
+            "{NOTHING_MEASURED}: no request was answered in {duration}; does the setup let packets through (limits, rates)?"
         )
     })
 }

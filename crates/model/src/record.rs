@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Version of the record format.
 pub const SCHEMA: u32 = 1;
 
+/// Start of the note of a variant without a figure of its traffic.
+pub const NOTHING_MEASURED: &str = "nothing was measured";
+
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {

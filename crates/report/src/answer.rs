@@ -2,7 +2,7 @@
 //! the baseline, with the uncertainty and the cost.
 
 use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};
-use evenkeel_model::record::{Record, VariantRecord, metric};
+use evenkeel_model::record::{self, Record, VariantRecord, metric};
 use evenkeel_model::text::counted;
 
 use crate::catalogue::{Description, Direction, describe};
@@ -72,6 +72,18 @@ pub fn answer(record: &Record) -> Vec<String> {
         sentences.push(format!("{quick}{why}."));
     }
     sentences.extend(finding(record).map(|text| clean(&text)));
+    let is_silent = |variant: &&VariantRecord| {
+        variant.notes.iter().any(|note| note.starts_with(record::NOTHING_MEASURED))
+    };
+    let silent: Vec<&str> =
+        record.variants.iter().filter(is_silent).map(|variant| variant.name.as_str()).collect();
+    if let Some(first) = silent.first() {
+        let more = match silent.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {}", counted(more, "other variant")),
+        };
+        sentences.push(clean(&format!("Nothing was measured with {first}{more}: see the notes.")));
+    }
     sentences
 }
 

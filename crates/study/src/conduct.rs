@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_experiment::{Timing, at_a_time, in_parallel, summarise};
+use evenkeel_experiment::{Timing, at_a_time, in_parallel, nothing_measured, summarise};
 use evenkeel_model::scenario::{BulkTenants, Scenario};
 use evenkeel_model::text::counted;
 use evenkeel_model::units::BitRate;
@@ -420,8 +420,9 @@ impl Study<'_> {
                  repeats are run up to {MOST_ATTEMPTS} times"
             ));
         }
-        for note in &raw.notes {
-            remember(journal, &scenario, &point, note.clone())?;
+        let timing = self.timing(planned);
+        for note in raw.notes.iter().cloned().chain(nothing_measured(&raw, &timing, planned.variant)) {
+            remember(journal, &scenario, &point, note)?;
         }
         // Clients that start and stop may leave the link idle, so store a trace.
         let comes_and_goes = |tenants: &BulkTenants| tenants.on_off.is_some();
@@ -431,7 +432,7 @@ impl Study<'_> {
             None => None,
         };
         state.count(finished.repeat, load.is_none(), finished.took);
-        let record = summarise(&raw, &self.timing(planned), self.rate(planned), planned.variant);
+        let record = summarise(&raw, &timing, self.rate(planned), planned.variant);
         journal.append(Entry::Repeat(Box::new(Repeated {
             scenario,
             point,

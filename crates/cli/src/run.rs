@@ -144,6 +144,8 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
         format!("--qdiscs is for scenarios of qdiscs (tc-*); {name} is none")
     } else if options.long_windows.is_some() && has_length {
         format!("--long-windows has no effect: {name} states how long a repeat is")
+    } else if options.long_windows.is_some() && scenario.workload.shuffled_bytes().is_some() {
+        format!("--long-windows has no effect: a repeat of {name} ends with its last flow")
     } else if options.rate != Rate::Auto && tenants.is_some_and(|tenants| !tenants.line) {
         format!("--rate has no effect: {name} has no line that limits its senders")
     } else {

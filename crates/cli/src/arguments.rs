@@ -495,10 +495,10 @@ pub struct TuneOptions {
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub persist: Vec<PersistChoice>,
     /// How long to count losses before and after the changes
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_watch, allow_hyphen_values = true, requires = "apply")]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_watch, allow_hyphen_values = true, requires = "apply", conflicts_with_all = ["from", "print"])]
     pub watch: Duration,
     /// Do not count losses
-    #[arg(long, requires = "apply", conflicts_with = "watch")]
+    #[arg(long, requires = "apply", conflicts_with_all = ["watch", "from", "print"])]
     pub no_watch: bool,
     /// Plan for the host that `evenkeel check --save` recorded in this directory
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]

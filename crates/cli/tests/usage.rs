@@ -96,6 +96,11 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["tune", "lo", "--persist", "cron"], "systemd"),
         (&["tune", "lo", "--apply", "--watch", "3"], "unit"),
         (&["tune", "lo", "--no-watch"], "--apply"),
+        (&["tune", "lo", "--from", "/tmp", "--watch", "1s"], "cannot be used with"),
+        (&["tune", "lo", "--from", "/tmp", "--no-watch"], "cannot be used with"),
+        (&["tune", "lo", "--print", "--watch", "1s"], "cannot be used with"),
+        (&["tune", "lo", "--apply", "sack-of"], "no rule 'sack-of'; did you mean 'sack-off'?"),
+        (&["run", "shuffle-6", "--on", "sim", "--long-windows", "3"], "--long-windows has no effect"),
         (&["tune", "lo", "--keep", "/nonexistent/keep.toml"], "cannot read /nonexistent/keep.toml"),
     ];
     for (arguments, words) in cases {

@@ -62,7 +62,7 @@ pub enum Command {
     #[command(after_help = examples::COMPARE)]
     Compare(CompareOptions),
     /// Write man pages or shell completions
-    #[command(hide = true)]
+    #[command(after_help = examples::GENERATE)]
     Generate(GenerateOptions),
 }
 

@@ -153,6 +153,11 @@ Examples:
   Exit with 1 unless the change is shown to be within 5 %:
     evenkeel compare before after --metric nfm.1s --within 5%";
 
+pub const GENERATE: &str = "\
+Examples:
+  evenkeel generate man /usr/local/share/man/man1
+  evenkeel generate completions completions";
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

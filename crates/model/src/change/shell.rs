@@ -17,12 +17,8 @@ pub fn sysctl_name(path: &str) -> String {
 pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     match (knob, value) {
         (Knob::Sysctl(path), Value::Text(text)) => sysctl_line(path, &one_line(text)),
-        (Knob::GsoSizes, Value::Sizes { all, ipv4 }) => {
-            Line::new("ip link set dev {} gso_max_size {} gso_ipv4_max_size {}", &[&interface, all, ipv4])
-        }
-        (Knob::GroSizes, Value::Sizes { all, ipv4 }) => {
-            Line::new("ip link set dev {} gro_max_size {} gro_ipv4_max_size {}", &[&interface, all, ipv4])
-        }
+        (Knob::GsoSizes, Value::Sizes { all, ipv4 }) => sizes_line(interface, "gso", *all, *ipv4),
+        (Knob::GroSizes, Value::Sizes { all, ipv4 }) => sizes_line(interface, "gro", *all, *ipv4),
         (Knob::InterfaceFile(file), Value::Text(text)) => {
             Line::write(text, &format!("/sys/class/net/{interface}/{file}"))
         }
@@ -172,6 +168,17 @@ fn sysctl_line(path: &str, value: &str) -> Line {
         return Line::write(value, &format!("/proc/sys/{path}"));
     }
     Line::new("sysctl -w {}", &[&format_args!("{}={value}", sysctl_name(path))])
+}
+
+/// Returns the line that sets the largest packets of `gso` or `gro`. Up to 64 KiB, the kernel sets the size for IPv4
+/// along with the other one (`netif_set_gso_max_size`, net/core/dev.h). Only iproute2 6.3 and newer have a word for it.
+fn sizes_line(interface: &str, kind: &str, all: u32, ipv4: u32) -> Line {
+    const LEGACY_MAX_SIZE: u32 = 65_536;
+    let line = Line::new("ip link set dev {} {}_max_size {}", &[&interface, &kind, &all]);
+    if all == ipv4 && all <= LEGACY_MAX_SIZE {
+        return line;
+    }
+    line.with(" {}_ipv4_max_size {}", &[&kind, &ipv4])
 }
 
 /// Returns the number of queues if the table's entries are 0, 1, 2, ... repeated; none for another table.

@@ -67,15 +67,23 @@ fn shell_lines_can_be_pasted() {
         "sysctl -w net/ipv4/conf/eth0.7/forwarding=1"
     );
     assert_eq!(
-        line(Knob::GsoSizes, Value::Sizes { all: 16384, ipv4: 16384 }),
-        "ip link set dev eth0 gso_max_size 16384 gso_ipv4_max_size 16384"
-    );
-    assert_eq!(
         line(Knob::InterfaceFile("queues/tx-0/xps_cpus".into()), text("3")),
         "echo 3 > /sys/class/net/eth0/queues/tx-0/xps_cpus"
     );
     let odd = Change::new(Knob::GsoSizes, Value::Sizes { all: 1, ipv4: 1 }).shell("a$(b)'c");
-    assert_eq!(odd, r"ip link set dev 'a$(b)'\''c' gso_max_size 1 gso_ipv4_max_size 1");
+    assert_eq!(odd, r"ip link set dev 'a$(b)'\''c' gso_max_size 1");
+}
+
+/// iproute2 6.1 (Debian 12) knows no `gso_ipv4_max_size`.
+#[test]
+fn the_size_for_ipv4_has_a_word_only_where_the_kernel_does_not_derive_it() {
+    let line = |knob, all, ipv4| Change::new(knob, Value::Sizes { all, ipv4 }).shell("eth0").to_string();
+    assert_eq!(line(Knob::GsoSizes, 65_536, 65_536), "ip link set dev eth0 gso_max_size 65536");
+    assert_eq!(line(Knob::GroSizes, 16_384, 16_384), "ip link set dev eth0 gro_max_size 16384");
+    for (all, ipv4) in [(65_536, 16_384), (131_072, 65_536), (131_072, 131_072)] {
+        let wanted = format!("ip link set dev eth0 gro_max_size {all} gro_ipv4_max_size {ipv4}");
+        assert_eq!(line(Knob::GroSizes, all, ipv4), wanted);
+    }
 }
 
 #[test]

@@ -45,9 +45,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "budget-small",
         looks_at: "net.core.netdev_budget, netdev_budget_usecs and dev_weight",
-        fires_when: "when one is below the kernel's default",
+        fires_when: "when one is below the kernel's smallest default",
         why: "Rounds of receiving end early, and each start costs a switch.",
-        fix: "the kernel's defaults: 300 packets, 2,000 µs, 64",
+        fix: "the kernel's defaults: 300 packets, 2,000 µs (since Linux 5.7 at least two jiffies: 8,000 µs at 250 Hz), 64",
         source: "Documentation/admin-guide/sysctl/net.rst",
         needs: &[
             "/proc/sys/net/core/netdev_budget",
@@ -321,7 +321,10 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for (path, default) in DEFAULTS {
         if let Some(value) = view.facts.sysctl_number(path).filter(|value| *value < default) {
-            let text = format!("{} is {value}, the kernel's default is {default}", path.replace('/', "."));
+            // `netdev_budget_usecs` is two jiffies since Linux 5.7, which is more below 1000 Hz (net/core/hotdata.c).
+            let least = if path.ends_with("usecs") { "at least " } else { "" };
+            let text =
+                format!("{} is {value}, the kernel's default is {least}{default}", path.replace('/', "."));
             found.push(
                 Found::setting(Low, "host", text, "rounds of receiving end early").sysctl(path, default),
             );

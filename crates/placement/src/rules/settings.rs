@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "sysctl-harmful",
         looks_at: "sysctls of the stack whose value costs on any host: bpf_jit_enable, tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, \
-                   tcp_limit_output_bytes, tcp_adv_win_scale, tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, \
+                   tcp_limit_output_bytes, tcp_adv_win_scale (until Linux 6.5), tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, \
                    high_order_alloc_disable, gro_normal_batch, tcp_early_retrans, tcp_retries2",
         fires_when: "medium or low, by sysctl, when the value is beyond the range in which it serves a purpose",
         why: "Such values come from old lists of settings or from an experiment. Each switches off what TCP or the driver needs.",
@@ -34,12 +34,18 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// A sysctl with the range of its good values, the value of the fix, and the cost of a bad value.
+/// A kernel release: `(6, 18)` is Linux 6.18.
+type Release = (u32, u32);
+
+/// A sysctl with the range of its good values, the kernel's defaults, and the cost of a bad value.
 struct Setting {
     path: &'static str,
     least: i64,
     most: i64,
-    wanted: i64,
+    /// The defaults, each with the first release that has it, in order.
+    defaults: &'static [(Release, i64)],
+    /// The first release that ignores the sysctl.
+    ignored_since: Release,
     severity: Severity,
     effect: &'static str,
 }
@@ -49,14 +55,35 @@ impl Setting {
     fn name(&self) -> &'static str {
         self.path.trim_start_matches("/proc/sys/")
     }
+
+    /// Sets the first release that ignores the sysctl.
+    const fn ignored_since(mut self, release: Release) -> Self {
+        self.ignored_since = release;
+        self
+    }
+
+    /// Returns the default of a release, and its description. For an unknown release, it is the newest default.
+    fn default_of(&self, kernel: Option<Release>) -> (i64, String) {
+        let is_known = |(since, _): &&(Release, i64)| kernel.is_none_or(|kernel| *since <= kernel);
+        let newest = self.defaults.iter().rfind(is_known).or_else(|| self.defaults.first());
+        let &(since, value) = newest.unwrap_or(&(ALWAYS, 0));
+        let words = match kernel.unwrap_or(ALWAYS) >= since {
+            true => format!("the kernel's default is {value}"),
+            false => format!("the default since Linux {}.{} is {value}", since.0, since.1),
+        };
+        (value, words)
+    }
 }
 
+/// The first release, for a default that never changed.
+const ALWAYS: Release = (0, 0);
+
 const fn row(
-    (path, least, most, wanted): (&'static str, i64, i64, i64),
+    (path, least, most, defaults): (&'static str, i64, i64, &'static [(Release, i64)]),
     severity: Severity,
     effect: &'static str,
 ) -> Setting {
-    Setting { path, least, most, wanted, severity, effect }
+    Setting { path, least, most, defaults, ignored_since: (u32::MAX, 0), severity, effect }
 }
 
 /// Upper limit of a setting for which no value is too large.
@@ -64,65 +91,80 @@ const ANY: i64 = i64::MAX;
 
 const SETTINGS: &[Setting] = &[
     row(
-        ("/proc/sys/net/core/bpf_jit_enable", 1, ANY, 1),
+        ("/proc/sys/net/core/bpf_jit_enable", 1, ANY, &[((5, 5), 1)]),
         Medium,
         "every BPF program (filters, XDP, tc, cgroups) runs in the interpreter",
     ),
     row(
-        ("/proc/sys/net/core/high_order_alloc_disable", 0, 0, 0),
+        ("/proc/sys/net/core/high_order_alloc_disable", 0, 0, &[(ALWAYS, 0)]),
         Low,
         "each packet takes several single pages: more descriptors and allocations",
     ),
-    row(("/proc/sys/net/core/gro_normal_batch", 2, ANY, 8), Low, "GRO hands each packet to the stack alone"),
     row(
-        ("/proc/sys/net/ipv4/tcp_abort_on_overflow", 0, 0, 0),
+        ("/proc/sys/net/core/gro_normal_batch", 2, ANY, &[(ALWAYS, 8)]),
+        Low,
+        "GRO hands each packet to the stack alone",
+    ),
+    row(
+        ("/proc/sys/net/ipv4/tcp_abort_on_overflow", 0, 0, &[(ALWAYS, 0)]),
         Medium,
         "clients are reset where a burst fills the accept queue, instead of trying again",
     ),
     row(
-        ("/proc/sys/net/ipv4/tcp_tw_recycle", 0, 0, 0),
+        ("/proc/sys/net/ipv4/tcp_tw_recycle", 0, 0, &[(ALWAYS, 0)]),
         Medium,
         "clients behind one translated address (NAT) cannot connect",
     ),
     row(
-        ("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0, 0, 0),
+        ("/proc/sys/net/ipv4/ip_no_pmtu_disc", 0, 0, &[(ALWAYS, 0)]),
         Medium,
         "packets may be cut into fragments on the way, and TCP does not learn the path's MTU",
     ),
     row(
-        ("/proc/sys/net/ipv4/tcp_limit_output_bytes", 131_072, ANY, 1_048_576),
+        (
+            "/proc/sys/net/ipv4/tcp_limit_output_bytes",
+            131_072,
+            ANY,
+            &[(ALWAYS, 262_144), ((5, 0), 1_048_576), ((6, 16), 4_194_304)],
+        ),
         Medium,
         "a connection has too little in qdisc and ring to fill a fast link",
     ),
+    // Since Linux 6.6, the window follows from the measured ratio of payload to memory (`scaling_ratio`, net/ipv4/tcp.c).
     row(
-        ("/proc/sys/net/ipv4/tcp_adv_win_scale", -1, 4, 1),
+        ("/proc/sys/net/ipv4/tcp_adv_win_scale", -1, 4, &[(ALWAYS, 1)]),
         Medium,
         "most of the receive buffer is kept for overhead: windows stay small",
-    ),
+    )
+    .ignored_since((6, 6)),
     row(
-        ("/proc/sys/net/ipv4/tcp_recovery", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/tcp_recovery", 1, ANY, &[(ALWAYS, 1)]),
         Low,
         "losses are found by duplicate acknowledgements alone (no RACK): more timeouts",
     ),
     row(
-        ("/proc/sys/net/ipv4/tcp_dsack", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/tcp_dsack", 1, ANY, &[(ALWAYS, 1)]),
         Low,
         "the sender does not learn that it sent again in vain",
     ),
-    row(("/proc/sys/net/ipv4/tcp_frto", 1, ANY, 2), Low, "timeouts in vain cost a whole window"),
+    row(("/proc/sys/net/ipv4/tcp_frto", 1, ANY, &[(ALWAYS, 2)]), Low, "timeouts in vain cost a whole window"),
     row(
-        ("/proc/sys/net/ipv4/tcp_early_retrans", 1, ANY, 3),
+        ("/proc/sys/net/ipv4/tcp_early_retrans", 1, ANY, &[(ALWAYS, 3)]),
         Low,
         "no tail loss probe: a lost last segment costs a timeout",
     ),
-    row(("/proc/sys/net/ipv4/tcp_retries2", 5, ANY, 15), Low, "connections end after a few lost packets"),
     row(
-        ("/proc/sys/net/ipv4/tcp_early_demux", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/tcp_retries2", 5, ANY, &[(ALWAYS, 15)]),
+        Low,
+        "connections end after a few lost packets",
+    ),
+    row(
+        ("/proc/sys/net/ipv4/tcp_early_demux", 1, ANY, &[(ALWAYS, 1)]),
         Low,
         "each segment takes a lookup of its route beside that of its socket",
     ),
     row(
-        ("/proc/sys/net/ipv4/udp_early_demux", 1, ANY, 1),
+        ("/proc/sys/net/ipv4/udp_early_demux", 1, ANY, &[(ALWAYS, 1)]),
         Low,
         "each datagram takes a lookup of its route beside that of its socket",
     ),
@@ -141,21 +183,20 @@ const SYSCTLS: [&str; SETTINGS.len()] = {
 
 fn sysctls(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
+    let kernel = view.kernel_version();
     let forwards = facts.sysctl_number("net/ipv4/ip_forward") != Some(0);
     let is_wrong = |row: &&Setting| {
         let value = facts.sysctl_number(row.name());
         // On a router, the early lookup of sockets finds none.
         let is_router = row.path.contains("early_demux") && forwards;
-        value.is_some_and(|value| !(row.least..=row.most).contains(&value)) && !is_router
+        let is_ignored = kernel.is_some_and(|kernel| kernel >= row.ignored_since);
+        value.is_some_and(|value| !(row.least..=row.most).contains(&value)) && !is_router && !is_ignored
     };
     let found = SETTINGS.iter().filter(is_wrong).map(|row| {
         let name = row.name().replace('/', ".");
-        let text = format!(
-            "{name} is {}, the kernel's default is {}",
-            facts.sysctl(row.name()).unwrap_or_default(),
-            row.wanted
-        );
-        Found::setting(row.severity, "host", text, row.effect).sysctl(row.name(), row.wanted)
+        let (wanted, default) = row.default_of(kernel);
+        let text = format!("{name} is {}, {default}", facts.sysctl(row.name()).unwrap_or_default());
+        Found::setting(row.severity, "host", text, row.effect).sysctl(row.name(), wanted)
     });
     found.collect()
 }
@@ -224,4 +265,42 @@ fn features(view: &View<'_>) -> Vec<Found> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_model::host::HostFacts;
+
+    use super::*;
+
+    fn evidence(kernel: &str, sysctl: (&str, &str)) -> Vec<(String, Option<String>)> {
+        let mut facts = HostFacts { kernel: Some(kernel.to_owned()), ..HostFacts::default() };
+        facts.sysctls.insert(format!("net/{}", sysctl.0), sysctl.1.to_owned());
+        let found = sysctls(&View::new(&facts)).into_iter();
+        found.map(|found| (found.evidence, found.remedy.lines().pop())).collect()
+    }
+
+    #[test]
+    fn the_default_is_that_of_the_hosts_release() {
+        for (kernel, default) in [
+            ("4.18.0-553.el8.x86_64", 262_144),
+            ("5.14.0-427.el9.x86_64", 1_048_576),
+            ("6.15.2", 1_048_576),
+            ("6.18.44", 4_194_304),
+        ] {
+            let [(text, fix)] = &evidence(kernel, ("ipv4/tcp_limit_output_bytes", "65536"))[..] else {
+                unreachable!("{kernel}")
+            };
+            assert!(text.ends_with(&format!("the kernel's default is {default}")), "{text}");
+            assert_eq!(*fix, Some(format!("sysctl -w net.ipv4.tcp_limit_output_bytes={default}")));
+        }
+        let [(text, _)] = &evidence("4.18.0", ("core/bpf_jit_enable", "0"))[..] else { unreachable!() };
+        assert!(text.ends_with("is 0, the default since Linux 5.5 is 1"), "{text}");
+    }
+
+    #[test]
+    fn a_sysctl_that_the_kernel_ignores_does_no_harm() {
+        assert_eq!(evidence("6.5.0", ("ipv4/tcp_adv_win_scale", "-2")).len(), 1);
+        assert_eq!(evidence("6.6.0", ("ipv4/tcp_adv_win_scale", "-2")), []);
+    }
 }

@@ -103,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "autotuning-off",
         looks_at: "net.ipv4.tcp_moderate_rcvbuf",
         fires_when: "when it is 0",
-        why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
+        why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB by default since Linux 4.20: 1 Gbit/s at 1 ms.",
         fix: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
         needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf", "/proc/sys/net/ipv4/tcp_rmem"],
@@ -171,6 +171,9 @@ use crate::Severity;
 /// Returns the part of a buffer that is available as window (`tcp_win_from_space`). Until Linux 6.5,
 /// `tcp_adv_win_scale` sets it. Later kernels use half of the buffer until received segments show a better ratio.
 fn window_of(view: &View<'_>, buffer: u64) -> u64 {
+    if view.kernel_version().is_some_and(|kernel| kernel >= (6, 6)) {
+        return buffer / 2;
+    }
     match view.facts.sysctl_number("net/ipv4/tcp_adv_win_scale").unwrap_or(1) {
         scale @ 1..=31 => buffer - (buffer >> scale),
         scale @ -31..=0 => buffer >> -scale,

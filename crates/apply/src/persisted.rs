@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use crate::error::PersistError;
 
 const MARK: &str = "# Written by evenkeel tune; `evenkeel revert` removes it. Checksum ";
-/// Directories below `/etc` that can hold such files, including the one for links that enable units.
-const DIRECTORIES: [&str; 4] =
-    ["sysctl.d", "systemd/system", "udev/rules.d", "systemd/system/multi-user.target.wants"];
+/// The directory for links that enable units.
+const ENABLED: &str = "systemd/system/multi-user.target.wants";
+/// Directories below `/etc` that can hold such files.
+const DIRECTORIES: [&str; 4] = ["sysctl.d", "systemd/system", "udev/rules.d", ENABLED];
 
 const PREFIXES: [&str; 2] = ["90-evenkeel-", "evenkeel-tune-"];
 /// Suffix of drafts in version 0.1.0.
@@ -69,12 +70,10 @@ impl Etc {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
         let whole = Self::marked(text);
-        match fs::read_to_string(&path) {
-            Ok(found) if found == whole => return Ok(false),
-            Ok(found) if !is_ours(&found) => return Err(PersistError::Foreign { path }),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(failed("read")(source)),
+        match find(&path).map_err(failed("read"))? {
+            Found::File(text) if text == whole => return Ok(false),
+            Found::Link | Found::Foreign => return Err(PersistError::Foreign { path }),
+            Found::Nothing | Found::File(_) => {}
         }
         make_parent(&path).map_err(failed("make the directory of"))?;
         evenkeel_files::replace(&path, whole.as_bytes(), 0o644)?;
@@ -163,20 +162,14 @@ impl Etc {
         for below in paths {
             let path = self.path(below);
             let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
-            let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
-            if !is_link {
-                match fs::read_to_string(&path) {
-                    Ok(text) if !is_ours(&text) => {
-                        removals.push(Removal::Edited(path));
-                        continue;
-                    }
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(source) => return Err(failed("read")(source)),
+            match find(&path).map_err(failed("read"))? {
+                Found::Nothing => {}
+                Found::Foreign => removals.push(Removal::Edited(path)),
+                Found::File(_) | Found::Link => {
+                    fs::remove_file(&path).map_err(failed("remove"))?;
+                    removals.push(Removal::Removed(path));
                 }
             }
-            fs::remove_file(&path).map_err(failed("remove"))?;
-            removals.push(Removal::Removed(path));
         }
         Ok(removals)
     }
@@ -185,6 +178,41 @@ impl Etc {
 /// Creates a file's directory, never world-writable, regardless of the umask.
 fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o755).create(parent))
+}
+
+/// The object at the path of a written file or link.
+enum Found {
+    Nothing,
+    /// A written file that was not edited since.
+    File(String),
+    /// A link that enables a written unit.
+    Link,
+    /// Another program's object, or an edited file.
+    Foreign,
+}
+
+fn find(path: &Path) -> io::Result<Found> {
+    let kind = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) => return Err(error),
+    };
+    if kind.is_symlink() {
+        let (name, to) = (path.file_name().unwrap_or_default(), fs::read_link(path)?);
+        let Some(parent) = path.parent().filter(|parent| parent.ends_with(ENABLED)) else {
+            return Ok(Found::Foreign);
+        };
+        // `systemctl reenable` makes it absolute.
+        let unit = parent.with_file_name(name);
+        let enables = to == Path::new("..").join(name) || to == unit;
+        return Ok(if enables { Found::Link } else { Found::Foreign });
+    }
+    // Reading a FIFO would wait.
+    if !kind.is_file() {
+        return Ok(Found::Foreign);
+    }
+    let text = String::from_utf8(fs::read(path)?).ok().filter(|text| is_ours(text));
+    Ok(text.map_or(Found::Foreign, Found::File))
 }
 
 /// Returns whether the checksum matches.
@@ -230,6 +258,33 @@ mod tests {
         assert_eq!(etc.remove(&written).unwrap(), []);
         assert!(etc.path("sysctl.d/10-other.conf").exists());
         assert_eq!(Etc::at("/nonexistent/etc").written().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_an_administrator_put_in_place_of_a_file_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let etc = Etc::at(directory.path());
+        etc.write(FILE, "a = 1\n").unwrap();
+        let text = fs::read_to_string(etc.path(FILE)).unwrap();
+        let own = etc.path("own.conf");
+        let link = format!("{ENABLED}/evenkeel-tune-eth0.service");
+        make_parent(&etc.path(&link)).unwrap();
+        // A link to a file with our checksum is the administrator's, too, and so is a link to another unit.
+        fs::write(&own, text).unwrap();
+        for below in [FILE, &link] {
+            let _ = fs::remove_file(etc.path(below));
+            std::os::unix::fs::symlink(&own, etc.path(below)).unwrap();
+            assert_eq!(etc.remove(&[below.to_owned()]).unwrap(), [Removal::Edited(etc.path(below))]);
+            assert!(etc.path(below).is_symlink() && own.exists());
+        }
+        assert!(matches!(etc.write(FILE, "a = 2\n"), Err(PersistError::Foreign { .. })));
+        fs::remove_file(etc.path(FILE)).unwrap();
+        nix::unistd::mkfifo(&etc.path(FILE), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        assert_eq!(etc.remove(&[FILE.to_owned()]).unwrap(), [Removal::Edited(etc.path(FILE))]);
+        fs::remove_file(etc.path(&link)).unwrap();
+        let unit = etc.path("systemd/system/evenkeel-tune-eth0.service");
+        std::os::unix::fs::symlink(&unit, etc.path(&link)).unwrap();
+        assert_eq!(etc.remove(std::slice::from_ref(&link)).unwrap(), [Removal::Removed(etc.path(&link))]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use evenkeel_files::{InputError, OutputError, was_closed};
 use evenkeel_model::text::{excerpt, plain_words, suggestion, terminal_output};
 use evenkeel_report::page::Page;
 
+use crate::output;
+
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -104,7 +106,6 @@ impl Failure {
 
     /// Prints the error on standard error.
     pub fn tell(&self) -> Exit {
-        // Ignore the error: standard error may be closed as well.
         say(&format!("evenkeel: {}", plain_words(&self.message)));
         self.exit
     }
@@ -130,6 +131,33 @@ impl From<&OutputError> for Exit {
     }
 }
 
+/// Prints help or version to standard output. A usage error ends the process with code 2.
+pub fn explain(error: &clap::Error) -> Result<Exit, Failure> {
+    if error.use_stderr() {
+        error.exit();
+    }
+    written(error.print().and_then(|()| io::stdout().flush()))?;
+    Ok(Exit::Done)
+}
+
+/// Waits until the result is written.
+pub fn flush() -> Result<(), Failure> {
+    written(output::finish())
+}
+
+/// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise.
+pub fn end(exit: Exit) -> Exit {
+    match flush() {
+        Err(failure) if exit == Exit::Done => {
+            let exit = failure.tell();
+            // Ignore the error: only the message was still to be written.
+            let _ = output::finish();
+            exit
+        }
+        _ => exit,
+    }
+}
+
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
         Self::new(Exit::from(&error), error)
@@ -142,10 +170,9 @@ impl From<OutputError> for Failure {
     }
 }
 
-/// Writes a line to standard error. Ignores errors, because the reader may have exited. Escapes control characters,
-/// because names in the line may come from other users.
+/// Writes a line to standard error. Escapes control characters, because names in the line may come from other users.
 pub fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "{}", terminal_output(line, false));
+    output::message(format!("{}\n", terminal_output(line, false)).as_bytes());
 }
 
 pub fn print_page(page: Page) -> Result<(), Failure> {
@@ -154,9 +181,7 @@ pub fn print_page(page: Page) -> Result<(), Failure> {
 
 /// Writes a result to standard output. Of all control characters, only those of styles remain.
 pub fn print(text: &str) -> Result<(), Failure> {
-    let mut output = io::stdout().lock();
-    let text = terminal_output(text, output.is_terminal());
-    written(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
+    written(output::result(terminal_output(text, io::stdout().is_terminal()).as_bytes()))
 }
 
 /// Returns whether a write failed because the terminal was closed: the kernel hangs it up, and a write fails with EIO.

@@ -1,6 +1,6 @@
 //! Functions of commands on a live interface: the terminal, the guardian.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use evenkeel_model::text::terminal_output;
 
 pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
+use crate::output;
 
 /// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,18 +30,15 @@ impl Screen {
 
     /// Redraws the screen if the interval has passed.
     pub fn draw(&mut self, text: impl Fn() -> String) {
-        if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) {
+        if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || !output::is_idle()
+        {
             return;
         }
         self.drawn = Some(Instant::now());
         let text = text();
-        let mut output = std::io::stderr().lock();
-        if self.lines > 0 {
-            // Moves the cursor to the start of the last drawing, then clears the screen from there (ECMA-48: CPL, ED).
-            let _ = write!(output, "\u{1b}[{}F\u{1b}[J", self.lines);
-        }
-        let _ = output.write_all(terminal_output(&text, true).as_bytes());
-        let _ = output.flush();
+        // Moves the cursor to the start of the last drawing, then clears the screen from there (ECMA-48: CPL, ED).
+        let back = if self.lines > 0 { format!("\u{1b}[{}F\u{1b}[J", self.lines) } else { String::new() };
+        output::message(format!("{back}{}", terminal_output(&text, true)).as_bytes());
         self.lines = text.lines().count();
     }
 }

@@ -23,6 +23,7 @@ mod listed_flows;
 mod live;
 mod memory;
 mod nic;
+mod output;
 mod progress;
 mod revert;
 mod run;
@@ -33,7 +34,6 @@ mod steer;
 mod study;
 mod tune;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -52,18 +52,9 @@ fn main() -> ExitCode {
         Ok(arguments) => require_mounts(&arguments.command)
             .and_then(|()| prepare(&arguments.command))
             .and_then(|()| run_command(arguments.command)),
-        Err(error) => explain(&arguments::plain(error)),
+        Err(error) => exit::explain(&arguments::plain(error)),
     });
-    result.unwrap_or_else(|failure| failure.tell()).into()
-}
-
-/// Prints help or version to standard output. A usage error ends the process with code 2.
-fn explain(error: &clap::Error) -> Result<Exit, Failure> {
-    if error.use_stderr() {
-        error.exit();
-    }
-    exit::written(error.print().and_then(|()| std::io::stdout().flush()))?;
-    Ok(Exit::Done)
+    exit::end(result.unwrap_or_else(|failure| failure.tell())).into()
 }
 
 /// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can

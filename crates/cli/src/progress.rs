@@ -108,19 +108,33 @@ impl Meter {
     }
 }
 
-/// Waits with a progress display; returns early on a signal.
-pub fn wait(time: Duration, activity: &str, signals: &Signals) {
+/// Waits with a progress display; returns early on a signal. A thread shows the progress, so that a terminal that takes
+/// no output holds up nothing. If it cannot start, nothing is shown.
+pub fn wait(time: Duration, activity: &'static str, signals: &Signals) {
     /// A signal does not interrupt the sleep, so each sleep is short.
     const NAP: Duration = Duration::from_millis(20);
     /// A shorter wait writes no lines to a log.
     const WORTH_LINES: Duration = Duration::from_secs(10);
-    let meter = Meter::new(time < WORTH_LINES && ProgressBar::new(STEPS).is_hidden());
+    /// Time for the removal of the bar.
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let quiet = time < WORTH_LINES && ProgressBar::new(STEPS).is_hidden();
     let started = Instant::now();
+    let (waiting, ended) = mpsc::channel::<()>();
+    let (shown, removed) = mpsc::channel::<()>();
+    let show = move || {
+        let meter = Meter::new(quiet);
+        while ended.recv_timeout(NAP) == Err(RecvTimeoutError::Timeout) {
+            meter.show(started.elapsed().as_secs_f64() / time.as_secs_f64(), activity);
+        }
+        meter.finish();
+        drop(shown);
+    };
+    let _ = thread::Builder::new().spawn(show);
     while started.elapsed() < time && !signals.came() {
-        meter.show(started.elapsed().as_secs_f64() / time.as_secs_f64(), activity);
         thread::sleep(NAP.min(time.saturating_sub(started.elapsed())));
     }
-    meter.finish();
+    drop(waiting);
+    let _ = removed.recv_timeout(PATIENCE);
 }
 
 /// Does work, and shows its progress if it takes long: `state` returns the finished fraction and the activity. If the

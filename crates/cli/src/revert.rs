@@ -17,6 +17,7 @@ use evenkeel_placement::tune::persist::{self, Place};
 use crate::arguments::{Command, GuardOptions, RevertOptions};
 use crate::exit::{Exit, Failure, print, say};
 use crate::live::require;
+use crate::output;
 use crate::signals::Signals;
 
 fn failure(error: &ApplyError) -> Failure {
@@ -51,6 +52,7 @@ fn tell_removals(removals: &[Removal]) -> Result<(), Failure> {
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     // A signal in the middle would leave some settings changed: finish first, which takes milliseconds.
     Signals::catch()?.hold();
+    output::detach();
     require(&[Capability::NetAdmin], "revert")?;
     // Do both, even if one of them fails.
     let mut files = Vec::new();
@@ -419,6 +421,7 @@ pub fn unfinished(header: &Header) -> String {
 }
 
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {
+    output::detach();
     let arguments = Arguments {
         journal: options.journal.clone(),
         worker: options.worker,

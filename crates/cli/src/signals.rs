@@ -18,6 +18,14 @@ use crate::exit::{Exit, Failure};
 /// its process group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
+/// Whether any signal of [`Signals`] was received.
+static CAME: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether any signal of [`Signals`] was received.
+pub fn came() -> bool {
+    CAME.load(Ordering::Relaxed)
+}
+
 /// The signals received so far.
 #[derive(Clone, Default)]
 pub struct Signals {
@@ -39,6 +47,7 @@ impl Signals {
             let (flag, first, held) = (Arc::clone(flag), Arc::clone(&first), Arc::clone(&signals.held));
             register(signal, move || {
                 flag.store(true, Ordering::Relaxed);
+                CAME.store(true, Ordering::Relaxed);
                 let now = began.elapsed().as_millis() as u64 + 1;
                 let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
                 // A closing terminal may send several SIGHUPs: they are not a second request.

@@ -1,16 +1,21 @@
-//! Tests the end of `evenkeel fair`: signals ignored at the start, a guardian that does not answer, a second signal.
+//! Tests the end of `evenkeel fair`: signals ignored at the start, a guardian that does not answer, a second signal, a
+//! reader that does not read. The last one also for `steer`, `tune` and `revert`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
+use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 
+use evenkeel_host::Sysfs;
 use support::leftovers::children;
-use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, wait_for};
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 
 /// Time limit for a bounded operation on a busy machine.
@@ -73,4 +78,103 @@ fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     assert_eq!(ended.code, 130, "{ended:?}");
     wait_for("the guardian has ended, and its journal with it", SOON, || is_empty(managed.state.path()));
     assert_same(&managed.seen(), &before, "afterwards");
+}
+
+/// Returns a pipe that takes no more bytes.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = pipe().unwrap();
+    let set_flags = |flags: libc::c_int| {
+        // SAFETY: sets flags of an open descriptor.
+        assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) }, 0);
+    };
+    set_flags(libc::O_NONBLOCK);
+    let full = std::iter::repeat_with(|| (&writer).write(&[b'x'; 4096])).find_map(Result::err).unwrap();
+    assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+    set_flags(0);
+    writer.flush().unwrap();
+    (reader, writer)
+}
+
+/// Starts a command whose reader does not read.
+fn start_unread(mut command: Command, writer: &PipeWriter) -> Child {
+    command.stdout(Stdio::from(writer.try_clone().unwrap())).stderr(Stdio::from(writer.try_clone().unwrap()));
+    command.spawn().unwrap()
+}
+
+/// Returns the exit code; the command has to end soon.
+fn code_of(mut child: Child) -> Option<i32> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if began.elapsed() > SOON {
+            child.kill().unwrap();
+            panic!("it did not end within {SOON:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_read_delays_no_restoration() {
+    let sessions: [&[&str]; 2] =
+        [&["fair", NAME, "--xps", "off"], &["steer", NAME, "--policy", "balance", "--backend", "rps"]];
+    let receive_map = |managed: &Managed| {
+        let read = || Ok(Sysfs::of_namespace()?.read(&format!("class/net/{NAME}/queues/rx-0/rps_cpus"))?);
+        managed.host.run(read).unwrap()
+    };
+    for arguments in sessions {
+        for is_foreign in [false, true] {
+            let managed = Managed::with_maps();
+            let before = (managed.maps(), receive_map(&managed));
+            let is_managed = || (managed.maps(), receive_map(&managed)) != before;
+            let (_reader, writer) = full_pipe();
+            let child = start_unread(managed.command(arguments), &writer);
+            wait_for("it manages the interface", SOON, is_managed);
+            std::thread::sleep(Duration::from_millis(700));
+            if is_foreign {
+                managed.shell(&["ip", "link", "set", NAME, "name", "evk9"]);
+                // It restores, and waits for the reader of its result until a signal comes.
+                wait_for("the end", SOON, || is_empty(managed.state.path()));
+                managed.shell(&["ip", "link", "set", "evk9", "name", NAME]);
+                assert_eq!((managed.maps(), receive_map(&managed)), before, "{arguments:?}");
+            }
+            signal_to(child.id(), Signal::SIGTERM);
+            assert_eq!(code_of(child), Some(if is_foreign { 4 } else { 0 }), "{arguments:?}");
+            assert_eq!((managed.maps(), receive_map(&managed)), before, "{arguments:?}");
+            assert!(is_empty(managed.state.path()), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
+    let managed = Managed::with_maps();
+    let before = managed.seen();
+    kill_both(managed.session(&["--xps", "off"]));
+    let (_reader, writer) = full_pipe();
+    let revert = || start_unread(managed.command(&["revert", NAME]), &writer);
+    let child = revert();
+    managed.wait_for_maps(&DRIVERS_MAPS, SOON);
+    // It waits for the reader of its result, until a signal comes.
+    std::thread::sleep(Duration::from_millis(1500));
+    signal_to(child.id(), Signal::SIGTERM);
+    assert_eq!(code_of(child), Some(0));
+    assert_same(&managed.seen(), &before, "afterwards");
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let sack = || {
+        let read = || Ok(std::fs::read_to_string("/proc/sys/net/ipv4/tcp_sack").unwrap());
+        managed.host.run(read).unwrap().trim() == "1"
+    };
+    let tune = managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"]);
+    let child = start_unread(tune, &writer);
+    wait_for("the change", SOON, sack);
+    std::thread::sleep(Duration::from_millis(300));
+    signal_to(child.id(), Signal::SIGTERM);
+    assert_eq!(code_of(child), Some(0));
+    let child = revert();
+    wait_for("the old value", SOON, || !sack());
+    signal_to(child.id(), Signal::SIGTERM);
+    assert_eq!(code_of(child), Some(0));
 }

@@ -16,6 +16,7 @@ use crate::arguments::{
 };
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::{Screen, guardian, restored, say, unsettled};
+use crate::output;
 use crate::progress::page;
 use crate::revert::{stray, tell_leftover, tell_unfinished};
 use crate::signals::Signals;
@@ -88,6 +89,8 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let state = StateDirectory::from_environment();
     if options.plan {
         check_unmanaged(&options.interface, &state).map_err(failure)?;
+    } else {
+        output::detach();
     }
     // Roll back first, so that the preflight sees the administrator's settings.
     let remarks = settle_leftovers(options, &state).map_err(failure)?;

@@ -20,6 +20,7 @@ use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
 use crate::live::{Screen, guardian, require, restored, say, unsettled};
 use crate::nic;
+use crate::output;
 use crate::progress::with_progress;
 use crate::revert::{tell_leftover, tell_managed};
 use crate::search::{load_policy, reload_policy, require_memory, room};
@@ -79,6 +80,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     }
     // Catch signals before attaching anything, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
+    output::detach();
     let source = FlowSource::Observed(Box::new(observer(options, &interface)?));
     let backend = backend(options, &interface, &policy.file)?;
     let session_options = SessionOptions { interval: options.interval, once: options.once };

@@ -12,8 +12,9 @@ use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 
 use super::{Prepared, Ready, files, prepare, show};
 use crate::arguments::{Format, TuneOptions};
-use crate::exit::{Exit, Failure, print, print_page};
+use crate::exit::{Exit, Failure, flush, print, print_page};
 use crate::live::{require, say, unsettled};
+use crate::output;
 use crate::progress::{page, wait};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
@@ -48,6 +49,7 @@ pub fn apply(
     signals: &Signals,
 ) -> Result<Exit, Failure> {
     require(&[Capability::NetAdmin], "--apply")?;
+    output::detach();
     let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
     let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
     let asked_for = options.apply.clone().unwrap_or_default();
@@ -151,6 +153,8 @@ fn make_all(
             print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, outcome, &files)))?
         }
     }
+    // The error of a result that cannot be written names the changes.
+    flush()?;
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
     Ok(if worse || !outcome.refused.is_empty() { Exit::Unmet } else { Exit::Done })
 }

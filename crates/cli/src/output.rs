@@ -1,0 +1,226 @@
+//! Standard output and standard error of a command.
+//!
+//! A write blocks if a pipe is full or if Ctrl-S has stopped the terminal. A command that holds settings changed calls
+//! [`detach`] first: from then on, threads write, so that the command still restores its settings in time. [`finish`]
+//! waits for them at the end, when all settings are restored.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::privileges::keep_only;
+use nix::sys::stat::{FileStat, fstat};
+
+use crate::signals;
+
+/// Standard output or standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Output,
+    Errors,
+}
+
+impl Stream {
+    fn write(self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Output => {
+                let mut output = io::stdout().lock();
+                output.write_all(bytes).and_then(|()| output.flush())
+            }
+            Self::Errors => io::stderr().write_all(bytes),
+        }
+    }
+}
+
+/// Size of a write, bytes. The kernel writes this much to a pipe at once (`PIPE_BUF`).
+const CHUNK: usize = 4096;
+/// Largest amount of waiting output, bytes. Further messages are dropped until the reader reads again.
+const MOST_WAITING: usize = 1 << 16;
+/// Time to wait at the end for a reader that does not read.
+const PATIENCE: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Whether threads write.
+static DETACHED: AtomicBool = AtomicBool::new(false);
+static WRITERS: OnceLock<Option<Writers>> = OnceLock::new();
+
+struct Writers {
+    output: Writer,
+    /// The same one, if both streams are one file: the order of their lines then stays.
+    errors: Writer,
+}
+
+/// A thread that writes, and the bytes that it has not written yet.
+#[derive(Clone)]
+struct Writer {
+    queue: Sender<(Stream, Vec<u8>)>,
+    waiting: Arc<Waiting>,
+    /// The first error of standard output.
+    failed: Arc<Mutex<Option<io::Error>>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    output: AtomicUsize,
+    errors: AtomicUsize,
+}
+
+impl Waiting {
+    fn of(&self, stream: Stream) -> &AtomicUsize {
+        match stream {
+            Stream::Output => &self.output,
+            Stream::Errors => &self.errors,
+        }
+    }
+
+    fn all(&self) -> usize {
+        self.output.load(Ordering::Acquire) + self.errors.load(Ordering::Acquire)
+    }
+}
+
+impl Writer {
+    /// Starts a thread that writes by `write`.
+    fn start(write: impl Fn(Stream, &[u8]) -> io::Result<()> + Send + 'static) -> io::Result<Self> {
+        let (queue, queued) = mpsc::channel::<(Stream, Vec<u8>)>();
+        let writer = Self { queue, waiting: Arc::default(), failed: Arc::default() };
+        let (waiting, failed) = (Arc::clone(&writer.waiting), Arc::clone(&writer.failed));
+        thread::Builder::new().name("output".to_owned()).spawn(move || {
+            // The session drops capabilities later, and each thread has its own. Ignore the error: writing needs none.
+            let _ = keep_only(&[]);
+            for (stream, bytes) in queued {
+                let mut left = bytes.len();
+                for chunk in bytes.chunks(CHUNK) {
+                    let written = write(stream, chunk);
+                    let done = if written.is_ok() { chunk.len() } else { left };
+                    if let (Stream::Output, Err(error)) = (stream, written) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                    waiting.of(stream).fetch_sub(done, Ordering::Release);
+                    left -= done;
+                    if left == 0 {
+                        break;
+                    }
+                }
+            }
+        })?;
+        Ok(writer)
+    }
+
+    fn put(&self, stream: Stream, bytes: &[u8]) {
+        self.waiting.of(stream).fetch_add(bytes.len(), Ordering::Relaxed);
+        // Ignore the error: the thread does not end before the process.
+        let _ = self.queue.send((stream, bytes.to_vec()));
+    }
+
+    /// Waits until everything is written. Once `is_limited`, it waits no longer than [`PATIENCE`] without progress.
+    fn drain(&self, is_limited: impl Fn(&Waiting) -> bool) {
+        let (mut left, mut progress) = (usize::MAX, Instant::now());
+        loop {
+            let waiting = self.waiting.all();
+            if waiting != left || !is_limited(&self.waiting) {
+                (left, progress) = (waiting, Instant::now());
+            }
+            if waiting == 0 || progress.elapsed() >= PATIENCE {
+                return;
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+/// Lets threads write from now on.
+pub fn detach() {
+    DETACHED.store(true, Ordering::Relaxed);
+}
+
+/// Returns the threads. `None`: the command writes by itself, also if the system allows no more threads.
+fn writers() -> Option<&'static Writers> {
+    if !DETACHED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let start = || {
+        let place = |file: nix::Result<FileStat>| file.ok().map(|file| (file.st_dev, file.st_ino));
+        let output = Writer::start(Stream::write).ok()?;
+        let errors = match place(fstat(io::stdout())) == place(fstat(io::stderr())) {
+            true => output.clone(),
+            false => Writer::start(Stream::write).ok()?,
+        };
+        Some(Writers { output, errors })
+    };
+    WRITERS.get_or_init(start).as_ref()
+}
+
+/// Writes a result to standard output. Of detached output, [`finish`] returns the error.
+pub fn result(text: &[u8]) -> io::Result<()> {
+    match writers() {
+        Some(writers) => writers.output.put(Stream::Output, text),
+        None => Stream::Output.write(text)?,
+    }
+    Ok(())
+}
+
+/// Writes a message to standard error. Ignores errors, because the reader may have exited. Detached, it drops the
+/// message if too many wait.
+pub fn message(text: &[u8]) {
+    match writers() {
+        Some(Writers { errors, .. }) if errors.waiting.all() >= MOST_WAITING => {}
+        Some(Writers { errors, .. }) => errors.put(Stream::Errors, text),
+        None => drop(Stream::Errors.write(text)),
+    }
+}
+
+/// Returns whether a new status replaces the last one at once: no earlier message waits for the reader.
+pub fn is_idle() -> bool {
+    writers().is_none_or(|writers| writers.errors.waiting.all() == 0)
+}
+
+/// Waits until detached output is written, and returns the error of standard output. A reader that does not read
+/// delays the end only if it has asked for a result and no signal has come: a terminal has not.
+pub fn finish() -> io::Result<()> {
+    let Some(writers) = writers() else { return Ok(()) };
+    let is_terminal = io::stdout().is_terminal();
+    writers
+        .output
+        .drain(|waiting| is_terminal || signals::came() || waiting.output.load(Ordering::Acquire) == 0);
+    writers.errors.drain(|_| true);
+    let failed = writers.output.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+    failed.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_reader_that_does_not_read_holds_nothing_up() {
+        let (read, is_read) = mpsc::channel::<()>();
+        let (written, bytes) = mpsc::channel();
+        let is_read = Mutex::new(is_read);
+        let writer = Writer::start(move |stream, chunk| {
+            is_read.lock().unwrap().recv().map_err(io::Error::other)?;
+            written.send((stream, chunk.len())).map_err(io::Error::other)
+        });
+        let writer = writer.unwrap();
+        let began = Instant::now();
+        writer.put(Stream::Errors, b"managed now");
+        writer.put(Stream::Output, &[b'x'; CHUNK + 1]);
+        assert!(began.elapsed() < PATIENCE);
+        writer.drain(|_| true);
+        assert!(began.elapsed() >= PATIENCE && writer.waiting.all() == 11 + CHUNK + 1);
+        // Everything is written in order once it is read.
+        (0..3).for_each(|_| read.send(()).unwrap());
+        writer.drain(|_| false);
+        let found: Vec<(Stream, usize)> = bytes.try_iter().collect();
+        assert_eq!(found, [(Stream::Errors, 11), (Stream::Output, CHUNK), (Stream::Output, 1)]);
+        assert!(writer.failed.lock().unwrap().is_none());
+        // The reader has exited.
+        drop(read);
+        writer.put(Stream::Output, b"late");
+        writer.drain(|_| false);
+        assert!(writer.failed.lock().unwrap().is_some());
+    }
+}

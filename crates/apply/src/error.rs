@@ -125,8 +125,11 @@ pub enum JournalError {
     Host(#[from] HostError),
 }
 
-/// Returns the next step if the kernel refuses a file because of the user namespace.
+/// Returns the next step if the kernel refuses a file because of the user namespace or a read-only mount.
 fn privilege(source: &io::Error) -> String {
+    if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return "; mount it for writing (in a container: --privileged)".to_owned();
+    }
     let host = Host::live();
     match source.kind() == io::ErrorKind::PermissionDenied && host.is_in_user_namespace() {
         true => format!("; {}", host.how_to_be_privileged()),
@@ -259,11 +262,10 @@ impl ApplyError {
             | Self::Knob(KnobError::NotRestorable { .. } | KnobError::Host(HostError::ForeignSysfs { .. })) => {
                 Cause::Unable
             }
-            Self::Knob(KnobError::File { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                Cause::Unable
-            }
+            Self::Knob(KnobError::File { source, .. }) => match source.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Cause::Unable,
+                _ => Cause::Failed,
+            },
             _ => Cause::Failed,
         }
     }

@@ -480,6 +480,35 @@ fn a_hidden_proc_sys_is_named() {
     assert_has(&refused.stderr, &["/proc/sys is not visible"]);
 }
 
+/// As in a container without `--privileged`.
+#[test]
+fn a_read_only_proc_sys_is_found_before_the_first_change() {
+    let managed = Managed::with_maps();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let before = managed.seen();
+    let read_only = |arguments: &str| {
+        let mount = "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys";
+        script(&managed, &format!("{mount} && exec \"$E\" {arguments}"))
+    };
+    for (arguments, words) in [
+        ("fair evk0 --xps off --segments 16KiB --for 300ms", "use --segments off"),
+        ("fair evk0 --xps off --segments auto --plan", "use --segments off"),
+    ] {
+        let refused = read_only(arguments);
+        assert_eq!(refused.code, 3, "{arguments}: {refused:?}");
+        assert_has(&refused.stderr, &[words]);
+        assert_same(&managed.seen(), &before, arguments);
+        assert!(managed.journals().is_empty(), "{arguments}");
+    }
+    let tuned = read_only("tune evk0 --apply sack-off --no-watch");
+    assert_eq!(tuned.code, 1, "{tuned:?}");
+    assert_has(&tuned.stdout, &["nothing was changed", "mount it for writing"]);
+    let words = "each flow may have more data in the queues (tcp_limit_output_bytes stays)";
+    let ended = read_only("fair evk0 --xps off --queue-weights htb --rate 200mbit --for 1s");
+    assert_eq!((ended.code, ended.stderr.matches(words).count()), (0, 1), "{ended:?}");
+    assert_same(&managed.seen(), &before, "afterwards");
+}
+
 #[test]
 fn a_limit_of_open_files_is_no_foreign_sys() {
     let state = tempfile::tempdir().unwrap();

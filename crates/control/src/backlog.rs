@@ -25,10 +25,17 @@ impl OutputLimit {
     /// # Errors
     /// Returns an error if the file cannot be opened or read.
     pub fn open(gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
-        let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
-        let file = File::options().read(true).write(true).open(OUTPUT_LIMIT).map_err(system)?;
+        let file = open_file()?;
         let original = read(&file)?;
         Ok(Self { file, original, current: original, gate })
+    }
+
+    /// Checks whether the sysctl can be opened.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Self::open`].
+    pub fn check() -> Result<(), ControlError> {
+        open_file().map(drop)
     }
 
     #[must_use]
@@ -58,6 +65,11 @@ impl OutputLimit {
             Ok(())
         })
     }
+}
+
+fn open_file() -> Result<File, ControlError> {
+    let opened = File::options().read(true).write(true).open(OUTPUT_LIMIT);
+    opened.map_err(|source| ControlError::System { action: format!("open {OUTPUT_LIMIT}"), source })
 }
 
 fn read(mut file: &File) -> Result<u64, ControlError> {

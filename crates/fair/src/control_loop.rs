@@ -80,6 +80,19 @@ impl SegmentMode {
         }
     }
 
+    /// Refuses sizes if the route cache cannot be flushed: running flows would keep the old size.
+    pub(crate) fn check(self) -> Result<(), FairError> {
+        if self == Self::Off {
+            return Ok(());
+        }
+        RouteRefresh::open().map(drop).map_err(|error| {
+            FairError::unable(
+                format!("{error}, which --segments needs"),
+                "mount /proc/sys for writing (in a container: --privileged), or use --segments off",
+            )
+        })
+    }
+
     /// Describes the possible changes as comments and shell lines.
     pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let (mut script, interface) = (Script::default(), &device.name);
@@ -137,16 +150,20 @@ pub(crate) fn prepare(
     if mode == SegmentMode::Off && weights.is_none() && balance.is_none() {
         return Ok(None);
     }
-    let segments = DeviceSegments::new(Netlink::open()?, device.index, RouteRefresh::open()?, gate.clone())?;
-    let original = segments.original();
-    let options = mode.options(original.ipv4);
-    if let Some(options) = &options {
+    let mut netlink = Netlink::open()?;
+    let original = netlink.gso_sizes(device.index)?;
+    let mut segments = None;
+    if let Some(options) = mode.options(original.ipv4) {
+        let device = DeviceSegments::new(netlink, device.index, RouteRefresh::open()?, gate.clone())?;
         let may_come = options.sizes().into_iter().map(|bytes| sizes(sizes_of(bytes, original)));
         gate.admit(run, &Knob::GsoSizes, Ours::These(may_come.collect()))?;
+        segments = Some(SegmentControl { backend: Box::new(Journalled(device)), options });
     }
-    // The limit applies to the whole namespace, and two devices might need different ones.
-    let shaped = options.is_some() || weights.is_some();
-    let backlog = match (alone && shaped).then(|| limit_backlog(run, gate)) {
+    // The limit applies to the whole namespace, and two devices might need different ones. The preflight has reported
+    // one that cannot be set.
+    let shaped = segments.is_some() || weights.is_some();
+    let limits = alone && shaped && OutputLimit::check().is_ok();
+    let backlog = match limits.then(|| limit_backlog(run, gate)) {
         Some(Ok(backlog)) => Some(backlog),
         // Another run in this namespace sets the limit; each would overwrite the other's value.
         Some(Err(FairError::Apply(error))) if error.is_owned() => None,
@@ -157,7 +174,7 @@ pub(crate) fn prepare(
         view: select.view()?,
         interval: INTERVAL,
         weights,
-        segments: options.map(|options| SegmentControl { backend: Box::new(Journalled(segments)), options }),
+        segments,
         backlog: backlog.map(|backend| BacklogControl { backend, rate_bps }),
         balance,
         segment_bytes: original.ipv4,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_apply::{Change, Knob, Value};
+use evenkeel_control::{ControlError, OutputLimit};
 use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_model::shell::{Line, Script};
 use evenkeel_netlink::{Link, Netlink};
@@ -131,7 +132,25 @@ impl Preflight {
         }
         // A device of a bond that cannot be managed does not exclude the others.
         remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
-        Ok(Self { interface: interface.to_owned(), index: named.index, request, devices, remarks })
+        let mut preflight =
+            Self { interface: interface.to_owned(), index: named.index, request, devices, remarks };
+        if !request.observe {
+            request.segments.check()?;
+            if let Some(Err(error)) = preflight.backlog_limit() {
+                preflight.remarks.push(format!(
+                    "{error}: each flow may have more data in the queues (tcp_limit_output_bytes stays)"
+                ));
+            }
+        }
+        Ok(preflight)
+    }
+
+    /// Returns whether the limit of each flow's backlog can be set; `None` if a session does not set it.
+    fn backlog_limit(&self) -> Option<Result<(), ControlError>> {
+        // The same condition as in `control_loop`.
+        let [planned] = &self.devices[..] else { return None };
+        let is_shaped = planned.backend != Backend::None || self.request.segments != SegmentMode::Off;
+        is_shaped.then(OutputLimit::check)
     }
 
     /// Describes every change and its undo as shell lines.
@@ -165,9 +184,7 @@ impl Preflight {
             }
             script.extend(backend.plan(device)?);
             script.extend(self.request.segments.plan(device)?);
-            // The same condition as in `control_loop`.
-            let weighted = *backend != Backend::None;
-            if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
+            if let Some(Ok(())) = self.backlog_limit() {
                 script.extend(backlog_plan(device)?);
             }
             let untouched = changes.is_empty() && batching.is_none() && *backend == Backend::None;

@@ -91,6 +91,9 @@ pub enum JournalError {
     /// A part of the file fails its checksum or cannot be parsed.
     #[error(transparent)]
     Damaged(Box<Damaged>),
+    /// Another program's file, directory or link has the journal's name. It stays.
+    #[error("{} stands where the journal was: look at {path} and remove it", kind_of(.path), path = path_text(.path))]
+    Supplanted { path: PathBuf },
     /// Another run has changed this setting, which belongs to the whole namespace or host.
     #[error("{knob} is changed by evenkeel {} on {} already (process {})", .owner.command, .owner.interface.name, .owner.process.id)]
     Owned { knob: String, owner: Box<Header> },
@@ -134,6 +137,14 @@ fn privilege(source: &io::Error) -> String {
     match source.kind() == io::ErrorKind::PermissionDenied && host.is_in_user_namespace() {
         true => format!("; {}", host.how_to_be_privileged()),
         false => String::new(),
+    }
+}
+
+fn kind_of(path: &Path) -> &'static str {
+    match std::fs::symlink_metadata(path).map(|metadata| metadata.file_type()) {
+        Ok(kind) if kind.is_symlink() => "a symbolic link",
+        Ok(kind) if kind.is_dir() => "a directory",
+        _ => "another file",
     }
 }
 
@@ -192,6 +203,16 @@ fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> Stri
     }
 }
 
+fn not_removed(source: &JournalError) -> String {
+    match source {
+        JournalError::Supplanted { .. } => source.to_string(),
+        _ => format!(
+            "the journal stays: {source}; `{}` removes it when that is possible",
+            printed_command("evenkeel revert", &[])
+        ),
+    }
+}
+
 fn busy(holder: Option<&(Header, u32)>, path: &Path) -> String {
     match holder {
         Some((Header { command, interface, started, .. }, process)) => format!(
@@ -228,10 +249,7 @@ pub enum ApplyError {
     #[error("settings of {interface} are still changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
     /// Everything is rolled back, but the journal could not be removed.
-    #[error(
-        "{rolled_back}, but the journal stays: {source}; `{}` removes it when that is possible",
-        printed_command("evenkeel revert", &[])
-    )]
+    #[error("{rolled_back}, but {}", not_removed(.source))]
     JournalStays {
         /// Summary of the roll-back.
         rolled_back: String,

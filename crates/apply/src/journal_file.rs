@@ -182,6 +182,11 @@ impl Held {
         (writer, draft, file): (JournalWriter, String, Flock<File>),
     ) -> Result<Self, JournalError> {
         let (directory, name) = (Arc::clone(&self.directory), self.name.clone());
+        if let Some(path) = self.taken_place() {
+            // Ignore the error: the next run removes the draft.
+            let _ = directory.unlink(&draft);
+            return Err(JournalError::Supplanted { path });
+        }
         renameat(&directory.file, draft.as_str(), &directory.file, name.as_str())
             .map_err(|error| directory.failed("replace", &name)(error.into()))?;
         directory.file.sync_all().map_err(directory.failed("sync", ""))?;
@@ -385,9 +390,8 @@ impl Storage for Held {
     fn remove(mut self) -> Result<(), JournalError> {
         // Without the mark, a guardian would compare every knob again.
         let _ = self.shut();
-        // The name may belong to another program's file now.
-        if self.standing()? == Standing::Replaced {
-            return Ok(());
+        if let Some(path) = self.taken_place() {
+            return Err(JournalError::Supplanted { path });
         }
         self.directory.unlink(&self.name).map_err(self.directory.failed("remove", &self.name))
     }

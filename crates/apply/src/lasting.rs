@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::damaged_journal::Damaged;
-use crate::error::{ApplyError, KnobError};
+use crate::error::{ApplyError, JournalError, KnobError};
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
 use crate::journal_directory::{StateDirectory, is_kept};
@@ -258,8 +258,14 @@ impl Lasting {
     /// and it is written again.
     ///
     /// # Errors
-    /// Returns an error if a journal cannot be written or removed.
+    /// Returns an error if a journal cannot be written or removed. If another program's file has the journal's name, the
+    /// changes are undone, because nothing could undo them later.
     pub fn keep(mut self) -> Result<Option<PathBuf>, ApplyError> {
+        if let Some(path) = self.run.storage.as_ref().and_then(Storage::taken_place) {
+            let name = self.name.clone();
+            let report = self.undo()?;
+            return Err(report.journal_stays(&name, JournalError::Supplanted { path }));
+        }
         let Run { storage, entries, .. } = &mut self.run;
         let again = storage.as_mut().map_or(Ok(None), |storage| storage.write_again(entries));
         self.end()?;

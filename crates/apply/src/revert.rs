@@ -205,11 +205,8 @@ pub(crate) fn revert_watched(
         return Ok(RevertOutcome::Nothing);
     }
     let path = held.path();
-    let mut outcome = finish(held, contents, Some(kernel), &mut |_| true)?;
-    if let RevertOutcome::RolledBack(leftover) = &mut outcome {
-        leftover.supplanted = is_replaced.then_some(path);
-    }
-    Ok(outcome)
+    let outcome = finish(held, contents, Some(kernel), &mut |_| true)?;
+    Ok(if is_replaced { outcome.beside(path) } else { outcome })
 }
 
 fn revert_held(
@@ -250,9 +247,20 @@ fn finish(
     };
     match finished {
         Ok(()) => Ok(outcome),
+        Err(JournalError::Supplanted { path }) => Ok(outcome.beside(path)),
         Err(source) => {
             Err(ApplyError::JournalStays { rolled_back: summary(&outcome), source: Box::new(source) })
         }
+    }
+}
+
+impl RevertOutcome {
+    /// Adds the path at which another program's file is found instead of the journal.
+    fn beside(mut self, path: PathBuf) -> Self {
+        if let Self::RolledBack(leftover) = &mut self {
+            leftover.supplanted = Some(path);
+        }
+        self
     }
 }
 

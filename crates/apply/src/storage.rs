@@ -53,7 +53,7 @@ pub trait Storage {
     /// Removes a finished journal.
     ///
     /// # Errors
-    /// Returns an error if the journal cannot be removed.
+    /// Returns an error if the journal cannot be removed, or if another program's file has its name.
     fn remove(self) -> Result<(), JournalError>
     where
         Self: Sized;

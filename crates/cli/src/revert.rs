@@ -372,12 +372,7 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
         say(&remark);
     }
     if let Some(path) = &leftover.supplanted {
-        let what = match std::fs::symlink_metadata(path).map(|metadata| metadata.file_type()) {
-            Ok(kind) if kind.is_symlink() => "a symbolic link",
-            Ok(kind) if kind.is_dir() => "a directory",
-            _ => "another file",
-        };
-        say(&format!("{what} stands where the journal was: look at {} and remove it", path_text(path)));
+        say(&JournalError::Supplanted { path: path.clone() }.to_string());
     }
     let damaged = leftover.damaged.as_ref().map(tell_damaged);
     let settled = if leftover.report.is_settled() { Exit::Done } else { Exit::Failed };

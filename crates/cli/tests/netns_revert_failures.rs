@@ -420,6 +420,33 @@ fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
+/// The session has no time for another look at its journal before the end.
+#[test]
+fn a_journal_whose_place_is_taken_just_before_the_end_is_reported() {
+    let sessions: [&[&str]; 2] =
+        [&["fair", NAME, "--xps", "off"], &["steer", NAME, "--policy", "balance", "--backend", "rps"]];
+    for (arguments, ready) in sessions.into_iter().zip(["managed now", "steered now"]) {
+        for what in ["FIFO", "link", "directory"] {
+            let managed = Managed::with_maps();
+            let before = managed.seen();
+            let mut running = Running::start(managed.command(arguments));
+            running.wait_for_activity(ready);
+            let journal = managed.state.path().join(&managed.journals()[0]);
+            let moved = tempfile::tempdir().unwrap();
+            running.signal(Signal::SIGSTOP);
+            supplant(&journal, &managed.state.path().join("moved"), what);
+            std::fs::rename(managed.state.path().join("moved"), moved.path().join("moved")).unwrap();
+            running.signal(Signal::SIGTERM);
+            running.signal(Signal::SIGCONT);
+            let ended = running.end();
+            assert_eq!(ended.code, 4, "{what}: {ended:?}");
+            assert_has(&ended.stderr, &[journal.to_str().unwrap()]);
+            assert!(journal.symlink_metadata().is_ok(), "{what}: it is not removed");
+            assert_same(&managed.seen(), &before, what);
+        }
+    }
+}
+
 /// The process of a kept journal has ended.
 #[test]
 fn the_process_of_a_journal_is_not_named_as_the_holder_of_its_lock() {

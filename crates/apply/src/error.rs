@@ -15,6 +15,7 @@ use crate::disturbance::Disturbance;
 use crate::journal::Header;
 use crate::namespace::own_namespace;
 use crate::printed_command::printed_command;
+use crate::renamed_journal::Renamed;
 
 /// The kind of an error. It determines the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,9 @@ pub enum JournalError {
     /// Another program's file, directory or link has the journal's name. It stays.
     #[error("{} stands where the journal was: look at {path} and remove it", kind_of(.path), path = path_text(.path))]
     Supplanted { path: PathBuf },
+    /// Another program renamed the journal of a dead run.
+    #[error(transparent)]
+    Renamed(Box<Renamed>),
     /// Another run has changed this setting, which belongs to the whole namespace or host.
     #[error("{knob} is changed by evenkeel {} on {} already (process {})", .owner.command, .owner.interface.name, .owner.process.id)]
     Owned { knob: String, owner: Box<Header> },
@@ -275,6 +279,7 @@ impl ApplyError {
                 | JournalError::Directory { .. }
                 | JournalError::Unsafe { .. }
                 | JournalError::Owned { .. }
+                | JournalError::Renamed(_)
                 | JournalError::ElsewhereFirst { .. },
             )
             | Self::Knob(KnobError::NotRestorable { .. } | KnobError::Host(HostError::ForeignSysfs { .. })) => {

@@ -34,7 +34,7 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     let mut found = Vec::new();
     for path in state.damaged()? {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let contents = match StateDirectory::read_as(&path, &journal_name(&name)) {
+        let contents = match StateDirectory::read_as(&path, &name_before_damage(&name)) {
             Err(JournalError::Damaged(damaged)) => {
                 found.push(Remains::Present(*damaged));
                 continue;
@@ -107,7 +107,7 @@ fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>
 }
 
 /// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
-fn journal_name(damaged: &str) -> String {
+pub(crate) fn name_before_damage(damaged: &str) -> String {
     let ending = format!(".{EXTENSION}");
     let stem = damaged.strip_suffix(DAMAGED).unwrap_or(damaged);
     stem.rfind(&ending).map_or(stem, |at| &stem[..at + ending.len()]).to_owned()
@@ -121,7 +121,7 @@ mod tests {
     fn the_name_of_a_journal_that_was_set_aside_is_known() {
         for name in ["1-7.journal", "1-7.kept.journal"] {
             for suffix in ["", ".2", ".12"] {
-                assert_eq!(journal_name(&format!("{name}{suffix}.damaged")), name);
+                assert_eq!(name_before_damage(&format!("{name}{suffix}.damaged")), name);
             }
         }
     }

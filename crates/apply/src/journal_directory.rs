@@ -18,7 +18,7 @@ use crate::damaged_journal::{DAMAGED, Damaged, Obstacle};
 use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{EXTENSION, KEPT};
-use crate::journal_lines::{Contents, Damage, parse};
+use crate::journal_lines::{Contents, Damage, begins_like_journal, parse};
 
 #[derive(Clone, Debug)]
 pub struct StateDirectory(PathBuf);
@@ -89,6 +89,28 @@ impl StateDirectory {
 
     pub fn damaged(&self) -> Result<Vec<PathBuf>, JournalError> {
         self.ending_with(DAMAGED)
+    }
+
+    /// Returns the name and contents of each file that begins like a journal, sorted.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Self::journals`].
+    pub(crate) fn files_like_journals(&self) -> Result<Vec<(String, Vec<u8>)>, JournalError> {
+        let Some(directory) = self.open(false)? else { return Ok(Vec::new()) };
+        let mut names = directory.names()?;
+        names.retain(|name| !name.ends_with(DRAFT));
+        names.sort();
+        let read = |name: String| {
+            // Ignore errors: a file that is not read as a journal is reported if it has the name of one.
+            let file = directory.open_file(&name, OFlag::O_RDONLY).ok()??;
+            let mut head = [0; 32];
+            let length = file.read_at(&mut head, 0).ok()?;
+            let mut bytes = Vec::new();
+            let is_like = begins_like_journal(&head[..length]);
+            is_like.then(|| file.take(LONGEST).read_to_end(&mut bytes).ok())??;
+            Some((name, bytes))
+        };
+        Ok(names.into_iter().filter_map(read).collect())
     }
 
     fn ending_with(&self, ending: &str) -> Result<Vec<PathBuf>, JournalError> {

@@ -173,6 +173,20 @@ fn parse_line(text: &str) -> Option<(u32, Line)> {
         .map(|line| (crc32fast::hash(text.as_bytes()), line))
 }
 
+/// Returns whether a file begins like a journal of any version.
+pub(crate) fn begins_like_journal(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC.as_bytes()) || bytes.starts_with(b"{\"evenkeel_journal\"")
+}
+
+/// Returns the header of the first intact line, whatever the file's name.
+pub(crate) fn run_of(bytes: &[u8]) -> Option<Header> {
+    if bytes.first() == Some(&b'{') {
+        return parse_version_1(bytes).header;
+    }
+    let mut texts = bytes.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    texts.find_map(|text| Some(parse_line(text)?.1.run))
+}
+
 /// Parses any bytes as a journal. `file` is the file's name.
 #[must_use]
 pub fn parse(bytes: &[u8], file: &str) -> Contents {

@@ -146,14 +146,18 @@ pub fn unfinished(journal: &Path) -> Result<Option<(Header, Vec<Change>)>, Apply
     let Some(Contents { header: Some(header), entries, .. }) = whole_dead_run(journal)? else {
         return Ok(None);
     };
-    // A user who may not look does not know that anything was restored.
+    let left = unrestored(&header, &entries).into_iter();
+    let changes: Vec<Change> =
+        left.map(|entry| Change::new(entry.knob.clone(), entry.from.clone())).collect();
+    Ok((!changes.is_empty()).then_some((header, changes)))
+}
+
+/// Returns the entries that a revert would restore; all of them if this user may not look.
+fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     let mut kernel = LiveKernel::of(&header.interface).ok();
     kernel.iter_mut().for_each(LiveKernel::follow);
     let is_left = |entry: &&Entry| kernel.as_mut().is_none_or(|kernel| would_be_restored(kernel, entry));
-    let left: Vec<&Entry> = entries.iter().filter(is_left).collect();
-    let changes: Vec<Change> =
-        left.into_iter().map(|entry| Change::new(entry.knob.clone(), entry.from.clone())).collect();
-    Ok((!changes.is_empty()).then_some((header, changes)))
+    entries.iter().filter(is_left).collect()
 }
 
 fn whole_dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
@@ -173,13 +177,22 @@ fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
         read => read?,
     };
     let Some(contents) = read else { return Ok(None) };
-    let Some(header) = &contents.header else { return Ok(None) };
+    Ok(is_dead_run(&contents, journal)?.then_some(contents))
+}
+
+/// Returns whether a dead run of this boot and namespace has journalled changes.
+fn is_dead_run(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
+    let Some(header) = &contents.header else { return Ok(false) };
     let here = here(header)?;
     let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
     // The lock shows a live run in another PID namespace, whose number is another process here.
-    let is_dead =
-        !contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false);
-    Ok(is_dead.then_some(contents))
+    Ok(!contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false))
+}
+
+/// Returns whether a journal has changes of a dead run that a revert would restore.
+pub(crate) fn is_unfinished(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
+    let Some(header) = contents.header.as_ref().filter(|_| !contents.shut) else { return Ok(false) };
+    Ok(is_dead_run(contents, journal)? && !unrestored(header, &contents.entries).is_empty())
 }
 
 /// Rolls back the run of one process for the guardian, with the journal that the guardian opened at its start.

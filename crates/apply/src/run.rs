@@ -10,6 +10,7 @@ use evenkeel_model::text::path_text;
 
 use crate::disturbance::Disturbance;
 use crate::error::{ApplyError, KnobError};
+use crate::find_renamed::check_renamed;
 use crate::guardian::Guardian;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header, fold};
@@ -35,6 +36,7 @@ impl Taken {
     /// is more specific, and a roll-back would disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
+        check_renamed(state, interface, header.kept)?;
         let take_name = |held: &Held| sole_run::take(interface.index, &interface.name, &held.path());
         let mut sole = None;
         let (held, leftover) = state.take(header, |held| {

@@ -1,13 +1,13 @@
 //! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
-    Remains, Removal, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered, exclude_sessions,
-    how_to_enter, printed_command, remains, revert as revert_journal,
+    Remains, Removal, Renamed, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered,
+    exclude_sessions, how_to_enter, printed_command, remains, revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
@@ -110,7 +110,14 @@ fn revert_settings(
     for remains in remains(&state).map_err(|error| failure(&error))? {
         exit = tell_remains(remains, interface).unwrap_or(exit);
     }
-    for path in journals {
+    let mut any = false;
+    let renamed = evenkeel_apply::renamed(&state).map_err(|error| failure(&error))?;
+    for found in renamed.iter().filter(|found| concerns(found, names.as_deref())) {
+        exit = Failure::with_causes(Exit::Failed, found).tell();
+        any = true;
+    }
+    let is_renamed = |path: &PathBuf| renamed.iter().any(|found| found.path == *path);
+    for path in journals.into_iter().filter(|path| !is_renamed(path)) {
         match &names {
             None => chosen.push(path),
             Some(names) => match is_about(&path, names) {
@@ -121,7 +128,6 @@ fn revert_settings(
             },
         }
     }
-    let mut any = false;
     let mut own = BTreeMap::new();
     let refuse = |error: JournalError, exit: &mut Exit| {
         let refused = failure(&error.into()).tell();
@@ -247,18 +253,54 @@ fn is_of(damaged: &Damaged, names: &[String]) -> bool {
     damaged.interface.as_ref().is_none_or(|interface| names.contains(interface))
 }
 
-/// Reports settings that a damaged journal left changed, before a command that uses a live host.
+/// Returns whether a renamed journal belongs to one of some interfaces, or has the name of one of their journals.
+fn concerns(found: &Renamed, names: Option<&[String]>) -> bool {
+    let state = StateDirectory::from_environment();
+    let is_of = |interface: &InterfaceIdentity| {
+        let journals = [state.journal_of(interface), state.kept_journal_of(interface)];
+        is_same_device(&found.header, interface) || journals.contains(&found.path)
+    };
+    names.is_none_or(|names| {
+        names.contains(&found.header.interface.name)
+            || names.iter().filter_map(|name| identity(name)).any(|interface| is_of(&interface))
+    })
+}
+
+/// Returns the renamed journals of dead runs on an interface or the devices below it, or of all interfaces.
+pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
+    // Ignore the error: a user who may not read the directory cannot restore anything either.
+    let mut found = evenkeel_apply::renamed(&StateDirectory::from_environment()).unwrap_or_default();
+    if !found.is_empty() {
+        let names = interface.map(with_devices_below);
+        found.retain(|found| concerns(found, names.as_deref()));
+    }
+    found
+}
+
+/// Reports settings that a dead run's damaged or renamed journal left changed, before a command that uses a live host.
 pub fn remind(command: &Command) {
     match command {
-        // The command itself refuses stray root qdiscs.
-        Command::Fair(options) => remind_of_damaged(Some(&options.interface)),
-        Command::Steer(options) if options.interface.is_some() => {
-            remind_of_damaged(options.interface.as_deref());
-            remind_of_stray(options.interface.as_deref());
+        // The command itself refuses stray root qdiscs and renamed journals.
+        Command::Fair(options) => {
+            remind_of_damaged(Some(&options.interface));
+            if options.plan || options.observe {
+                remind_of_renamed(&options.interface);
+            }
+        }
+        Command::Steer(options) => {
+            let Some(interface) = &options.interface else { return };
+            remind_of_damaged(Some(interface));
+            remind_of_stray(Some(interface));
+            if options.plan {
+                remind_of_renamed(interface);
+            }
         }
         Command::Tune(options) if options.from.is_none() => {
             remind_of_damaged(Some(&options.interface));
             remind_of_stray(Some(&options.interface));
+            if options.apply.is_none() {
+                remind_of_renamed(&options.interface);
+            }
         }
         Command::Check(options) if options.from.is_none() && options.explain.is_none() => {
             remind_of_damaged(options.interface.as_deref());
@@ -269,6 +311,10 @@ pub fn remind(command: &Command) {
 
 fn remind_of_damaged(interface: Option<&str>) {
     damaged(interface).iter().for_each(|damaged| say(&damaged.to_string()));
+}
+
+fn remind_of_renamed(interface: &str) {
+    renamed(Some(interface)).iter().for_each(|renamed| say(&renamed.to_string()));
 }
 
 fn remind_of_stray(interface: Option<&str>) {

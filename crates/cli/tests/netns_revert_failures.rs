@@ -447,6 +447,50 @@ fn a_journal_whose_place_is_taken_just_before_the_end_is_reported() {
     }
 }
 
+#[test]
+fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
+    let managed = Managed::with_maps();
+    managed.shell(&["ip", "link", "add", "evkother", "type", "bridge"]);
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    for name in ["saved", "1-2.journal", "x.journal"] {
+        let moved = managed.state.path().join(name);
+        std::fs::rename(&journal, &moved).unwrap();
+        let fix = format!("mv {} {} && evenkeel revert {NAME}", moved.display(), journal.display());
+        for (arguments, code) in [
+            (&["revert"][..], 4),
+            (&["revert", NAME], 4),
+            (&["check", NAME], 1),
+            (&["check"], 1),
+            (&["tune", NAME], 0),
+            (&["fair", NAME, "--xps", "off", "--plan"], 0),
+            (&["fair", NAME, "--xps", "off", "--for", "300ms"], 3),
+            (&["tune", NAME, "--apply", "--no-watch"], 3),
+            (&["steer", NAME, "--policy", "balance", "--backend", "rps", "--for", "300ms"], 3),
+        ] {
+            let ended = run(&managed, arguments);
+            let said = format!("{}{}", ended.stdout, ended.stderr);
+            let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(ended.code, code, "{name}, {arguments:?}: {ended:?}");
+            assert_has(&said, &[&fix]);
+            assert!(!said.contains("nothing to put back"), "{ended:?}");
+        }
+        let checked = run(&managed, &["check", "--format", "json"]);
+        let found: Value = serde_json::from_str(&checked.stdout).unwrap();
+        assert_eq!(found["renamed"][0]["fix"], json!(fix));
+        assert_eq!(run(&managed, &["revert", "evkother"]).code, 0, "{name}");
+        std::fs::rename(&moved, &journal).unwrap();
+    }
+    // A copy beside the journal is no renamed one.
+    std::fs::copy(&journal, managed.state.path().join("copy")).unwrap();
+    let ended = run(&managed, &["revert"]);
+    assert!(ended.code == 0 && !ended.stderr.contains("renamed"), "{ended:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+    // The copy names settings that are as before.
+    let ended = run(&managed, &["revert"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"), "{ended:?}");
+}
+
 /// The process of a kept journal has ended.
 #[test]
 fn the_process_of_a_journal_is_not_named_as_the_holder_of_its_lock() {

@@ -3,9 +3,9 @@
 //! A preflight checks the current settings, so leftovers must be rolled back first. For example, a dead run's
 //! soft NIC is a root qdisc that could not be restored exactly.
 
-use std::path::PathBuf;
-
-use evenkeel_apply::{ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory};
+use evenkeel_apply::{
+    ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_renamed,
+};
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
 
@@ -32,10 +32,6 @@ fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
         .collect()
 }
 
-fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, FairError> {
-    Ok(identities(interface)?.iter().map(|identity| state.journal_of(identity)).collect())
-}
-
 /// Refuses an interface below which a session manages a device, as [`crate::Session::start`] does. For a plan, which
 /// would be made from the session's settings.
 ///
@@ -56,8 +52,9 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
 /// read.
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
-    for journal in journals(interface, state)? {
-        found.extend(evenkeel_apply::put_back(&journal)?);
+    for identity in identities(interface)? {
+        check_renamed(state, &identity, false)?;
+        found.extend(evenkeel_apply::put_back(&state.journal_of(&identity))?);
     }
     Ok(found)
 }
@@ -70,8 +67,8 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
 /// Returns an error if the interface does not exist, or a journal cannot be read.
 pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<(Header, Vec<Change>)>, FairError> {
     let mut found = Vec::new();
-    for journal in journals(interface, state)? {
-        found.extend(evenkeel_apply::unfinished(&journal)?);
+    for identity in identities(interface)? {
+        found.extend(evenkeel_apply::unfinished(&state.journal_of(&identity))?);
     }
     Ok(found)
 }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use evenkeel_apply::{
-    ApplyError, Damaged, InterfaceIdentity, Knob, KnobError, StateDirectory, damaged, is_managed,
+    ApplyError, Damaged, InterfaceIdentity, Knob, KnobError, StateDirectory, damaged, is_managed, renamed,
     whole_leftover,
 };
 use evenkeel_model::shell::Line;
@@ -117,6 +117,7 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
     let mut netlink = Netlink::open()?;
     // Ignore the error: a user who may not read the directory cannot restore the root either.
     let damaged = damaged(state).unwrap_or_default();
+    let renamed = renamed(state).unwrap_or_default();
     let mut found = Vec::new();
     for link in netlink.links()? {
         let tree = netlink.qdiscs(link.index)?;
@@ -134,6 +135,7 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
         if is_managed(link.index).map_err(ApplyError::from)?
             || whole_leftover(&journal)?.is_some()
             || journals.clone().any(restores)
+            || renamed.iter().any(|renamed| renamed.header.interface.index == link.index)
         {
             continue;
         }

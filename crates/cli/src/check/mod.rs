@@ -7,7 +7,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use evenkeel_apply::{Damaged, Header, StateDirectory};
+use evenkeel_apply::{Damaged, Header, Renamed, StateDirectory};
 use evenkeel_fair::StrayRoot;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
@@ -54,6 +54,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
             let mut page = page();
             left.unfinished.iter().for_each(|header| page.answer(&crate::revert::unfinished(header)));
             left.stray.iter().for_each(|stray| page.answer(&stray.to_string()));
+            left.renamed.iter().for_each(|renamed| page.answer(&renamed.to_string()));
             show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
             print_page(page)?;
         }
@@ -71,6 +72,7 @@ pub struct Left {
     /// Journals that are damaged. The command's start reports them, too.
     damaged: Vec<Damaged>,
     stray: Vec<StrayRoot>,
+    renamed: Vec<Renamed>,
 }
 
 impl Left {
@@ -81,11 +83,13 @@ impl Left {
             damaged: crate::revert::damaged(interface),
             // Ignore the error: a rule whose facts cannot be read reports that.
             stray: crate::revert::stray(interface).unwrap_or_default(),
+            renamed: crate::revert::renamed(interface),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.unfinished.is_empty() && self.damaged.is_empty() && self.stray.is_empty()
+        let Self { unfinished, damaged, stray, renamed } = self;
+        unfinished.is_empty() && damaged.is_empty() && stray.is_empty() && renamed.is_empty()
     }
 }
 

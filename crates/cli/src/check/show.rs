@@ -309,11 +309,24 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
             })
         })
         .collect();
+    let renamed: Vec<Value> = left
+        .renamed
+        .iter()
+        .map(|renamed| {
+            json!({
+                "interface": renamed.header.interface.name,
+                "command": renamed.header.command,
+                "journal": path_text(&renamed.path),
+                "fix": renamed.fix(),
+            })
+        })
+        .collect();
     json!({
         "host": host(facts),
         "unfinished": unfinished,
         "damaged": damaged,
         "stray": stray,
+        "renamed": renamed,
         "rules": rules(judgement),
         "findings": list,
     })

@@ -1,0 +1,41 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use evenkeel_model::shell::Line;
+
+use crate::journal::Header;
+
+/// A renamed journal. Its settings are still in force, in the calling thread's network namespace.
+#[derive(Clone, Debug)]
+pub struct Renamed {
+    pub path: PathBuf,
+    /// The path at which `evenkeel revert` looks for it.
+    pub before: PathBuf,
+    pub header: Header,
+}
+
+impl Renamed {
+    /// Returns the commands that restore its settings.
+    #[must_use]
+    pub fn fix(&self) -> Line {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let back = Line::new("mv {} {}", &[&text(&self.path), &text(&self.before)]);
+        back.and(Line::new("evenkeel revert {}", &[&self.header.interface.name]))
+    }
+}
+
+impl std::error::Error for Renamed {}
+
+impl fmt::Display for Renamed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { interface, command, process, .. } = &self.header;
+        write!(
+            formatter,
+            "settings of {} are still changed: the journal of evenkeel {command} (process {}) was renamed; `{}` puts them \
+             back",
+            interface.name,
+            process.id,
+            self.fix()
+        )
+    }
+}

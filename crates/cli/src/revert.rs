@@ -108,7 +108,7 @@ fn revert_settings(
     let mut exit = Exit::Done;
     let named = interface.and_then(identity);
     for remains in remains(&state).map_err(|error| failure(&error))? {
-        exit = tell_remains(remains, interface).unwrap_or(exit);
+        exit = tell_remains(remains, names.as_deref()).unwrap_or(exit);
     }
     let mut any = false;
     let renamed = evenkeel_apply::renamed(&state).map_err(|error| failure(&error))?;
@@ -201,7 +201,8 @@ pub fn stray(interface: Option<&str>) -> Result<Vec<StrayRoot>, FairError> {
     Ok(found)
 }
 
-fn with_devices_below(interface: &str) -> Vec<String> {
+/// Returns the interface, and the devices below it that a session on it manages.
+pub fn with_devices_below(interface: &str) -> Vec<String> {
     let mut names = evenkeel_fair::managed_devices(interface).unwrap_or_default();
     if !names.iter().any(|name| name == interface) {
         names.push(interface.to_owned());
@@ -221,10 +222,10 @@ fn identity(name: &str) -> Option<InterfaceIdentity> {
     InterfaceIdentity::current(index.parse().ok()?, name).ok()
 }
 
-/// Reports a damaged journal of an earlier call, if it belongs to the interface; removes one of an earlier boot.
+/// Reports a damaged journal of an earlier call, if it belongs to one of the interfaces; removes one of an earlier boot.
 /// Returns the exit code if settings may still be changed.
-fn tell_remains(remains: Remains, interface: Option<&str>) -> Option<Exit> {
-    let is_about = |damaged: &Damaged| interface.is_none_or(|name| is_of(damaged, &[name.to_owned()]));
+fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
+    let is_about = |damaged: &Damaged| names.is_none_or(|names| is_of(damaged, names));
     match remains {
         Remains::Present(damaged) => is_about(&damaged).then(|| tell_damaged(&damaged)),
         Remains::Absent(damaged) => {
@@ -277,6 +278,15 @@ pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
     found
 }
 
+/// Returns the dead runs in this network namespace whose changes were not undone, of some interface indices or of all;
+/// none if this user may not read the journals.
+pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
+    let journals = StateDirectory::from_environment().journals().unwrap_or_default();
+    let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
+    let concerns = |header: &Header| only.is_none_or(|only| only.contains(&header.interface.index));
+    found.filter(|header| !header.kept && concerns(header)).collect()
+}
+
 /// Reports settings that a dead run's damaged or renamed journal left changed, before a command that uses a live host.
 pub fn remind(command: &Command) {
     match command {
@@ -293,6 +303,7 @@ pub fn remind(command: &Command) {
             remind_of_stray(Some(interface));
             if options.plan {
                 remind_of_renamed(interface);
+                remind_of_unfinished(interface);
             }
         }
         Command::Tune(options) if options.from.is_none() => {
@@ -300,6 +311,7 @@ pub fn remind(command: &Command) {
             remind_of_stray(Some(&options.interface));
             if options.apply.is_none() {
                 remind_of_renamed(&options.interface);
+                remind_of_unfinished(&options.interface);
             }
         }
         Command::Check(options) if options.from.is_none() && options.explain.is_none() => {
@@ -315,6 +327,12 @@ fn remind_of_damaged(interface: Option<&str>) {
 
 fn remind_of_renamed(interface: &str) {
     renamed(Some(interface)).iter().for_each(|renamed| say(&renamed.to_string()));
+}
+
+fn remind_of_unfinished(interface: &str) {
+    let names = with_devices_below(interface);
+    let indices: Vec<u32> = names.iter().filter_map(|name| Some(identity(name)?.index)).collect();
+    dead_runs(Some(&indices)).iter().for_each(tell_unfinished);
 }
 
 fn remind_of_stray(interface: Option<&str>) {

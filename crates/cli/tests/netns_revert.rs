@@ -110,6 +110,18 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
     running.wait_for_activity("managed now");
     kill_both(running);
     assert_eq!(managed.maps(), ["0"; 4]);
+    for (arguments, code) in [
+        (&["check", "evkbr"][..], 1),
+        (&["fair", "evkbr", "--xps", "off", "--plan"], 0),
+        (&["fair", "evkbr", "--observe", "--for", "100ms"], 0),
+        (&["tune", "evkbr"], 0),
+    ] {
+        let ended = end(managed.command(arguments));
+        let said =
+            format!("{}{}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains("`evenkeel revert evk0` puts it back"), "{arguments:?}: {ended:?}");
+        assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
+    }
     let ended = end(managed.command(&["revert", "evkbr"]));
     assert!(ended.code == 0 && ended.stdout.contains("settings put back"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);

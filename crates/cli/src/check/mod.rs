@@ -7,7 +7,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use evenkeel_apply::{Damaged, Header, Renamed, StateDirectory};
+use evenkeel_apply::{Damaged, Header, Renamed};
 use evenkeel_fair::StrayRoot;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
@@ -93,13 +93,13 @@ impl Left {
     }
 }
 
-/// Returns dead runs of this network namespace whose changes were not undone; none if this user may not read the
-/// journals.
+/// Returns the dead runs on an interface and the devices below it, or on all interfaces.
 fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
-    let only = options.interface.as_deref().and_then(|name| facts.interface(name)?.index);
-    let journals = StateDirectory::from_environment().journals().unwrap_or_default();
-    let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
-    found.filter(|header| !header.kept && only.is_none_or(|index| header.interface.index == index)).collect()
+    let indices = |name: &str| -> Vec<u32> {
+        let names = crate::revert::with_devices_below(name);
+        names.iter().filter_map(|name| facts.interface(name)?.index).collect()
+    };
+    crate::revert::dead_runs(options.interface.as_deref().map(indices).as_deref())
 }
 
 /// Refuses the name of an interface that the host does not have.

@@ -287,6 +287,12 @@ pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
     found.filter(|header| !header.kept && concerns(header)).collect()
 }
 
+/// Returns why the journals cannot be read; `None` if they can, or if there are none.
+pub fn unreadable() -> Option<String> {
+    let error = StateDirectory::from_environment().journals().err()?;
+    Some(format!("what dead runs have left is unknown: {error}"))
+}
+
 /// Reports settings that a dead run's damaged or renamed journal left changed, before a command that uses a live host.
 pub fn remind(command: &Command) {
     match command {
@@ -312,6 +318,7 @@ pub fn remind(command: &Command) {
             if options.apply.is_none() {
                 remind_of_renamed(&options.interface);
                 remind_of_unfinished(&options.interface);
+                unreadable().iter().for_each(|reason| say(reason));
             }
         }
         Command::Check(options) if options.from.is_none() && options.explain.is_none() => {

@@ -56,6 +56,15 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
             let ended = with_state(&managed, &directory, arguments);
             assert!([0, 3].contains(&ended.code), "{wrong:o} {arguments:?}: {ended:?}");
         }
+        let plain = with_state(&managed, &managed.state.path().join("missing"), &["check", NAME]);
+        let checked = with_state(&managed, &directory, &["check", NAME]);
+        let words = "what dead runs have left is unknown: ";
+        assert_eq!(checked.code, plain.code, "{wrong:o}: {checked:?}");
+        assert!(checked.stdout.contains(words), "{wrong:o}: {checked:?}");
+        assert!(!plain.stdout.contains(words), "{plain:?}");
+        let json = with_state(&managed, &directory, &["check", NAME, "--format", "json"]);
+        let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+        assert!(json["journals_unreadable"].is_string(), "{wrong:o}: {json}");
         assert_eq!(mode(&directory), wrong);
         assert_same(&managed.seen(), &before, "refused");
     }

@@ -55,6 +55,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
             left.unfinished.iter().for_each(|header| page.answer(&crate::revert::unfinished(header)));
             left.stray.iter().for_each(|stray| page.answer(&stray.to_string()));
             left.renamed.iter().for_each(|renamed| page.answer(&renamed.to_string()));
+            left.unreadable.iter().for_each(|reason| page.answer(reason));
             show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
             print_page(page)?;
         }
@@ -73,6 +74,8 @@ pub struct Left {
     damaged: Vec<Damaged>,
     stray: Vec<StrayRoot>,
     renamed: Vec<Renamed>,
+    /// The reason why the journals cannot be read. It does not change the exit code.
+    unreadable: Option<String>,
 }
 
 impl Left {
@@ -84,11 +87,12 @@ impl Left {
             // Ignore the error: a rule whose facts cannot be read reports that.
             stray: crate::revert::stray(interface).unwrap_or_default(),
             renamed: crate::revert::renamed(interface),
+            unreadable: crate::revert::unreadable(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        let Self { unfinished, damaged, stray, renamed } = self;
+        let Self { unfinished, damaged, stray, renamed, unreadable: _ } = self;
         unfinished.is_empty() && damaged.is_empty() && stray.is_empty() && renamed.is_empty()
     }
 }

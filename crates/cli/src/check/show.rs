@@ -327,6 +327,7 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
         "damaged": damaged,
         "stray": stray,
         "renamed": renamed,
+        "journals_unreadable": left.unreadable,
         "rules": rules(judgement),
         "findings": list,
     })

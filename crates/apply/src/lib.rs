@@ -82,8 +82,12 @@ pub use ours::Ours;
 pub use persisted::{Etc, Removal};
 pub use printed_command::printed_command;
 pub use renamed_journal::Renamed;
-pub use revert::{Leftover, RevertOutcome, leftover, put_back, revert, unfinished, whole_leftover};
+pub use revert::{
+    Leftover, RevertOutcome, leftover, live_runs, put_back, revert, unfinished, whole_leftover,
+};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::Run;
-pub use sole_run::{check_unmanaged, check_unsteered, exclude_sessions, is_managed, steer_alone};
+pub use sole_run::{
+    check_unmanaged, check_unsteered, exclude_runs, exclude_sessions, is_managed, steer_alone,
+};
 pub use storage::Storage;

@@ -189,6 +189,29 @@ fn is_dead_run(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> 
     Ok(!contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false))
 }
 
+/// Returns the live runs of this boot and the calling thread's namespace, each with the settings that it manages.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read.
+pub fn live_runs(state: &StateDirectory) -> Result<Vec<(Header, Vec<Entry>)>, JournalError> {
+    let mut found = Vec::new();
+    for journal in state.journals()? {
+        // Ignore the error: a run with a damaged journal is reported elsewhere.
+        let Ok(Some(Contents { header: Some(header), mut entries, shut: false, .. })) =
+            StateDirectory::read(&journal)
+        else {
+            continue;
+        };
+        let is_live =
+            is_here(&header.interface)? && (is_alive(&header) || is_held(&journal).unwrap_or(false));
+        entries.retain(|entry| !entry.with_channels);
+        if is_live && !header.kept && !entries.is_empty() {
+            found.push((header, entries));
+        }
+    }
+    Ok(found)
+}
+
 /// Returns whether a journal has changes of a dead run that a revert would restore.
 pub(crate) fn is_unfinished(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
     let Some(header) = contents.header.as_ref().filter(|_| !contents.shut) else { return Ok(false) };

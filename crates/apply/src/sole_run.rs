@@ -45,13 +45,30 @@ pub fn exclude_sessions(
     state: &StateDirectory,
     interface: &InterfaceIdentity,
 ) -> Result<Option<SocketName>, JournalError> {
-    let journal = state.journal_of(interface);
-    if is_held(&journal).unwrap_or(false) {
+    if is_held(&state.journal_of(interface)).unwrap_or(false) {
         return Ok(None);
     }
-    // Release the name at once, because the revert of the journal takes it again.
-    drop(take(interface.index, &interface.name, &journal)?);
+    exclude_runs(state, interface)?;
     steer_alone(interface.index, &interface.name)
+}
+
+/// Excludes runs with another state directory. For a run with this one, the journal's lock reports a more specific
+/// error.
+///
+/// # Errors
+/// Returns [`JournalError::HeldElsewhere`] if such a run is active.
+pub fn exclude_runs(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), JournalError> {
+    let journal = state.journal_of(interface);
+    let is_of_this = || is_held(&journal).unwrap_or(false);
+    if is_of_this() {
+        return Ok(());
+    }
+    // Release the name at once, because the run or revert takes it again.
+    match take(interface.index, &interface.name, &journal) {
+        // Such a run has begun meanwhile.
+        Err(_) if is_of_this() => Ok(()),
+        taken => taken.map(drop),
+    }
 }
 
 /// Returns whether a run changes settings of the interface now.

@@ -21,6 +21,7 @@ mod generate;
 mod input;
 mod listed_flows;
 mod live;
+mod managed;
 mod memory;
 mod nic;
 mod output;

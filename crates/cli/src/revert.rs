@@ -462,13 +462,13 @@ fn say_leftover(leftover: &Leftover) -> Exit {
     tell_remarks(leftover)
 }
 
-/// Says before a plan that a session manages the interface: a run is refused, and the plan is of the session's settings.
-pub fn tell_managed(interface: &str) {
+/// Says before a plan that a session manages the interface: a run is refused. `plan` says what that means for the plan.
+pub fn tell_managed(interface: &str, plan: &str) {
     // Ignore an interface that cannot be read: the plan reports it.
     let Some(identity) = identity(interface) else { return };
     let unmanaged = check_unmanaged(&StateDirectory::from_environment(), &identity);
     if let Err(error) = unmanaged.and_then(|()| check_unsteered(&identity)) {
-        say(&format!("{error}; until then a run is refused, and this plan is made from its settings"));
+        say(&format!("{error}; until then a run is refused, and {plan}"));
     }
 }
 

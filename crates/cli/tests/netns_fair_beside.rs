@@ -51,8 +51,9 @@ fn an_observer_that_comes_and_goes_disturbs_no_session() {
 
 #[test]
 fn a_second_session_is_refused_whatever_its_state_directory_is() {
-    let managed = Managed::new();
-    let mut session = managed.session(&[]);
+    // For a session with htb, XPS is no reason to refuse; for the second one it is none before the session ends.
+    let managed = Managed::with_maps();
+    let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     let words =
         ["manages evk0 already, with another journal".to_owned(), format!("process {};", session.id())];
     let other = tempfile::tempdir().unwrap();
@@ -63,7 +64,7 @@ fn a_second_session_is_refused_whatever_its_state_directory_is() {
     assert!(refused.code == 3 && says, "{words:?}: {refused:?}");
     assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 0, "it leaves no journal");
     assert_goes_on(session);
-    let next = end(managed.command(&["fair", NAME, "--for", "300ms"]));
+    let next = end(managed.command(&["fair", NAME, "--xps", "off", "--for", "300ms"]));
     assert_eq!(next.code, 0, "{next:?}");
 }
 
@@ -131,6 +132,35 @@ fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
         assert_stood_back(&session.end(), words);
         assert_eq!(managed.maps(), before);
     }
+}
+
+/// The rules judge the values from before the session, because it ends when another program changes them.
+#[test]
+fn check_and_tune_propose_no_change_of_what_a_session_manages() {
+    const LIMIT: &str = "tcp_limit_output_bytes";
+    let managed = Managed::new();
+    let path = format!("net/ipv4/{LIMIT}");
+    // Below 128 KiB, the rule `sysctl-harmful` fires.
+    managed.host.set_sysctl(&path, "65536").unwrap();
+    assert!(end(managed.command(&["check", NAME])).stdout.contains(LIMIT));
+    let soft_nic = ["--queue-weights", "htb", "--rate", "200mbit", "--segments", "16KiB"];
+    let session = managed.session(&soft_nic);
+    let checked = end(managed.command(&["check", NAME]));
+    let said = checked.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("manages gso-max-size, net.ipv4.tcp_limit_output_bytes, qdisc for evk0: "),
+        "{checked:?}"
+    );
+    assert!(!said.contains("sysctl -w net.ipv4.tcp_limit_output_bytes"), "{checked:?}");
+    let json = end(managed.command(&["check", NAME, "--format", "json"]));
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["managed"][0]["interface"], NAME, "{json}");
+    let is_of_limit = |finding: &serde_json::Value| finding["evidence"].as_str().unwrap().contains(LIMIT);
+    assert!(!json["findings"].as_array().unwrap().iter().any(is_of_limit), "{json}");
+    let planned = end(managed.command(&["tune", NAME]));
+    assert!(!planned.stdout.contains(&format!("\nsysctl -w net.ipv4.{LIMIT}")), "{planned:?}");
+    assert!(planned.stderr.contains("this plan leaves alone what it manages"), "{planned:?}");
+    assert_goes_on(session);
 }
 
 #[test]

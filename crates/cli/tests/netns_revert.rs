@@ -178,12 +178,17 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
         &[&FAIR, &["fair", NAME, "--plan"], &rps, &TUNE, &["revert"], &["revert", NAME]],
         "manages evk0 already",
     );
-    let plans: [&[&str]; 2] =
-        [&["steer", NAME, "--policy", "balance", "--backend", "rps", "--plan"], &["tune", NAME]];
-    for plan in plans {
+    let plans: [(&[&str], &str); 2] = [
+        (
+            &["steer", NAME, "--policy", "balance", "--backend", "rps", "--plan"],
+            "this plan is made from its settings",
+        ),
+        (&["tune", NAME], "this plan leaves alone what it manages"),
+    ];
+    for (plan, of) in plans {
         let ended = with_state(&managed, managed.state.path(), plan);
         assert_eq!(ended.code, 0, "{ended:?}");
-        for words in ["evenkeel fair manages evk0 already: process ", "this plan is made from its settings"] {
+        for words in ["evenkeel fair manages evk0 already: process ", of] {
             assert!(ended.stderr.contains(words), "{words}: {ended:?}");
         }
     }

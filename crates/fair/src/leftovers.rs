@@ -5,6 +5,7 @@
 
 use evenkeel_apply::{
     ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_renamed,
+    exclude_runs,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
@@ -48,12 +49,13 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
 /// before a [`crate::Preflight`] for a [`crate::Session`].
 ///
 /// # Errors
-/// Returns an error if the interface does not exist, a run uses one of its devices, or a journal cannot be
-/// read.
+/// Returns an error if the interface does not exist, a run uses one of its devices, also with another state directory, or
+/// a journal cannot be read.
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for identity in identities(interface)? {
         check_renamed(state, &identity, false)?;
+        exclude_runs(state, &identity).map_err(ApplyError::from)?;
         found.extend(evenkeel_apply::put_back(&state.journal_of(&identity))?);
     }
     Ok(found)

@@ -19,6 +19,7 @@ pub mod current;
 pub mod finding;
 pub mod load;
 pub mod loss;
+pub mod managed;
 pub mod plan;
 pub mod rules;
 pub mod tune;

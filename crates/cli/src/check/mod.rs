@@ -13,12 +13,14 @@ use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{excerpt, path_text};
+use evenkeel_placement::managed::{ManagedSetting, leave, restore};
 use evenkeel_placement::view::gigabits;
 use evenkeel_placement::{Finding, Judgement, Severity, View, judge};
 
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
+use crate::managed;
 use crate::progress::page;
 use crate::signals::Signals;
 
@@ -39,7 +41,8 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     let mut facts = read(options)?;
     state_speeds(&mut facts, &options.speeds)?.iter().for_each(|remark| say(remark));
     require_interface(&facts, options.interface.as_deref())?;
-    let mut judgement = judge(&facts);
+    let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
+    let mut judgement = judge_beside(&facts, &managed::settings(&sessions));
     require_judged(&judgement, options.from.is_some())?;
     judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {
@@ -49,6 +52,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let left = if options.from.is_none() { Left::on(&facts, options) } else { Left::default() };
+    let unread = if options.from.is_none() { managed::unread(&facts, &sessions) } else { Vec::new() };
     match options.format {
         Format::Table => {
             let mut page = page();
@@ -57,13 +61,26 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
             left.renamed.iter().for_each(|renamed| page.answer(&renamed.to_string()));
             left.unreadable.iter().for_each(|reason| page.answer(reason));
             show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
+            show::sessions(&mut page, &sessions, &unread);
             print_page(page)?;
         }
-        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement, &left)))?,
+        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement, &left, &sessions)))?,
     }
     let serious =
         !left.is_empty() || judgement.findings.iter().any(|finding| finding.severity == Severity::High);
     Ok(if serious { Exit::Unmet } else { Exit::Done })
+}
+
+/// Judges a host without the settings that sessions manage.
+pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement {
+    if managed.is_empty() {
+        return judge(facts);
+    }
+    let mut before = facts.clone();
+    restore(&mut before, managed);
+    let mut judgement = judge(&before);
+    leave(&mut judgement.findings, managed);
+    judgement
 }
 
 /// The changes of dead runs in this network namespace. The rules judge these settings, not the administrator's.

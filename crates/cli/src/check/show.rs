@@ -14,6 +14,7 @@ use evenkeel_report::page::{Page, Tone};
 use serde_json::{Value, json};
 
 use super::Left;
+use crate::managed::Session;
 
 /// The number of lines to show for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,22 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
     if !findings.is_empty() {
         page.gap();
         page.line("`evenkeel check --explain RULE` shows why a rule fires, and every fix with its undo.");
+    }
+}
+
+/// Shows the sessions that manage settings, and the interfaces with a session whose settings are not known.
+pub fn sessions(page: &mut Page, sessions: &[Session], unread: &[String]) {
+    if !sessions.is_empty() || !unread.is_empty() {
+        page.gap();
+    }
+    for session in sessions {
+        page.line(&format!("{}: the rules judge the values before.", session.words()));
+    }
+    if !unread.is_empty() {
+        page.line(&format!(
+            "Sessions of evenkeel manage {}, and their journals cannot be read here: the rules judge the present values.",
+            unread.join(", ")
+        ));
     }
 }
 
@@ -234,7 +251,7 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
 }
 
 /// Returns the documented JSON.
-pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
+pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[Session]) -> Value {
     let list: Vec<Value> = judgement
         .findings
         .iter()
@@ -328,6 +345,7 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left) -> Value {
         "stray": stray,
         "renamed": renamed,
         "journals_unreadable": left.unreadable,
+        "managed": sessions.iter().map(Session::json).collect::<Vec<_>>(),
         "rules": rules(judgement),
         "findings": list,
     })

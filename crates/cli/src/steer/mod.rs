@@ -75,7 +75,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     }
     let interface = Interface::find(name).map_err(failure)?;
     if options.plan {
-        tell_managed(name);
+        tell_managed(name, "this plan is made from its settings");
         return plan(options, &interface, &policy.file);
     }
     // Catch signals before attaching anything, so that no signal leaves a change behind.

@@ -156,7 +156,8 @@ fn make_all(
     // The error of a result that cannot be written names the changes.
     flush()?;
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
-    Ok(if worse || !outcome.refused.is_empty() { Exit::Unmet } else { Exit::Done })
+    let left = !outcome.refused.is_empty() || prepared.is_left_to_session;
+    Ok(if worse || left { Exit::Unmet } else { Exit::Done })
 }
 
 /// Skips interrupts that irqbalance would move again.

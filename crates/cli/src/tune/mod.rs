@@ -14,12 +14,14 @@ use evenkeel_host::facts::read_facts;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
+use evenkeel_placement::managed::restore;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
-use evenkeel_placement::{Judgement, NotJudged, find_rule, judge, rules};
+use evenkeel_placement::{Judgement, NotJudged, find_rule, rules};
 
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
+use crate::managed;
 use crate::progress::page;
 use crate::revert::tell_managed;
 use crate::signals::Signals;
@@ -46,6 +48,10 @@ pub struct Prepared {
     pub ready: Vec<Ready>,
     /// Steps that cannot be made here, each with the reason.
     pub unable: Vec<(&'static str, Change, String)>,
+    /// Whether a running session manages settings.
+    pub is_beside_session: bool,
+    /// Whether the plan leaves a change to such a session.
+    pub is_left_to_session: bool,
     /// Whether some steps depend on current losses.
     pub wants_a_look: bool,
     /// Remarks on the options.
@@ -78,7 +84,11 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
         return apply::apply(options, &keep, prepared, &signals);
     }
     if options.from.is_none() {
-        tell_managed(&options.interface);
+        let plan = match prepared.is_beside_session {
+            true => "this plan leaves alone what it manages",
+            false => "this plan is made from its settings",
+        };
+        tell_managed(&options.interface, plan);
     }
     let files = files::planned(options, &prepared)?;
     match options.format {
@@ -106,10 +116,20 @@ pub fn prepare(
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         return Err(Failure::unknown("interface", name, known, ""));
     };
-    let judgement = judge(&facts);
-    let plan = TuningPlan::settle(&facts, name, keep, only);
+    let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
+    let settings = managed::settings(&sessions);
+    let judgement = crate::check::judge_beside(&facts, &settings);
+    let mut before = facts.clone();
+    restore(&mut before, &settings);
+    let mut plan = TuningPlan::settle(&before, name, keep, only);
+    let mut is_left_to_session = false;
+    for session in &sessions {
+        is_left_to_session |= plan.leave_managed(name, &session.settings, &session.words());
+    }
     let mut prepared = Prepared {
         judgement,
+        is_beside_session: !sessions.is_empty(),
+        is_left_to_session,
         plan,
         ready: Vec::new(),
         unable: Vec::new(),

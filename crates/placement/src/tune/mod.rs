@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::View;
 use crate::finding::{Finding, Severity};
+use crate::managed::{ManagedSetting, is_managed};
 use crate::rules::running_balancer;
 
 pub use keep::{Keep, Reason};
@@ -73,6 +74,17 @@ pub struct TuningPlan {
 }
 
 impl TuningPlan {
+    /// Leaves out the changes of settings that a running session manages, and returns whether there are any; `session`
+    /// describes it.
+    pub fn leave_managed(&mut self, interface: &str, managed: &[ManagedSetting], session: &str) -> bool {
+        let is_left = |step: &Step| is_managed(managed, Some(interface), &step.change.knob);
+        let (left, steps): (Vec<Step>, _) = std::mem::take(&mut self.steps).into_iter().partition(is_left);
+        self.steps = steps;
+        let is_any = !left.is_empty();
+        left.into_iter().for_each(|step| self.leave(step, session));
+        is_any
+    }
+
     /// Returns the first round of a plan for an interface, from the findings on its host. If `only` is not empty, the
     /// plan is limited to these items.
     #[must_use]

@@ -117,7 +117,7 @@ impl TuningPlan {
         (plan, found)
     }
 
-    fn leave(&mut self, step: Step, why: &str) {
+    pub(super) fn leave(&mut self, step: Step, why: &str) {
         let Step { rule, change } = step;
         if !self.left.iter().any(|left| left.rule == rule && left.change.knob == change.knob) {
             self.left.push(Left { rule, change, why: why.to_owned() });

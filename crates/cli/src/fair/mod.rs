@@ -94,7 +94,11 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
     // Roll back first, so that the preflight sees the administrator's settings.
     let remarks = settle_leftovers(options, &state).map_err(failure)?;
-    let mut preflight = Preflight::of(&options.interface, request).map_err(failure)?;
+    let is_of_dead_run = options.plan && !remarks.is_empty();
+    let mut preflight = Preflight::of(&options.interface, request).map_err(|error| match is_of_dead_run {
+        true => no_plan(&error, &options.interface),
+        false => failure(error),
+    })?;
     if options.plan {
         preflight.remarks.splice(..0, remarks);
         let mut page = page();
@@ -139,6 +143,15 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
         say(&stray.to_string());
     }
     Ok(remarks)
+}
+
+/// Creates the error of a plan from the settings of a dead run, which a run would restore first.
+fn no_plan(error: &FairError, interface: &str) -> Failure {
+    let revert = Line::new("evenkeel revert {}", &[&interface]);
+    let message = format!(
+        "a run first puts back what the dead run changed, but no plan can be made before that: run `{revert}` first ({error})"
+    );
+    Failure::new(Exit::Unable, message)
 }
 
 fn failure(error: FairError) -> Failure {

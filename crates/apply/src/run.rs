@@ -381,6 +381,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// # Errors
     /// Returns an error if a knob cannot be read, or if no guardian can be started.
     pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
+        self.sole.iter().for_each(SocketName::answer);
         self.keep_journal()?;
         if let Some(guardian) = &mut self.guardian {
             guardian.keep_alive().map_err(ApplyError::Guardian)?;

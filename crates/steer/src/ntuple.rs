@@ -390,6 +390,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
     }
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
+        self.alone.iter().for_each(SocketName::answer);
         if let Some(difference) = self.interface.as_ref().map_or(Ok(None), Interface::difference_now)? {
             return Ok(Some(difference));
         }

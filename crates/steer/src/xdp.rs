@@ -54,7 +54,7 @@ pub struct XdpBackend {
     /// Counters of the flows without a slot.
     seen: HashMap<FlowTuple, Traffic>,
     /// Held until the program is detached.
-    _alone: Option<SocketName>,
+    alone: Option<SocketName>,
 }
 
 impl XdpBackend {
@@ -87,7 +87,7 @@ impl XdpBackend {
             classes: Vec::new(),
             indirection: Vec::new(),
             seen: HashMap::new(),
-            _alone: alone,
+            alone,
         })
     }
 
@@ -241,6 +241,7 @@ impl Backend for XdpBackend {
     }
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
+        self.alone.iter().for_each(SocketName::answer);
         self.steering.settle_losses();
         let link = Netlink::open()?.link(self.interface.index)?;
         if let Some(difference) = self.interface.difference(link.as_ref()) {

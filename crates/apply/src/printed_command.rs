@@ -13,10 +13,10 @@ pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
     let state = StateDirectory::is_named().then(|| StateDirectory::from_environment().path().to_owned());
     let mut line = Line::new("", &[]);
     if let Some(path) = state {
-        line = line.with("EVENKEEL_STATE_DIR={} ", &[&path.display()]);
+        line = line.with("EVENKEEL_STATE_DIR={} ", &[&path.to_string_lossy()]);
     }
     if let Some(path) = Etc::named() {
-        line = line.with("EVENKEEL_ETC_DIR={} ", &[&path.display()]);
+        line = line.with("EVENKEEL_ETC_DIR={} ", &[&path.to_string_lossy()]);
     }
     line.with(template, words)
 }

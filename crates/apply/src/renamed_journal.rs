@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_model::shell::Line;
 
 use crate::journal::Header;
+use crate::printed_command::printed_command;
 
 /// A renamed journal. Its settings are still in force, in the calling thread's network namespace.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ impl Renamed {
     pub fn fix(&self) -> Line {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let back = Line::new("mv {} {}", &[&text(&self.path), &text(&self.before)]);
-        back.and(Line::new("evenkeel revert {}", &[&self.header.interface.name]))
+        back.and(printed_command("evenkeel revert {}", &[&self.header.interface.name]))
     }
 }
 

@@ -147,7 +147,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
 
 /// Creates the error of a plan from the settings of a dead run, which a run would restore first.
 fn no_plan(error: &FairError, interface: &str) -> Failure {
-    let revert = Line::new("evenkeel revert {}", &[&interface]);
+    let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
         "a run first puts back what the dead run changed, but no plan can be made before that: run `{revert}` first ({error})"
     );

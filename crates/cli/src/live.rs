@@ -8,6 +8,7 @@ use evenkeel_apply::{Report, printed_command};
 use evenkeel_host::{Capability, Host};
 use evenkeel_model::text::terminal_output;
 
+use crate::arguments::{Command as Arguments, NicCommand, Place};
 pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -79,6 +80,19 @@ pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
         printed_command("evenkeel revert {}", &[&device])
     );
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
+}
+
+/// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can
+/// mount a sysfs of its own.
+pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
+    let mounts: &[&'static str] = match command {
+        Arguments::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],
+        Arguments::Steer(options) if options.plan && options.model.is_some() => &[],
+        Arguments::Fair(_) | Arguments::Steer(_) | Arguments::Revert(_) => &["/proc"],
+        Arguments::Run(options) if options.place == Place::Netns => &["/proc"],
+        _ => &[],
+    };
+    Host::live().require_mounted(mounts).map_err(|error| crate::check::failure(&error))
 }
 
 /// Returns the command of the guardian: this binary, even if its file was replaced.

@@ -39,9 +39,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use evenkeel_host::Host;
-
-use crate::arguments::{Arguments, Command, NicCommand, Place};
+use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
@@ -50,30 +48,15 @@ fn main() -> ExitCode {
         .and_then(|()| memory::require_address_space())
         .and_then(|()| signals::survive_file_size_limit());
     let result = ready.and_then(|()| match Arguments::try_parse() {
-        Ok(arguments) => require_mounts(&arguments.command)
-            .and_then(|()| prepare(&arguments.command))
-            .and_then(|()| run_command(arguments.command)),
+        Ok(arguments) => prepare(&arguments.command).and_then(|()| run_command(arguments.command)),
         Err(error) => exit::explain(&arguments::plain(error)),
     });
     exit::end(result.unwrap_or_else(|failure| failure.tell())).into()
 }
 
-/// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can
-/// mount a sysfs of its own.
-fn require_mounts(command: &Command) -> Result<(), Failure> {
-    let mounts: &[&str] = match command {
-        Command::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],
-        Command::Steer(options) if options.plan && options.model.is_some() => &[],
-        Command::Fair(_) | Command::Steer(_) | Command::Revert(_) => &["/proc"],
-        Command::Run(options) if options.place == Place::Netns => &["/proc"],
-        _ => &[],
-    };
-    Host::live().require_mounted(mounts).map_err(|error| check::failure(&error))
-}
-
-/// Lets the first signal end commands that hold no resources. The others install their own handlers before they change
-/// anything.
+/// Lets the first signal end commands that hold no resources; the others install handlers before a change.
 fn prepare(command: &Command) -> Result<(), Failure> {
+    live::require_mounts(command)?;
     match command {
         Command::Scenario(_)
         | Command::Nic(_)

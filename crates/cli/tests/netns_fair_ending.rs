@@ -68,9 +68,11 @@ fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     std::thread::sleep(Duration::from_millis(600));
     running.signal(Signal::SIGTERM);
     let worker = running.id();
+    // All its threads: the guardian notices its death after that.
     wait_for("the worker has ended", SOON, || {
         let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
-        status.contains("State:\tZ")
+        let threads = std::fs::read_dir(format!("/proc/{worker}/task")).unwrap().count();
+        status.contains("State:\tZ") && threads == 1
     });
     // The guardian holds the other end of the standard error, which the test reads until it is closed.
     signal_to(guardian, Signal::SIGCONT);

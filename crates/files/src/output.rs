@@ -109,8 +109,10 @@ pub fn remove_abandoned(directory: &Path) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::time::SystemTime;
+
+    use super::*;
 
     fn names(place: &Path) -> Vec<String> {
         let entries = fs::read_dir(place).unwrap();

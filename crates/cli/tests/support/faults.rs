@@ -517,6 +517,7 @@ pub const FAULTS: &[Fault] = &[
                     mode: "802.3ad".to_owned(),
                     hash_policy: "layer2".to_owned(),
                 }),
+                statistics: hosts::counters(),
                 ..Interface::default()
             });
         },

@@ -269,6 +269,12 @@ pub fn nic_mut(facts: &mut HostFacts) -> Option<&mut Interface> {
     facts.interfaces.iter_mut().find(|interface| interface.kind == InterfaceKind::Device)
 }
 
+/// Returns the counters of an interface that is no NIC.
+pub fn counters() -> BTreeMap<String, u64> {
+    let names = ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"];
+    names.map(|name| (name.to_owned(), 0)).into()
+}
+
 /// Creates a veth interface.
 pub fn veth(name: &str) -> Interface {
     Interface {

@@ -46,6 +46,7 @@ fn bond(facts: &mut HostFacts, mode: &str) {
         mtu: Some(1500),
         lower: vec!["lan1".to_owned(), "wan".to_owned()],
         bond: Some(BondFacts { mode: mode.to_owned(), hash_policy: "layer3+4".to_owned() }),
+        statistics: hosts::counters(),
         ..Interface::default()
     });
 }

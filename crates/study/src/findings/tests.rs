@@ -292,7 +292,8 @@ fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
 
 /// Returns a study in which every finding has its figures.
 fn whole() -> Results {
-    let scenarios: [(&str, &[&str], &[&[(&str, &str)]]); 6] = [
+    type Axes = [(&'static str, &'static str)];
+    let scenarios: [(&str, &[&str], &[&Axes]); 6] = [
         ("tc-packet-length", &ALL, &[&[("length", "4KiB")], &[("length", "64KiB")]]),
         (
             "tc-clients",

@@ -63,12 +63,13 @@ fn judged(directory: &Path) -> Result<Judgement, String> {
 }
 
 /// Files that a kernel may lack, or a process that ends, by the end of their path: the documentation calls them files that
-/// only some hosts have.
+/// only some hosts have. So are links to the interfaces below one.
 const OPTIONAL: &[&str] =
     &["/comm", "/effective_affinity_list", "/net/stat/arp_cache", "/vm/zone_reclaim_mode", "/xps_rxqs"];
 
-/// Files with a name, for which any text is a value.
+/// Files with a name or words, for which any text is a value.
 const NAMES: &[&str] = &[
+    "/proc/cmdline",
     "/cpuidle/state0/name",
     "/cpuidle/state1/name",
     "/default_qdisc",
@@ -132,7 +133,8 @@ fn hidden(facts: &HostFacts, damages: &[Option<&str>]) -> BTreeSet<String> {
         let ends = |list: &[&str]| list.iter().any(|end| path.ends_with(end));
         let text = std::fs::read(&file).unwrap();
         for damage in damages {
-            if if damage.is_none() { ends(OPTIONAL) } else { ends(NAMES) } {
+            let is_link_below = path.contains("/lower_");
+            if if damage.is_none() { ends(OPTIONAL) || is_link_below } else { ends(NAMES) } {
                 continue;
             }
             match damage {

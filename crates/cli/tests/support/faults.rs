@@ -347,6 +347,7 @@ pub const FAULTS: &[Fault] = &[
                 up: true,
                 mtu: mtu.map(|mtu| mtu + 4000),
                 lower: vec![below],
+                statistics: hosts::counters(),
                 ..Interface::default()
             });
         },

@@ -187,6 +187,7 @@ pub const FAULTS: &[Fault] = &[
             up: true,
             mtu,
             lower: vec![port],
+            statistics: hosts::counters(),
             ..Interface::default()
         });
     }),
@@ -388,6 +389,7 @@ pub const FAULTS: &[Fault] = &[
             kind: InterfaceKind::Virtual,
             up: true,
             mtu: Some(1450),
+            statistics: hosts::counters(),
             ..Interface::default()
         });
     }),

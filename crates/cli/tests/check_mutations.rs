@@ -14,6 +14,8 @@
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
+#[path = "support/parallel.rs"]
+mod parallel;
 #[path = "support/stack_faults.rs"]
 mod stack_faults;
 
@@ -25,6 +27,7 @@ use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::{HostFacts, Unknown};
 use evenkeel_placement::{Judgement, check, find_rule, judge};
 use faults::{FAULTS, Fault, STRUCTURAL};
+use parallel::on_all_processors;
 use serde_json::Value;
 
 /// Files that some hosts lack: kernels without the module or the feature, and processes that ended.
@@ -324,11 +327,10 @@ fn mutations(path: &str, text: &str, healthy: &str, is_needed: impl Fn(&str) -> 
 
 #[test]
 fn no_damage_of_a_file_is_an_all_clear() {
-    let mut failures = Vec::new();
-    let mut total = 0;
-    for world in worlds() {
+    let failures = on_all_processors(&worlds(), |world| {
+        let mut failures: Vec<String> = Vec::new();
         let started = std::time::Instant::now();
-        let before_total = total;
+        let mut total = 0_usize;
         let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         write_tree(&world.facts, directory.path()).unwrap();
         write_tree(&world.healthy, other.path()).unwrap();
@@ -363,19 +365,14 @@ fn no_damage_of_a_file_is_an_all_clear() {
                 let left = findings(&after, &facts);
                 let missed: BTreeSet<&str> = after.not_judged.iter().map(|rule| rule.rule).collect();
                 for (rule, subject) in before.difference(&left).filter(|(rule, _)| !missed.contains(rule)) {
-                    println!("{}: {path}, {what}: {rule} of {subject} is gone", world.name);
                     failures.push(format!("{}: {path}, {what}: {rule} of {subject} is gone", world.name));
                 }
             }
             std::fs::write(&file, text).unwrap();
         }
-        println!(
-            "{} {:?}: {} mutations in {:?}",
-            world.name,
-            world.rules,
-            total - before_total,
-            started.elapsed()
-        );
-    }
+        println!("{} {:?}: {total} mutations in {:?}", world.name, world.rules, started.elapsed());
+        failures
+    })
+    .concat();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }

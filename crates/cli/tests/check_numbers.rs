@@ -1,7 +1,7 @@
 //! Tests that no number in a recorded host makes `evenkeel check` or `tune` panic. For example, a driver may report a
 //! counter of -1, which is 2⁶⁴ - 1.
 //!
-//! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 50). In addition, all numbers of
+//! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 20). In addition, all numbers of
 //! each file are replaced together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,6 +11,8 @@
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
+#[path = "support/parallel.rs"]
+mod parallel;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +25,7 @@ use evenkeel_placement::judge;
 use evenkeel_placement::loss::losses;
 use evenkeel_placement::tune::{Keep, TuningPlan};
 use faults::host_with_faults;
+use parallel::on_all_processors;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 
@@ -68,11 +71,13 @@ fn replaced(text: &str, places: &[Range<usize>], number: &str) -> String {
 #[test]
 fn no_number_trips_a_rule() {
     let singles: usize =
-        std::env::var("EVENKEEL_NUMBERS").ok().and_then(|text| text.parse().ok()).unwrap_or(50);
-    let mut random = Xoshiro256StarStar::seed_from_u64(1);
-    let mut failures = Vec::new();
-    let mut tried = 0;
-    for (host_number, (name, _)) in hosts::HOSTS.iter().enumerate() {
+        std::env::var("EVENKEEL_NUMBERS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let numbered: Vec<(usize, &str)> =
+        hosts::HOSTS.iter().enumerate().map(|(number, (name, _))| (number, *name)).collect();
+    let of_hosts = on_all_processors(&numbered, |&(host_number, name)| {
+        let mut random = Xoshiro256StarStar::seed_from_u64(1 + host_number as u64);
+        let mut failures = Vec::new();
+        let mut tried = 0_usize;
         let directory = tempfile::tempdir().unwrap();
         write_tree(&host_with_faults(name), directory.path()).unwrap();
         let sound = read(directory.path()).unwrap();
@@ -105,7 +110,10 @@ fn no_number_trips_a_rule() {
             let place = entry.2[random.next_u64() as usize % entry.2.len()].clone();
             attempt(entry, &[place], NUMBERS[random.next_u64() as usize % NUMBERS.len()]);
         }
-    }
+        (tried, failures)
+    });
+    let tried: usize = of_hosts.iter().map(|(tried, _)| tried).sum();
+    let mut failures: Vec<String> = of_hosts.into_iter().flat_map(|(_, failures)| failures).collect();
     failures.dedup();
     assert!(tried > 500, "{tried}");
     assert!(failures.is_empty(), "{} of {tried}:\n{}", failures.len(), failures.join("\n"));

@@ -20,23 +20,34 @@
 //! | `says`, `never` | texts that a correct finding contains, or must not contain |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/parallel.rs"]
+mod parallel;
 #[path = "support/recorded.rs"]
 mod recorded;
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
+use parallel::on_all_processors;
 use serde_json::Value;
 use support::run;
 
 /// A host with an operator's expectations.
 struct Host {
     name: String,
-    text: String,
     expected: toml::Table,
+    /// The report of `evenkeel check`.
+    report: Value,
 }
 
-fn hosts() -> Vec<Host> {
+/// Returns all hosts; each is checked once.
+fn hosts() -> &'static [Host] {
+    static HOSTS: OnceLock<Vec<Host>> = OnceLock::new();
+    HOSTS.get_or_init(read_hosts)
+}
+
+fn read_hosts() -> Vec<Host> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
     let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
         .unwrap()
@@ -44,12 +55,23 @@ fn hosts() -> Vec<Host> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "host"))
         .collect();
     files.sort();
-    let host = |path: PathBuf| Host {
-        name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
-        text: std::fs::read_to_string(&path).unwrap(),
-        expected: std::fs::read_to_string(path.with_extension("expect.toml")).unwrap().parse().unwrap(),
-    };
-    files.into_iter().map(host).collect()
+    on_all_processors(&files, |path| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        Host {
+            report: report(&name, &std::fs::read_to_string(path).unwrap()),
+            name,
+            expected: std::fs::read_to_string(path.with_extension("expect.toml")).unwrap().parse().unwrap(),
+        }
+    })
+}
+
+/// Unpacks a host and returns the report of `evenkeel check`.
+fn report(name: &str, text: &str) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    recorded::unpack(text, directory.path()).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let ended = run(&["check", "--from", directory.path().to_str().unwrap(), "--format", "json"]);
+    assert!(matches!(ended.code, 0 | 1), "{name}: {ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 impl Host {
@@ -60,17 +82,6 @@ impl Host {
     fn faults(&self) -> Vec<&toml::Value> {
         self.expected.get("fault").and_then(toml::Value::as_array).into_iter().flatten().collect()
     }
-
-    /// Unpacks the host and returns the report of `evenkeel check`.
-    fn report(&self) -> Value {
-        let directory = tempfile::tempdir().unwrap();
-        recorded::unpack(&self.text, directory.path())
-            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let from = directory.path().to_str().unwrap();
-        let ended = run(&["check", "--from", from, "--format", "json"]);
-        assert!(matches!(ended.code, 0 | 1), "{}: {ended:?}", self.name);
-        serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{}: {error}", self.name))
-    }
 }
 
 #[test]
@@ -79,7 +90,7 @@ fn expectations_are_complete() {
     let healthy = hosts.iter().filter(|host| host.is_healthy()).count();
     let faults: usize = hosts.iter().map(|host| host.faults().len()).sum();
     assert!(hosts.len() >= 112 && healthy >= 32 && faults >= 326, "{} {healthy} {faults}", hosts.len());
-    for host in &hosts {
+    for host in hosts {
         assert!(!host.expected["story"].as_str().unwrap().is_empty(), "{}", host.name);
         assert_eq!(host.is_healthy(), host.faults().is_empty(), "{}", host.name);
         for fault in host.faults() {
@@ -97,7 +108,7 @@ fn expectations_are_complete() {
 fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     let mut failures = Vec::new();
     for host in hosts() {
-        let report = host.report();
+        let report = &host.report;
         let findings = report["findings"].as_array().unwrap();
         // Check the facts first: a host without processors or NICs would have no finding.
         assert!(report["host"]["processors"].as_u64().unwrap() > 1, "{}", host.name);
@@ -117,7 +128,7 @@ fn planted_faults_are_found() {
     let (mut total, mut found) = (0, 0);
     let mut missing = Vec::new();
     for host in hosts().iter().filter(|host| !host.is_healthy()) {
-        let report = host.report();
+        let report = &host.report;
         for fault in host.faults() {
             total += 1;
             let text = |key: &str| fault[key].as_str().unwrap().to_owned();
@@ -163,7 +174,7 @@ fn findings_say_what_operators_need() {
         if faults.is_empty() && silent.is_empty() {
             continue;
         }
-        let report = host.report();
+        let report = &host.report;
         let of_rule = |rule: &str| -> Vec<&Value> {
             report["findings"].as_array().unwrap().iter().filter(|finding| finding["rule"] == rule).collect()
         };

@@ -10,6 +10,8 @@
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
+#[path = "support/parallel.rs"]
+mod parallel;
 #[path = "support/random_hosts.rs"]
 mod random_hosts;
 // Several test binaries share this file, and each uses a part of it.
@@ -19,7 +21,7 @@ mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_model::change::{Change, Knob, Value, shell};
@@ -30,6 +32,7 @@ use evenkeel_placement::plan::interrupt_places;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled, undo};
 use evenkeel_placement::{Finding, Judgement, Severity, View, check, judge as judgement_of};
 use faults::FAULTS;
+use parallel::on_all_processors;
 use serde_json::Value as Json;
 
 /// The settings made, as a journal has them: the interface and the value of each knob.
@@ -376,33 +379,32 @@ fn move_applications(
 
 #[test]
 fn plans_for_planted_faults_are_fixpoints() {
-    let mut failures = Vec::new();
-    for fault in FAULTS {
-        for (name, host) in (fault.hosts)() {
+    let failures = on_all_processors(FAULTS, |fault| {
+        let judged = (fault.hosts)().into_iter().filter_map(|(name, host)| {
             let mut facts = host();
             (fault.plant)(&mut facts);
             complete(&mut facts);
-            failures.extend(judge(&facts).err().map(|why| format!("{} on {name}: {why}", fault.name)));
-        }
-    }
+            judge(&facts).err().map(|why| format!("{} on {name}: {why}", fault.name))
+        });
+        judged.collect::<Vec<_>>()
+    })
+    .concat();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
 #[test]
 fn plans_for_recorded_hosts_are_fixpoints() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
-    let mut failures = Vec::new();
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "host") {
-            continue;
-        }
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "host"));
+    let judged = on_all_processors(&paths, |path| {
         let tree = tempfile::tempdir().unwrap();
-        recorded::unpack(&std::fs::read_to_string(&path).unwrap(), tree.path()).unwrap();
+        recorded::unpack(&std::fs::read_to_string(path).unwrap(), tree.path()).unwrap();
         let facts = read_facts(&Tree::recorded(tree.path()).unwrap()).unwrap();
-        failures
-            .extend(judge(&facts).err().map(|why| format!("{}: {why}", path.file_stem().unwrap().display())));
-    }
+        judge(&facts).err().map(|why| format!("{}: {why}", path.file_stem().unwrap().display()))
+    });
+    let failures: Vec<String> = judged.into_iter().flatten().collect();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
@@ -421,17 +423,11 @@ fn plans_for_random_hosts_are_fixpoints() {
     let number_in = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());
     let hosts: u64 = number_in("EVENKEEL_RANDOM_HOSTS").unwrap_or(HOSTS);
     let seed: u64 = number_in("EVENKEEL_RANDOM_SEED").unwrap_or(0);
-    let judged = move |number: u64| {
-        let why = judge(&random_hosts::host(seed, number)).err()?;
+    let judged = on_all_processors(&(0..hosts).collect::<Vec<u64>>(), |number| {
+        let why = judge(&random_hosts::host(seed, *number)).err()?;
         Some(format!("host {number} of seed {seed}: {why}"))
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let of_worker = |worker: usize| (worker as u64..hosts).step_by(workers).filter_map(judged).collect();
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let started: Vec<_> =
-            (0..workers).map(|worker| scope.spawn(move || -> Vec<String> { of_worker(worker) })).collect();
-        started.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
+    let failures: Vec<String> = judged.into_iter().flatten().collect();
     let shown: Vec<&str> = failures.iter().take(12).map(String::as_str).collect();
     println!("{} of {hosts} failed", failures.len());
     assert!(failures.is_empty(), "{} of {hosts} failed:\n{}", failures.len(), shown.join("\n\n"));

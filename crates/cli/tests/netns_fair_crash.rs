@@ -102,7 +102,7 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     }
     // A plan with another root needs the administrator's one.
     let ended = end(managed.command(&[&soft_nic[..], &["--plan"]].concat()));
-    assert!(ended.code == 3 && ended.stderr.contains("run `evenkeel revert evk0` first"), "{ended:?}");
+    assert!(ended.code == 3 && ended.stderr.contains(" evenkeel revert evk0` first"), "{ended:?}");
     let ended = end(managed.command(&[&soft_nic[..], &["--for", "300ms"]].concat()));
     assert!(ended.code == 0 && ended.stderr.contains("had died: "), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");

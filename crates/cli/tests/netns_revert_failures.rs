@@ -456,7 +456,12 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
     for name in ["saved", "1-2.journal", "x.journal"] {
         let moved = managed.state.path().join(name);
         std::fs::rename(&journal, &moved).unwrap();
-        let fix = format!("mv {} {} && evenkeel revert {NAME}", moved.display(), journal.display());
+        let fix = format!(
+            "mv {} {} && EVENKEEL_STATE_DIR={} evenkeel revert {NAME}",
+            moved.display(),
+            journal.display(),
+            managed.state.path().display()
+        );
         for (arguments, code) in [
             (&["revert"][..], 4),
             (&["revert", NAME], 4),

@@ -94,7 +94,7 @@ pub struct RunOptions {
     /// How the test bed builds the NIC [default: the scenario's topology]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
-    /// Kernel that the simulator simulates [default: 4.4, with --nic soft 6.18]
+    /// Kernel that the simulator simulates [default: 4.4, with --nic soft and for transfers 6.18]
     #[arg(long, value_enum)]
     pub profile: Option<ProfileChoice>,
     /// NIC that the simulator simulates [default: hardware]

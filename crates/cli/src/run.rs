@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use evenkeel_experiment::{ConductError, Request, Timing, at_a_time, conduct};
 use evenkeel_model::record::Record;
-use evenkeel_model::scenario::{Scenario, Topology, place_of};
+use evenkeel_model::scenario::{Scenario, Topology, WorkloadKind, place_of};
 use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::store::{StoreError, Writer};
@@ -77,7 +77,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         }
         Place::Sim => {
             check_memory(&request, &progress, |error| at(error.key(), simulation_failure(error)))?;
-            let mut world = simulator(options).exact(options.exact);
+            let mut world = simulator(options, &scenario.workload.kind).exact(options.exact);
             conduct_in(&mut world, &request, &writer, &progress, |error| {
                 at(error.key(), simulation_failure(error))
             })
@@ -148,6 +148,8 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
         format!("--long-windows has no effect: a repeat of {name} ends with its last flow")
     } else if options.rate != Rate::Auto && tenants.is_some_and(|tenants| !tenants.line) {
         format!("--rate has no effect: {name} has no line that limits its senders")
+    } else if options.rate != Rate::Auto && matches!(scenario.workload.kind, WorkloadKind::Transfers) {
+        format!("--rate has no effect: the variants of {name} state the rates of ports")
     } else {
         return Ok(());
     };
@@ -196,13 +198,16 @@ pub fn simulator_of_tenants() -> SimWorld {
     SimWorld::of_test_bed(Profile::Linux6_18, PROCESSORS)
 }
 
-fn simulator(options: &RunOptions) -> SimWorld {
+fn simulator(options: &RunOptions, workload: &WorkloadKind) -> SimWorld {
+    // The kernels of the papers: Titan's, and later ones.
+    let usual =
+        if matches!(workload, WorkloadKind::Transfers) { Profile::Linux6_18 } else { Profile::Linux4_4 };
     let profile = options.profile.map(|profile| match profile {
         ProfileChoice::Linux4_4 => Profile::Linux4_4,
         ProfileChoice::Linux6_18 => Profile::Linux6_18,
     });
     match options.nic.unwrap_or(NicChoice::Hardware) {
-        NicChoice::Hardware => SimWorld::new(profile.unwrap_or(Profile::Linux4_4)),
+        NicChoice::Hardware => SimWorld::new(profile.unwrap_or(usual)),
         // A test bed needs a current kernel.
         NicChoice::Soft => SimWorld::of_test_bed(
             profile.unwrap_or(Profile::Linux6_18),

@@ -188,8 +188,11 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
 /// Returns one line each for the link, the traffic and the measurement.
 fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let Scenario { link, workload, measure, .. } = scenario;
-    let mut link_text =
-        format!("{}, {}, MTU {}", link.rate, counted(link.queues as usize, "queue"), link.mtu);
+    let mut link_text = link.rate.to_string();
+    // Variants of transfers have MTU and queues.
+    if !matches!(workload.kind, WorkloadKind::Transfers) {
+        link_text.push_str(&format!(", {}, MTU {}", counted(link.queues as usize, "queue"), link.mtu));
+    }
     if let Some(queues) = link.receive_queues {
         link_text.push_str(&format!(", {}", counted(queues as usize, "receive queue")));
     }
@@ -206,6 +209,9 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
             counted(requests.clients.len(), "group"),
             counted(requests.client_hosts as usize, "host")
         ),
+        WorkloadKind::Transfers => {
+            "bulk flows to hosts whose processors, memory and rings are modelled".to_owned()
+        }
         WorkloadKind::Tenants(_) => "clients share the link behind one qdisc at a time".to_owned(),
     };
     let mut measured = format!("{}, warm-up {}", counted(measure.repeats as usize, "repeat"), measure.warmup);

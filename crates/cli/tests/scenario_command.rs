@@ -241,6 +241,10 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
             [("rss (base: balance)", "policy = none"), ("balance", "policy")]
         } else if name.starts_with("tc-") {
             [("htb", "class parent 1: "), ("htb", "qdisc root handle 1: htb")]
+        } else if name == "host-stack" {
+            [("all (base: jumbo)", "interrupts = with-reader"), ("none", "machine")]
+        } else if name.starts_with("tcp100g-") {
+            [("tuned (base: default)", "ring"), ("default", "machine")]
         } else {
             [("dqa (base: cmax)", "queue-choice = dqa"), ("cmax", "queue-choice = hash")]
         };

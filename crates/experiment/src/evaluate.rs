@@ -7,7 +7,7 @@ use evenkeel_metrics::{CompletionTimes, FlowSeries, LatencySummary, jain, nfm};
 use evenkeel_model::record::metric;
 use evenkeel_model::scenario::TenantPoint;
 use evenkeel_model::units::{BitRate, ByteSize};
-use evenkeel_model::world::RawRepeat;
+use evenkeel_model::world::{RawRepeat, RawTransfers};
 
 use crate::timing::Timing;
 use crate::{requests, tenants};
@@ -96,8 +96,36 @@ pub(crate) fn metrics(
         }
     }
     metrics.extend(requests::metrics(&raw.clients));
+    if let Some(transfers) = &raw.transfers {
+        let retransmits = raw.retransmits.unwrap_or_default();
+        metrics.extend(of_transfers(transfers, raw.busy_cores, payload, retransmits, measured.as_secs_f64()));
+    }
     if let Some(point) = point {
         metrics.extend(tenants::metrics(raw, point, measured, payload));
+    }
+    metrics
+}
+
+/// Returns the metrics of transfers in addition to those of all workloads. `payload` is in bytes.
+fn of_transfers(
+    raw: &RawTransfers,
+    busy_cores: Option<f64>,
+    payload: u64,
+    retransmits: u64,
+    seconds: f64,
+) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::new();
+    metrics.insert(metric::RETRANSMITS_PER_S.to_owned(), retransmits as f64 / seconds);
+    metrics.insert(metric::LOSS_EVENTS_PER_S.to_owned(), raw.loss_events as f64 / seconds);
+    if let Some(cores) = busy_cores.filter(|cores| *cores > 0.0) {
+        metrics.insert(metric::THROUGHPUT_PER_CORE.to_owned(), payload as f64 * 8.0 / seconds / cores);
+    }
+    for (part, dropped) in metric::DROPS_PARTS.into_iter().zip(raw.drops) {
+        metrics.insert(metric::part(metric::DROPS, part), dropped as f64);
+    }
+    let all: f64 = raw.cycles.iter().sum();
+    for (part, cycles) in metric::CYCLES_PARTS.into_iter().zip(raw.cycles).filter(|_| all > 0.0) {
+        metrics.insert(metric::part(metric::CYCLES, part), cycles / all);
     }
     metrics
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_metrics::stretched_window_ns;
-use evenkeel_model::scenario::Scenario;
+use evenkeel_model::scenario::{Scenario, WorkloadKind};
 use evenkeel_model::units::{BitRate, Nanoseconds};
 
 /// The meter of the test bed has no longer bins, ns.
@@ -30,6 +30,9 @@ impl Timing {
         if let Some(tenants) = scenario.workload.tenants() {
             return Self::of_tenants(scenario, tenants.line.then_some(rate));
         }
+        if matches!(scenario.workload.kind, WorkloadKind::Transfers) {
+            return Self::of_transfers(scenario);
+        }
         let stretch = |length: Nanoseconds| {
             stretched_window_ns(length.as_u64(), scenario.link.rate.bits_per_second(), rate.bits_per_second())
         };
@@ -55,6 +58,18 @@ impl Timing {
                 None => longest.saturating_mul(u64::from(long_windows.max(1))),
             },
             windows,
+            warmup: scenario.measure.warmup,
+        }
+    }
+
+    /// Computes the times of transfers, whose rate is the scenario's.
+    fn of_transfers(scenario: &Scenario) -> Self {
+        const BIN: u64 = 100_000_000;
+        let duration = scenario.measure.duration();
+        Self {
+            bin: Nanoseconds::new(greatest_common_divisor(BIN, duration.as_u64().max(1))),
+            windows: BTreeMap::new(),
+            duration,
             warmup: scenario.measure.warmup,
         }
     }

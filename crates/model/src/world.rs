@@ -67,9 +67,22 @@ pub struct RawRepeat {
     pub datapath: Option<DatapathCost>,
     /// Processes, processors and qdiscs, in a scenario with tenants.
     pub tenants: Option<RawTenants>,
+    /// Losses and cycles, in a scenario with transfers.
+    pub transfers: Option<RawTransfers>,
     /// Further counters of the world, by name.
     pub counters: BTreeMap<String, f64>,
     pub notes: Vec<String>,
+}
+
+/// Observations of a scenario with transfers, besides its flows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawTransfers {
+    /// Losses; those of a flow within 100 ms are one.
+    pub loss_events: u64,
+    /// Dropped packets, by [`crate::record::metric::DROPS_PARTS`].
+    pub drops: [u64; 5],
+    /// Cycles of the receiving hosts, by [`crate::record::metric::CYCLES_PARTS`].
+    pub cycles: [f64; 8],
 }
 
 /// Observations of a scenario with tenants, besides its flows.

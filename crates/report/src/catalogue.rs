@@ -193,6 +193,24 @@ pub fn describe(key: &str) -> Description {
             };
             Description { decimals: 1, count: true, ..describe("qdisc", spelt, unit, Neutral, 8, 9) }
         }
+        metric::RETRANSMITS_PER_S => {
+            Description { decimals: 1, ..describe("retransmits", part, "1/s", LowerIsBetter, 7, 5) }
+        }
+        metric::LOSS_EVENTS_PER_S => {
+            Description { decimals: 2, ..describe("loss events", part, "1/s", LowerIsBetter, 7, 3) }
+        }
+        metric::THROUGHPUT_PER_CORE => Description {
+            scale: 1e-9,
+            ..describe("throughput for each core", part, "Gbit/s", HigherIsBetter, 1, 4)
+        },
+        metric::DROPS => Description {
+            decimals: 1,
+            count: true,
+            ..describe("drops", part, "packets", LowerIsBetter, 8, if part == "ring" { 6 } else { 8 })
+        },
+        metric::CYCLES => {
+            Description { scale: 100.0, decimals: 1, ..describe("cycles", part, "%", Neutral, 9, 11) }
+        }
         metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),
         // Flows of a shuffle take seconds; responses to clients take less than a millisecond.
         metric::COMPLETION => {

@@ -38,6 +38,7 @@ pub mod receive;
 pub mod settings;
 pub mod sink;
 pub mod tenants;
+pub mod transfers;
 pub mod world;
 
 pub use evenkeel_stations::{nic, qdisc, segment, tcp, time};

@@ -51,6 +51,10 @@ impl Extent {
             // The line has bins, too.
             return Self { flows: u64::from(point.bulk_flows() + point.probe_count()) + 1, bins, ..none };
         }
+        if let Some(transfers) = variant.transfers() {
+            let hosts = u64::from(transfers.senders + transfers.receivers);
+            return Self { flows: u64::from(transfers.flows), bins, hosts, ..none };
+        }
         if workload.shuffled_bytes().is_some() {
             let hosts = u64::from(scenario.hosts.count);
             return Self { flows: hosts * hosts.saturating_sub(1), hosts, ..none };
@@ -98,7 +102,7 @@ pub fn check_memory(
             format!("{clients} clients in {duration}"),
             "measure less time, or have fewer clients",
         )
-    } else if hosts > 0 {
+    } else if variant.transfers().is_none() && hosts > 0 {
         ("hosts.count", format!("{flows} flows between {hosts} hosts"), "have fewer hosts")
     } else if variant.tenants().is_some() {
         let work = format!("{flows} flows in {bins} bins of {bin}");

@@ -85,6 +85,9 @@ impl SimWorld {
         if let Some(point) = job.variant.tenants() {
             return tenants::run(job, point, self.parameters.profile, &self.machine(), observer);
         }
+        if let Some(transfers) = job.variant.transfers() {
+            return crate::transfers::run(job, transfers, self.parameters.profile, observer);
+        }
         let settings = self.settings(job.scenario, job.variant, job.rate);
         let parameters = self.parameters(job.scenario);
         if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
@@ -209,6 +212,9 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
     if scenario.workload.requests().is_some() {
         return Err("a soft NIC has no filters for receive queues; run it without --nic soft".to_owned());
     }
+    if variant.transfers().is_some() {
+        return Err("a test bed's hosts share one machine's processors; run it without --nic soft".to_owned());
+    }
     if !scenario.workload.clients().is_empty() {
         return Err(
             "a test bed has no server and clients that fetch values from it; run it without --nic soft"
@@ -288,6 +294,9 @@ impl World for SimWorld {
         };
         if let Some(requests) = scenario.workload.requests() {
             crate::receive::assess(scenario, variant, requests)?;
+            return Ok(Assessment { settings: named(variant.settings()), notes });
+        }
+        if variant.transfers().is_some() {
             return Ok(Assessment { settings: named(variant.settings()), notes });
         }
         let knobs = self.settings(scenario, variant, scenario.link.rate).knobs(variant.knobs());

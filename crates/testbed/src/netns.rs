@@ -98,6 +98,9 @@ fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
         WorkloadKind::Requests(_) => Some(
             "the test bed has no NIC whose filters steer clients' requests; run it with --on sim".to_owned(),
         ),
+        WorkloadKind::Transfers => {
+            Some("the test bed's hosts share the processors of this machine; run it with --on sim".to_owned())
+        }
         WorkloadKind::Bulk if !scenario.link.priorities.is_empty() => Some(
             "the test bed's NIC has no priorities with queues of their own; run it with --on sim".to_owned(),
         ),

@@ -9,10 +9,11 @@ macro_rules! scenario_files {
 }
 
 /// Returns the names and texts of the bundled scenarios: bulk flows between two hosts, then clusters, each
-/// with the fewest flows first; then fetching clients, requesting clients, and tenants.
+/// with the fewest flows first; then fetching clients, requesting clients, tenants, and
+/// transfers.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 20] = scenario_files![
+    const SCENARIOS: [(&str, &str); 27] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -33,6 +34,13 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "tc-fairness-mixed",
         "tc-work-conservation",
         "tc-filter-cost",
+        "host-stack",
+        "tcp100g-mtu",
+        "tcp100g-ramp",
+        "tcp100g-fan",
+        "tcp100g-placement",
+        "tcp100g-cores",
+        "tcp100g-tuning",
     ];
     &SCENARIOS
 }
@@ -40,6 +48,9 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
 /// Returns the names and texts of the variant tables.
 #[must_use]
 pub fn variant_tables() -> &'static [(&'static str, &'static str)] {
-    const TABLES: [(&str, &str); 1] = [("titan", include_str!("../../../../scenarios/variants/titan.toml"))];
+    const TABLES: [(&str, &str); 2] = [
+        ("titan", include_str!("../../../../scenarios/variants/titan.toml")),
+        ("tcp100g", include_str!("../../../../scenarios/variants/tcp100g.toml")),
+    ];
     &TABLES
 }

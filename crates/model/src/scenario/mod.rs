@@ -34,6 +34,7 @@ mod tenants;
 mod tests;
 mod toml_table;
 mod traffic;
+mod transfer_knobs;
 mod value;
 mod variants;
 
@@ -46,6 +47,7 @@ pub use sections::LINE_RATES;
 pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
 pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
+pub use transfer_knobs::{HostMachine, HostNode, InterruptCores, TransferKnobs};
 
 /// Largest weight of a flow. The same limit applies in the BPF programs.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;
@@ -162,6 +164,8 @@ pub enum WorkloadKind {
     Requests(Requests),
     /// Clients share a link with one qdisc. Variants are [`TenantPoint`]s.
     Tenants(Tenants),
+    /// Bulk flows between hosts whose receiver is modelled. Variants are [`TransferKnobs`].
+    Transfers,
 }
 
 /// The requests of a closed loop.
@@ -236,7 +240,8 @@ impl Workload {
             WorkloadKind::Bulk
             | WorkloadKind::Fetch { .. }
             | WorkloadKind::Requests(_)
-            | WorkloadKind::Tenants(_) => None,
+            | WorkloadKind::Tenants(_)
+            | WorkloadKind::Transfers => None,
         }
     }
 
@@ -248,7 +253,8 @@ impl Workload {
             WorkloadKind::Bulk
             | WorkloadKind::Shuffle { .. }
             | WorkloadKind::Fetch { .. }
-            | WorkloadKind::Tenants(_) => None,
+            | WorkloadKind::Tenants(_)
+            | WorkloadKind::Transfers => None,
         }
     }
 
@@ -260,7 +266,8 @@ impl Workload {
             WorkloadKind::Bulk
             | WorkloadKind::Shuffle { .. }
             | WorkloadKind::Fetch { .. }
-            | WorkloadKind::Requests(_) => None,
+            | WorkloadKind::Requests(_)
+            | WorkloadKind::Transfers => None,
         }
     }
 
@@ -272,7 +279,8 @@ impl Workload {
             WorkloadKind::Bulk
             | WorkloadKind::Shuffle { .. }
             | WorkloadKind::Requests(_)
-            | WorkloadKind::Tenants(_) => &[],
+            | WorkloadKind::Tenants(_)
+            | WorkloadKind::Transfers => &[],
         }
     }
 }
@@ -335,6 +343,8 @@ pub enum Sets {
     Receive(ReceiveKnobs),
     /// A point of the sweep, in a scenario of tenants.
     Tenants(Box<TenantPoint>),
+    /// Hosts and placement, in a scenario of transfers.
+    Transfers(Box<TransferKnobs>),
 }
 
 impl Variant {
@@ -357,11 +367,18 @@ impl Variant {
         if let Sets::Tenants(point) = &self.sets { Some(point) } else { None }
     }
 
+    /// Returns the hosts and the placement of transfers; none in other scenarios.
+    #[must_use]
+    pub fn transfers(&self) -> Option<&TransferKnobs> {
+        if let Sets::Transfers(knobs) = &self.sets { Some(knobs) } else { None }
+    }
+
     /// Returns every knob with its value, in the file's spelling and the reference's order.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         match &self.sets {
             Sets::Receive(receive) => receive.settings(),
+            Sets::Transfers(transfers) => transfers.settings(),
             Sets::Transmit(_) | Sets::Tenants(_) => self.knobs().settings(),
         }
     }

@@ -167,7 +167,7 @@ fn read_scenario(
             let measure = root.require("measure", "add a [measure] table");
             (hosts, None, measure.and_then(|field| read_measure(field.table()?)))
         }
-        Kind::Requests => {
+        Kind::Requests | Kind::Transfers => {
             let measure = root.require("measure", "add a [measure] table");
             (None, None, measure.and_then(|field| read_fetch_measure(field.table()?)))
         }

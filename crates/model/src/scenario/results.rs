@@ -10,7 +10,7 @@ use super::knobs::spelled;
 use super::sections::REPEATS;
 use super::toml_table::{Field, Table};
 use super::value::Spelling;
-use super::{Expectation, LEAST_REPEATS, Measure, Paper, Statistic, Workload};
+use super::{Expectation, LEAST_REPEATS, Measure, Paper, Statistic, Workload, WorkloadKind};
 use crate::record::metric;
 
 /// Longest source of a paper's figures.
@@ -49,7 +49,14 @@ pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<St
         response.into_iter().chain(requests)
     });
     let of_tenants = workload.tenants().into_iter().flat_map(|_| metric::of_tenants());
-    plain.chain(with_parts).chain(by_size).chain(by_group).chain(of_tenants).collect()
+    let transfers = matches!(workload.kind, WorkloadKind::Transfers).then(metric::of_transfers);
+    plain
+        .chain(with_parts)
+        .chain(by_size)
+        .chain(by_group)
+        .chain(of_tenants)
+        .chain(transfers.into_iter().flatten())
+        .collect()
 }
 
 /// Reads `[paper]`. `variants` and `metrics` are the known names; none if they could not be read.

@@ -23,7 +23,7 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 pub const LINE_RATES: RangeInclusive<BitRate> =
     BitRate::from_bits_per_second(1_000_000)..=BitRate::from_bits_per_second(1_600_000_000_000);
 /// Allowed MTUs: from the size that every IPv4 host must accept (RFC 791) to the longest IPv4 packet.
-const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
+pub(super) const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
 const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
 pub(super) const FLOWS: RangeInclusive<u32> = 1..=100_000;
@@ -69,21 +69,24 @@ pub(super) enum Kind {
     Fetch,
     Requests,
     Tenants,
+    Transfers,
 }
 
-const KINDS: [Spelling<Kind>; 5] = [
+pub(super) const KINDS: [Spelling<Kind>; 6] = [
     ("bulk", Kind::Bulk),
     ("shuffle", Kind::Shuffle),
     ("fetch", Kind::Fetch),
     ("requests", Kind::Requests),
     ("tenants", Kind::Tenants),
+    ("transfers", Kind::Transfers),
 ];
 
 // Names of the kinds, for errors about keys that other kinds do not have.
 pub(super) const BULK: &str = "bulk";
 pub(super) const SHUFFLE: &str = "shuffle";
 pub(super) const TENANTS: &str = "tenants";
-pub(super) const NOT_TENANTS: &str = "bulk, shuffle, fetch or requests";
+const NOT_TRANSFERS: &str = "bulk, shuffle, fetch, requests or tenants";
+pub(super) const NOT_TENANTS: &str = "bulk, shuffle, fetch, requests or transfers";
 /// Keys of `[workload]` that only some kinds have.
 const WORKLOAD_KEYS: [(&str, &str); 5] = [
     ("flows", BULK),
@@ -93,7 +96,7 @@ const WORKLOAD_KEYS: [(&str, &str); 5] = [
     ("clients", "fetch or requests"),
 ];
 const WITH_WINDOWS: &str = "bulk or tenants";
-const WITH_DURATION: &str = "fetch, requests or tenants";
+const WITH_DURATION: &str = "fetch, requests, tenants or transfers";
 
 /// Returns the kind of a workload, on which other tables depend. [`read_workload`] reports its errors.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
@@ -126,6 +129,9 @@ pub(super) fn or_default<'t, T>(
 
 /// Reads `[link]`.
 pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
+    if kind == Kind::Transfers {
+        return read_link_of_transfers(table);
+    }
     let rate = table.require("rate", "for example rate = \"10gbit\"");
     let rate = rate.and_then(|field| field.quantity(LINE_RATES, "10gbit"));
     let mtu = or_default(table.take("mtu"), DEFAULT_MTU, |field| field.quantity(MTUS, "1500B"));
@@ -138,7 +144,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
             or_default(table.take("receive-queues"), None, |field| field.integer(1..=MAX_QUEUES).map(Some))
         }
         // The link's queues serve requests; tenants use one.
-        Kind::Requests | Kind::Tenants => Some(None),
+        Kind::Requests | Kind::Tenants | Kind::Transfers => Some(None),
     };
     table.finish_except(&[("receive-queues", "bulk, shuffle or fetch")]);
     Some(Link {
@@ -148,6 +154,21 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
         topology: topology?,
         priorities: priorities?,
         receive_queues: receive_queues?,
+    })
+}
+
+/// Reads `[link]` of transfers, whose variants state the rest.
+fn read_link_of_transfers(mut table: Table<'_>) -> Option<Link> {
+    let rate = table.require("rate", "for example rate = \"100gbit\"");
+    let rate = rate.and_then(|field| field.quantity(LINE_RATES, "100gbit"));
+    table.finish_except(&[("mtu", NOT_TRANSFERS), ("queues", NOT_TRANSFERS), ("topology", NOT_TRANSFERS)]);
+    Some(Link {
+        rate: rate?,
+        mtu: DEFAULT_MTU,
+        queues: 1,
+        topology: Topology::SoftNic,
+        priorities: Vec::new(),
+        receive_queues: None,
     })
 }
 
@@ -195,7 +216,7 @@ pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Op
 /// Reads `[hosts]`.
 pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     let count = match kind {
-        Kind::Bulk | Kind::Fetch | Kind::Requests | Kind::Tenants => Some(TWO_HOSTS),
+        Kind::Bulk | Kind::Fetch | Kind::Requests | Kind::Tenants | Kind::Transfers => Some(TWO_HOSTS),
         Kind::Shuffle => {
             table.require("count", "for example count = 24").and_then(|field| field.integer(SHUFFLE_HOSTS))
         }
@@ -262,6 +283,8 @@ pub(super) fn read_workload(
                 latency: None,
             });
         }
+        // The variants have the flows of transfers.
+        Some(Kind::Transfers) => (Some(WorkloadKind::Transfers), Some(0)),
         // Scenarios of tenants are read elsewhere.
         Some(Kind::Bulk | Kind::Tenants) => {
             let flows = table.require("flows", "for example flows = 12");
@@ -275,11 +298,13 @@ pub(super) fn read_workload(
         congestion_control,
     );
     let priority = match kind {
-        Some(WorkloadKind::Fetch { .. }) => Some(0),
+        Some(WorkloadKind::Fetch { .. } | WorkloadKind::Transfers) => Some(0),
         _ => read_priority(table.take("priority"), link),
     };
     let latency = match kind {
-        Some(WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. }) => Some(None),
+        Some(WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } | WorkloadKind::Transfers) => {
+            Some(None)
+        }
         _ => or_default(table.take("latency"), None, |field| {
             read_probe(field.table()?, link, measure).map(Some)
         }),
@@ -340,7 +365,7 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
     if let Some(mut table) = table {
         repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
         table.finish_except(&[
-            ("warmup", "bulk, fetch, requests or tenants"),
+            ("warmup", "bulk, fetch, requests, tenants or transfers"),
             ("windows", WITH_WINDOWS),
             ("long-windows", BULK),
             ("duration", WITH_DURATION),

@@ -7,6 +7,7 @@ mod broken;
 mod hostile;
 mod requests;
 mod tenants;
+mod transfers;
 
 use super::bundled::{bundled, variant_tables};
 use super::*;

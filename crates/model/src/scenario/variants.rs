@@ -9,8 +9,9 @@ use super::error::ScenarioErrorKind::{BadValue, Cycle, Duplicate, UnknownName};
 use super::knobs::{Clash, KnobSettings, clash};
 use super::parse::{LONGEST_DESCRIPTION, document, read_schema};
 use super::receive_knobs::ReceiveSettings;
-use super::sections::Kind;
+use super::sections::{KINDS, Kind};
 use super::toml_table::{Complaints, Field, Located, Table};
+use super::transfer_knobs::TransferSettings;
 use super::{Link, Sets, Variant};
 use crate::text::{excerpt, list, suggestion};
 
@@ -27,6 +28,8 @@ enum Settings {
     Transmit(Box<KnobSettings>),
     /// Knobs of the receive side, in scenarios with requests.
     Receive(Box<ReceiveSettings>),
+    /// Hosts and placement, in scenarios with transfers.
+    Transfers(Box<TransferSettings>),
 }
 
 impl Settings {
@@ -34,6 +37,7 @@ impl Settings {
     fn none(kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::default()),
+            Kind::Transfers => Self::Transfers(Box::default()),
             _ => Self::Transmit(Box::default()),
         }
     }
@@ -41,6 +45,7 @@ impl Settings {
     fn read(table: &mut Table<'_>, complete: bool, kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::new(ReceiveSettings::read(table, complete))),
+            Kind::Transfers => Self::Transfers(Box::new(TransferSettings::read(table, complete))),
             _ => Self::Transmit(Box::new(KnobSettings::read(table, complete))),
         }
     }
@@ -51,6 +56,7 @@ impl Settings {
         match (self, base) {
             (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
             (Self::Receive(own), Self::Receive(base)) => Self::Receive(Box::new(own.over(*base))),
+            (Self::Transfers(own), Self::Transfers(base)) => Self::Transfers(Box::new(own.over(*base))),
             (own, _) => own.clone(),
         }
     }
@@ -107,6 +113,7 @@ impl Resolved {
         let sets = match self.settings.as_ref()? {
             Settings::Transmit(settings) => Sets::Transmit(settings.knobs()?),
             Settings::Receive(settings) => Sets::Receive(settings.knobs()?),
+            Settings::Transfers(settings) => Sets::Transfers(Box::new(settings.knobs()?)),
         };
         Some(Variant {
             name: self.draft.name.value.clone(),
@@ -121,6 +128,7 @@ impl Resolved {
         match self.settings.as_ref()? {
             Settings::Transmit(settings) => clash(&settings.knobs()?, link),
             Settings::Receive(settings) => settings.clash(link),
+            Settings::Transfers(settings) => settings.clash(),
         }
     }
 
@@ -128,15 +136,16 @@ impl Resolved {
     /// variant sets, or its base if the conflict is inherited.
     fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
         let Some(found) = self.clash(link) else { return };
-        // A variant of the table is in another file. The receive side has no tables, so its setting may be in
-        // a base.
+        // A variant of the table is in another file. Only the transmit side has tables, so other settings may be
+        // in a base.
         let own = match &self.settings {
-            Some(settings @ Settings::Receive(_)) => settings,
+            Some(settings @ (Settings::Receive(_) | Settings::Transfers(_))) => settings,
             _ => &self.draft.settings,
         };
         let knob = found.knobs.iter().find_map(|knob| match own {
             Settings::Transmit(settings) => settings.place_of(knob),
             Settings::Receive(settings) => settings.place_of(knob),
+            Settings::Transfers(settings) => settings.place_of(knob),
         });
         let base = self.draft.base.as_ref().map(|base| (base.span.clone(), base.path.clone()));
         let name = &self.draft.name;
@@ -178,22 +187,22 @@ impl VariantSet {
     ) -> Result<Self, ScenarioError> {
         let inherited = match root.take("variant-table") {
             None => Some(Vec::new()),
-            Some(field) if kind == Kind::Requests => {
-                let problem =
-                    "tables of variants are of the transmit side, and requests are about the receive side";
-                field.at_key().complain(
-                    BadValue,
-                    problem,
-                    "state the variants in this file, as [variant.NAME]",
-                );
-                None
-            }
             Some(field) => field.string("the name of a variant table").map_or(Ok(None), |name| {
                 let Some((name, text)) = tables.iter().find(|(known, _)| *known == name) else {
                     field.unknown_name("variant table", name, tables.iter().map(|(name, _)| *name));
                     return Ok(None);
                 };
-                read_table(text, &format!("variants/{name}.toml")).map(Some)
+                let (of, variants) = read_table(text, &format!("variants/{name}.toml"))?;
+                if of != kind_of_table(kind) {
+                    let problem = format!("the table '{name}' has settings of another kind of workload");
+                    field.complain(
+                        BadValue,
+                        problem,
+                        "use another table, or state the variants in this file",
+                    );
+                    return Ok(None);
+                }
+                Ok(Some(variants))
             })?,
         };
         let drafts = match root.take("variant") {
@@ -321,27 +330,31 @@ fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaint
     complaints.push(Cycle, &first.span, &first.path, format!("bases in a circle: {names}"), advice);
 }
 
-/// Reads a table of variants: `schema`, `name`, `description` and the variants.
+/// Returns the kind that a variant table for a workload of this kind states.
+fn kind_of_table(kind: Kind) -> Kind {
+    if matches!(kind, Kind::Requests | Kind::Transfers) { kind } else { Kind::Bulk }
+}
+
+/// Reads a table of variants: `schema`, `name`, `description`, `kind` (bulk by default) and the variants.
 ///
 /// # Errors
 /// Returns the first error in the text.
-fn read_table(text: &str, origin: &str) -> Result<Vec<Resolved>, ScenarioError> {
+fn read_table(text: &str, origin: &str) -> Result<(Kind, Vec<Resolved>), ScenarioError> {
     let document = document(text, origin)?;
     let complaints = Complaints::new(text, origin);
-    let resolved = {
-        let mut table = Table::root(document.get_ref(), &complaints);
-        if !read_schema(&mut table) {
-            Vec::new()
-        } else {
-            table.require("name", "name the table as its file").and_then(|field| field.name("a name", "-"));
-            if let Some(field) = table.take("description") {
-                field.prose(LONGEST_DESCRIPTION, true);
-            }
-            let drafts = table.require("variant", "state at least one, as [variant.NAME]");
-            let drafts = drafts.and_then(|field| Some(read_drafts(&field.table()?, Kind::Bulk)));
-            table.finish();
-            resolve(drafts.unwrap_or_default(), &[], Kind::Bulk, &complaints)
+    let mut table = Table::root(document.get_ref(), &complaints);
+    let mut kind = Kind::Bulk;
+    let mut resolved = Vec::new();
+    if read_schema(&mut table) {
+        table.require("name", "name the table as its file").and_then(|field| field.name("a name", "-"));
+        if let Some(field) = table.take("description") {
+            field.prose(LONGEST_DESCRIPTION, true);
         }
-    };
-    complaints.into_error().map_or(Ok(resolved), Err)
+        kind = table.take("kind").and_then(|field| field.one_of(&KINDS)).unwrap_or(kind);
+        let drafts = table.require("variant", "state at least one, as [variant.NAME]");
+        let drafts = drafts.and_then(|field| Some(read_drafts(&field.table()?, kind)));
+        table.finish();
+        resolved = resolve(drafts.unwrap_or_default(), &[], kind, &complaints);
+    }
+    complaints.into_error().map_or(Ok((kind, resolved)), Err)
 }

@@ -28,6 +28,7 @@ const LAYERS: &[&str] = &[
     "network",
     "tenants",
     "receive",
+    "transfers",
     "memory",
     "world",
 ];

@@ -82,7 +82,7 @@ const LINK_AND_WORKLOAD: &[Case] = &[
 
 #[rustfmt::skip]
 const MEASURE: &[Case] = &[
-    ("repeats = 3", "duration = \"4s\"", (18, 1), ": measure.duration: only with workload.kind = fetch, requests or tenants; known keys: warmup, windows, long-windows,"),
+    ("repeats = 3", "duration = \"4s\"", (18, 1), ": measure.duration: only with workload.kind = fetch, requests, tenants or transfers; known keys: warmup, windows, long-windows,"),
     ("repeats = 3", "repeats = 0", (18, 11), ": measure.repeats: 0 is out of range"),
     ("repeats = 3", "long-windows = 0", (18, 16), ": measure.long-windows: 0 is out of range"),
     ("repeats = 3", "warmup = \"11min\"", (18, 10), ": measure.warmup: 660s is out of range; write a value from 0ns to 600s"),
@@ -198,7 +198,7 @@ const SHUFFLE: &[Case] = &[
     ("\"2MB\"", "\"0B\"", (19, 18), ": workload.bytes-per-flow: 0B is out of range"),
     ("\"2MB\"", "\"2MB\"\nflows = 4", (20, 1), ": workload.flows: only with workload.kind = bulk; known keys: kind, bytes-per-flow, congestion-control"),
     ("\"2MB\"", "\"2MB\"\nlatency = { duration = \"1s\" }", (20, 1), ": workload.latency: only with workload.kind = bulk"),
-    ("repeats = 2", "warmup = \"1s\"", (22, 1), ": measure.warmup: only with workload.kind = bulk, fetch, requests or tenants; known keys: repeats"),
+    ("repeats = 2", "warmup = \"1s\"", (22, 1), ": measure.warmup: only with workload.kind = bulk, fetch, requests, tenants or transfers; known keys: repeats"),
     ("repeats = 2", "repeats = 0", (22, 11), ": measure.repeats: 0 is out of range"),
 ];
 

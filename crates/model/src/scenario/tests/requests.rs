@@ -79,7 +79,7 @@ const REQUESTS: &[Case] = &[
     ("for = \"2s\"", "for = \"3100ms\"", (27, 7), ": workload.clients[1].for: the clients would be there until 4.1s, and the measurement ends at 4s"),
     ("[\"isolation\"]\n\n[measure]", "[\"isolated\"]\n\n[measure]", (28, 13), ": workload.clients[1].variants[0]: unknown variant 'isolated'; known: balance, isolation"),
     ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (31, 1), ": measure.windows: only with workload.kind = bulk or tenants;"),
-    ("[link]", "variant-table = \"titan\"\n[link]", (6, 1), ": variant-table: tables of variants are of the transmit side"),
+    ("[link]", "variant-table = \"titan\"\n[link]", (6, 17), ": variant-table: the table 'titan' has settings of another kind of workload; use another table"),
     ("[link]", "[hosts]\nsending-cores = 2\n[link]", (6, 2), ": hosts: only with workload.kind = bulk, shuffle or fetch;"),
     ("nic = \"i82599\"\n", "", (33, 1), ": variant.balance.nic: missing; a variant without a 'base' sets every knob"),
     ("\"i82599\"", "\"i82598\"", (35, 7), ": variant.balance.nic: 'i82598' is not a value of this key; did you mean 'i82599'?"),

@@ -97,7 +97,7 @@ const TENANTS: &[Case] = &[
     ("across = \"clients\"", "across = \"client\"", (51, 10), ": plot[0].across: unknown axis 'client'; did you mean 'clients'?"),
     ("variant = \"htb clients=5", "variant = \"htb clients=6", (55, 11), ": expect[0].variant: unknown variant 'htb clients=6 probes=1 length=4KiB'"),
     ("[measure]", "variants = [\"htb\"]\n[measure]", (41, 1), ": sweep[1].variants: unknown key"),
-    ("title = \"Tenants", "variants = [\"htb\"]\ntitle = \"Tenants", (3, 1), ": variants: only with workload.kind = bulk, shuffle, fetch or requests; known keys: schema, name, title, description, qdisc-files, link, measure, workload, sweep, plot, expect"),
+    ("title = \"Tenants", "variants = [\"htb\"]\ntitle = \"Tenants", (3, 1), ": variants: only with workload.kind = bulk, shuffle, fetch, requests or transfers; known keys: schema, name, title, description, qdisc-files, link, measure, workload, sweep, plot, expect"),
 ];
 
 #[test]

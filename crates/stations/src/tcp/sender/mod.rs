@@ -352,6 +352,12 @@ impl Sender {
         self.written = self.written.saturating_add(bytes);
     }
 
+    /// Sets the end of the receiver's window. With a window that moves, call it after [`Self::on_ack`] with the end
+    /// that the acknowledgement advertises.
+    pub fn set_window_end(&mut self, end: u64) {
+        self.receive_window = end.saturating_sub(self.unacknowledged);
+    }
+
     /// Sets whether the application is waiting for room in the send buffer (`SOCK_NOSPACE`, which `poll` and
     /// a blocking write set); initially it is not. While it waits, an unused window is not caused by the
     /// application and does not shrink.

@@ -1,0 +1,158 @@
+//! The knobs of a variant with transfers: hosts, the path between them, and where the work happens.
+
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+
+use super::error::ScenarioErrorKind::BadValue;
+use super::knobs::{Clash, knob, knobs, spelled};
+use super::sections::{LINE_RATES, MTUS};
+use super::toml_table::{Field, Located, Table};
+use super::value::Spelling;
+use crate::units::{BitRate, ByteSize, Nanoseconds};
+
+/// A machine whose processors, memory and caches are modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostMachine {
+    /// The servers of *TCP at 100 Gbit/s* (2014): two packages with 8 cores of 2.4 GHz.
+    Kit2014,
+    /// The servers of *Understanding Host Network Stack Overheads*: four packages with 6 cores of 3.4 GHz.
+    Xeon6128,
+}
+
+/// A memory node, relative to the NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostNode {
+    /// The node of the NIC.
+    Nic,
+    /// Another package.
+    Other,
+}
+
+/// Cores that serve the interrupts of a receiving NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InterruptCores {
+    /// A queue on each core of the node; the hash of a flow chooses one.
+    EveryCore,
+    /// Only cores without an application.
+    Apart,
+    /// Only cores with an application.
+    OnApplications,
+    /// The core of the flow's application (aRFS).
+    WithReader,
+    /// A core of its own for each flow.
+    OwnCore,
+}
+
+const MACHINES: [Spelling<HostMachine>; 2] =
+    [("kit-2014", HostMachine::Kit2014), ("xeon-6128", HostMachine::Xeon6128)];
+const NODES: [Spelling<HostNode>; 2] = [("nic", HostNode::Nic), ("other", HostNode::Other)];
+const INTERRUPT_CORES: [Spelling<InterruptCores>; 5] = [
+    ("every-core", InterruptCores::EveryCore),
+    ("apart", InterruptCores::Apart),
+    ("on-applications", InterruptCores::OnApplications),
+    ("with-reader", InterruptCores::WithReader),
+    ("own-core", InterruptCores::OwnCore),
+];
+
+macro_rules! spelled_as {
+    ($($type:ident: $spellings:ident),*) => {
+        $(impl fmt::Display for $type {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.pad(spelled(*self, &$spellings))
+            }
+        })*
+    };
+}
+spelled_as!(HostMachine: MACHINES, HostNode: NODES, InterruptCores: INTERRUPT_CORES);
+
+const OFF: &str = "off";
+/// Hosts on one side; more would share one bottleneck without another effect.
+const HOSTS: RangeInclusive<u32> = 1..=64;
+const FLOWS: RangeInclusive<u32> = 1..=1000;
+const PORTS: RangeInclusive<usize> = 1..=8;
+const START_INTERVALS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
+/// Allowed round trips: from the host's own delay to a path around the earth.
+const ROUND_TRIPS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(5)..=Nanoseconds::from_millis(400);
+const BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(16)..=ByteSize::from_kib(16 << 20);
+/// Allowed limits of `tcp_rmem` and `tcp_wmem`, which are of type `int`.
+const SOCKET_BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(64)..=ByteSize::from_bytes((1 << 31) - 1);
+/// Allowed descriptors of a receive ring; `rx_max_pending` of mlx5 is 8192.
+const RINGS: RangeInclusive<u32> = 64..=65_536;
+
+knobs! {
+    /// The knobs of a variant with transfers.
+    #[derive(Clone, Debug, PartialEq)]
+    struct TransferKnobs, TransferSettings;
+
+    machine: HostMachine, "machine", |field| field.one_of(&MACHINES), ToString::to_string;
+    /// Sending hosts.
+    senders: u32, "senders" or 1, |field| field.integer(HOSTS), ToString::to_string;
+    /// Receiving hosts; flows take them in turn.
+    receivers: u32, "receivers" or 1, |field| field.integer(HOSTS), ToString::to_string;
+    /// Flows of all hosts.
+    flows: u32, "flows", |field| field.integer(FLOWS), ToString::to_string;
+    /// Time between the starts of two flows.
+    start_interval: Nanoseconds, "start-interval" or Nanoseconds::new(0),
+        |field| field.quantity(START_INTERVALS, "30s"), ToString::to_string;
+    /// Rates of a sending host's ports; its flows take them in turn.
+    ports: Vec<BitRate>, "ports", ports, |ports| list(ports);
+    /// Buffer of the switch in front of the link that all flows share; none if the hosts are connected directly.
+    switch_buffer: Option<ByteSize>, "switch-buffer" or None,
+        |field| field.word_or_quantity(&[(OFF, None)], BUFFERS, "16MiB", Some), or_off;
+    /// Round trip without queues.
+    round_trip: Nanoseconds, "round-trip", |field| field.quantity(ROUND_TRIPS, "40us"), ToString::to_string;
+    mtu: ByteSize, "mtu", |field| field.quantity(MTUS, "9000B"), ToString::to_string;
+    /// Descriptors of each receive ring.
+    ring: u32, "ring", |field| field.integer(RINGS), ToString::to_string;
+    /// Segmentation offload (TSO and GSO).
+    tso: bool, "tso", Field::boolean, ToString::to_string;
+    /// Generic receive offload.
+    gro: bool, "gro", Field::boolean, ToString::to_string;
+    /// Whether TCP's segments are paced (`fq`).
+    pacing: bool, "pacing", Field::boolean, ToString::to_string;
+    /// Largest receive buffer (`tcp_rmem`).
+    receive_buffer: ByteSize, "receive-buffer", |field| field.quantity(SOCKET_BUFFERS, "6MiB"), ToString::to_string;
+    /// Largest send buffer (`tcp_wmem`).
+    send_buffer: ByteSize, "send-buffer", |field| field.quantity(SOCKET_BUFFERS, "4MiB"), ToString::to_string;
+    /// Cores that serve the receiving NIC's interrupts.
+    interrupts: InterruptCores, "interrupts", |field| field.one_of(&INTERRUPT_CORES), ToString::to_string;
+    /// Memory node of these cores.
+    interrupt_node: HostNode, "interrupt-node" or HostNode::Nic, |field| field.one_of(&NODES), ToString::to_string;
+    /// Memory node of the receiving applications.
+    application_node: HostNode, "application-node" or HostNode::Nic,
+        |field| field.one_of(&NODES), ToString::to_string;
+    /// Whether the governor keeps the clock at its highest (`performance`).
+    highest_clock: bool, "highest-clock" or true, Field::boolean, ToString::to_string;
+}
+
+fn or_off(buffer: &Option<ByteSize>) -> String {
+    buffer.map_or_else(|| OFF.to_owned(), |buffer| buffer.to_string())
+}
+
+fn list(rates: &[BitRate]) -> String {
+    rates.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+}
+
+/// Reads the rates of a host's ports.
+fn ports(field: &Field<'_>) -> Option<Vec<BitRate>> {
+    let elements = field.list("rates, for example [\"100gbit\"]")?;
+    if !PORTS.contains(&elements.len()) {
+        let problem = format!("{} ports", elements.len());
+        field.complain(BadValue, problem, format!("state {} to {} rates", PORTS.start(), PORTS.end()));
+        return None;
+    }
+    elements.iter().map(|element| element.quantity(LINE_RATES, "100gbit")).collect()
+}
+
+impl TransferSettings {
+    /// Returns the first conflict within the knobs.
+    pub(super) fn clash(&self) -> Option<Clash> {
+        let knobs = self.knobs()?;
+        let hosts = knobs.senders.max(knobs.receivers);
+        (knobs.flows < hosts).then(|| Clash {
+            knobs: &["flows", "senders", "receivers"],
+            problem: format!("{} flows, and {hosts} hosts on one side", knobs.flows),
+            advice: "have a flow for each host at least".to_owned(),
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! A core: soft interrupts, their kernel thread, and processes.
+//!
+//! Soft interrupts precede processes (`__do_softirq`), up to 2 ms or ten rounds of `netdev_budget` packets, or one
+//! round if a process waits for the core (`need_resched`). What is left then is the work of the thread ksoftirqd,
+//! which shares the core fairly with the processes until it has no work left; meanwhile no soft interrupt runs
+//! outside of it (`ksoftirqd_running`, Linux 4.9 to 6.6).
+
+use std::collections::VecDeque;
+
+use super::machine::Shares;
+use crate::time::{MILLISECOND, Span, Time};
+
+/// Packets of one round (`net.core.netdev_budget`).
+pub const BUDGET: u32 = 300;
+/// Longest time of one invocation (`MAX_SOFTIRQ_TIME`, `netdev_budget_usecs`).
+const LONGEST: Span = 2 * MILLISECOND;
+/// Rounds of one invocation (`MAX_SOFTIRQ_RESTART`).
+const ROUNDS: u32 = 10;
+/// Time in which every ready entity runs once, and the least time of each (CFS: `sched_latency_ns` and
+/// `sched_min_granularity_ns` with 8 processors and more, `sched_proc_update_handler` in kernel/sched/fair.c).
+const LATENCY: Span = 24 * MILLISECOND;
+const GRANULARITY: Span = 3 * MILLISECOND;
+
+/// Work of a soft interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Soft {
+    /// The poll of a receive queue.
+    Queue(u32),
+    /// Acknowledgements of a flow at its sender.
+    Acks(u32),
+}
+
+/// A piece of work that a core runs without interruption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    Soft(Soft),
+    /// A piece of the process with this number among the core's.
+    Process(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Writes,
+    Reads,
+}
+
+/// The process at one end of a flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Process {
+    pub flow: u32,
+    pub end: End,
+    pub is_ready: bool,
+    /// Time that it has run, as the scheduler counts it.
+    run: Span,
+}
+
+/// One of the entities that the scheduler knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entity {
+    Daemon,
+    Process(usize),
+}
+
+#[derive(Clone, Debug)]
+pub struct Core {
+    pub host: u32,
+    pub hz: f64,
+    pub processes: Vec<Process>,
+    soft: VecDeque<Soft>,
+    /// Cycles of work without an item of its own, which the next item takes in addition.
+    pub debt: f64,
+    /// The running item and its start.
+    pub running: Option<(Item, Time)>,
+    /// Whether ksoftirqd has the soft interrupts.
+    daemon: bool,
+    daemon_run: Span,
+    current: Option<Entity>,
+    current_since: Time,
+    /// Start of the present invocation of soft interrupts; none outside of one.
+    invoked: Option<Time>,
+    packets: u32,
+    rounds: u32,
+    /// Rounds that ended with work left (`time_squeeze`).
+    pub squeezes: u64,
+    /// Time that the core was busy.
+    pub busy: Span,
+    /// Cycles by subsystem.
+    pub cycles: [f64; 8],
+}
+
+impl Core {
+    #[must_use]
+    pub fn new(host: u32, hz: f64) -> Self {
+        Self {
+            host,
+            hz,
+            processes: Vec::new(),
+            soft: VecDeque::new(),
+            debt: 0.0,
+            running: None,
+            daemon: false,
+            daemon_run: 0,
+            current: None,
+            current_since: Time::ZERO,
+            invoked: None,
+            packets: 0,
+            rounds: 0,
+            squeezes: 0,
+            busy: 0,
+            cycles: [0.0; 8],
+        }
+    }
+
+    pub fn add(&mut self, flow: u32, end: End) -> usize {
+        self.processes.push(Process { flow, end, is_ready: false, run: 0 });
+        self.processes.len() - 1
+    }
+
+    /// Counts cycles by subsystem, and returns their sum.
+    pub fn charge(&mut self, shares: &Shares, times: f64) -> f64 {
+        for (sum, share) in self.cycles.iter_mut().zip(shares.array()) {
+            *sum += share * times;
+        }
+        shares.sum() * times
+    }
+
+    /// Raises a soft interrupt.
+    pub fn raise(&mut self, soft: Soft) {
+        self.soft.push_back(soft);
+    }
+
+    /// Makes a process ready. It gets no credit for its sleep beyond the others' present.
+    pub fn wake(&mut self, process: usize) {
+        let least = self.least_run();
+        let process = &mut self.processes[process];
+        if !process.is_ready {
+            process.is_ready = true;
+            process.run = process.run.max(least.saturating_sub(GRANULARITY));
+        }
+    }
+
+    fn least_run(&self) -> Span {
+        let processes = self.processes.iter().filter(|process| process.is_ready).map(|process| process.run);
+        processes.chain(self.daemon.then_some(self.daemon_run)).min().unwrap_or(0)
+    }
+
+    /// Chooses the next item at `now`; none if the core has no work.
+    pub fn next(&mut self, now: Time) -> Option<Item> {
+        if self.soft.is_empty() {
+            (self.daemon, self.invoked, self.packets, self.rounds) = (false, None, 0, 0);
+        } else if !self.daemon {
+            let began = *self.invoked.get_or_insert(now);
+            let is_waited_for = self.processes.iter().any(|process| process.is_ready);
+            let rounds = if is_waited_for { 1 } else { ROUNDS };
+            if self.rounds < rounds && now.since(began) < LONGEST {
+                return self.soft.pop_front().map(Item::Soft);
+            }
+            self.daemon_run = self.daemon_run.max(self.least_run());
+            (self.daemon, self.invoked, self.packets, self.rounds) = (true, None, 0, 0);
+        }
+        let entity = self.choose(now)?;
+        match entity {
+            Entity::Daemon => self.soft.pop_front().map(Item::Soft),
+            Entity::Process(process) => Some(Item::Process(process)),
+        }
+    }
+
+    fn run_of(&self, entity: Entity) -> Span {
+        match entity {
+            Entity::Daemon => self.daemon_run,
+            Entity::Process(process) => self.processes[process].run,
+        }
+    }
+
+    /// Chooses the entity with the least run time; the present one keeps the core for the granularity.
+    fn choose(&mut self, now: Time) -> Option<Entity> {
+        let is_ready = |entity: Entity| match entity {
+            Entity::Daemon => self.daemon,
+            Entity::Process(process) => self.processes[process].is_ready,
+        };
+        let ready = (0..self.processes.len()).map(Entity::Process).chain([Entity::Daemon]);
+        let ready = ready.filter(|entity| is_ready(*entity)).count() as u64;
+        let slice = (LATENCY / ready.max(1)).max(GRANULARITY);
+        if let Some(current) = self.current
+            && is_ready(current)
+            && now.since(self.current_since) < slice
+        {
+            return Some(current);
+        }
+        let all = (0..self.processes.len()).map(Entity::Process).chain([Entity::Daemon]);
+        let chosen = all.filter(|entity| is_ready(*entity)).min_by_key(|entity| self.run_of(*entity))?;
+        if self.current != Some(chosen) {
+            self.current_since = now;
+        }
+        self.current = Some(chosen);
+        Some(chosen)
+    }
+
+    /// Accounts for an item that ends; `packets` are those of a poll, and `more` says that its queue has others.
+    pub fn ended(&mut self, now: Time, packets: u32, more: Option<Soft>) -> Option<Item> {
+        let (item, began) = self.running.take()?;
+        let took = now.since(began);
+        self.busy += took;
+        match item {
+            Item::Soft(_) => {
+                self.packets += packets;
+                self.soft.extend(more);
+                if self.packets >= BUDGET {
+                    self.packets = 0;
+                    if !self.soft.is_empty() {
+                        self.squeezes += 1;
+                        self.rounds += 1;
+                    }
+                }
+                if self.daemon {
+                    self.daemon_run += took;
+                }
+            }
+            Item::Process(process) => self.processes[process].run += took,
+        }
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::time::MICROSECOND;
+
+    /// Runs a core whose queue always has packets, with a process that is always ready.
+    fn shares(poll: Span, piece: Span, until: Time) -> (Span, Span, u64) {
+        let mut core = Core::new(0, 1e9);
+        let process = core.add(0, End::Reads);
+        core.wake(process);
+        core.raise(Soft::Queue(0));
+        let (mut now, mut soft, mut own) = (Time::ZERO, 0, 0);
+        while now < until {
+            let item = core.next(now).unwrap();
+            core.running = Some((item, now));
+            match item {
+                Item::Soft(queue) => {
+                    now += poll;
+                    soft += poll;
+                    core.ended(now, 64, Some(queue));
+                }
+                Item::Process(_) => {
+                    now += piece;
+                    own += piece;
+                    core.ended(now, 0, None);
+                }
+            }
+        }
+        (soft, own, core.squeezes)
+    }
+
+    #[test]
+    fn a_queue_that_never_empties_shares_the_core_with_the_process() {
+        let (soft, own, squeezes) = shares(50 * MICROSECOND, 10 * MICROSECOND, Time(1000 * MILLISECOND));
+        let share = soft as f64 / (soft + own) as f64;
+        assert!((0.49..0.52).contains(&share), "{share}");
+        assert!(squeezes > 100, "{squeezes}");
+    }
+
+    #[test]
+    fn a_soft_interrupt_precedes_the_process() {
+        let mut core = Core::new(0, 1e9);
+        let process = core.add(0, End::Reads);
+        core.wake(process);
+        assert_eq!(core.next(Time::ZERO), Some(Item::Process(process)));
+        core.running = Some((Item::Process(process), Time::ZERO));
+        core.raise(Soft::Acks(3));
+        core.ended(Time(5), 0, None);
+        assert_eq!(core.next(Time(5)), Some(Item::Soft(Soft::Acks(3))));
+        core.running = Some((Item::Soft(Soft::Acks(3)), Time(5)));
+        core.ended(Time(6), 1, None);
+        assert_eq!(core.next(Time(6)), Some(Item::Process(process)));
+        core.processes[process].is_ready = false;
+        assert_eq!(core.next(Time(6)), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! The overloaded receiver: bulk transfers between hosts whose processors, rings, memory and windows are modelled.
+//!
+//! [`machine`] has the machines and the one table of cycles, [`cores`] the soft interrupts and processes of a core,
+//! [`receive_queue`] the ring with its poll and GRO, [`socket`] the receive queue, backlog and window of a
+//! connection, and [`simulation`] connects them. After *TCP at 100 Gbit/s* (Hock et al., LCN 2019).
+
+pub mod cores;
+pub mod machine;
+pub mod receive_queue;
+pub mod settings;
+pub mod simulation;
+pub mod socket;
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub(crate) use world::run;

@@ -1,0 +1,204 @@
+//! Settings of a simulation, and the places of its flows.
+
+use evenkeel_model::scenario::{HostMachine, HostNode, InterruptCores, TransferKnobs};
+use evenkeel_model::units::BitRate;
+
+use super::machine::Machine;
+use crate::random::Generator;
+use crate::segment::mss_of;
+use crate::tcp::{CongestionControl, Profile};
+use crate::time::{Span, span_of};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Host {
+    pub machine: Machine,
+}
+
+/// Settings of senders, receivers, and the path between them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub machine: Machine,
+    pub senders: u32,
+    pub receivers: u32,
+    pub flows: u32,
+    /// Time between the starts of two flows.
+    pub start_interval: Span,
+    /// Rates of the ports of a sending host, bit/s; flows take them in turn.
+    pub ports: Vec<u64>,
+    /// Rate and buffer (bytes) of the link between the switches; none for a direct path.
+    pub switch: Option<(u64, u64)>,
+    /// Round trip without queues.
+    pub round_trip: Span,
+    pub mss: u32,
+    pub descriptors: u32,
+    /// TSO and GSO; GRO.
+    pub segmentation: bool,
+    pub aggregation: bool,
+    /// Whether TCP's segments are paced (fq).
+    pub pacing: bool,
+    pub congestion: CongestionControl,
+    pub profile: Profile,
+    /// Limits of `tcp_rmem` and `tcp_wmem`, bytes.
+    pub receive_buffer: u64,
+    pub send_buffer: u64,
+    pub interrupts: InterruptCores,
+    pub interrupt_node: HostNode,
+    pub application_node: HostNode,
+    /// Whether the governor keeps the clock at its highest.
+    pub performance: bool,
+}
+
+/// Where a flow's work happens. Cores are numbered across all hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowPlace {
+    pub writer: u32,
+    pub reader: u32,
+    pub ack_core: u32,
+    pub port: u32,
+    pub queue: u32,
+    pub receiving_host: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Placement {
+    pub hosts: Vec<Host>,
+    /// Rates of all ports, bit/s.
+    pub ports: Vec<u64>,
+    /// Core of each receive queue.
+    pub queues: Vec<u32>,
+    pub flows: Vec<FlowPlace>,
+    cores_per_host: u32,
+}
+
+impl Placement {
+    /// Returns the number of cores of a node that have work.
+    #[must_use]
+    pub fn active_cores(&self, host: u32, node: u32) -> u32 {
+        let own = self.cores_per_host * host..self.cores_per_host * (host + 1);
+        let per_node = self.cores_per_host / self.hosts[host as usize].machine.nodes.max(1);
+        let is_here = |core: &u32| own.contains(core) && (core - own.start) / per_node == node;
+        let mut cores: Vec<u32> = self
+            .flows
+            .iter()
+            .flat_map(|flow| [flow.writer, flow.reader, flow.ack_core, self.queues[flow.queue as usize]])
+            .filter(is_here)
+            .collect();
+        cores.sort_unstable();
+        cores.dedup();
+        cores.len() as u32
+    }
+}
+
+impl Settings {
+    /// Returns the settings of a variant; `rate` is that of the link that all flows share.
+    #[must_use]
+    pub fn new(
+        knobs: &TransferKnobs,
+        rate: BitRate,
+        congestion: CongestionControl,
+        profile: Profile,
+    ) -> Self {
+        Self {
+            machine: match knobs.machine {
+                HostMachine::Kit2014 => Machine::kit_2014(),
+                HostMachine::Xeon6128 => Machine::xeon_6128(),
+            },
+            senders: knobs.senders,
+            receivers: knobs.receivers,
+            flows: knobs.flows,
+            start_interval: span_of(knobs.start_interval),
+            ports: knobs.ports.iter().map(|port| port.bits_per_second()).collect(),
+            switch: knobs.switch_buffer.map(|buffer| (rate.bits_per_second(), buffer.bytes())),
+            round_trip: span_of(knobs.round_trip),
+            mss: mss_of(knobs.mtu),
+            descriptors: knobs.ring,
+            segmentation: knobs.tso,
+            aggregation: knobs.gro,
+            pacing: knobs.pacing,
+            congestion,
+            profile,
+            receive_buffer: knobs.receive_buffer.bytes(),
+            send_buffer: knobs.send_buffer.bytes(),
+            interrupts: knobs.interrupts,
+            interrupt_node: knobs.interrupt_node,
+            application_node: knobs.application_node,
+            performance: knobs.highest_clock,
+        }
+    }
+
+    /// Returns the clock of a core, Hz. Without the governor `performance`, it stays at the nominal one (an
+    /// assumption).
+    #[must_use]
+    pub fn clock(&self, machine: &Machine, active: u32) -> f64 {
+        if self.performance { machine.clock(active) } else { machine.base_hz }
+    }
+
+    /// Draws the places of all flows. Sender and receiver of a flow are chosen in turn.
+    #[must_use]
+    pub fn place(&self, random: &mut Generator) -> Placement {
+        let machine = &self.machine;
+        let per_host = machine.cores();
+        let per_node = machine.cores_per_node;
+        let other = (machine.nic_node + 1) % machine.nodes.max(1);
+        let node = |node: HostNode| if node == HostNode::Nic { machine.nic_node } else { other };
+        let hosts = vec![Host { machine: machine.clone() }; (self.senders + self.receivers) as usize];
+        let mut ports = Vec::new();
+        for _ in 0..self.senders {
+            ports.extend(&self.ports);
+        }
+        let own_ports = self.ports.len() as u32;
+        let mut queues = Vec::new();
+        let mut flows = Vec::new();
+        let receiver_of = |flow: u32| flow % self.receivers;
+        for receiver in 0..self.receivers {
+            let first = (self.senders + receiver) * per_host;
+            let own = (0..self.flows).filter(|flow| receiver_of(*flow) == receiver).count() as u32;
+            let base = first + node(self.interrupt_node) * per_node;
+            // Applications take the first cores of their node.
+            let same_node = self.interrupt_node == self.application_node;
+            let taken = if same_node { own.min(per_node) } else { 0 };
+            let cores: Vec<u32> = match self.interrupts {
+                InterruptCores::EveryCore => (0..per_node).collect(),
+                InterruptCores::Apart | InterruptCores::OwnCore => (taken..per_node).collect(),
+                InterruptCores::OnApplications | InterruptCores::WithReader => {
+                    (0..own.clamp(1, per_node)).collect()
+                }
+            };
+            let cores = if cores.is_empty() { (0..per_node).collect() } else { cores };
+            queues.push(cores.into_iter().map(|core| base + core).collect::<Vec<u32>>());
+        }
+        let mut first_queue = Vec::new();
+        let mut all = Vec::new();
+        for own in &queues {
+            first_queue.push(all.len() as u32);
+            all.extend(own);
+        }
+        let mut counts = vec![0_u32; self.receivers as usize];
+        for flow in 0..self.flows {
+            let (sender, receiver) = (flow % self.senders, receiver_of(flow));
+            let on_sender = flow / self.senders;
+            let number = counts[receiver as usize];
+            counts[receiver as usize] += 1;
+            let choices = queues[receiver as usize].len() as u32;
+            let queue = match self.interrupts {
+                InterruptCores::WithReader | InterruptCores::OwnCore => number % choices,
+                InterruptCores::EveryCore | InterruptCores::Apart | InterruptCores::OnApplications => {
+                    random.below(choices.into()) as u32
+                }
+            };
+            let sending = sender * per_host + machine.nic_node * per_node;
+            let reading = (self.senders + receiver) * per_host + node(self.application_node) * per_node;
+            // The sender's interrupts are on cores of their own.
+            let half = per_node / 2;
+            flows.push(FlowPlace {
+                writer: sending + on_sender % half.max(1),
+                reader: reading + number % per_node,
+                ack_core: sending + half + on_sender % (per_node - half).max(1),
+                port: sender * own_ports + on_sender % own_ports,
+                queue: first_queue[receiver as usize] + queue,
+                receiving_host: self.senders + receiver,
+            });
+        }
+        Placement { hosts, ports, queues: all, flows, cores_per_host: per_host }
+    }
+}

@@ -1,0 +1,237 @@
+//! The receiving end of a connection: its queues, its lock and its window.
+//!
+//! While the application reads, it owns the socket: buffers from the soft interrupt wait in the backlog
+//! (`tcp_add_backlog`), and the application processes them when it releases the socket (`__release_sock`).
+
+use std::collections::VecDeque;
+
+use super::receive_queue::Buffer;
+use crate::tcp::Receiver;
+use crate::time::{MILLISECOND, Span, Time};
+
+/// Bytes that iperf3 reads at a time.
+pub const REQUEST: u32 = 128 << 10;
+/// Memory that the kernel charges for a byte of payload: the window is half of the buffer
+/// (`tcp_adv_win_scale` 1).
+const OVERHEAD: u64 = 2;
+/// Room of the backlog beyond the socket's buffers (`tcp_add_backlog`), bytes.
+const BACKLOG_SLACK: u64 = 64 << 10;
+/// Memory of a packet beyond its payload (`SKB_TRUESIZE` with the longest header), bytes.
+const PACKET_MEMORY: u64 = 896;
+/// Initial receive buffer (`tcp_rmem`), bytes.
+const INITIAL_BUFFER: u64 = 87_380;
+
+/// In-order data that the application has not read.
+#[derive(Clone, Copy, Debug)]
+struct Readable {
+    bytes: u32,
+    packets: u32,
+    written_before: u64,
+}
+
+/// What the reading application copies in one piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    pub bytes: u32,
+    /// Packets and buffers that are read completely.
+    pub packets: u32,
+    pub buffers: u32,
+    /// Smallest count of bytes that the NIC had written before.
+    pub written_before: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Socket {
+    pub receiver: Receiver,
+    /// Whether the application owns the socket.
+    pub owned: bool,
+    /// Whether the application sleeps until data arrives.
+    pub sleeping: bool,
+    /// Bytes that the application still wants of its present read.
+    pub wanted: u32,
+    readable: VecDeque<Readable>,
+    readable_bytes: u64,
+    backlog: Vec<Buffer>,
+    backlog_bytes: u64,
+    /// `sk_rcvbuf`, and its limit, bytes.
+    buffer: u64,
+    limit: u64,
+    /// `sk_sndbuf` counts for the backlog's limit.
+    send_buffer: u64,
+    /// End of the window that the peer knows.
+    advertised: u64,
+    /// Bytes that the application has read.
+    pub copied: u64,
+    /// State of the buffer's growth (`tcp_rcv_space_adjust`).
+    space: u64,
+    space_from: u64,
+    space_since: Time,
+    /// Packets dropped at a full backlog, and at a full receive buffer.
+    pub backlog_drops: u64,
+    pub pruned: u64,
+}
+
+impl Socket {
+    /// Creates a socket whose buffer grows to `limit` bytes (`tcp_rmem`'s last value).
+    #[must_use]
+    pub fn new(receiver: Receiver, limit: u64, send_buffer: u64, mss: u32) -> Self {
+        // `tcp_default_init_rwnd`, `tcp_fixup_rcvbuf`: memory of four initial windows of packets.
+        let window = u64::from(if mss > 1460 { (1460 * 20 / mss).max(2) } else { 20 });
+        let packet = u64::from(mss) + PACKET_MEMORY;
+        let buffer = (8 * window * packet).max(INITIAL_BUFFER).min(limit).max(u64::from(4 * mss));
+        Self {
+            receiver,
+            owned: false,
+            sleeping: true,
+            wanted: 0,
+            readable: VecDeque::new(),
+            readable_bytes: 0,
+            backlog: Vec::new(),
+            backlog_bytes: 0,
+            buffer,
+            limit: limit.max(buffer),
+            send_buffer,
+            advertised: buffer / OVERHEAD,
+            copied: 0,
+            space: window * u64::from(mss),
+            space_from: 0,
+            space_since: Time::ZERO,
+            backlog_drops: 0,
+            pruned: 0,
+        }
+    }
+
+    /// Returns the payload that waits for the application in order, bytes.
+    #[must_use]
+    pub fn readable_bytes(&self) -> u64 {
+        self.readable_bytes
+    }
+
+    #[must_use]
+    pub fn backlog_bytes(&self) -> u64 {
+        self.backlog_bytes
+    }
+
+    /// Returns the number of buffers in the backlog.
+    #[must_use]
+    pub fn backlog_len(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Adds a buffer to the backlog; a full one drops it.
+    pub fn defer(&mut self, buffer: Buffer) {
+        let limit = self.buffer + self.send_buffer + BACKLOG_SLACK;
+        if OVERHEAD * (self.backlog_bytes + self.readable_bytes) > limit {
+            self.backlog_drops += u64::from(buffer.packets);
+            return;
+        }
+        self.backlog_bytes += u64::from(buffer.bytes);
+        self.backlog.push(buffer);
+    }
+
+    /// Takes the backlog.
+    pub fn take_backlog(&mut self) -> Vec<Buffer> {
+        self.backlog_bytes = 0;
+        std::mem::take(&mut self.backlog)
+    }
+
+    /// Passes a buffer to TCP. Returns its reply; `None` if the receive buffer is full, which drops it.
+    pub fn receive(&mut self, now: Time, buffer: &Buffer) -> Option<crate::tcp::Reply> {
+        let queued = self.readable_bytes + self.receiver.out_of_order_bytes();
+        // One buffer more is always admitted (`tcp_rmem_schedule`).
+        if OVERHEAD * queued > self.buffer.max(OVERHEAD * u64::from(buffer.bytes)) {
+            self.pruned += u64::from(buffer.packets);
+            return None;
+        }
+        let before = self.receiver.delivered();
+        let reply = self.receiver.on_data(now, buffer.sequence, buffer.bytes, buffer.packets);
+        let new = self.receiver.delivered() - before;
+        if new > 0 {
+            let packet = (buffer.bytes / buffer.packets.max(1)).max(1);
+            self.readable_bytes += new;
+            self.readable.push_back(Readable {
+                bytes: u32::try_from(new).unwrap_or(u32::MAX),
+                packets: u32::try_from(new.div_ceil(u64::from(packet))).unwrap_or(u32::MAX),
+                written_before: buffer.written_before,
+            });
+        }
+        Some(reply)
+    }
+
+    /// Returns the end of the window to advertise; it never shrinks.
+    pub fn advertise(&mut self) -> u64 {
+        let queued = self.readable_bytes + self.backlog_bytes + self.receiver.out_of_order_bytes();
+        let window = (self.buffer / OVERHEAD).saturating_sub(queued);
+        self.advertised = self.advertised.max(self.receiver.delivered() + window);
+        self.advertised
+    }
+
+    /// Returns whether the window has opened so much that the peer must know (`tcp_cleanup_rbuf`).
+    #[must_use]
+    pub fn is_update_due(&self, mss: u32) -> bool {
+        let queued = self.readable_bytes + self.backlog_bytes + self.receiver.out_of_order_bytes();
+        let window = (self.buffer / OVERHEAD).saturating_sub(queued);
+        let known = self.advertised.saturating_sub(self.receiver.delivered());
+        window >= 2 * known.max(u64::from(mss))
+    }
+
+    /// Returns the next piece of the application's read, at most `most` bytes, without removing it.
+    #[must_use]
+    pub fn chunk(&self, most: u32) -> Chunk {
+        let mut chunk = Chunk { written_before: u64::MAX, ..Chunk::default() };
+        let most = most.min(self.wanted);
+        for part in &self.readable {
+            let room = most - chunk.bytes;
+            if room == 0 {
+                break;
+            }
+            chunk.written_before = chunk.written_before.min(part.written_before);
+            if part.bytes > room {
+                chunk.bytes = most;
+                break;
+            }
+            chunk.bytes += part.bytes;
+            chunk.packets += part.packets;
+            chunk.buffers += 1;
+        }
+        chunk
+    }
+
+    /// Removes what the application has copied.
+    pub fn read(&mut self, now: Time, chunk: Chunk, rtt: Span) {
+        let mut left = chunk.bytes;
+        while let Some(part) = self.readable.front_mut().filter(|_| left > 0) {
+            if part.bytes > left {
+                part.bytes -= left;
+                break;
+            }
+            left -= part.bytes;
+            self.readable.pop_front();
+        }
+        self.readable_bytes -= u64::from(chunk.bytes);
+        self.copied += u64::from(chunk.bytes);
+        self.wanted -= chunk.bytes;
+        self.adjust(now, rtt);
+    }
+
+    /// Grows the receive buffer to twice what the application read in a round trip (`tcp_rcv_space_adjust`,
+    /// Linux 4.15).
+    fn adjust(&mut self, now: Time, rtt: Span) {
+        // The receiver's estimate of the round trip has the clock of timestamps (`TCP_TS_HZ`).
+        if now.since(self.space_since) < rtt.max(MILLISECOND) {
+            return;
+        }
+        let copied = self.copied - self.space_from;
+        if copied > self.space {
+            let mut window = 2 * copied;
+            if copied >= self.space + self.space / 2 {
+                window *= 2;
+            } else if copied >= self.space + self.space / 4 {
+                window += window / 2;
+            }
+            self.buffer = self.buffer.max((window * OVERHEAD).min(self.limit));
+            self.space = copied;
+        }
+        (self.space_from, self.space_since) = (self.copied, now);
+    }
+}

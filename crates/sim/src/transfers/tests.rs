@@ -1,0 +1,102 @@
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+use evenkeel_model::scenario::{TransferKnobs, parse};
+
+use super::settings::Settings;
+use super::simulation::{Simulation, Snapshot};
+use crate::tcp::{CongestionControl, Profile};
+use crate::time::{MILLISECOND, SECOND, Time};
+
+/// Returns the settings of a bundled scenario's variant, with changed knobs.
+fn settings(scenario: &str, variant: &str, change: impl FnOnce(&mut TransferKnobs)) -> Settings {
+    let (_, text) = bundled().iter().find(|(name, _)| *name == scenario).unwrap();
+    let scenario = parse(text, "test", variant_tables()).unwrap();
+    let variant = scenario.all_variants().find(|found| found.name == variant).unwrap();
+    let mut knobs = variant.transfers().unwrap().clone();
+    change(&mut knobs);
+    Settings::new(&knobs, scenario.link.rate, CongestionControl::Cubic, Profile::Linux6_18)
+}
+
+/// Returns the state before and after the measured time.
+fn measure(settings: Settings, seed: u64, warmup: u64, milliseconds: u64) -> (Snapshot, Snapshot) {
+    let begin = Time(warmup * MILLISECOND);
+    let mut simulation = Simulation::new(settings, seed, begin, SECOND, 0);
+    simulation.run(begin).unwrap();
+    let before = simulation.snapshot();
+    simulation.run(begin + milliseconds * MILLISECOND).unwrap();
+    (before, simulation.snapshot())
+}
+
+fn gbps((before, after): &(Snapshot, Snapshot)) -> f64 {
+    let bytes: u64 = after.read.iter().zip(&before.read).map(|(after, before)| after - before).sum();
+    bytes as f64 * 8.0 / 1e9 / (after.at.seconds() - before.at.seconds())
+}
+
+fn busy_cores((before, after): &(Snapshot, Snapshot)) -> f64 {
+    let busy: u64 = after.busy.iter().zip(&before.busy).map(|(after, before)| after - before).sum();
+    busy as f64 / after.at.since(before.at) as f64
+}
+
+fn assert_within(found: f64, expected: f64, share: f64, what: &str) {
+    assert!((found / expected - 1.0).abs() <= share, "{what}: {found:.2} instead of {expected}");
+}
+
+/// The costs reproduce the figures that they were calibrated on.
+#[test]
+fn calibrated_figures_hold() {
+    for (variant, expected) in [("none", 4.8), ("all", 41.2)] {
+        let found = measure(settings("host-stack", variant, |_| {}), 1, 300, 300);
+        assert_within(gbps(&found) / busy_cores(&found), expected, 0.05, variant);
+    }
+    let found = measure(settings("tcp100g-mtu", "mtu-9000", |_| {}), 1, 300, 300);
+    assert_within(gbps(&found), 43.0, 0.05, "one flow with MTU 9000");
+}
+
+/// Predictions of figures that were not calibrated on.
+#[test]
+fn published_figures_are_predicted() {
+    let found = measure(settings("host-stack", "tso-gro", |_| {}), 1, 300, 300);
+    assert_within(gbps(&found) / busy_cores(&found), 15.0, 0.25, "TSO and GRO");
+    let found = measure(settings("tcp100g-mtu", "mtu-1500", |_| {}), 1, 300, 300);
+    assert_within(gbps(&found), 25.0, 0.2, "one flow with MTU 1500");
+    let found = measure(settings("tcp100g-cores", "distribution-2", |_| {}), 1, 500, 300);
+    assert_within(gbps(&found), 100.0, 0.05, "three flows");
+}
+
+/// Flow control protects a reader on the other node: the interconnect limits it, and nothing is lost.
+#[test]
+fn a_remote_reader_is_slowed_down_without_loss() {
+    let found = measure(settings("tcp100g-placement", "case-3", |_| {}), 1, 500, 300);
+    let gbps = gbps(&found);
+    assert!((40.0..70.0).contains(&gbps), "{gbps}");
+    assert_eq!(found.1.drops_since(&found.0), Default::default());
+}
+
+/// TCP's flow control does not protect a ring: a small one overflows, and the application still reads on.
+#[test]
+fn a_small_ring_overflows() {
+    let drops = |ring| {
+        let change = |knobs: &mut TransferKnobs| (knobs.ring, knobs.pacing) = (ring, false);
+        let found = measure(settings("tcp100g-cores", "distribution-3", change), 2, 0, 500);
+        assert!(gbps(&found) > 1.0, "ring {ring}");
+        let drops = found.1.drops_since(&found.0);
+        let retransmitted: u64 = found.1.retransmitted.iter().sum();
+        assert_eq!(
+            drops.total() > 0,
+            retransmitted > 0,
+            "ring {ring}: {drops:?}, {retransmitted} sent again"
+        );
+        drops.ring
+    };
+    assert!(drops(64) > drops(8192));
+}
+
+#[test]
+fn equal_seeds_give_equal_results() {
+    let run = |seed| {
+        let found = measure(settings("tcp100g-placement", "case-1", |_| {}), seed, 50, 50);
+        (found.1.read, found.1.retransmitted, found.1.packets)
+    };
+    assert_eq!(run(3), run(3));
+}

@@ -1,0 +1,84 @@
+//! Runs one repeat of a scenario with transfers in the simulator.
+
+use evenkeel_model::record::SimCost;
+use evenkeel_model::scenario::TransferKnobs;
+use evenkeel_model::units::ByteSize;
+use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat, RawTransfers};
+
+use super::settings::Settings;
+use super::simulation::Simulation;
+use crate::engine::{self, Part};
+use crate::error::SimError;
+use crate::segment::{mss_of, wire_bytes};
+use crate::tcp::{CongestionControl, Profile};
+use crate::time::{Time, span_of};
+
+/// Runs one repeat.
+pub(crate) fn run(
+    job: &Job<'_>,
+    knobs: &TransferKnobs,
+    profile: Profile,
+    observer: &dyn Observer,
+) -> Result<RawRepeat, SimError> {
+    let control = &job.scenario.workload.congestion_control;
+    let congestion = CongestionControl::named(control)
+        .ok_or_else(|| SimError::Unable(format!("{control} is not simulated; use cubic or reno")))?;
+    let settings = Settings::new(knobs, job.rate, congestion, profile);
+    let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
+    let end = begin + span_of(job.duration);
+    let bins = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;
+    let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
+    engine::set_up(observer)?;
+    let mut simulation = Simulation::new(settings, job.seed, begin, bin, bins);
+    engine::run_part(Part::WarmUp, Time::ZERO..begin, observer, |until| {
+        simulation.run(until).map_err(failed)
+    })?;
+    let before = simulation.snapshot();
+    engine::run_part(Part::Measurement, begin..end, observer, |until| simulation.run(until).map_err(failed))?;
+    let after = simulation.snapshot();
+
+    let measured = end.since(begin) as f64;
+    let busy: u64 = after.busy.iter().zip(&before.busy).map(|(after, before)| after - before).sum();
+    let drops = after.drops_since(&before);
+    let mut cycles = after.cycles;
+    cycles.iter_mut().zip(before.cycles).for_each(|(cycles, before)| *cycles -= before);
+    let (payload, wire) = payload_and_wire(knobs.mtu);
+    let flows: Vec<RawFlow> = simulation
+        .take_bins()
+        .into_iter()
+        .enumerate()
+        .map(|(flow, bytes)| {
+            let packets: Vec<u64> = bytes.iter().map(|bytes| bytes / payload).collect();
+            RawFlow {
+                name: format!("flow-{flow}"),
+                weight: 1.0,
+                backlogged: std::iter::once(0..bytes.len()).collect(),
+                bytes: packets.iter().map(|packets| packets * wire).collect(),
+                packets,
+                payload_bytes: after.read[flow] - before.read[flow],
+                retransmits: Some(after.retransmitted[flow] - before.retransmitted[flow]),
+                ..RawFlow::default()
+            }
+        })
+        .collect();
+    Ok(RawRepeat {
+        retransmits: flows.iter().map(|flow| flow.retransmits).sum(),
+        flows,
+        busy_cores: Some(busy as f64 / measured),
+        transfers: Some(RawTransfers {
+            loss_events: after.events.iter().zip(&before.events).map(|(after, before)| after - before).sum(),
+            drops: [drops.switch, drops.nic, drops.ring, drops.socket_backlog, drops.pruned],
+            cycles,
+        }),
+        counters: std::iter::once(("squeezes".to_owned(), (after.squeezes - before.squeezes) as f64))
+            .collect(),
+        sim: Some(SimCost { packets: after.packets, simulated_s: end.seconds(), cpu_seconds: 0.0 }),
+        ..RawRepeat::default()
+    })
+}
+
+/// Returns payload and bytes on the wire of a full packet.
+fn payload_and_wire(mtu: ByteSize) -> (u64, u64) {
+    let payload = mss_of(mtu);
+    (payload.into(), wire_bytes(payload).into())
+}

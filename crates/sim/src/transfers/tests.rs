@@ -2,6 +2,7 @@
 
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
 use evenkeel_model::scenario::{TransferKnobs, parse};
+use evenkeel_model::units::ByteSize;
 
 use super::settings::Settings;
 use super::simulation::{Simulation, Snapshot};
@@ -90,6 +91,14 @@ fn a_small_ring_overflows() {
         drops.ring
     };
     assert!(drops(64) > drops(8192));
+}
+
+/// GRO merges nothing if a packet is as long as its limit.
+#[test]
+fn the_largest_mtu_is_received() {
+    let mtu = ByteSize::from_bytes(65_535);
+    let found = measure(settings("tcp100g-mtu", "mtu-9000", |knobs| knobs.mtu = mtu), 1, 50, 50);
+    assert!(gbps(&found) > 10.0);
 }
 
 #[test]

@@ -156,7 +156,7 @@ impl ReceiveQueue {
     }
 
     /// Takes up to `budget` packets from the ring. With `merge_bytes`, GRO merges consecutive packets of a flow
-    /// to buffers of at most so many bytes; the last buffers stay held until the ring is empty
+    /// into buffers of at most this size; the last buffers stay held until the ring is empty
     /// (`napi_complete_done`). Returns the number of packets.
     pub fn poll(&mut self, budget: u32, merge_bytes: Option<u32>) -> u32 {
         let mut taken = 0;

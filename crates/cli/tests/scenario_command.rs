@@ -242,7 +242,7 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
         } else if name.starts_with("tc-") {
             [("htb", "class parent 1: "), ("htb", "qdisc root handle 1: htb")]
         } else if name == "host-stack" {
-            [("all (base: jumbo)", "interrupts = with-reader"), ("none", "machine")]
+            [("tso-gro+arfs (base: tso-gro)", "interrupts = with-reader"), ("none", "machine")]
         } else if name.starts_with("tcp100g-") {
             [("tuned (base: default)", "ring"), ("default", "machine")]
         } else {

@@ -116,16 +116,17 @@ fn of_transfers(
 ) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     metrics.insert(metric::RETRANSMITS_PER_S.to_owned(), retransmits as f64 / seconds);
-    metrics.insert(metric::LOSS_EVENTS_PER_S.to_owned(), raw.loss_events as f64 / seconds);
+    metrics
+        .insert(metric::RETRANSMISSION_EVENTS_PER_S.to_owned(), raw.retransmission_events as f64 / seconds);
     if let Some(cores) = busy_cores.filter(|cores| *cores > 0.0) {
         metrics.insert(metric::THROUGHPUT_PER_CORE.to_owned(), payload as f64 * 8.0 / seconds / cores);
     }
     for (part, dropped) in metric::DROPS_PARTS.into_iter().zip(raw.drops) {
-        metrics.insert(metric::part(metric::DROPS, part), dropped as f64);
+        metrics.extend(dropped.map(|dropped| (metric::part(metric::DROPS, part), dropped as f64)));
     }
     let all: f64 = raw.cycles.iter().sum();
-    for (part, cycles) in metric::CYCLES_PARTS.into_iter().zip(raw.cycles).filter(|_| all > 0.0) {
-        metrics.insert(metric::part(metric::CYCLES, part), cycles / all);
+    for (part, cycles) in metric::CPU_SHARE_PARTS.into_iter().zip(raw.cycles).filter(|_| all > 0.0) {
+        metrics.insert(metric::part(metric::CPU_SHARE, part), cycles / all);
     }
     metrics
 }

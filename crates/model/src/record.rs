@@ -345,27 +345,27 @@ pub mod metric {
 
     /// Retransmitted segments per second, with transfers.
     pub const RETRANSMITS_PER_S: &str = "retransmits_per_s";
-    /// Losses per second, with transfers; losses of a flow within 100 ms are one.
-    pub const LOSS_EVENTS_PER_S: &str = "loss_events_per_s";
+    /// Retransmissions per second, with transfers; those of a flow within 100 ms are one.
+    pub const RETRANSMISSION_EVENTS_PER_S: &str = "retransmission_events_per_s";
     /// TCP payload per second over the busy receiving cores, bit/s, with transfers.
     pub const THROUGHPUT_PER_CORE: &str = "throughput_per_core_bps";
     /// Prefix of the packets that were dropped, with transfers ([`DROPS_PARTS`]).
     pub const DROPS: &str = "drops";
     /// Parts of [`DROPS`]: in the switch; in the receiving NIC before its ring; because the ring was full; because
     /// the socket's backlog was full; from the socket's queues, because their memory was full.
-    pub const DROPS_PARTS: [&str; 5] = ["switch", "nic", "ring", "backlog", "pruned"];
-    /// Prefix of the shares of the receiving hosts' cycles, with transfers ([`CYCLES_PARTS`]).
-    pub const CYCLES: &str = "cycles_share";
-    /// Parts of [`CYCLES`], as in *Understanding Host Network Stack Overheads*.
-    pub const CYCLES_PARTS: [&str; 8] =
+    pub const DROPS_PARTS: [&str; 5] = ["switch", "nic", "ring", "socket_backlog", "pruned"];
+    /// Prefix of the shares of the receiving hosts' cycles, with transfers ([`CPU_SHARE_PARTS`]).
+    pub const CPU_SHARE: &str = "cpu_share";
+    /// Parts of [`CPU_SHARE`], as in *Understanding Host Network Stack Overheads*.
+    pub const CPU_SHARE_PARTS: [&str; 8] =
         ["copy", "tcp_ip", "netdev", "memory", "skb", "lock", "sched", "other"];
 
     /// Returns every key that only scenarios with transfers have.
     #[must_use]
     pub fn of_transfers() -> Vec<String> {
-        let parts = [(DROPS, &DROPS_PARTS[..]), (CYCLES, &CYCLES_PARTS[..])];
+        let parts = [(DROPS, &DROPS_PARTS[..]), (CPU_SHARE, &CPU_SHARE_PARTS[..])];
         let parts = parts.iter().flat_map(|(prefix, parts)| parts.iter().map(|name| part(prefix, name)));
-        let plain = [RETRANSMITS_PER_S, LOSS_EVENTS_PER_S, THROUGHPUT_PER_CORE];
+        let plain = [RETRANSMITS_PER_S, RETRANSMISSION_EVENTS_PER_S, THROUGHPUT_PER_CORE];
         plain.into_iter().map(str::to_owned).chain(parts).collect()
     }
 

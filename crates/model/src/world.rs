@@ -77,11 +77,11 @@ pub struct RawRepeat {
 /// Observations of a scenario with transfers, besides its flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawTransfers {
-    /// Losses; those of a flow within 100 ms are one.
-    pub loss_events: u64,
-    /// Dropped packets, by [`crate::record::metric::DROPS_PARTS`].
-    pub drops: [u64; 5],
-    /// Cycles of the receiving hosts, by [`crate::record::metric::CYCLES_PARTS`].
+    /// Retransmissions; those of a flow within 100 ms are one.
+    pub retransmission_events: u64,
+    /// Dropped packets, by [`crate::record::metric::DROPS_PARTS`]; none at a place that the packets do not pass.
+    pub drops: [Option<u64>; 5],
+    /// Cycles of the receiving hosts, by [`crate::record::metric::CPU_SHARE_PARTS`].
     pub cycles: [f64; 8],
 }
 

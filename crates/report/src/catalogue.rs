@@ -196,8 +196,8 @@ pub fn describe(key: &str) -> Description {
         metric::RETRANSMITS_PER_S => {
             Description { decimals: 1, ..describe("retransmits", part, "1/s", LowerIsBetter, 7, 5) }
         }
-        metric::LOSS_EVENTS_PER_S => {
-            Description { decimals: 2, ..describe("loss events", part, "1/s", LowerIsBetter, 7, 3) }
+        metric::RETRANSMISSION_EVENTS_PER_S => {
+            Description { decimals: 2, ..describe("retransmission events", part, "1/s", LowerIsBetter, 7, 3) }
         }
         metric::THROUGHPUT_PER_CORE => Description {
             scale: 1e-9,
@@ -208,7 +208,7 @@ pub fn describe(key: &str) -> Description {
             count: true,
             ..describe("drops", part, "packets", LowerIsBetter, 8, if part == "ring" { 6 } else { 8 })
         },
-        metric::CYCLES => {
+        metric::CPU_SHARE => {
             Description { scale: 100.0, decimals: 1, ..describe("cycles", part, "%", Neutral, 9, 11) }
         }
         metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),

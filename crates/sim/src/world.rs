@@ -296,7 +296,8 @@ impl World for SimWorld {
             crate::receive::assess(scenario, variant, requests)?;
             return Ok(Assessment { settings: named(variant.settings()), notes });
         }
-        if variant.transfers().is_some() {
+        if let Some(transfers) = variant.transfers() {
+            crate::transfers::assess(transfers)?;
             return Ok(Assessment { settings: named(variant.settings()), notes });
         }
         let knobs = self.settings(scenario, variant, scenario.link.rate).knobs(variant.knobs());

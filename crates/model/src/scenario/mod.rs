@@ -47,7 +47,7 @@ pub use sections::LINE_RATES;
 pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
 pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
-pub use transfer_knobs::{HostMachine, HostNode, InterruptCores, TransferKnobs};
+pub use transfer_knobs::{HostMachine, HostNode, InterruptCores, OtherTuning, TransferKnobs};
 
 /// Largest weight of a flow. The same limit applies in the BPF programs.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;

@@ -43,6 +43,19 @@ pub enum InterruptCores {
     OwnCore,
 }
 
+/// A setting of hosts that no other knob has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherTuning {
+    /// `tcp_mem`.
+    TcpMemory,
+    /// `netdev_max_backlog`.
+    Backlog,
+    /// `tcp_mtu_probing`.
+    MtuProbing,
+    /// Whether irqbalance runs.
+    Irqbalance,
+}
+
 const MACHINES: [Spelling<HostMachine>; 2] =
     [("kit-2014", HostMachine::Kit2014), ("xeon-6128", HostMachine::Xeon6128)];
 const NODES: [Spelling<HostNode>; 2] = [("nic", HostNode::Nic), ("other", HostNode::Other)];
@@ -52,6 +65,14 @@ const INTERRUPT_CORES: [Spelling<InterruptCores>; 5] = [
     ("on-applications", InterruptCores::OnApplications),
     ("with-reader", InterruptCores::WithReader),
     ("own-core", InterruptCores::OwnCore),
+];
+
+const OTHER_TUNINGS: [Spelling<Option<OtherTuning>>; 5] = [
+    ("none", None),
+    ("tcp-memory", Some(OtherTuning::TcpMemory)),
+    ("backlog", Some(OtherTuning::Backlog)),
+    ("mtu-probing", Some(OtherTuning::MtuProbing)),
+    ("irqbalance", Some(OtherTuning::Irqbalance)),
 ];
 
 macro_rules! spelled_as {
@@ -123,6 +144,9 @@ knobs! {
         |field| field.one_of(&NODES), ToString::to_string;
     /// Whether the governor keeps the clock at its highest (`performance`).
     highest_clock: bool, "highest-clock" or true, Field::boolean, ToString::to_string;
+    /// A setting that differs from the base, for worlds that have it.
+    other_tuning: Option<OtherTuning>, "other-tuning" or None,
+        |field| field.one_of(&OTHER_TUNINGS), |setting| spelled(*setting, &OTHER_TUNINGS).to_owned();
 }
 
 fn or_off(buffer: &Option<ByteSize>) -> String {

@@ -175,7 +175,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         metric::JAIN_BYTES
         | metric::JAIN_PACKETS
         | metric::SLO_VIOLATIONS
-        | metric::CYCLES
+        | metric::CPU_SHARE
         | metric::IDLE_WHILE_BACKLOGGED => (0.0, 1.0 + ROUNDING),
         // A link may transmit slightly more than its nominal rate.
         metric::LOST_CAPACITY => (-MOST, 1.0 + ROUNDING),
@@ -193,7 +193,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::CPU_PER_GB
         | metric::TRANSACTIONS
         | metric::RETRANSMITS_PER_S
-        | metric::LOSS_EVENTS_PER_S
+        | metric::RETRANSMISSION_EVENTS_PER_S
         | metric::THROUGHPUT_PER_CORE
         | metric::DROPS
         | metric::QDISC

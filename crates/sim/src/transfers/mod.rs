@@ -14,4 +14,4 @@ pub mod socket;
 mod tests;
 mod world;
 
-pub(crate) use world::run;
+pub(crate) use world::{assess, run};

@@ -1,7 +1,7 @@
 //! Runs one repeat of a scenario with transfers in the simulator.
 
 use evenkeel_model::record::SimCost;
-use evenkeel_model::scenario::TransferKnobs;
+use evenkeel_model::scenario::{OtherTuning, TransferKnobs};
 use evenkeel_model::units::ByteSize;
 use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat, RawTransfers};
 
@@ -12,6 +12,26 @@ use crate::error::SimError;
 use crate::segment::{mss_of, wire_bytes};
 use crate::tcp::{CongestionControl, Profile};
 use crate::time::{Time, span_of};
+
+/// Returns the reason why a variant cannot be simulated as an error.
+pub(crate) fn assess(knobs: &TransferKnobs) -> Result<(), String> {
+    let lacking = match knobs.other_tuning {
+        None => return Ok(()),
+        Some(OtherTuning::TcpMemory) => {
+            "tcp_mem limits the memory of all TCP sockets of a host together, which is not simulated"
+        }
+        Some(OtherTuning::Backlog) => {
+            "netdev_max_backlog limits packets that wait for another core (RPS), and RPS is not simulated"
+        }
+        Some(OtherTuning::MtuProbing) => {
+            "tcp_mtu_probing acts on paths that drop packets of the MTU, and none is simulated"
+        }
+        Some(OtherTuning::Irqbalance) => {
+            "irqbalance moves interrupts between cores, and simulated interrupts stay where 'interrupts' puts them"
+        }
+    };
+    Err(lacking.to_owned())
+}
 
 /// Runs one repeat.
 pub(crate) fn run(
@@ -66,8 +86,19 @@ pub(crate) fn run(
         flows,
         busy_cores: Some(busy as f64 / measured),
         transfers: Some(RawTransfers {
-            loss_events: after.events.iter().zip(&before.events).map(|(after, before)| after - before).sum(),
-            drops: [drops.switch, drops.nic, drops.ring, drops.socket_backlog, drops.pruned],
+            retransmission_events: after
+                .events
+                .iter()
+                .zip(&before.events)
+                .map(|(after, before)| after - before)
+                .sum(),
+            drops: [
+                knobs.switch_buffer.map(|_| drops.switch),
+                Some(drops.nic),
+                Some(drops.ring),
+                Some(drops.socket_backlog),
+                Some(drops.pruned),
+            ],
             cycles,
         }),
         counters: std::iter::once(("squeezes".to_owned(), (after.squeezes - before.squeezes) as f64))

@@ -52,22 +52,66 @@ fn every_broken_scenario_of_transfers_is_refused_at_its_place() {
     assert_refused(VALID_TRANSFERS, TRANSFERS.iter());
 }
 
-/// Each line of Table I is both added to the defaults and taken from the tuned host.
+/// Each line of Table I is both added to the defaults and taken from the tuned host, and nothing else.
 #[test]
-fn the_tuning_scenario_turns_one_knob_at_a_time() {
+fn the_tuning_scenario_changes_one_line_at_a_time() {
     let scenario = parse_bundled("tcp100g-tuning");
     let settings = |name: &str| scenario.variant(name).unwrap().settings();
     let differing = |one: &str, other: &str| {
         let (one, other) = (settings(one), settings(other));
         one.iter().zip(&other).filter(|(one, other)| one != other).map(|(one, _)| one.0).collect::<Vec<_>>()
     };
-    let all = differing("default", "tuned");
-    assert_eq!(all.len(), 6, "{all:?}");
-    for variant in &scenario.variants {
-        for (base, mark) in [("default", '+'), ("tuned", '-')] {
-            if variant.name.starts_with(base) && variant.name.contains(mark) {
-                assert_eq!(differing(base, &variant.name).len(), 1, "{}", variant.name);
-            }
+    const LINES: [(&str, &[&str]); 9] = [
+        ("mtu", &["mtu"]),
+        ("rx-ring", &["ring"]),
+        ("socket-memory", &["receive-buffer", "send-buffer"]),
+        ("tcp-memory", &["other-tuning"]),
+        ("backlog", &["other-tuning"]),
+        ("mtu-probing", &["other-tuning"]),
+        ("qdisc", &["pacing"]),
+        ("governor", &["highest-clock"]),
+        ("irqbalance", &["other-tuning"]),
+    ];
+    let mut all: Vec<&str> = Vec::new();
+    for (line, knobs) in LINES {
+        for base in ["default", "tuned"] {
+            let name = format!("{base}{}{line}", if base == "default" { '+' } else { '-' });
+            assert_eq!(differing(base, &name), knobs, "{name}");
         }
+        let lacking = knobs == ["other-tuning"];
+        all.extend(knobs.iter().filter(|_| !lacking));
+        let added = settings(&format!("default+{line}"));
+        let tuned = settings("tuned");
+        assert!(lacking || added.iter().all(|one| !knobs.contains(&one.0) || tuned.contains(one)), "{line}");
     }
+    let mut changed = differing("default", "tuned");
+    changed.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(all, changed);
+}
+
+/// Scripts rely on these names.
+#[test]
+fn variants_have_the_names_that_scripts_rely_on() {
+    let names = |scenario: &str| {
+        let scenario = parse_bundled(scenario);
+        scenario.variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>().join(" ")
+    };
+    for (scenario, expected) in [
+        ("tcp100g-ramp", "1-flow 2-flows 3-flows"),
+        ("tcp100g-fan", "1-to-1 3-to-1 1-to-3 2-to-2"),
+        ("tcp100g-mtu", "mtu-1500 mtu-9000"),
+        ("tcp100g-placement", "case-1 case-2 case-3 case-4"),
+        ("tcp100g-cores", "distribution-1 distribution-2 distribution-3"),
+        (
+            "host-stack",
+            "none tso-gro jumbo tso-gro+jumbo none+arfs tso-gro+arfs jumbo+arfs tso-gro+jumbo+arfs",
+        ),
+    ] {
+        assert_eq!(names(scenario), expected, "{scenario}");
+    }
+    let lines = "mtu rx-ring socket-memory tcp-memory backlog mtu-probing qdisc governor irqbalance";
+    let with =
+        |base: &str| lines.split(' ').map(|line| format!("{base}{line}")).collect::<Vec<_>>().join(" ");
+    assert_eq!(names("tcp100g-tuning"), format!("default {} tuned {}", with("default+"), with("tuned-")));
 }

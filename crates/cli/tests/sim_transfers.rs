@@ -1,0 +1,67 @@
+//! Tests `evenkeel run --on sim` with transfers, end to end. No privileges are needed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Command, Output};
+
+const SCENARIO: &str = r#"schema = 1
+name = "small"
+title = "Transfers, briefly"
+variant-table = "tcp100g"
+variants = ["tuned"]
+[link]
+rate = "100gbit"
+[workload]
+kind = "transfers"
+[measure]
+warmup = "20ms"
+duration = "20ms"
+repeats = 1
+"#;
+
+/// Returns the result and the directory of the record.
+fn run(scenario: &str, arguments: &[&str]) -> (Output, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("scenario.toml");
+    std::fs::write(&file, scenario).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .arg("run")
+        .arg(&file)
+        .args(["--on", "sim", "--quiet", "--out"])
+        .arg(directory.path().join("record"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    (output, directory)
+}
+
+fn json(scenario: &str) -> serde_json::Value {
+    let (output, _directory) = run(scenario, &["--format", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn keys(object: &serde_json::Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Scripts rely on the names of metrics. A place that the packets do not pass has no drops, not 0.
+#[test]
+fn the_figures_of_the_receiver_have_their_names() {
+    let variants = r#"variants = ["tuned", "switched", "tuned-backlog"]"#;
+    let scenario = SCENARIO.replace(r#"variants = ["tuned"]"#, variants)
+        + "[variant.switched]\nbase = \"tuned\"\nsummary = \"with a switch\"\nswitch-buffer = \"16MiB\"\n"
+        + "[variant.tuned-backlog]\nbase = \"tuned\"\nsummary = \"-\"\nother-tuning = \"backlog\"\n";
+    let result = json(&scenario);
+    let metrics = |variant: usize| &result["variants"][variant]["metrics"];
+    let shares = ["copy", "lock", "memory", "netdev", "other", "sched", "skb", "tcp_ip"];
+    assert_eq!(keys(&metrics(0)["cpu_share"]), shares);
+    assert_eq!(keys(&metrics(0)["drops"]), ["nic", "pruned", "ring", "socket_backlog"]);
+    assert_eq!(keys(&metrics(1)["drops"]), ["nic", "pruned", "ring", "socket_backlog", "switch"]);
+    for key in ["retransmits_per_s", "retransmission_events_per_s"] {
+        assert_eq!(keys(&metrics(0)[key]), ["max", "mean", "median", "min", "n"], "{key}");
+    }
+    assert_eq!(result["refused"][0]["name"], "tuned-backlog");
+    assert!(result["refused"][0]["why"].as_str().unwrap().starts_with("netdev_max_backlog "), "{result}");
+}

@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_model::record::{Record, RepeatRecord, SCHEMA, VariantRecord};
+use evenkeel_model::record::{FlowRecord, Record, RepeatRecord, SCHEMA, VariantRecord};
 use evenkeel_report::store;
 
 use support::{Ended, run};
@@ -17,6 +17,7 @@ fn record(directory: &Path, name: &str, nfm: &[f64]) -> PathBuf {
         .iter()
         .map(|nfm| RepeatRecord {
             metrics: [("nfm.1s".to_owned(), *nfm), ("throughput_bps".to_owned(), 1.9e9)].into(),
+            flows: vec![FlowRecord { payload_bytes: 4_750_000_000, ..FlowRecord::default() }],
             ..RepeatRecord::default()
         })
         .collect();

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io::Write;
@@ -11,7 +12,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use evenkeel_files::OutputError;
-use evenkeel_model::record::{Record, SCHEMA};
+use evenkeel_model::record::{Record, SCHEMA, metric};
+use evenkeel_model::scenario::bundled::bundled;
 use evenkeel_report::store::{self, Series, SeriesFlow, StoreError, Writer};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -404,5 +406,131 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     for to in ["1e999", "NaN", "null", "\"12\""] {
         fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();
         assert!(matches!(store::read(&directory), Err(StoreError::Malformed { .. })), "{to}");
+    }
+}
+
+/// Returns a record of three flows of 4 s with consistent figures.
+fn transfers() -> serde_json::Value {
+    let (_, text) = bundled().iter().find(|(name, _)| *name == "tcp100g-cores").unwrap();
+    let flow = |name: &str| {
+        serde_json::json!({
+            "name": name, "bytes": 1_000_000_000, "packets": 1_000_000, "payload_bytes": 15_000_000_000_u64, "retransmits": 4
+        })
+    };
+    let shares = metric::CPU_SHARE_PARTS.map(|part| (metric::part(metric::CPU_SHARE, part), 0.125));
+    let mut metrics: BTreeMap<String, f64> = [
+        ("throughput_bps", 90e9),
+        ("cpu_pct", 300.0),
+        ("throughput_per_core_bps", 30e9),
+        ("retransmits", 12.0),
+        ("retransmits_per_s", 3.0),
+        ("retransmission_events_per_s", 1.5),
+        ("drops.ring", 12.0),
+        ("jain_bytes", 1.0),
+        ("jain_packets", 1.0),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into();
+    metrics.extend(shares);
+    let mut record = record();
+    record.world = "sim".to_owned();
+    record.scenario_text = (*text).to_owned();
+    (record.rate_bps, record.nominal_rate_bps) = (100_000_000_000, 100_000_000_000);
+    (record.duration_s, record.warmup_s) = (4.0, 1.0);
+    record.windows.clear();
+    record.variants = vec![variant("distribution-2", "throughput_bps", &[90e9])];
+    let mut json = serde_json::to_value(record).unwrap();
+    let repeat = &mut json["variants"][0]["repeats"][0];
+    repeat["metrics"] = serde_json::to_value(metrics).unwrap();
+    repeat["flows"] = ["flow-0", "flow-1", "flow-2"].map(flow).into();
+    json
+}
+
+/// Each change contradicts another figure, or the recorded scenario.
+#[test]
+fn figures_that_contradict_each_other_are_refused() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("record.json");
+    let read = |json: &serde_json::Value| {
+        fs::write(&path, json.to_string()).unwrap();
+        store::read(&path)
+    };
+    read(&transfers()).unwrap();
+    let refused = |changes: &[(&str, f64)], flows: &[(&str, u64)], words: &[&str]| {
+        let mut json = transfers();
+        let repeat = &mut json["variants"][0]["repeats"][0];
+        for (key, value) in changes {
+            repeat["metrics"][*key] = (*value).into();
+        }
+        for (key, value) in flows {
+            repeat["flows"][0][*key] = (*value).into();
+        }
+        let error = read(&json).unwrap_err().to_string();
+        for word in [&["record.json", "of distribution-2, repeat 0,"][..], words].concat() {
+            assert!(error.contains(word), "{changes:?} {flows:?}: {word:?} in {error}");
+        }
+    };
+    refused(
+        &[("throughput_bps", 91e9), ("throughput_per_core_bps", 91e9 / 3.0)],
+        &[],
+        &["throughput_bps", "91000000000", "payload"],
+    );
+    refused(&[], &[("payload_bytes", 1)], &["throughput_bps", "payload of the flows"]);
+    // The line carries 50 GB in 4 s, and three receive buffers have 2 GB each.
+    let most = [("throughput_bps", 113e9), ("throughput_per_core_bps", 113e9 / 3.0)];
+    refused(
+        &most,
+        &[("payload_bytes", 26_500_000_000)],
+        &["throughput_bps", "line carries 100000000000 bit/s"],
+    );
+    refused(
+        &[("cpu_pct", 1e9), ("throughput_per_core_bps", 9000.0)],
+        &[],
+        &["cpu_pct", "1000000000", "processors, at most 16"],
+    );
+    refused(
+        &[("throughput_per_core_bps", 31e9)],
+        &[],
+        &["throughput_per_core_bps", "throughput_bps, 90000000000"],
+    );
+    refused(&[("cpu_share.copy", 0.5)], &[], &["the sum of cpu_share", "1.375"]);
+    refused(&[("cpu_share.copy", 0.0)], &[], &["the sum of cpu_share", "0.875"]);
+    refused(&[("retransmits_per_s", 5.0)], &[], &["retransmits_per_s", "retransmits, 12 in 4 s"]);
+    refused(&[("retransmits", 0.0)], &[], &["retransmits", "sum over the flows, 12"]);
+    refused(&[("drops.ring", 0.5)], &[], &["drops.ring", "whole"]);
+    refused(&[("retransmits", 12.5)], &[], &["retransmits", "whole"]);
+    refused(
+        &[("retransmission_events_per_s", 1e6)],
+        &[],
+        &["retransmission_events_per_s", "1000000", "retransmits, 12"],
+    );
+    let many = [("retransmits", 1008.0), ("retransmits_per_s", 252.0), ("retransmission_events_per_s", 31.0)];
+    refused(&many, &[("retransmits", 1000)], &["retransmission_events_per_s", "flows (3)"]);
+    refused(&[("jain_bytes", 0.2)], &[], &["jain_bytes", "0.2", "flows (3), whose index is 1"]);
+    refused(&[], &[("packets", 1)], &["jain_packets", "flows (3)"]);
+    let mut fewer = transfers();
+    fewer["variants"][0]["repeats"][0]["flows"].as_array_mut().unwrap().pop();
+    fewer["variants"][0]["repeats"][0]["metrics"].as_object_mut().unwrap().remove("retransmits_per_s");
+    let error = read(&fewer).unwrap_err().to_string();
+    assert!(
+        error.contains("the number of flows of distribution-2, repeat 0, is 2") && error.contains("has 3"),
+        "{error}"
+    );
+    // A scenario that cannot be read bounds nothing, and figures still have to fit each other.
+    let mut unknown = transfers();
+    unknown["scenario_text"] = "schema = 9".into();
+    read(&unknown).unwrap();
+    unknown["variants"][0]["repeats"][0]["flows"] = serde_json::json!([]);
+    assert!(read(&unknown).unwrap_err().to_string().contains("contradicts"));
+}
+
+/// Records that real runs wrote are read.
+#[test]
+fn the_records_of_the_demonstration_are_read() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/demo");
+    let records: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(records.len() >= 2);
+    for path in records {
+        store::read(&path).unwrap();
     }
 }

@@ -69,6 +69,7 @@ pub fn conduct<W: World>(
     let planned: BTreeMap<(&str, &str), u32> =
         all.iter().map(|planned| (planned.names(request.scenarios), planned.repeats)).collect();
     journal.check(&planned)?;
+    journal.check_figures(request.scenarios)?;
     if journal.is_finished() {
         let missing = missing(journal, &planned);
         if missing == 0 {

@@ -21,9 +21,11 @@ use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regul
 use evenkeel_model::record::RepeatRecord;
 use evenkeel_model::text::{excerpt, name_field, path_text, plain_words, printable};
 use evenkeel_model::units::BitRate;
-use evenkeel_report::store::{check_rate, check_repeat};
+use evenkeel_report::store::{Run, check_in_run, check_rate, check_repeat};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+
+use crate::plan::StudyScenario;
 
 /// Version of the format.
 pub const SCHEMA: u32 = 1;
@@ -352,6 +354,14 @@ impl Journal {
         Ok(())
     }
 
+    /// Checks every repeat against its scenario, see [`check_figures`].
+    ///
+    /// # Errors
+    /// Returns an error with the first impossible figure.
+    pub(crate) fn check_figures(&self, scenarios: &[StudyScenario]) -> Result<(), JournalError> {
+        check_figures(&self.directory, &self.settings, &self.entries, scenarios)
+    }
+
     /// Writes an event as a line and syncs the file.
     ///
     /// # Errors
@@ -511,6 +521,45 @@ pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
     let settings = read_settings(directory)?;
     let (entries, _) = read_entries(&directory.join(REPEATS_FILE))?;
     Ok((settings, entries))
+}
+
+/// Checks that the figures of every repeat are possible in its scenario. `scenarios` must come from
+/// [`crate::plan::timed`].
+///
+/// # Errors
+/// Returns an error with the first line that has an impossible figure.
+pub fn check_figures(
+    directory: &Path,
+    settings: &Settings,
+    entries: &[Entry],
+    scenarios: &[StudyScenario],
+) -> Result<(), JournalError> {
+    let mut rates = BTreeMap::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if let Entry::Rate { scenario, rate_bps } = entry {
+            rates.insert(scenario, *rate_bps);
+        }
+        let Entry::Repeat(done) = entry else { continue };
+        let find = |study: &&StudyScenario| study.scenario.name == done.scenario;
+        let Some(StudyScenario { scenario, .. }) = scenarios.iter().find(find) else { continue };
+        let Some(rate_bps) = rates.get(&done.scenario) else { continue };
+        let run = Run {
+            world: &settings.world,
+            host: &settings.host,
+            rate_bps: *rate_bps,
+            seconds: scenario.measure.duration().as_secs_f64(),
+            warmup: scenario.measure.warmup.as_secs_f64(),
+        };
+        let variant = scenario.all_variants().find(|variant| variant.name == done.point);
+        check_in_run(&done.record, &run, variant.map(|variant| (scenario, variant))).map_err(|wrong| {
+            JournalError::Damaged {
+                path: directory.join(REPEATS_FILE),
+                line: index + 1,
+                source: <serde_json::Error as serde::de::Error>::custom(wrong),
+            }
+        })?;
+    }
+    Ok(())
 }
 
 #[must_use]

@@ -141,18 +141,19 @@ impl World for Known {
         // The token bucket loses a fifth of the link's capacity; the rest depends on the seed.
         let share = if job.variant.name.starts_with("tbf") { 100_000 } else { 125_000 };
         let bytes = share - job.seed % 3 * 10;
+        let flows = job.variant.tenants().unwrap().bulk_flows();
         let flow = RawFlow {
             name: "5201".to_owned(),
             weight: 1.0,
-            bytes: vec![bytes; bins],
+            bytes: vec![bytes / u64::from(flows.max(1)); bins],
             packets: vec![80; bins],
-            payload_bytes: bytes * bins as u64,
+            payload_bytes: bytes * bins as u64 / u64::from(flows.max(1)),
             backlogged: std::iter::once(0..bins).collect(),
             ..RawFlow::default()
         };
         let processor = RawProcessor { user: 0.1, system: 0.2, softirq: 0.3, wait: 0.0 };
         Ok(RawRepeat {
-            flows: vec![flow],
+            flows: vec![flow; flows as usize],
             tenants: Some(RawTenants {
                 processors: vec![processor; 2],
                 line: Some(RawLine {

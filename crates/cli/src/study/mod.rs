@@ -12,6 +12,7 @@ use evenkeel_model::text::path_text;
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::chart;
 use evenkeel_study::journal::{self, Journal, JournalError, Settings};
+use evenkeel_study::plan::{Extent, timed};
 use evenkeel_study::results::Results;
 use evenkeel_study::{Request, StudyError, conduct};
 
@@ -227,6 +228,9 @@ pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Fail
             journal::read_with_gaps(directory).map_err(|error| journal_failure(&error))?;
         gaps.extend(missing.iter().map(|missing| format!("{}: {missing}", path_text(directory))));
         let scenarios = settings::scenarios(directory, &settings)?;
+        let extent = Extent { quick: settings.quick, ..Extent::default() };
+        journal::check_figures(directory, &settings, &entries, &timed(scenarios.clone(), &extent))
+            .map_err(|error| journal_failure(&error))?;
         Ok(Results::bare(&settings, &entries, &scenarios))
     };
     let mut agreement = evenkeel_study::agreement(&read(first)?, &read(second)?);

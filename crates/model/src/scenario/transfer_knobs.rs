@@ -19,6 +19,17 @@ pub enum HostMachine {
     Xeon6128,
 }
 
+impl HostMachine {
+    /// Returns the number of physical cores.
+    #[must_use]
+    pub const fn cores(self) -> u32 {
+        match self {
+            Self::Kit2014 => 16,
+            Self::Xeon6128 => 24,
+        }
+    }
+}
+
 /// A memory node, relative to the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostNode {
@@ -166,6 +177,20 @@ fn ports(field: &Field<'_>) -> Option<Vec<BitRate>> {
         return None;
     }
     elements.iter().map(|element| element.quantity(LINE_RATES, "100gbit")).collect()
+}
+
+impl TransferKnobs {
+    /// Returns the rate that limits all flows together: that of the ports in use, or of the link behind a switch.
+    #[must_use]
+    pub fn limit(&self, link: BitRate) -> BitRate {
+        let of_sender = |sender: u32| {
+            let flows = (self.flows + self.senders - 1 - sender) / self.senders.max(1);
+            let used = self.ports.iter().take(flows as usize);
+            used.map(|port| port.bits_per_second()).sum::<u64>()
+        };
+        let ports = BitRate::from_bits_per_second((0..self.senders).map(of_sender).sum());
+        if self.switch_buffer.is_some() { ports.min(link) } else { ports }
+    }
 }
 
 impl TransferSettings {

@@ -10,6 +10,7 @@
 //! is not trusted. A series file is read only from inside its record's directory, and the error for a damaged
 //! file names it.
 
+mod consistent;
 mod error;
 mod plausible;
 mod series;
@@ -25,6 +26,7 @@ use evenkeel_model::text::name_field;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+pub use consistent::{Run, check_in_run};
 pub use error::StoreError;
 pub use plausible::{Implausible, check_rate, check_repeat};
 pub use series::{Series, SeriesFlow};

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::record::{Record, RepeatRecord, VariantRecord, metric};
-use evenkeel_model::scenario::LINE_RATES;
+use evenkeel_model::scenario::bundled::variant_tables;
+use evenkeel_model::scenario::{LINE_RATES, parse};
 use evenkeel_model::units::BitRate;
+
+use super::consistent::{Run, check_figures, check_in_run};
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
@@ -21,6 +24,8 @@ pub enum Implausible {
     Figure { field: String, value: f64, reason: &'static str },
     #[error("{field} is {value}, which cannot have been measured: {other} is {bound}")]
     Order { field: String, value: f64, other: String, bound: f64 },
+    #[error("{field} is {}, which contradicts {what}", figure(*.value))]
+    Contradiction { field: String, value: f64, what: String },
     #[error("{field} is {rate_bps} bit/s, which is no line rate: these lie between {} and {}", LINE_RATES.start(), LINE_RATES.end())]
     LineRate { field: &'static str, rate_bps: u64 },
     #[error("a variant has no name")]
@@ -36,6 +41,9 @@ impl Implausible {
             Self::Figure { field, value, reason } => Self::Figure { field: place(field), value, reason },
             Self::Order { field, value, other, bound } => {
                 Self::Order { field: place(field), value, other, bound }
+            }
+            Self::Contradiction { field, value, what } => {
+                Self::Contradiction { field: place(field), value, what }
             }
             other => other,
         }
@@ -61,9 +69,15 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
         check_above_zero(rate as f64, || field.to_owned())?;
         check_rate(rate, field)?;
     }
+    // A scenario of another version, or with qdisc setups of the user, bounds no figures.
+    let scenario = parse(&record.scenario_text, "", variant_tables()).ok();
+    let run = Run::of(record);
     for variant in &record.variants {
+        let known = scenario.as_ref().and_then(|scenario| {
+            Some((scenario, scenario.all_variants().find(|known| known.name == variant.name)?))
+        });
         for (number, repeat) in variant.repeats.iter().enumerate() {
-            check_repeat(repeat).map_err(|wrong| {
+            check_repeat(repeat).and_then(|()| check_in_run(repeat, &run, known)).map_err(|wrong| {
                 wrong.within(|field| format!("{field} of {}, repeat {number},", variant.name))
             })?;
         }
@@ -117,6 +131,7 @@ pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
         check_metric(key, *value)?;
     }
     check_order(&repeat.metrics)?;
+    check_figures(repeat)?;
     for (key, value) in &repeat.counters {
         check_one(*value, 0.0, MOST, || format!("the counter {key}"))?;
     }

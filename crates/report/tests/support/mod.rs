@@ -38,8 +38,23 @@ pub fn variant(name: &str, metric: &str, values: &[f64]) -> VariantRecord {
     }
 }
 
+const DURATION_S: f64 = 20.0;
+
 fn repeat(figures: [f64; 8], flows: [u32; 8], datapath: Option<(u64, u64)>) -> RepeatRecord {
     let [throughput, cpu, mean, p99, short, long, longest, jain] = figures;
+    // Two flows with this index.
+    let tilt = 2.0 * jain - 1.0;
+    let share = (1.0 - (1.0 - tilt * tilt).sqrt()) / tilt;
+    let payload = (throughput * 1e9 * DURATION_S / 8.0).round() as u64;
+    let flow = |name: &str, queue, share: f64, payload_bytes| FlowRecord {
+        name: name.to_owned(),
+        queue: Some(queue),
+        bytes: (share * 1e9).round() as u64,
+        packets: (share * 1e8).round() as u64,
+        payload_bytes,
+        retransmits: Some(1),
+        out_of_order: None,
+    };
     RepeatRecord {
         tenants: None,
         clients: Vec::new(),
@@ -60,15 +75,10 @@ fn repeat(figures: [f64; 8], flows: [u32; 8], datapath: Option<(u64, u64)>) -> R
             ("retransmits", 12.0),
         ]),
         queues: flows.map(|flows| QueueRecord { flows, bytes: u64::from(flows) * 1_250_000 }).into(),
-        flows: vec![FlowRecord {
-            name: "5201-40000".to_owned(),
-            queue: Some(3),
-            bytes: 2_500_000,
-            packets: 1_651,
-            payload_bytes: 2_390_000,
-            retransmits: Some(1),
-            out_of_order: None,
-        }],
+        flows: vec![
+            flow("5201-40000", 3, 1.0, payload / 2),
+            flow("5201-40002", 4, share, payload - payload / 2),
+        ],
         sim: None,
         datapath: datapath.map(|(run_time_ns, segments)| DatapathCost {
             run_time_ns,
@@ -106,7 +116,7 @@ pub fn record() -> Record {
         nominal_rate_bps: 10_000_000_000,
         seed: 1,
         quick: false,
-        duration_s: 20.0,
+        duration_s: DURATION_S,
         warmup_s: 2.0,
         windows: map(&[("1s", 5.0), ("1ms", 0.005)]),
         variants: vec![

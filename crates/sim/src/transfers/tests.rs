@@ -29,6 +29,16 @@ fn measure(settings: Settings, seed: u64, warmup: u64, milliseconds: u64) -> (Sn
     (before, simulation.snapshot())
 }
 
+/// The figures of a record are checked against the number of cores that scenarios state.
+#[test]
+fn machines_have_as_many_cores_as_scenarios_state() {
+    for (scenario, variant) in [("host-stack", "none"), ("tcp100g-mtu", "mtu-9000")] {
+        let mut stated = 0;
+        let settings = settings(scenario, variant, |knobs| stated = knobs.machine.cores());
+        assert_eq!(settings.machine.cores(), stated, "{scenario}");
+    }
+}
+
 fn gbps((before, after): &(Snapshot, Snapshot)) -> f64 {
     let bytes: u64 = after.read.iter().zip(&before.read).map(|(after, before)| after - before).sum();
     bytes as f64 * 8.0 / 1e9 / (after.at.seconds() - before.at.seconds())

@@ -686,7 +686,9 @@ impl Simulation {
         let own = &mut self.queues[queue as usize];
         own.expect(train, written);
         if own.napi == Napi::Armed {
-            self.engine.plan_no_later(Event::Interrupt(queue), train.first_at + MODERATION);
+            // A slow port passes on a segment whose first packet has arrived long ago.
+            let at = (train.first_at + MODERATION).max(self.engine.now);
+            self.engine.plan_no_later(Event::Interrupt(queue), at);
         }
     }
 }

@@ -383,9 +383,30 @@ fn the_table_of_setups_is_markdown() {
     assert!(output.status.success() && table.starts_with("Measured on 20"), "{table}");
     assert!(table.contains("| htb-capped |") && table.contains("| no |"), "{table}");
     let shown = text(&files.run(&["--resume", "table", "--quiet"]).stdout);
+    let again = files.run(&with(&["--out", "table"]));
+    assert_eq!(text(&again.stdout), shown);
+    let first: Vec<&str> = shown.lines().take(2).collect();
+    assert!(first[0].starts_with("table holds a finished study of 20"), "{shown}");
+    assert!(first[0].ends_with(": nothing was measured now") && first[1].contains("--out DIR"), "{shown}");
+    let json = files.run(&["--resume", "table", "--format", "json"]);
+    assert!(text(&json.stdout).starts_with('{'));
+    assert!(text(&json.stderr).contains("table holds a finished study of 20"), "{json:?}");
     assert!(shown.contains("Work conservation") && !shown.contains("KF12 not measurable"), "{shown}");
     let missed = shown.lines().find(|line| line.starts_with("Not measurable with what was run: "));
     assert!(missed.is_some_and(|line| line.contains("KF12")), "{shown}");
+}
+
+/// The kernel decides which kinds exist, so a misspelt one is only refused by the world, with the reason.
+#[test]
+fn a_misspelt_kind_is_named_with_the_nearest() {
+    let files = Files::new();
+    let own = OWN.replace("tbf rate 30% burst 2*segment limit 1000*mtu", "fq_codl");
+    fs::write(files.directory.path().join("own.toml"), own).unwrap();
+    let output = files.run(&with(&["--qdiscs", "own.toml", "--out", "study"]));
+    let shown = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected =
+        "Not measured: third (1 point): the simulator has no fq_codl (did you mean 'fq_codel'?) (1:0);";
+    assert!(output.status.success() && shown.contains(expected), "{shown}");
 }
 
 /// A bundled setup is known, even if the study's scenarios do not use it.

@@ -281,6 +281,28 @@ impl Results {
         self.points.iter().filter(move |point| point.scenario == scenario && !point.repeats.is_empty())
     }
 
+    /// Returns each reason why points were not measured, with their setups and their number. A setup is refused at
+    /// all of its points.
+    #[must_use]
+    pub fn not_measured(&self) -> Vec<(&str, Vec<&str>, usize)> {
+        let mut reasons: Vec<(&str, Vec<&str>, usize)> = Vec::new();
+        for point in &self.points {
+            let why = point.refused.as_deref().or(point.failures.first().map(String::as_str));
+            let Some(why) = why.filter(|_| point.repeats.is_empty()) else { continue };
+            let known = reasons.iter().position(|(reason, ..)| *reason == why);
+            let place = known.unwrap_or_else(|| {
+                reasons.push((why, Vec::new(), 0));
+                reasons.len() - 1
+            });
+            let (_, setups, points) = &mut reasons[place];
+            *points += 1;
+            if !setups.contains(&point.setup.as_str()) {
+                setups.push(&point.setup);
+            }
+        }
+        reasons
+    }
+
     /// Returns the setups in the order of the points.
     #[must_use]
     pub fn setups(&self) -> Vec<&str> {

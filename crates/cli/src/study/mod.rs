@@ -72,6 +72,7 @@ fn run<W: World>(
         rate: wanted.rate,
         seed: wanted.seed,
     };
+    let before = journal.is_finished().then(|| journal.entries().len());
     let done = conduct(world, &request, &mut journal, progress);
     progress.finish();
     done.map_err(|error| {
@@ -91,12 +92,22 @@ fn run<W: World>(
             }
         }
     })?;
+    let nothing_new = before == Some(journal.entries().len());
     let results = Results::of(journal.settings(), journal.entries(), &request);
+    // Other formats have no room for it.
+    if nothing_new && (options.qdisc_table || options.format == Format::Json) {
+        progress.remark(&already(&directory, &results));
+        progress.remark(AGAIN);
+    }
     let kept = Kept::of(&results)?;
     let written = kept.write(&journal);
     let printed = match options.format {
         _ if options.qdisc_table => print(&evenkeel_study::qdisc_table(&results)),
         Format::Json => print(&kept.json),
+        Format::Table if nothing_new => {
+            let summary = evenkeel_study::summary(&results, table_options());
+            print(&format!("{}\n{AGAIN}\n\n{summary}", already(&directory, &results)))
+        }
         Format::Table => print(&evenkeel_study::summary(&results, table_options())),
     };
     // The result is printed even if its files cannot be written; the same command writes them again.
@@ -108,6 +119,17 @@ fn run<W: World>(
         (Err(error), Ok(())) => Err(late_failure(&error).and("the result was printed, but not kept")),
         (Err(error), Err(unprinted)) => Err(late_failure(&error).and(unprinted.message())),
     }
+}
+
+const AGAIN: &str = "to measure again, name a new directory: evenkeel study tc --out DIR";
+
+/// Says that a finished study was only read.
+fn already(directory: &Path, results: &Results) -> String {
+    format!(
+        "{} holds a finished study of {}: nothing was measured now",
+        path_text(directory),
+        results.times.1
+    )
 }
 
 /// The files of a result.

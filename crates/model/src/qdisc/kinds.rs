@@ -3,6 +3,8 @@
 //! Attribute numbers are those of `include/uapi/linux/pkt_sched.h`, names are those of `tc`. Other kinds can be
 //! used without options, or with numbered attributes.
 
+use crate::text::nearest;
+
 /// Type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionType {
@@ -331,6 +333,13 @@ pub const KINDS: &[Kind] = &[
 #[must_use]
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)
+}
+
+/// Returns a hint at the known kind that a misspelt name resembles: ` (did you mean 'fq'?)`, or nothing.
+#[must_use]
+pub fn hint(name: &str) -> String {
+    let near = nearest(name, KINDS.iter().map(|kind| kind.name)).filter(|near| *near != name);
+    near.map_or_else(String::new, |near| format!(" (did you mean '{near}'?)"))
 }
 
 /// Returns the option of this name or alias.

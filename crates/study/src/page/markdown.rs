@@ -236,22 +236,7 @@ fn filter_table(page: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 fn refusals(page: &mut String, results: &Results) -> std::fmt::Result {
-    // A setup is refused at all of its points: list each reason once, with the setups and the number of points.
-    let mut reasons: Vec<(&str, Vec<&str>, usize)> = Vec::new();
-    for point in &results.points {
-        let why = point.refused.as_deref().or(point.failures.first().map(String::as_str));
-        let Some(why) = why.filter(|_| point.repeats.is_empty()) else { continue };
-        let known = reasons.iter().position(|(reason, ..)| *reason == why);
-        let place = known.unwrap_or_else(|| {
-            reasons.push((why, Vec::new(), 0));
-            reasons.len() - 1
-        });
-        let (_, setups, points) = &mut reasons[place];
-        *points += 1;
-        if !setups.contains(&point.setup.as_str()) {
-            setups.push(&point.setup);
-        }
-    }
+    let reasons = results.not_measured();
     if reasons.is_empty() {
         return Ok(());
     }

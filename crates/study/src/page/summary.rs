@@ -44,6 +44,9 @@ pub fn summary(results: &Results, options: TableOptions) -> String {
         counted(results.runs.all, "run"),
         results.runs.failed
     ));
+    for (why, setups, points) in results.not_measured() {
+        page.line(&format!("Not measured: {} ({}): {why}", setups.join(", "), counted(points, "point")));
+    }
     let recommended = recommendations(results);
     if !recommended.is_empty() {
         page.heading("Which qdisc for what");

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use evenkeel_model::qdisc::kinds::hint;
 use evenkeel_model::qdisc::{Catalogue, Classifier, Filter, Step};
 use evenkeel_model::scenario::{BulkTenants, Scenario, TenantPoint, Tenants};
 use evenkeel_model::units::{BitRate, Nanoseconds};
@@ -38,7 +39,7 @@ impl Suitability {
         let mut lacking = BTreeSet::new();
         for kind in in_front.tree.qdiscs().map(|node| node.kind.as_str()).collect::<BTreeSet<_>>() {
             if self.lacks(kind).map_err(|error| error.to_string())? {
-                lacking.insert(format!("the qdisc {kind}"));
+                lacking.insert(format!("the qdisc {kind}{}", hint(kind)));
             }
         }
         let classifiers = in_front.tree.steps.iter().filter_map(classifier_of);

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use evenkeel_model::change::Handle;
+use evenkeel_model::qdisc::kinds::hint;
 use evenkeel_model::qdisc::{self, BULK_PORT, Filter, Node, PROBE_PORT, QdiscTree, Step};
 
 use super::{Kind, KindError};
@@ -62,7 +63,7 @@ pub struct Hop {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    #[error("the simulator has no {kind} ({handle}); run it on a kernel that has (--on netns)")]
+    #[error("the simulator has no {kind}{} ({handle}); run it on a kernel that has (--on netns)", hint(kind))]
     Kind { kind: String, handle: Handle },
     #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
     Option { kind: String, handle: Handle, option: String },

@@ -65,3 +65,36 @@ fn the_figures_of_the_receiver_have_their_names() {
     assert_eq!(result["refused"][0]["name"], "tuned-backlog");
     assert!(result["refused"][0]["why"].as_str().unwrap().starts_with("netdev_max_backlog "), "{result}");
 }
+
+/// Without a byte there is no best variant.
+#[test]
+fn nothing_transferred_has_no_winner() {
+    let scenario = SCENARIO
+        .replace("\"20ms\"\nduration = \"20ms\"", "\"0s\"\nduration = \"1ms\"")
+        .replace("[\"tuned\"]", "[\"far\", \"farther\"]")
+        + "[variant.far]\nbase = \"tuned\"\nsummary = \"-\"\nround-trip = \"100ms\"\n"
+        + "[variant.farther]\nbase = \"tuned\"\nsummary = \"-\"\nround-trip = \"200ms\"\n";
+    let (output, _directory) = run(&scenario, &[]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("Nothing was transferred in the measured time."), "{shown}");
+    assert!(!shown.contains("highest throughput") && !shown.contains("better mean"), "{shown}");
+}
+
+/// Remarks name cores that flows share, and ports that limit a link.
+#[test]
+fn what_limits_a_variant_is_remarked() {
+    let scenario = SCENARIO.replace("[\"tuned\"]", "[\"tuned\", \"many\", \"slow\"]")
+        + "[variant.many]\nbase = \"tuned\"\nsummary = \"-\"\nflows = 10\ninterrupts = \"own-core\"\n"
+        + "interrupt-node = \"other\"\n"
+        + "[variant.slow]\nbase = \"tuned\"\nsummary = \"-\"\nports = [\"10gbit\"]\nswitch-buffer = \"1MiB\"\n";
+    let result = json(&scenario);
+    let notes = |variant: usize| result["variants"][variant]["notes"].to_string();
+    assert_eq!(notes(0), "[]");
+    let shared = "10 flows of a receiver share 8 cores for interrupts, up to 2 on each: its node has no more";
+    assert!(notes(1).contains(shared), "{}", notes(1));
+    assert!(
+        notes(2).contains("the ports of the senders limit it to 10gbit; the link has 100gbit"),
+        "{}",
+        notes(2)
+    );
+}

@@ -360,6 +360,16 @@ pub mod metric {
     pub const CPU_SHARE_PARTS: [&str; 8] =
         ["copy", "tcp_ip", "netdev", "memory", "skb", "lock", "sched", "other"];
 
+    /// Returns whether a key, or the first part of one, belongs to any workload.
+    #[must_use]
+    pub fn is_known(prefix: &str) -> bool {
+        let others = [LATENCY, NFM, NFM_MAX, COMPLETION, RESPONSE, REQUESTS];
+        let whole = [of_transfers(), of_tenants()].concat();
+        others.contains(&prefix)
+            || PLAIN.contains(&prefix)
+            || whole.iter().any(|key| key.split('.').next() == Some(prefix))
+    }
+
     /// Returns every key that only scenarios with transfers have.
     #[must_use]
     pub fn of_transfers() -> Vec<String> {

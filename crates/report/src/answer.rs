@@ -123,6 +123,13 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
         variants.iter().filter_map(|variant| Some((*variant, mean(variant, &subject.key)?))).collect();
     let (best, best_mean) =
         *measured.iter().reduce(|best, next| if better(next.1, best.1) { next } else { best })?;
+    // The least is no best.
+    if higher && best_mean == 0.0 {
+        return Some(match subject.key.as_str() {
+            metric::THROUGHPUT => "Nothing was transferred in the measured time.".to_owned(),
+            _ => format!("All variants have a {} of 0.", description.label()),
+        });
+    }
     if measured.len() == 1 {
         return Some(alone(best, &description, &subject.key));
     }

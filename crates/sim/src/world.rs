@@ -297,7 +297,7 @@ impl World for SimWorld {
             return Ok(Assessment { settings: named(variant.settings()), notes });
         }
         if let Some(transfers) = variant.transfers() {
-            crate::transfers::assess(transfers)?;
+            let notes = [notes, crate::transfers::assess(transfers, scenario.link.rate)?].concat();
             return Ok(Assessment { settings: named(variant.settings()), notes });
         }
         let knobs = self.settings(scenario, variant, scenario.link.rate).knobs(variant.knobs());

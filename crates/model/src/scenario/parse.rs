@@ -14,9 +14,9 @@ use super::sections::{
 };
 use super::toml_table::{Complaints, Located, Table};
 use super::variants::VariantSet;
-use super::{Scenario, Setups, WorkloadKind, sweep};
+use super::{Measure, Scenario, Setups, WorkloadKind, sweep};
 use crate::text::printable;
-use crate::units::ByteSize;
+use crate::units::{ByteSize, Nanoseconds};
 
 /// Version of the scenario format that this code reads.
 pub const SCHEMA: u32 = 1;
@@ -199,8 +199,10 @@ fn read_scenario(
     let listed = listed.and_then(|field| field.names("variant", names.as_ref())).unwrap_or_default();
     let groups = root.take("groups").and_then(|field| Some(read_groups(&field.table()?, names.as_ref())));
     let groups = groups.unwrap_or_default();
+    // Without a valid measurement, no flow starts too late.
+    let length = measure.as_ref().map_or(Nanoseconds::new(u64::MAX), Measure::whole);
     if let Some(link) = &link {
-        set.check(link, listed.iter().chain(groups.values().flatten()), complaints);
+        set.check(link, length, listed.iter().chain(groups.values().flatten()), complaints);
     }
 
     let metrics: Option<BTreeSet<String>> =
@@ -229,7 +231,7 @@ fn read_scenario(
 
     let build = || {
         let link = link?;
-        let (variants, further_variants) = set.finish(&link, &listed);
+        let (variants, further_variants) = set.finish(&link, length, &listed);
         let values = |names: Vec<_>| names.into_iter().map(|name: Located<String>| name.value).collect();
         Some(Scenario {
             name: name?,

@@ -12,6 +12,7 @@ use super::toml_table::{Field, Table};
 use super::value::Spelling;
 use super::{Expectation, LEAST_REPEATS, Measure, Paper, Statistic, Workload, WorkloadKind};
 use crate::record::metric;
+use crate::text::excerpt;
 
 /// Longest source of a paper's figures.
 const LONGEST_SOURCE: usize = 200;
@@ -27,13 +28,26 @@ impl fmt::Display for Statistic {
 /// Returns the keys of all metrics that a scenario with these windows and sizes can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
+    // Requests have no connections, and nothing counts the bytes and the order of fetches by flow.
+    let plain: &[&str] = match workload.kind {
+        WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Tenants(_) => &metric::PLAIN,
+        WorkloadKind::Transfers => {
+            &[metric::THROUGHPUT, metric::CPU, metric::JAIN_BYTES, metric::JAIN_PACKETS, metric::RETRANSMITS]
+        }
+        WorkloadKind::Fetch { .. } => {
+            &[metric::THROUGHPUT, metric::CPU, metric::RETRANSMITS, metric::OUT_OF_ORDER]
+        }
+        WorkloadKind::Requests(_) => &[metric::THROUGHPUT, metric::CPU],
+    };
+    let has_probe = matches!(workload.kind, WorkloadKind::Bulk | WorkloadKind::Tenants(_));
+    let has_ends = matches!(workload.kind, WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. });
     let parts = [
-        (metric::LATENCY, metric::LATENCY_PARTS.to_vec()),
-        (metric::COMPLETION, metric::COMPLETION_PARTS.to_vec()),
+        (metric::LATENCY, if has_probe { metric::LATENCY_PARTS.to_vec() } else { Vec::new() }),
+        (metric::COMPLETION, if has_ends { metric::COMPLETION_PARTS.to_vec() } else { Vec::new() }),
         (metric::NFM, windows().collect()),
         (metric::NFM_MAX, windows().collect()),
     ];
-    let plain = metric::PLAIN.iter().map(|key| (*key).to_owned());
+    let plain = plain.iter().map(|key| (*key).to_owned());
     let with_parts =
         parts.iter().flat_map(|(prefix, parts)| parts.iter().map(|part| metric::part(prefix, part)));
     let timed = workload.clients().iter().filter(|group| group.timed);
@@ -111,8 +125,15 @@ fn read_figures(
     }
 }
 
-fn check_metric(key: &str, field: &Field<'_>, metrics: Option<&BTreeSet<String>>) {
-    if let Some(known) = metrics.filter(|known| !known.contains(key)) {
+/// Reports a metric that this workload does not measure.
+pub(super) fn check_metric(key: &str, field: &Field<'_>, metrics: Option<&BTreeSet<String>>) {
+    let Some(known) = metrics.filter(|known| !known.contains(key)) else { return };
+    let prefix = |key: &str| key.split('.').next().unwrap_or_default().to_owned();
+    let prefixes: BTreeSet<String> = known.iter().map(|key| prefix(key)).collect();
+    if metric::is_known(&prefix(key)) && !prefixes.contains(&prefix(key)) {
+        let advice = format!("it has {}", prefixes.into_iter().collect::<Vec<_>>().join(", "));
+        field.complain(BadValue, format!("this workload does not measure '{}'", excerpt(key)), advice);
+    } else {
         field.unknown_name("metric", key, known.iter().map(String::as_str));
     }
 }
@@ -168,8 +189,8 @@ fn read_expectation(
     });
     let metric = table.require("metric", "for example metric = \"nfm.1s\"").and_then(|field| {
         let key = field.string("the key of a metric, for example \"nfm.1s\"")?;
-        check_metric(key, &field, metrics);
         check_probe(key, &field, no_probe);
+        check_metric(key, &field, metrics);
         Some(key.to_owned())
     });
     let relative_to = match table.take("relative-to") {

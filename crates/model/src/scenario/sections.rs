@@ -348,6 +348,12 @@ fn read_probe(mut table: Table<'_>, link: Option<&Link>, measure: Option<&Measur
 }
 
 impl Measure {
+    /// Returns the length of a repeat at the nominal rate, with its warm-up.
+    #[must_use]
+    pub fn whole(&self) -> Nanoseconds {
+        Nanoseconds::new(self.warmup.as_u64().saturating_add(self.duration().as_u64()))
+    }
+
     /// Returns the length of the measurement in a repeat at the nominal rate, without the warm-up.
     #[must_use]
     pub fn duration(&self) -> Nanoseconds {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
 use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
-use super::results::{check_probe, metric_keys, read_expectations};
+use super::results::{check_metric, check_probe, metric_keys, read_expectations};
 use super::sections::{
     Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
 };
@@ -643,10 +643,8 @@ fn read_plots(
         let title = title.and_then(|field| field.prose(LONGEST_PLOT_TITLE, false));
         let metric = table.require("metric", "for example metric = \"throughput_bps\"").and_then(|field| {
             let key = field.string("the key of a metric")?;
-            if let Some(known) = metrics.filter(|known| !known.contains(key)) {
-                field.unknown_name("metric", key, known.iter().map(String::as_str));
-            }
             check_probe(key, &field, no_probe);
+            check_metric(key, &field, metrics);
             Some(key.to_owned())
         });
         let across = table.require("across", "for example across = \"clients\"");

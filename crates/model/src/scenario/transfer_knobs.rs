@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
+use super::Link;
 use super::error::ScenarioErrorKind::BadValue;
 use super::knobs::{Clash, knob, knobs, spelled};
 use super::sections::{LINE_RATES, MTUS};
@@ -194,14 +195,36 @@ impl TransferKnobs {
 }
 
 impl TransferSettings {
-    /// Returns the first conflict within the knobs.
-    pub(super) fn clash(&self) -> Option<Clash> {
+    /// Returns the first conflict within the knobs, with the link, or with the length of a repeat.
+    pub(super) fn clash(&self, link: &Link, length: Nanoseconds) -> Option<Clash> {
         let knobs = self.knobs()?;
         let hosts = knobs.senders.max(knobs.receivers);
-        (knobs.flows < hosts).then(|| Clash {
-            knobs: &["flows", "senders", "receivers"],
-            problem: format!("{} flows, and {hosts} hosts on one side", knobs.flows),
-            advice: "have a flow for each host at least".to_owned(),
+        if knobs.flows < hosts {
+            return Some(Clash {
+                knobs: &["flows", "senders", "receivers"],
+                problem: format!("{} flows, and {hosts} hosts on one side", knobs.flows),
+                advice: "have a flow for each host at least".to_owned(),
+            });
+        }
+        let last = knobs.start_interval.saturating_mul(u64::from(knobs.flows - 1));
+        if last >= length {
+            return Some(Clash {
+                knobs: &["start-interval", "flows"],
+                problem: format!(
+                    "the last of {} flows would start after {last}, and a repeat with its warm-up takes {length}",
+                    knobs.flows
+                ),
+                advice: "state a shorter interval, or a longer measure.warmup or measure.duration".to_owned(),
+            });
+        }
+        let ports = knobs.limit(link.rate);
+        (knobs.switch_buffer.is_none() && ports != link.rate).then(|| Clash {
+            knobs: &["ports", "switch-buffer", "senders", "flows"],
+            problem: format!(
+                "the ports in use carry {ports}, and the link.rate of {} is that of a link behind a switch",
+                link.rate
+            ),
+            advice: format!("state link.rate = \"{ports}\", other ports, or a switch-buffer"),
         })
     }
 }

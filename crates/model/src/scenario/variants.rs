@@ -14,6 +14,7 @@ use super::toml_table::{Complaints, Field, Located, Table};
 use super::transfer_knobs::TransferSettings;
 use super::{Link, Sets, Variant};
 use crate::text::{excerpt, list, suggestion};
+use crate::units::Nanoseconds;
 
 /// Longest summary: one line of a wide terminal.
 const LONGEST_SUMMARY: usize = 200;
@@ -123,23 +124,26 @@ impl Resolved {
         })
     }
 
-    /// Returns a conflict in the finished variant, within its knobs or with `link`.
-    fn clash(&self, link: &Link) -> Option<Clash> {
+    /// Returns a conflict in the finished variant, within its knobs, with `link` or with the length of a repeat.
+    fn clash(&self, link: &Link, length: Nanoseconds) -> Option<Clash> {
         match self.settings.as_ref()? {
             Settings::Transmit(settings) => clash(&settings.knobs()?, link),
             Settings::Receive(settings) => settings.clash(link),
-            Settings::Transfers(settings) => settings.clash(),
+            Settings::Transfers(settings) => settings.clash(link, length),
         }
     }
 
     /// Reports a variant of the scenario's file that cannot run on `link`. The position is the knob that the
     /// variant sets, or its base if the conflict is inherited.
-    fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
-        let Some(found) = self.clash(link) else { return };
-        // A variant of the table is in another file. Only the transmit side has tables, so other settings may be
-        // in a base.
+    fn check_own(&self, link: &Link, length: Nanoseconds, complaints: &Complaints<'_>) {
+        // An invalid knob would count as its default.
+        if matches!(self.settings, Some(Settings::Transfers(_))) && !complaints.is_empty() {
+            return;
+        }
+        let Some(found) = self.clash(link, length) else { return };
+        // A variant of a table is in another file. The receive side has no tables, so its settings may be in a base.
         let own = match &self.settings {
-            Some(settings @ (Settings::Receive(_) | Settings::Transfers(_))) => settings,
+            Some(settings @ Settings::Receive(_)) => settings,
             _ => &self.draft.settings,
         };
         let knob = found.knobs.iter().find_map(|knob| match own {
@@ -154,15 +158,21 @@ impl Resolved {
     }
 
     /// Reports a variant of the table that cannot run on `link`, at the place where the scenario names it.
-    fn check_used(&self, link: &Link, used: &Located<String>, complaints: &Complaints<'_>) {
-        let Some(found) = self.clash(link) else { return };
+    fn check_used(
+        &self,
+        link: &Link,
+        length: Nanoseconds,
+        used: &Located<String>,
+        complaints: &Complaints<'_>,
+    ) {
+        let Some(found) = self.clash(link, length) else { return };
         let problem = format!("variant '{}' does not fit the link: {}", excerpt(self.name()), found.problem);
         complaints.push(BadValue, &used.span, &used.path, problem, "leave it out, or change the link");
     }
 
     /// Returns whether the variant is complete and can run on `link`.
-    fn fits(&self, link: &Link) -> bool {
-        self.variant().is_some() && self.clash(link).is_none()
+    fn fits(&self, link: &Link, length: Nanoseconds) -> bool {
+        self.variant().is_some() && self.clash(link, length).is_none()
     }
 }
 
@@ -234,24 +244,30 @@ impl VariantSet {
     pub(super) fn check<'u>(
         &self,
         link: &Link,
+        length: Nanoseconds,
         used: impl Iterator<Item = &'u Located<String>>,
         complaints: &Complaints<'_>,
     ) {
-        self.own.iter().for_each(|variant| variant.check_own(link, complaints));
+        self.own.iter().for_each(|variant| variant.check_own(link, length, complaints));
         let inherited: BTreeMap<&str, &Resolved> =
             self.inherited.iter().map(|variant| (variant.name(), variant)).collect();
         for used in used {
             if let Some(variant) = inherited.get(used.value.as_str()) {
-                variant.check_used(link, used, complaints);
+                variant.check_used(link, length, used, complaints);
             }
         }
     }
 
     /// Returns the listed variants in the order of the list, and the other variants that fit the link.
-    pub(super) fn finish(&self, link: &Link, listed: &[Located<String>]) -> (Vec<Variant>, Vec<Variant>) {
+    pub(super) fn finish(
+        &self,
+        link: &Link,
+        length: Nanoseconds,
+        listed: &[Located<String>],
+    ) -> (Vec<Variant>, Vec<Variant>) {
         let position: BTreeMap<&str, usize> =
             listed.iter().enumerate().map(|(position, name)| (name.value.as_str(), position)).collect();
-        let fitting = self.inherited.iter().chain(&self.own).filter(|variant| variant.fits(link));
+        let fitting = self.inherited.iter().chain(&self.own).filter(|variant| variant.fits(link, length));
         let (mut first, further): (Vec<Variant>, Vec<Variant>) = fitting
             .filter_map(Resolved::variant)
             .partition(|variant| position.contains_key(variant.name.as_str()));

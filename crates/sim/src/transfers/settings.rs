@@ -133,6 +133,21 @@ impl Settings {
         if self.performance { machine.clock(active) } else { machine.base_hz }
     }
 
+    /// Returns the cores within their node that serve the interrupts of a receiver with this many flows.
+    #[must_use]
+    pub fn interrupt_cores(&self, flows: u32) -> Vec<u32> {
+        let per_node = self.machine.cores_per_node;
+        // Applications take the first cores of their node.
+        let same_node = self.interrupt_node == self.application_node;
+        let taken = if same_node { flows.min(per_node) } else { 0 };
+        let cores = match self.interrupts {
+            InterruptCores::EveryCore => 0..per_node,
+            InterruptCores::Apart | InterruptCores::OwnCore => taken..per_node,
+            InterruptCores::OnApplications | InterruptCores::WithReader => 0..flows.clamp(1, per_node),
+        };
+        if cores.is_empty() { (0..per_node).collect() } else { cores.collect() }
+    }
+
     /// Draws the places of all flows. Sender and receiver of a flow are chosen in turn.
     #[must_use]
     pub fn place(&self, random: &mut Generator) -> Placement {
@@ -154,18 +169,7 @@ impl Settings {
             let first = (self.senders + receiver) * per_host;
             let own = (0..self.flows).filter(|flow| receiver_of(*flow) == receiver).count() as u32;
             let base = first + node(self.interrupt_node) * per_node;
-            // Applications take the first cores of their node.
-            let same_node = self.interrupt_node == self.application_node;
-            let taken = if same_node { own.min(per_node) } else { 0 };
-            let cores: Vec<u32> = match self.interrupts {
-                InterruptCores::EveryCore => (0..per_node).collect(),
-                InterruptCores::Apart | InterruptCores::OwnCore => (taken..per_node).collect(),
-                InterruptCores::OnApplications | InterruptCores::WithReader => {
-                    (0..own.clamp(1, per_node)).collect()
-                }
-            };
-            let cores = if cores.is_empty() { (0..per_node).collect() } else { cores };
-            queues.push(cores.into_iter().map(|core| base + core).collect::<Vec<u32>>());
+            queues.push(self.interrupt_cores(own).into_iter().map(|core| base + core).collect::<Vec<u32>>());
         }
         let mut first_queue = Vec::new();
         let mut all = Vec::new();

@@ -1,8 +1,9 @@
 //! Runs one repeat of a scenario with transfers in the simulator.
 
 use evenkeel_model::record::SimCost;
-use evenkeel_model::scenario::{OtherTuning, TransferKnobs};
-use evenkeel_model::units::ByteSize;
+use evenkeel_model::scenario::{InterruptCores, OtherTuning, TransferKnobs};
+use evenkeel_model::text::counted;
+use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat, RawTransfers};
 
 use super::settings::Settings;
@@ -13,10 +14,10 @@ use crate::segment::{mss_of, wire_bytes};
 use crate::tcp::{CongestionControl, Profile};
 use crate::time::{Time, span_of};
 
-/// Returns the reason why a variant cannot be simulated as an error.
-pub(crate) fn assess(knobs: &TransferKnobs) -> Result<(), String> {
+/// Returns remarks about a variant; as an error, the reason why it cannot be simulated.
+pub(crate) fn assess(knobs: &TransferKnobs, link: BitRate) -> Result<Vec<String>, String> {
     let lacking = match knobs.other_tuning {
-        None => return Ok(()),
+        None => return Ok(remarks(knobs, link)),
         Some(OtherTuning::TcpMemory) => {
             "tcp_mem limits the memory of all TCP sockets of a host together, which is not simulated"
         }
@@ -31,6 +32,26 @@ pub(crate) fn assess(knobs: &TransferKnobs) -> Result<(), String> {
         }
     };
     Err(lacking.to_owned())
+}
+
+fn remarks(knobs: &TransferKnobs, link: BitRate) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let limit = knobs.limit(link);
+    if knobs.switch_buffer.is_some() && limit < link {
+        remarks.push(format!("the ports of the senders limit it to {limit}; the link has {link}"));
+    }
+    let settings = Settings::new(knobs, link, CongestionControl::Cubic, Profile::Linux6_18);
+    let flows = knobs.flows.div_ceil(knobs.receivers.max(1));
+    let cores = settings.interrupt_cores(flows).len() as u32;
+    if knobs.interrupts == InterruptCores::OwnCore && flows > cores {
+        remarks.push(format!(
+            "{} flows of a receiver share {} for interrupts, up to {} on each: its node has no more",
+            flows,
+            counted(cores as usize, "core"),
+            flows.div_ceil(cores.max(1))
+        ));
+    }
+    remarks
 }
 
 /// Runs one repeat.

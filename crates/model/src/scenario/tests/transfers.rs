@@ -38,6 +38,9 @@ const TRANSFERS: &[Case] = &[
     ("\"40gbit\"", "40", (21, 21), ": variant.own.ports[1]: a bare number; units are needed"),
     ("\"16MiB\"", "\"deep\"", (22, 17), ": variant.own.switch-buffer: 'deep' is not a value of this key; write \"off\" or a value such as \"16MiB\""),
     ("\"apart\"", "\"elsewhere\"", (23, 14), ": variant.own.interrupts: 'elsewhere' is not a value of this key;"),
+    ("flows = 4", "flows = 4\nstart-interval = \"2s\"", (20, 18), ": variant.own.start-interval: the last of 4 flows would start after 6s, and a repeat with its warm-up takes 5s;"),
+    ("switch-buffer = \"16MiB\"\n", "", (21, 9), ": variant.own.ports: the ports in use carry 280gbit, and the link.rate of 100gbit is that of a link behind a switch;"),
+    ("rate = \"100gbit\"", "rate = \"40gbit\"", (5, 20), ": variants[1]: variant 'tuned' does not fit the link: the ports in use carry 100gbit"),
     ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (14, 1), ": measure.windows: only with workload.kind = bulk or tenants;"),
 ];
 
@@ -50,6 +53,43 @@ fn every_broken_scenario_of_transfers_is_refused_at_its_place() {
     assert!(settings.contains(&("ports", "100gbit+40gbit".to_owned())), "{settings:?}");
     assert!(settings.contains(&("switch-buffer", "16MiB".to_owned())), "{settings:?}");
     assert_refused(VALID_TRANSFERS, TRANSFERS.iter());
+}
+
+/// Metrics that no transfer has are refused with those that it has; the same holds for other workloads.
+#[test]
+fn expectations_are_about_metrics_that_the_workload_has() {
+    let expect = |text: &str, variant: &str, metric: &str| {
+        let table = format!(
+            "\n[[expect]]\nvariant = \"{variant}\"\nmetric = \"{metric}\"\nstatistic = \"mean\"\nat-least = 0\n"
+        );
+        parse_text(&format!("{text}{table}")).map_err(|error| error.to_string())
+    };
+    for metric in ["cpu_share.copy", "drops.ring", "retransmission_events_per_s", "jain_bytes", "retransmits"]
+    {
+        expect(VALID_TRANSFERS, "own", metric).unwrap();
+    }
+    for metric in ["fct_s.p50", "out_of_order", "qdisc.drops", "cores.busy", "response_us.all.p50"] {
+        let error = expect(VALID_TRANSFERS, "own", metric).unwrap_err();
+        let problem = format!(
+            ": expect[0].metric: this workload does not measure '{metric}'; it has cpu_pct, cpu_share,"
+        );
+        assert!(error.contains(&problem) && error.contains("retransmission_events_per_s"), "{error}");
+    }
+    let misspelt = expect(VALID_TRANSFERS, "own", "drops.rings").unwrap_err();
+    assert!(misspelt.contains("unknown metric 'drops.rings'; did you mean 'drops.ring'?"), "{misspelt}");
+    let text = |name: &str| bundled::bundled().iter().find(|(known, _)| *known == name).unwrap().1;
+    for (scenario, variant, metric) in [
+        ("titan-6-flows", "dqa", "fct_s.p50"),
+        ("titan-6-flows", "dqa", "drops.ring"),
+        ("shuffle-6", "dqa", "requests_per_s.all.total"),
+        ("memcached-hol", "dqa", "jain_bytes"),
+        ("dragonet-echo", "balance", "retransmits"),
+        ("dragonet-echo", "balance", "fct_s.p50"),
+        ("tc-latency", "htb probes=1 message=64B", "fct_s.p50"),
+    ] {
+        let error = expect(text(scenario), variant, metric).unwrap_err();
+        assert!(error.contains("this workload does not measure"), "{scenario}: {error}");
+    }
 }
 
 /// Each line of Table I is both added to the defaults and taken from the tuned host, and nothing else.

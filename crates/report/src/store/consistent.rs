@@ -65,9 +65,8 @@ pub(super) fn check_figures(repeat: &RepeatRecord) -> Result<(), Implausible> {
     if sum > 1.0 + ROUNDING || is_complete && sum < 1.0 - ROUNDING {
         return Err(against("the sum of cpu_share", sum, "its parts, which are shares of one whole"));
     }
-    let indices: [(&str, fn(&FlowRecord) -> u64); 2] =
-        [(metric::JAIN_BYTES, |flow| flow.bytes), (metric::JAIN_PACKETS, |flow| flow.packets)];
-    for (key, count) in indices {
+    for key in [metric::JAIN_BYTES, metric::JAIN_PACKETS] {
+        let count = |flow: &FlowRecord| if key == metric::JAIN_BYTES { flow.bytes } else { flow.packets };
         let Some(value) = metrics.get(key) else { continue };
         let counts: Vec<f64> = repeat.flows.iter().map(|flow| count(flow) as f64).collect();
         match jain(&counts) {

@@ -456,6 +456,9 @@ pub(super) fn read_measure(mut table: Table<'_>) -> Option<Measure> {
     let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
     let windows_field = table.require("windows", "add for example [measure.windows] with 1s = \"1s\"");
     let windows = windows_field.as_ref().and_then(read_windows);
+    if let (Some(field), Some(windows)) = (&windows_field, &windows) {
+        check_multiples(field, windows);
+    }
     let long_windows =
         or_default(table.take("long-windows"), DEFAULT_LONG_WINDOWS, |field| field.integer(LONG_WINDOWS));
     let repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
@@ -482,6 +485,25 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     } else if bins > MOST_SHORT_WINDOWS {
         let problem = format!("a repeat of {duration} has {bins} of the shortest window");
         windows.complain(BadValue, problem, format!("keep them below {MOST_SHORT_WINDOWS}"));
+    }
+}
+
+/// Reports windows that the bins of a repeat, parts of its shortest window, cannot measure.
+fn check_multiples(field: &Field<'_>, windows: &[Window]) {
+    let (Some(table), Some(shortest)) = (field.table(), windows.first()) else { return };
+    let shortest_ns = shortest.length.as_u64().max(1);
+    for (name, field) in table.entries() {
+        let Some(window) = windows.iter().find(|window| window.name == name) else { continue };
+        let length = window.length.as_u64();
+        if !length.is_multiple_of(shortest_ns) {
+            let below = length / shortest_ns * shortest_ns;
+            let (lower, upper) = (Nanoseconds::new(below), Nanoseconds::new(below + shortest_ns));
+            let shortest = format!("'{}' of {}", excerpt(&shortest.name), shortest.length);
+            let problem = format!("{} is no multiple of the shortest window, {shortest}", window.length);
+            let nearest =
+                if lower.as_u64() == shortest_ns { upper.to_string() } else { format!("{lower} or {upper}") };
+            field.complain(BadValue, problem, format!("use {nearest}, or another shortest window"));
+        }
     }
 }
 

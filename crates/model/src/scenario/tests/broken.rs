@@ -95,6 +95,8 @@ const MEASURE: &[Case] = &[
     ("long = \"1s\"", "long = \"1\"", (21, 8), ": measure.windows.long: a time needs a unit"),
     ("long = \"1s\"", "long = \"1h\"", (21, 8), ": measure.windows.long: 'h' is not a unit of a time"),
     ("long = \"1s\"", "long = \"1s\"\nlong = \"2s\"", (22, 1), ": not TOML: duplicate key"),
+    ("short = \"1ms\"", "short = \"600ms\"", (21, 8), ": measure.windows.long: 1s is no multiple of the shortest window, 'short' of 600ms; use 1.2s,"),
+    ("short = \"1ms\"", "short = \"300ms\"", (21, 8), ": measure.windows.long: 1s is no multiple of the shortest window, 'short' of 300ms; use 900ms or 1.2s,"),
     ("long = \"1s\"", "long = \"1s\"\nsame = \"1000ms\"", (22, 8), ": measure.windows.same: as long as the window 'long'"),
     ("long = \"1s\"", "long = \"1s\"\n2s = \"3s\"", (22, 6), ": measure.windows.2s: the window '2s' is 3s long; let the name"),
     ("long = \"1s\"", "long = \"1s\"\n\"1.5s\" = \"1.5s\"", (22, 1), ": measure.windows.\"1.5s\": '1.5s' cannot name a window"),

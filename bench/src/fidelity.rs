@@ -1,8 +1,15 @@
-//! Compares the simulator with Titan's Table 3 (USENIX ATC 2017): prints every cell, then checks the criteria.
+//! Compares the simulator with published figures: Titan's Table 3 (USENIX ATC 2017) and those of overloaded receivers.
 //!
-//! `fidelity [REPEATS]`. All rows use the same parameters. The paper's figures are part of the scenarios.
+//! - `fidelity [REPEATS]` makes both comparisons, with 10 and 40 repeats by default.
+//! - `fidelity titan [REPEATS]` prints every cell of Titan's table, then checks the criteria.
+//! - `fidelity receiver [REPEATS]` prints a row for each published figure and order of receiving hosts.
+//!
+//! All rows use the same parameters. The papers' figures are part of the scenarios. The program exits with 1 if a
+//! criterion is missed.
 
+mod receiver_targets;
 mod simulate;
+mod transfer_runs;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -218,11 +225,7 @@ fn criteria(cells: &[Cell]) -> bool {
     holds
 }
 
-fn run() -> Result<bool, Box<dyn Error>> {
-    let repeats = match std::env::args().nth(1) {
-        Some(text) => text.parse()?,
-        None => REPEATS,
-    };
+fn titan(repeats: u32) -> Result<bool, Box<dyn Error>> {
     let mut all = Vec::new();
     for flows in BLOCKS {
         let scenario = simulate::scenario(&format!("titan-{flows}-flows"))?;
@@ -232,6 +235,28 @@ fn run() -> Result<bool, Box<dyn Error>> {
     }
     show(&all);
     Ok(criteria(&all))
+}
+
+/// Reads a number of repeats, at least 1.
+fn repeats<T: std::str::FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number >= T::from(1));
+    number.ok_or_else(|| {
+        format!("'{text}' is no number of repeats; usage: fidelity [titan|receiver] [REPEATS]")
+    })
+}
+
+fn run() -> Result<bool, Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [] => Ok(titan(REPEATS)? & receiver_targets::compare(receiver_targets::REPEATS)?),
+        ["titan"] => titan(REPEATS),
+        ["titan", number] => titan(repeats(number)?),
+        ["receiver"] => receiver_targets::compare(receiver_targets::REPEATS),
+        ["receiver", number] => receiver_targets::compare(repeats(number)?),
+        [number] => Ok(titan(repeats(number)?)? & receiver_targets::compare(repeats(number)?)?),
+        _ => Err("usage: fidelity [titan|receiver] [REPEATS]".into()),
+    }
 }
 
 fn main() -> ExitCode {

@@ -242,6 +242,14 @@ impl ReceiveQueue {
         self.polled = 0;
     }
 
+    /// Returns the packets on their way to the ring or in it, and those of a poll or that GRO holds.
+    #[must_use]
+    pub fn packets(&self) -> (u64, u64) {
+        let trains = self.arriving.iter().chain(&self.ring).map(|(train, _)| u64::from(train.packets()));
+        let buffers = self.held.iter().chain(&self.buffers).map(|buffer| u64::from(buffer.packets));
+        (trains.sum(), buffers.sum())
+    }
+
     /// Returns the payload between the NIC and TCP, bytes.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {

@@ -6,9 +6,12 @@
 //!             └───────────────── soft interrupt ◀── acknowledgements ◀───────────┘
 //! ```
 
+mod account;
 mod sending;
 
 use std::collections::VecDeque;
+
+pub use account::Account;
 
 use super::cores::{Core, End, Item, Soft};
 use super::machine::{Machine, Pipe, Shares, span_of};

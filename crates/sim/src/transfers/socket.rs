@@ -69,6 +69,9 @@ pub struct Socket {
     /// Packets dropped at a full backlog, and at a full receive buffer.
     pub backlog_drops: u64,
     pub pruned: u64,
+    /// Packets and bytes that reached TCP, duplicates included.
+    pub received_packets: u64,
+    pub received_bytes: u64,
 }
 
 impl Socket {
@@ -98,6 +101,8 @@ impl Socket {
             space_since: Time::ZERO,
             backlog_drops: 0,
             pruned: 0,
+            received_packets: 0,
+            received_bytes: 0,
         }
     }
 
@@ -116,6 +121,12 @@ impl Socket {
     #[must_use]
     pub fn backlog_len(&self) -> usize {
         self.backlog.len()
+    }
+
+    /// Returns the number of packets in the backlog.
+    #[must_use]
+    pub fn backlog_packets(&self) -> u64 {
+        self.backlog.iter().map(|buffer| u64::from(buffer.packets)).sum()
     }
 
     /// Adds a buffer to the backlog; a full one drops it.
@@ -143,6 +154,8 @@ impl Socket {
             self.pruned += u64::from(buffer.packets);
             return None;
         }
+        self.received_packets += u64::from(buffer.packets);
+        self.received_bytes += u64::from(buffer.bytes);
         let before = self.receiver.delivered();
         let reply = self.receiver.on_data(now, buffer.sequence, buffer.bytes, buffer.packets);
         let new = self.receiver.delivered() - before;

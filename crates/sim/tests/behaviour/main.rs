@@ -16,3 +16,4 @@ mod random;
 mod settings;
 mod shares;
 mod soft_nic;
+mod transfers;

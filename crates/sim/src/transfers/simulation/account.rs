@@ -1,0 +1,61 @@
+//! Where all packets are, to check that none is lost without a count.
+
+use super::Simulation;
+
+/// The packets of all flows by place, and the bytes of TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Packets that TCP has sent, in the queues of ports, and that reached a receiving NIC.
+    pub sent: u64,
+    pub in_ports: u64,
+    pub on_wire: u64,
+    /// Packets on their way to the ring or in it, in a poll or held by GRO, and in a backlog.
+    pub in_ring: u64,
+    pub in_napi: u64,
+    pub in_backlog: u64,
+    /// Packets that reached TCP.
+    pub received: u64,
+    /// Dropped packets of [`super::Drops`] in front of the wire, and behind it.
+    pub dropped_before: u64,
+    pub dropped: u64,
+    /// Bytes that reached TCP, of these duplicates, and those in its queues.
+    pub received_bytes: u64,
+    pub duplicate_bytes: u64,
+    pub out_of_order_bytes: u64,
+    pub readable_bytes: u64,
+    pub read_bytes: u64,
+}
+
+impl Simulation {
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let drops = self.snapshot().drops;
+        let mut account = Account {
+            on_wire: self.packets,
+            dropped_before: drops.switch,
+            dropped: drops.total() - drops.switch,
+            ..Account::default()
+        };
+        for port in &self.ports {
+            account.in_ports += port.queue.iter().map(|segment| u64::from(segment.packets())).sum::<u64>();
+        }
+        for queue in &self.queues {
+            let (ring, napi) = queue.packets();
+            account.in_ring += ring;
+            account.in_napi += napi;
+        }
+        for flow in &self.flows {
+            let socket = &flow.socket;
+            let releasing: u64 = flow.releasing.iter().map(|buffer| u64::from(buffer.packets)).sum();
+            account.sent += flow.sender.counters().packets;
+            account.in_backlog += releasing + socket.backlog_packets();
+            account.received += socket.received_packets;
+            account.received_bytes += socket.received_bytes;
+            account.duplicate_bytes += socket.receiver.duplicate_bytes();
+            account.out_of_order_bytes += socket.receiver.out_of_order_bytes();
+            account.readable_bytes += socket.readable_bytes();
+            account.read_bytes += socket.copied;
+        }
+        account
+    }
+}

@@ -5,7 +5,7 @@
 //! 3.4 GHz are 8205 cycles per packet, which the profile divides by subsystem. Work that happens for each packet in
 //! every row (driver and GRO, memory) is charged per packet, the rest per buffer that reaches TCP.
 
-use crate::time::{SECOND, Span};
+use crate::time::{MICROSECOND, SECOND, Span};
 
 /// Cycles per packet or buffer, by the subsystems of the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,6 +52,8 @@ pub struct Cycles {
     pub packet: Shares,
     /// A received buffer in TCP, in the soft interrupt or from the backlog, with the acknowledgement that it causes.
     pub buffer: Shares,
+    /// Adding a buffer to the backlog.
+    pub defer: Shares,
     /// A packet's memory when the application has read it.
     pub read_packet: Shares,
     /// A buffer's share of the system call that reads it.
@@ -102,6 +104,10 @@ pub struct Machine {
     pub pcie_bps: f64,
     /// Packet buffer of the NIC in front of the slot, bytes.
     pub nic_buffer: u64,
+    /// Time between the first packet and its interrupt.
+    pub interrupt_delay: Span,
+    /// Load on the other direction of the interconnect, as a share of the data.
+    pub reverse_share: f64,
     /// Node of the NIC.
     pub nic_node: u32,
     /// Cycles of a memory access that misses the caches.
@@ -129,6 +135,8 @@ fn cycles() -> Cycles {
     Cycles {
         packet: Shares { netdev, memory: half * memory, ..none },
         buffer,
+        // A small part of the lock's and the buffer's work. An assumption.
+        defer: Shares { lock: half * buffer.lock, ..none },
         read_packet: Shares { memory: half * memory, ..none },
         read_buffer,
         // Sending a segment takes half of what receiving one takes, without the reader's part. An assumption: the
@@ -158,6 +166,12 @@ const COPY: CopyCycles = {
     CopyCycles { cached: 0.046 * 3.4e9 / (4.8e9 / 8.0), local, remote: 1.5 * local }
 };
 
+/// `rx-usecs` of mlx5.
+const INTERRUPT_DELAY: Span = 8 * MICROSECOND;
+
+/// The answers and requests of the interconnect's protocol take two of eleven parts (header flits of QPI; estimated).
+const REVERSE_SHARE: f64 = 2.0 / 9.0;
+
 impl Machine {
     /// The servers of *TCP at 100 Gbit/s* (LCN 2019): two Xeon E5-2630 v3 with 8 cores, 20 MB of last-level cache of
     /// which the NIC writes to a tenth (DDIO: two of 20 ways), 68 Gbit/s between the packages, PCI Express 3.0 x16.
@@ -182,6 +196,8 @@ impl Machine {
             interconnect_bps: 68e9,
             pcie_bps: 125e9,
             nic_buffer: 1 << 20,
+            interrupt_delay: INTERRUPT_DELAY,
+            reverse_share: REVERSE_SHARE,
             nic_node: 1,
             miss: 290.0,
         }
@@ -204,6 +220,8 @@ impl Machine {
             interconnect_bps: 160e9,
             pcie_bps: 125e9,
             nic_buffer: 1 << 20,
+            interrupt_delay: INTERRUPT_DELAY,
+            reverse_share: REVERSE_SHARE,
             nic_node: 0,
             miss: 300.0,
         }

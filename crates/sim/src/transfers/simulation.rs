@@ -23,7 +23,7 @@ use crate::error::SimulationError;
 use crate::random::{Component, Generator};
 use crate::segment::{Segment, wire_bytes};
 use crate::tcp::{Ack, Receiver, ReceiverConfig, Reply, Sender, SenderConfig};
-use crate::time::{MICROSECOND, MILLISECOND, SECOND, Span, Time};
+use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// Packets of one poll (`NAPI_POLL_WEIGHT`).
 const WEIGHT: u32 = 64;
@@ -31,8 +31,6 @@ const WEIGHT: u32 = 64;
 const MOST_ACKS: usize = 64;
 /// Longest piece that a process copies without a soft interrupt between.
 const PIECE: u32 = 64 << 10;
-/// Time between the first packet and its interrupt (mlx5, `rx-usecs` 8).
-const MODERATION: Span = 8 * MICROSECOND;
 /// Losses of a flow within this time are one event.
 pub const EVENT: Span = 100 * MILLISECOND;
 
@@ -77,11 +75,10 @@ impl Hardware {
         &mut self.interconnect[(from * self.machine.nodes + to) as usize]
     }
 
-    /// Sends data from one node to another; the answers and requests of the protocol take two of eleven parts of
-    /// what the data takes, in the other direction (header flits of QPI; estimated). Returns when it ends.
+    /// Sends data from one node to another, with the protocol's load on the other direction. Returns when it ends.
     fn cross(&mut self, now: u64, from: u32, to: u32, bytes: f64) -> u64 {
-        const REVERSE: f64 = 2.0 / 9.0;
-        self.between(to, from).carry(now, bytes * REVERSE);
+        let reverse = bytes * self.machine.reverse_share;
+        self.between(to, from).carry(now, reverse);
         self.between(from, to).carry(now, bytes)
     }
 }
@@ -443,7 +440,8 @@ impl Simulation {
         let queue = &mut self.queues[number as usize];
         queue.napi = Napi::Armed;
         if let Some(at) = queue.next_arrival() {
-            self.engine.plan_no_later(Event::Interrupt(number), at.max(self.engine.now) + MODERATION);
+            let delay = self.settings.machine.interrupt_delay;
+            self.engine.plan_no_later(Event::Interrupt(number), at.max(self.engine.now) + delay);
         }
     }
 
@@ -456,7 +454,7 @@ impl Simulation {
         let machine = &self.hardware[core.host as usize].machine;
         let cycles = &machine.cycles;
         let hz = core.hz;
-        let (packet, buffer, wake) = (cycles.packet, cycles.buffer, cycles.wake);
+        let (packet, buffer, defer, wake) = (cycles.packet, cycles.buffer, cycles.defer, cycles.wake);
         // Headers and descriptors of packets that the NIC wrote to another node's memory are in no cache.
         let local = machine.node_of(number % machine.cores()) == machine.nic_node;
         let misses = if local { 0.0 } else { 2.0 * machine.miss };
@@ -473,8 +471,7 @@ impl Simulation {
         let mut sum = self.charge(number, &packet, packets.into());
         sum += self.charge(number, &Shares { netdev: misses, ..Shares::default() }, packets.into());
         sum += self.charge(number, &buffer, received.into());
-        // Queueing to the backlog is a small part of the lock's and the buffer's work.
-        sum += self.charge(number, &Shares { lock: 0.5 * buffer.lock, ..Shares::default() }, deferred.into());
+        sum += self.charge(number, &defer, deferred.into());
         sum += self.charge(number, &wake, woken.min(1).into());
         now + span_of(sum, hz)
     }
@@ -530,7 +527,7 @@ impl Simulation {
         let window_end = flow.socket.advertise();
         flow.answers.push_back(Answer { at, ack, window_end });
         if !flow.is_raised {
-            self.engine.plan_no_later(Event::Acks(number), at + MODERATION);
+            self.engine.plan_no_later(Event::Acks(number), at + self.settings.machine.interrupt_delay);
         }
     }
 
@@ -690,7 +687,7 @@ impl Simulation {
         own.expect(train, written);
         if own.napi == Napi::Armed {
             // A slow port passes on a segment whose first packet has arrived long ago.
-            let at = (train.first_at + MODERATION).max(self.engine.now);
+            let at = (train.first_at + self.settings.machine.interrupt_delay).max(self.engine.now);
             self.engine.plan_no_later(Event::Interrupt(queue), at);
         }
     }

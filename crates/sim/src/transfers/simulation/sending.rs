@@ -1,6 +1,6 @@
 //! The sending hosts: acknowledgements, the writing application, segments and ports.
 
-use super::{EVENT, Event, MODERATION, MOST_ACKS, PIECE, Simulation, transmission};
+use super::{EVENT, Event, MOST_ACKS, PIECE, Simulation, transmission};
 use crate::tcp::Blocked;
 use crate::time::Time;
 use crate::transfers::cores::Soft;
@@ -37,7 +37,10 @@ impl Simulation {
         let flow = &mut self.flows[number as usize];
         match flow.answers.front().map(|answer| answer.at) {
             Some(at) if at <= now => return (count, Some(Soft::Acks(number))),
-            Some(at) => self.engine.plan_no_later(Event::Acks(number), at + MODERATION),
+            Some(at) => {
+                let delay = self.settings.machine.interrupt_delay;
+                self.engine.plan_no_later(Event::Acks(number), at + delay);
+            }
             None => {}
         }
         flow.is_raised = false;

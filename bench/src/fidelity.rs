@@ -3,10 +3,12 @@
 //! - `fidelity [REPEATS]` makes both comparisons, with 10 and 40 repeats by default.
 //! - `fidelity titan [REPEATS]` prints every cell of Titan's table, then checks the criteria.
 //! - `fidelity receiver [REPEATS]` prints a row for each published figure and order of receiving hosts.
+//! - `fidelity sensitivity [REPEATS]` varies each calibrated and each assumed parameter of the receiving hosts by 20 %.
 //!
 //! All rows use the same parameters. The papers' figures are part of the scenarios. The program exits with 1 if a
 //! criterion is missed.
 
+mod receiver_sensitivity;
 mod receiver_targets;
 mod simulate;
 mod transfer_runs;
@@ -237,6 +239,8 @@ fn titan(repeats: u32) -> Result<bool, Box<dyn Error>> {
     Ok(criteria(&all))
 }
 
+const USAGE: &str = "usage: fidelity [titan|receiver|sensitivity] [REPEATS]";
+
 /// Reads a number of repeats, at least 1.
 fn repeats<T: std::str::FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| *number >= T::from(1));
@@ -254,8 +258,10 @@ fn run() -> Result<bool, Box<dyn Error>> {
         ["titan", number] => titan(repeats(number)?),
         ["receiver"] => receiver_targets::compare(receiver_targets::REPEATS),
         ["receiver", number] => receiver_targets::compare(repeats(number)?),
+        ["sensitivity"] => receiver_sensitivity::vary(receiver_sensitivity::REPEATS).map(|()| true),
+        ["sensitivity", number] => receiver_sensitivity::vary(repeats(number)?).map(|()| true),
         [number] => Ok(titan(repeats(number)?)? & receiver_targets::compare(repeats(number)?)?),
-        _ => Err("usage: fidelity [titan|receiver] [REPEATS]".into()),
+        _ => Err(USAGE.into()),
     }
 }
 

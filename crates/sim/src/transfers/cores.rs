@@ -1,16 +1,18 @@
 //! A core: soft interrupts, their kernel thread, and processes.
 //!
-//! Soft interrupts precede processes (`__do_softirq`), up to 2 ms or ten rounds of `netdev_budget` packets, or one
-//! round if a process waits for the core (`need_resched`). What is left then is the work of the thread ksoftirqd,
-//! which shares the core fairly with the processes until it has no work left; meanwhile no soft interrupt runs
-//! outside of it (`ksoftirqd_running`, Linux 4.9 to 6.6).
+//! Soft interrupts precede processes (`__do_softirq`), up to 2 ms or ten rounds, or one round if a process waits for
+//! the core (`need_resched`). A round polls each queue once: a queue that has more packets than the poll's 64 waits
+//! for the next round (`repoll` in `net_rx_action`), so `netdev_budget` ends a round only with several queues. A
+//! process waits if it was woken while the core ran none, not if the soft interrupt interrupted it. What is left is
+//! the work of the thread ksoftirqd, which shares the core fairly with the processes until it has no work left;
+//! meanwhile no soft interrupt runs outside of it (`ksoftirqd_running`, Linux 4.9 to 6.6).
 
 use std::collections::VecDeque;
 
 use super::machine::Shares;
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Packets of one round (`net.core.netdev_budget`).
+/// Most packets of one round (`net.core.netdev_budget`).
 pub const BUDGET: u32 = 300;
 /// Longest time of one invocation (`MAX_SOFTIRQ_TIME`, `netdev_budget_usecs`).
 const LONGEST: Span = 2 * MILLISECOND;
@@ -80,6 +82,8 @@ pub struct Core {
     invoked: Option<Time>,
     packets: u32,
     rounds: u32,
+    /// Items that are left of the present round.
+    left: usize,
     /// Rounds that ended with work left (`time_squeeze`).
     pub squeezes: u64,
     /// Time that the core was busy.
@@ -105,6 +109,7 @@ impl Core {
             invoked: None,
             packets: 0,
             rounds: 0,
+            left: 0,
             squeezes: 0,
             busy: 0,
             cycles: [0.0; 8],
@@ -146,11 +151,20 @@ impl Core {
 
     /// Chooses the next item at `now`; none if the core has no work.
     pub fn next(&mut self, now: Time) -> Option<Item> {
+        if let Some(Entity::Process(process)) = self.current
+            && !self.processes[process].is_ready
+        {
+            self.current = None;
+        }
         if self.soft.is_empty() {
             (self.daemon, self.invoked, self.packets, self.rounds) = (false, None, 0, 0);
         } else if !self.daemon {
-            let began = *self.invoked.get_or_insert(now);
-            let is_waited_for = self.processes.iter().any(|process| process.is_ready);
+            let began = *self.invoked.get_or_insert_with(|| {
+                self.left = self.soft.len();
+                now
+            });
+            let is_waited_for = !matches!(self.current, Some(Entity::Process(_)))
+                && self.processes.iter().any(|process| process.is_ready);
             let rounds = if is_waited_for { 1 } else { ROUNDS };
             if self.rounds < rounds && now.since(began) < LONGEST {
                 return self.soft.pop_front().map(Item::Soft);
@@ -205,12 +219,13 @@ impl Core {
             Item::Soft(_) => {
                 self.packets += packets;
                 self.soft.extend(more);
-                if self.packets >= BUDGET {
+                self.left = self.left.saturating_sub(1);
+                let is_squeezed = self.packets >= BUDGET && !self.soft.is_empty();
+                self.squeezes += u64::from(is_squeezed);
+                if self.left == 0 || is_squeezed {
                     self.packets = 0;
-                    if !self.soft.is_empty() {
-                        self.squeezes += 1;
-                        self.rounds += 1;
-                    }
+                    self.left = self.soft.len();
+                    self.rounds += 1;
                 }
                 if self.daemon {
                     self.daemon_run += took;
@@ -228,12 +243,12 @@ mod tests {
     use super::*;
     use crate::time::MICROSECOND;
 
-    /// Runs a core whose queue always has packets, with a process that is always ready.
-    fn shares(poll: Span, piece: Span, until: Time) -> (Span, Span, u64) {
+    /// Runs a core whose queues always have packets, with a process that is always ready.
+    fn shares(queues: u32, poll: Span, piece: Span, until: Time) -> (Span, Span, u64) {
         let mut core = Core::new(0, 1e9);
         let process = core.add(0, End::Reads);
         core.wake(process);
-        core.raise(Soft::Queue(0));
+        (0..queues).for_each(|queue| core.raise(Soft::Queue(queue)));
         let (mut now, mut soft, mut own) = (Time::ZERO, 0, 0);
         while now < until {
             let item = core.next(now).unwrap();
@@ -255,11 +270,47 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_never_empties_shares_the_core_with_the_process() {
-        let (soft, own, squeezes) = shares(50 * MICROSECOND, 10 * MICROSECOND, Time(1000 * MILLISECOND));
-        let share = soft as f64 / (soft + own) as f64;
-        assert!((0.49..0.52).contains(&share), "{share}");
-        assert!(squeezes > 100, "{squeezes}");
+    fn queues_that_never_empty_share_the_core_with_the_process() {
+        for queues in [1, 8] {
+            let until = Time(1000 * MILLISECOND);
+            let (soft, own, squeezes) = shares(queues, 50 * MICROSECOND, 10 * MICROSECOND, until);
+            let share = soft as f64 / (soft + own) as f64;
+            assert!((0.49..0.52).contains(&share), "{share}");
+            // A round polls a single queue once, so it stays within the budget.
+            assert_eq!(squeezes > 100, queues > 1, "{queues} queues: {squeezes}");
+        }
+    }
+
+    /// Returns how many polls precede ksoftirqd, if the process was interrupted or was woken on an idle core.
+    fn polls_until_the_daemon(is_interrupted: bool) -> u32 {
+        let mut core = Core::new(0, 1e9);
+        let process = core.add(0, End::Reads);
+        let mut now = Time::ZERO;
+        if is_interrupted {
+            core.wake(process);
+            core.running = core.next(now).map(|item| (item, now));
+            core.raise(Soft::Queue(0));
+            core.ended(now, 0, None);
+        } else {
+            core.raise(Soft::Queue(0));
+        }
+        let mut polls = 0;
+        while let Some(Item::Soft(queue)) = core.next(now)
+            && !core.daemon
+        {
+            core.running = Some((Item::Soft(queue), now));
+            core.wake(process);
+            now += MICROSECOND;
+            core.ended(now, 64, Some(queue));
+            polls += 1;
+        }
+        polls
+    }
+
+    #[test]
+    fn a_process_that_was_woken_ends_the_soft_interrupt_after_one_round() {
+        assert_eq!(polls_until_the_daemon(false), 1);
+        assert_eq!(polls_until_the_daemon(true), ROUNDS);
     }
 
     #[test]

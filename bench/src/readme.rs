@@ -4,6 +4,8 @@
 //! `readme` generates them from the records in `docs/demo`. `readme RECORD RECORD` replaces these records
 //! first. A test compares the pages with the records, so that text, picture and figures come from the same run.
 
+mod svg;
+
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
@@ -12,6 +14,8 @@ use std::path::{Path, PathBuf};
 use evenkeel_model::record::{Record, VariantRecord};
 use evenkeel_report::store;
 use evenkeel_report::table::{self, TableOptions};
+
+use svg::root;
 
 /// Names of the demo's scenarios, in its order.
 const SCENARIOS: [&str; 2] = ["titan-6-flows", "titan-12-flows"];
@@ -33,11 +37,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     fs::write(root.join(PICTURE), picture(&records[0]))?;
     Ok(())
-}
-
-/// Returns the root of the repository.
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 fn kept(root: &Path, scenario: &str) -> PathBuf {
@@ -84,10 +83,9 @@ const FLOOR: f64 = 236.0;
 
 /// Draws a bar for each flow in the last repeat of each variant, as SVG.
 fn picture(record: &Record) -> String {
-    let mut svg = String::from(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 300\" font-family=\"sans-serif\" font-size=\"13\" \
-         role=\"img\" aria-label=\"Throughput of each flow: unequal under hashing, equal under dynamic queue \
-         assignment\">\n<rect width=\"760\" height=\"300\" fill=\"#ffffff\"/>\n",
+    let mut svg = svg::open(
+        300,
+        "Throughput of each flow: unequal under hashing, equal under dynamic queue assignment",
     );
     let rates =
         |variant: &VariantRecord| flows(record, variant).iter().map(|(_, rate)| *rate).fold(0.0, f64::max);

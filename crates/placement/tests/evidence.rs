@@ -5,6 +5,7 @@ use evenkeel_model::host::{
     Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, Processor, ProcessorTime, Rss,
     SocketFacts, Softnet, TcpFacts,
 };
+use evenkeel_placement::applied::set;
 use evenkeel_placement::{Basis, Finding, Severity, check};
 
 /// Creates a host with one port, the kernel's TCP defaults, and these connections through the port.
@@ -92,6 +93,29 @@ fn windows_that_held_up_a_connection_are_high() {
         "{}",
         receive.evidence
     );
+}
+
+#[test]
+fn the_fix_of_a_window_has_its_sizes_in_order() {
+    for (path, rule, before, after) in [
+        ("net/ipv4/tcp_rmem", "receive-window", "8388608 131072 6291456", "131072 131072 134217728"),
+        ("net/ipv4/tcp_rmem", "receive-window", "4096 268435456 6291456", "4096 134217728 134217728"),
+        ("net/ipv4/tcp_rmem", "receive-window", "8388608 4194304 65536", "4194304 4194304 134217728"),
+        ("net/ipv4/tcp_wmem", "send-window", "4194304 16384 65536", "16384 16384 134217728"),
+        ("net/ipv4/tcp_wmem", "send-window", "4096 16384 65536", "4096 16384 134217728"),
+    ] {
+        let mut socket = connection(2_000_000_000, 2_000_000_000);
+        socket.receive_buffer = Some(6_291_456);
+        socket.tcp.as_mut().unwrap().sender_limited_us = 400_000;
+        let mut facts = host(10, vec![socket]);
+        facts.sysctls.insert(path.to_owned(), before.to_owned());
+        let finding = found(&facts, rule).unwrap();
+        for change in &finding.remedy.changes {
+            assert!(set(&mut facts, None, &change.knob, &change.to), "{change:?}");
+        }
+        assert_eq!(facts.sysctls[path], after, "{before}");
+        assert_eq!(found(&facts, rule), None, "{before}");
+    }
 }
 
 #[test]

@@ -343,7 +343,7 @@ pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     }
     let needed = view.largest_product(Direction::Receive).map_or(0, |(_, bytes, _)| bytes.saturating_mul(2));
     let wanted = most.saturating_mul(2).max(power_of_two(needed)).min(2_147_483_647);
-    (wanted > most).then(|| format!("{least} {default} {wanted}"))
+    (wanted > most).then(|| super::tcp::buffer_sizes(least, default, wanted))
 }
 
 fn with_larger_receive_buffers(view: &View<'_>, found: Found) -> Found {

@@ -272,8 +272,15 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     let wanted = power_of_two_for(product).max(most);
     vec![
         Found::on_basis(basis, severity, "host", text, effect)
-            .sysctl(path, format!("{least} {default} {wanted}")),
+            .sysctl(path, buffer_sizes(least, default, wanted)),
     ]
+}
+
+/// Returns minimum, default and maximum of a buffer. The kernel accepts them in any order, but each one must allow the
+/// next (Documentation/networking/ip-sysctl.rst): the maximum is kept, and the others are lowered to it if they exceed it.
+pub(super) fn buffer_sizes(least: u64, default: u64, most: u64) -> String {
+    let default = default.min(most);
+    format!("{} {default} {most}", least.min(default))
 }
 
 /// Returns text such as ` for 91 % of its time with data to send`, of the connections that carried much data.

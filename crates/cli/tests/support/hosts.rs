@@ -94,12 +94,25 @@ pub const VIRTIO: NicOptions = NicOptions {
     action: "virtio0-input.{}",
 };
 
+/// Returns the peer of a new connection: this one, with the next free port if the host has a connection to it.
+pub fn free_peer(facts: &HostFacts, local: &str, remote: &str) -> String {
+    let mut peer: std::net::SocketAddr = remote.parse().unwrap();
+    let is_taken = |peer: &std::net::SocketAddr| {
+        facts.sockets.iter().any(|socket| socket.local == local && socket.remote == peer.to_string())
+    };
+    while is_taken(&peer) {
+        peer.set_port(peer.port() + 1);
+    }
+    peer.to_string()
+}
+
 /// Adds a connection of a process that has carried much data through a NIC.
 pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64, bytes: u64, process: u32) {
+    let remote = free_peer(facts, local, remote);
     facts.sockets.push(SocketFacts {
         kind: SocketKind::Tcp,
         local: local.to_owned(),
-        remote: remote.to_owned(),
+        remote,
         process: Some(process),
         tcp: Some(TcpFacts {
             rtt_us: rtt_us + rtt_us / 10,

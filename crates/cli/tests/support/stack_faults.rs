@@ -18,9 +18,10 @@ fn large_virtual_machine() -> HostFacts {
 /// Adds connections of a server that answers small requests.
 fn answers_requests(facts: &mut HostFacts, name: &str) {
     process(facts, 6379, name, &[]);
+    let remote = hosts::free_peer(facts, "10.0.0.1:6379", "10.0.0.9:40001");
     facts.sockets.push(SocketFacts {
         local: "10.0.0.1:6379".to_owned(),
-        remote: "10.0.0.9:40001".to_owned(),
+        remote,
         process: Some(6379),
         tcp: Some(TcpFacts {
             rtt_us: 90,

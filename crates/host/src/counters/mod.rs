@@ -118,6 +118,18 @@ impl Driver {
         self.entry(name).map(|(_, meaning, number)| (meaning, number))
     }
 
+    /// Removes counters that are listed twice, although the driver does not repeat names for each queue. Returns one of
+    /// them.
+    pub fn remove_copies(&self, statistics: &mut BTreeMap<String, u64>) -> Option<String> {
+        if self.names.contains(&"vmxnet3") {
+            return None;
+        }
+        let is_copy = |name: &str| repetition(name).1.is_some() && self.meaning(name).is_some();
+        let copied = statistics.keys().find(|name| is_copy(name)).map(|name| repetition(name).0.to_owned());
+        statistics.retain(|name, _| !is_copy(name));
+        copied
+    }
+
     /// Returns an interface's losses, from the counters of its driver, and from the kernel's if the row lists
     /// them.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {

@@ -11,10 +11,12 @@ use evenkeel_model::host::{
 use evenkeel_netlink::ethtool::EthtoolSocket;
 
 use super::device::{DeviceAnswers, ask_device, feature_name, missing_parts};
+use super::distinct::second;
 use super::interrupts::Owner;
 use super::processors::NODES;
 use super::tree::Tree;
 use super::{pci, qdiscs, ranges, statistics, tree};
+use crate::counters::Driver;
 use crate::{HostError, mask_members};
 
 const CLASS: &str = "/sys/class/net";
@@ -469,6 +471,10 @@ impl Reader<'_> {
         mut counters: BTreeMap<String, u64>,
         kernel: &BTreeMap<String, u64>,
     ) -> BTreeMap<String, u64> {
+        if let Some(counter) = driver.and_then(Driver::of).and_then(|row| row.remove_copies(&mut counters)) {
+            let why = format!("{name}: ethtool, statistics: {}", second(&counter));
+            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
+        }
         let whole = counters.clone();
         counters.retain(|_, value| ranges::COUNT.has(*value));
         let meaning =

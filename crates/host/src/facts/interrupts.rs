@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{Interrupt, parse_processor_list};
 
+use super::distinct::{repeated, second};
 use super::tree::{Tree, unreadable};
 use crate::mask_members;
 
@@ -69,10 +70,15 @@ fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
     if processors.is_empty() {
         damage = Some((1, unreadable(header)));
     }
-    let mut found = Vec::new();
+    if let Some((_, processor)) = repeated(processors.iter().copied()) {
+        damage = Some((1, format!("a second column of processor {processor}")));
+    }
+    let mut found: Vec<Row> = Vec::new();
+    let mut numbers = BTreeSet::new();
     for (at, line) in lines.enumerate() {
         match row(line) {
-            Some(row) => found.push(row),
+            Some(row) if numbers.insert(row.number) => found.push(row),
+            Some(row) => damage = damage.or(Some((at + 2, second(&format!("interrupt {}", row.number))))),
             None if is_named(line) => {}
             None => damage = damage.or(Some((at + 2, unreadable(line)))),
         }

@@ -7,6 +7,7 @@ use evenkeel_model::host::PacketSizes;
 use evenkeel_netlink::Netlink;
 use serde::{Deserialize, Serialize};
 
+use super::distinct::{repeated, second};
 use super::tree::Tree;
 use crate::HostError;
 
@@ -63,6 +64,9 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
     if let Some(line) = lines.iter().find(|line| is_cut(line)) {
         let name = &line.ifname;
         tree.note(SOURCE, format!("evenkeel/links.json has no gso_max_size or no tso_max_size of {name}"));
+    }
+    if let Some((_, name)) = repeated(lines.iter().map(|line| &line.ifname)) {
+        tree.note(SOURCE, format!("evenkeel/links.json: {}", second(name)));
     }
     let sizes = |line: LinkLine| {
         let (gso, gro) = (line.gso_max_size?, line.gro_max_size.unwrap_or(LEGACY_BYTES));

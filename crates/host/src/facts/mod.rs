@@ -7,6 +7,7 @@
 //! netlink in a recorded tree are errors, and so is a tree without an interface.
 
 mod device;
+mod distinct;
 mod interfaces;
 mod interrupts;
 mod links;

@@ -8,6 +8,7 @@ use evenkeel_model::host::{
     IdleState, Node, NodeAllocations, Processor, ProcessorTime, parse_processor_list,
 };
 
+use super::distinct::{repeated, second};
 use super::tree::{Tree, unreadable};
 
 const PROCESSORS: &str = "/sys/devices/system/cpu";
@@ -26,6 +27,12 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
             vec![0]
         });
     let online: BTreeSet<u32> = online.into_iter().collect();
+    // Every online processor is possible (Documentation/admin-guide/cputopology.rst).
+    if let Some(possible) = list(&format!("{PROCESSORS}/possible"))
+        && let Some(odd) = online.iter().find(|number| !possible.contains(number))
+    {
+        tree.note(PROCESSORS, format!("{PROCESSORS}: processor {odd} is online, but not in 'possible'"));
+    }
     let mut nodes = Vec::new();
     let numbers = tree.numbers(NODES, "node");
     let directories: Vec<String> = numbers.iter().map(|number| format!("{NODES}/node{number}")).collect();
@@ -194,5 +201,9 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     } else if !text.starts_with("cpu") {
         tree.note_line(FILE, 1, &unreadable(&text));
     }
-    text.lines().filter_map(line).collect()
+    let found: Vec<(u32, ProcessorTime)> = text.lines().filter_map(line).collect();
+    if let Some((_, processor)) = repeated(found.iter().map(|(processor, _)| *processor)) {
+        tree.note(FILE, format!("{FILE}: {}", second(&format!("processor {processor}"))));
+    }
+    found.into_iter().collect()
 }

@@ -2,11 +2,12 @@
 //!
 //! Sources: proc_net(5), `Documentation/networking/snmp_counter.rst`, `softnet_seq_show` (net/core/net-procfs.c).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::Softnet;
 use evenkeel_model::text::counted;
 
+use super::distinct::{repeated, second};
 use super::ranges;
 use super::tree::{Tree, unreadable};
 
@@ -73,10 +74,11 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for file in PAIRED {
         let Some(text) = tree.required_table(file) else { continue };
-        let mut negative = Vec::new();
-        note(tree, file, Some(paired_lines(&text, &mut counters, &mut negative)));
-        for counter in negative {
-            tree.note(&format!("{file}/{counter}"), format!("{file}: {counter} is negative"));
+        let mut impossible = Vec::new();
+        note(tree, file, Some(paired_lines(&text, &mut counters, &mut impossible)));
+        for (counter, why) in impossible {
+            counters.remove(&counter);
+            tree.note(&format!("{file}/{counter}"), format!("{file}: {counter} is {why}"));
         }
     }
     let memory = "/proc/vmstat";
@@ -120,9 +122,14 @@ fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
 }
 
 /// Parses pairs of lines with the group in front, the first with names and the second with values: `TcpExt: A
-/// B` and `TcpExt: 1 2`. Adds the names of counters with an impossible, negative value to `negative`.
-fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>, negative: &mut Vec<String>) -> Damage {
+/// B` and `TcpExt: 1 2`. Adds the names of counters that are negative or listed twice to `impossible`.
+fn paired_lines(
+    text: &str,
+    counters: &mut BTreeMap<String, u64>,
+    impossible: &mut Vec<(String, &'static str)>,
+) -> Damage {
     let mut columns: Option<(&str, Vec<&str>)> = None;
+    let mut groups = BTreeSet::new();
     let mut damage = None;
     let mut wrong = |at: usize, reason: String| damage = damage.take().or(Some((at + 1, reason)));
     let mut last = 0;
@@ -147,14 +154,23 @@ fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>, negative: &mut
         if names.len() != words.len() || words.iter().any(is_wrong) {
             wrong(at, format!("not the values of the {} counters of {group}", names.len()));
         }
+        if !groups.insert(group) {
+            wrong(at, second(group));
+            continue;
+        }
+        if let Some((_, name)) = repeated(names.iter().copied()) {
+            impossible.push((format!("{group}.{name}"), "listed twice"));
+        }
         for (name, word) in names.iter().zip(&words) {
             let key = format!("{group}.{name}");
             // Only the limit of connections may be negative (RFC 4022, tcpMaxConn).
             match word.parse() {
                 Ok(value) if ranges::COUNT.has(value) => drop(counters.insert(key, value)),
                 // A sum below 0 over processors is written without its sign.
-                Ok(_) => negative.push(key),
-                Err(_) if *name != "MaxConn" && word.starts_with('-') => negative.push(key),
+                Ok(_) => impossible.push((key, "negative")),
+                Err(_) if *name != "MaxConn" && word.starts_with('-') => {
+                    impossible.push((key, "negative"));
+                }
                 Err(_) => {}
             }
         }
@@ -173,7 +189,9 @@ fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     for (at, line) in text.lines().enumerate() {
         match line.split_once(' ').map(|(name, value)| (name, value.trim().parse())) {
             Some((name, Ok(value))) if VMSTAT.contains(&name) && ranges::COUNT.has(value) => {
-                counters.insert(format!("Vmstat.{name}"), value);
+                if counters.insert(format!("Vmstat.{name}"), value).is_some() {
+                    damage = damage.or(Some((at + 1, second(name))));
+                }
             }
             Some((name, Ok(_))) if !VMSTAT.contains(&name) => {}
             _ => damage = damage.or(Some((at + 1, unreadable(line)))),
@@ -190,7 +208,9 @@ fn named_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
         let value =
             words.clone().nth(1).and_then(|word| word.parse().ok()).filter(|value| ranges::COUNT.has(*value));
         if let (Some(name), Some(value)) = (words.next(), value) {
-            counters.insert(format!("Snmp6.{name}"), value);
+            if counters.insert(format!("Snmp6.{name}"), value).is_some() {
+                damage = damage.or(Some((at + 1, second(name))));
+            }
         } else {
             damage = damage.or(Some((at + 1, unreadable(line))));
         }
@@ -209,7 +229,10 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
             // The kernel writes 0 for a sum over processors that is temporarily below 0 (sock_prot_inuse_get).
             sound &= pair[1].parse::<u64>().is_ok();
             if let Ok(value) = pair[1].parse() {
-                counters.insert(format!("Sockstat.{group}.{}", pair[0]), value);
+                let is_new = counters.insert(format!("Sockstat.{group}.{}", pair[0]), value).is_none();
+                if !is_new {
+                    damage = damage.or(Some((at + 1, second(&format!("{group}: {}", pair[0])))));
+                }
             }
         }
         if !sound {
@@ -277,7 +300,11 @@ pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
     if text.is_empty() {
         tree.note_line(FILE, 1, &unreadable(&text));
     }
-    let found: Vec<Softnet> = text.lines().enumerate().filter_map(line).collect();
+    let mut found: Vec<Softnet> = text.lines().enumerate().filter_map(line).collect();
+    if let Some((at, processor)) = repeated(found.iter().map(|line| line.processor)) {
+        tree.note(FILE, format!("{FILE}: {}", second(&format!("processor {processor}"))));
+        found.truncate(at);
+    }
     // The kernel writes a row for each online processor, all of them with the same columns.
     tree.note_columns(FILE, &text, 1);
     if let Some(missing) = online.iter().find(|number| found.iter().all(|line| line.processor != **number)) {

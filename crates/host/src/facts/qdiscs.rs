@@ -9,6 +9,7 @@ use evenkeel_netlink::tc::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::distinct::{repeated, second};
 use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
 use crate::HostError;
@@ -92,7 +93,7 @@ pub(super) fn qdiscs(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
 ) -> Result<BTreeMap<String, Vec<QdiscFacts>>, HostError> {
-    let lines = if tree.is_live() {
+    let mut lines = if tree.is_live() {
         let asked = Netlink::open().and_then(|mut netlink| netlink.all_qdiscs());
         let found = asked.unwrap_or_else(|error| {
             tree.note(SOURCE, format!("qdiscs: {error}"));
@@ -135,6 +136,17 @@ pub(super) fn qdiscs(
             }
         }
     };
+    // A device has each handle once, and one qdisc at each parent. Qdiscs that the kernel made may share "0:".
+    let handle = |line: &QdiscLine| {
+        let is_own = !matches!(line.handle.as_str(), "" | "0:");
+        is_own.then(|| (line.dev.clone(), format!("handle {}", line.handle)))
+    };
+    let parent = |line: &QdiscLine| (line.dev.clone(), format!("parent {}", QdiscFacts::from(line).parent));
+    let twice = repeated(lines.iter().filter_map(handle)).or_else(|| repeated(lines.iter().map(parent)));
+    if let Some((_, (dev, place))) = twice {
+        tree.note(SOURCE, format!("evenkeel/qdiscs.json: {} of {dev}", second(&place)));
+        lines.clear();
+    }
     let mut found: BTreeMap<String, Vec<QdiscFacts>> = BTreeMap::new();
     for line in &lines {
         let QdiscLine { kind, dev, .. } = line;

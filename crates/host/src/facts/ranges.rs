@@ -77,8 +77,22 @@ pub(super) fn forget_impossible(nic: &mut Interface) -> Vec<(&'static str, Strin
         ];
         let is_odd = |(_, now, most): &(&str, u32, u32)| *most > 0 && !QUEUES.has((*now).into());
         let beyond = |(_, now, _): &(&str, u32, u32)| u64::from(*now) > QUEUES.most;
-        if let Some((name, now, most)) = directions.into_iter().find(|each| is_odd(each) || beyond(each)) {
-            let text = format!("channels: {now} {name} queues of {most}: {}", QUEUES.refusal(now.into()));
+        let odd = directions.into_iter().find(|each| is_odd(each) || beyond(each));
+        let odd = odd.map(|(name, now, most)| {
+            format!("channels: {now} {name} queues of {most}: {}", QUEUES.refusal(now.into()))
+        });
+        // Some drivers report no maximum.
+        let kinds = [
+            ("combined", channels.combined, channels.combined_max),
+            ("rx", channels.rx, channels.rx_max),
+            ("tx", channels.tx, channels.tx_max),
+            ("other", channels.other, channels.other_max),
+        ];
+        let excess = kinds.into_iter().find(|(_, now, most)| *most > 0 && now > most);
+        let excess = excess.map(|(name, now, most)| {
+            format!("channels.{name}: {now} is impossible: at most {most} ({})", QUEUES.source)
+        });
+        if let Some(text) = odd.or(excess) {
             found.push(("channels", text));
             nic.channels = None;
         }

@@ -9,6 +9,7 @@ use evenkeel_model::text::excerpt;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
+use super::distinct::{repeated, second};
 use super::ranges::ROUND_TRIP_US;
 use super::tree::{Tree, unreadable};
 use crate::owner::Owners;
@@ -140,12 +141,16 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
         }
     }
     let is_bare = |socket: &SocketFacts| socket.kind == SocketKind::Tcp && socket.tcp.is_none();
-    match sockets.iter().position(is_bare) {
-        Some(number) => Err(HostError::Field {
-            path: tree.name("/evenkeel/sockets.json"),
-            field: format!("[{number}].tcp"),
-            reason: "missing: a connection has its state of TCP (ss -i)".to_owned(),
-        }),
+    let refusal = |field: String, reason: &str| {
+        Err(HostError::Field { path: tree.name("/evenkeel/sockets.json"), field, reason: reason.to_owned() })
+    };
+    if let Some(number) = sockets.iter().position(is_bare) {
+        return refusal(format!("[{number}].tcp"), "missing: a connection has its state of TCP (ss -i)");
+    }
+    let connections = sockets.iter().enumerate().filter(|(_, socket)| socket.kind == SocketKind::Tcp);
+    let connections: Vec<(usize, &SocketFacts)> = connections.collect();
+    match repeated(connections.iter().map(|(_, socket)| (&socket.local, &socket.remote))) {
+        Some((at, _)) => refusal(format!("[{}]", connections[at].0), "this connection is listed before"),
         None => Ok(()),
     }
 }
@@ -176,7 +181,13 @@ fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
 
 fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
     let states = [SocketState::ESTABLISHED, SocketState::LISTEN];
-    Ok(SocketDiagnosis::open()?.sockets_in_detail(SocketProtocol::Tcp, &states)?)
+    let mut found = SocketDiagnosis::open()?.sockets_in_detail(SocketProtocol::Tcp, &states)?;
+    // The kernel may list a connection twice if others begin or end between two parts of its answer (inet_diag_dump).
+    let mut seen = BTreeSet::new();
+    found.retain(|(record, _)| {
+        record.state == SocketState::LISTEN || seen.insert((record.local, record.remote))
+    });
+    Ok(found)
 }
 
 /// Returns the interfaces by their addresses.
@@ -231,6 +242,7 @@ fn tcp_facts(
 /// Returns the UDP sockets with their inodes.
 fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     let mut found = Vec::new();
+    let mut inodes = BTreeSet::new();
     for file in ["/proc/net/udp", "/proc/net/udp6"] {
         // A kernel without IPv6 lacks the second file.
         let is_required = file == "/proc/net/udp" || tree.exists("/proc/net/snmp6");
@@ -242,7 +254,11 @@ fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
         }
         for (at, line) in text.lines().enumerate().skip(1) {
             match udp_line(line) {
-                Some(socket) => found.push(socket),
+                // A socket without an owner has inode 0.
+                Some((inode, socket)) if inode == 0 || inodes.insert(inode) => found.push((inode, socket)),
+                // A socket that is bound again while the kernel writes the table may have two rows.
+                Some(_) if tree.is_live() => {}
+                Some((inode, _)) => tree.note_line(file, at + 1, &second(&format!("socket {inode}"))),
                 None => tree.note_line(file, at + 1, &unreadable(line)),
             }
         }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_model::host::Unknown;
 use evenkeel_model::text::{name_field, name_text, plain_words};
 
+use super::distinct::DistinctKeys;
 use crate::{Host, HostError, Sysfs};
 
 /// Directory of a recorded tree with the answers over ioctl and netlink.
@@ -420,8 +421,16 @@ impl Tree {
 
     /// Returns the numbers after a prefix in a directory's names (`cpu` of `cpu0`, `cpu1`), ascending.
     pub(super) fn numbers(&self, directory: &str, prefix: &str) -> Vec<u32> {
-        let mut numbers: Vec<u32> =
-            self.list(directory).iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
+        let number = |name: String| {
+            let number: u32 = name.strip_prefix(prefix)?.parse().ok()?;
+            let is_kernels = name == format!("{prefix}{number}");
+            if !is_kernels {
+                let path = format!("{directory}/{name}");
+                self.note(&path, format!("{path}: the kernel writes this number as {prefix}{number}"));
+            }
+            is_kernels.then_some(number)
+        };
+        let mut numbers: Vec<u32> = self.list(directory).into_iter().filter_map(number).collect();
         numbers.sort_unstable();
         numbers
     }
@@ -468,7 +477,11 @@ impl Tree {
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
         let Some(text) = self.read(&path) else { return self.answers_absent(&path) };
-        serde_json::from_str(&text).map(Some).map_err(|error| HostError::Format {
+        let read = serde_json::from_str(&text).and_then(|read| {
+            serde_json::from_str::<DistinctKeys>(&text)?;
+            Ok(Some(read))
+        });
+        read.map_err(|error| HostError::Format {
             path: self.name(&path),
             line: error.line(),
             reason: plain_words(

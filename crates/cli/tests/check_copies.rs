@@ -1,0 +1,130 @@
+//! Tests `evenkeel check` on recorded hosts with rows that occur twice, and with figures that contradict each other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+// Several test binaries share this file, and each uses a part of it.
+#[allow(dead_code)]
+#[path = "support/hosts.rs"]
+mod hosts;
+
+use std::path::Path;
+
+use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_host::synthetic::write_tree;
+use evenkeel_model::host::{SocketFacts, TcpFacts};
+use evenkeel_placement::{Judgement, judge};
+
+/// Returns the judgement, or the error that names the file.
+fn judged(directory: &Path) -> Result<Judgement, String> {
+    let facts = Tree::recorded(directory).and_then(|tree| read_facts(&tree));
+    facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
+}
+
+/// Rows, keys and queues that occur twice are never added up, and contradictions are never believed.
+#[test]
+fn copies_and_contradictions_are_named() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.softnet[0].dropped = 10_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    let copied = |start: &'static str| {
+        move |text: String| {
+            let copy = text.lines().filter(|line| line.trim_start().starts_with(start)).take(1);
+            text.clone() + &copy.map(|line| format!("{line}\n")).collect::<String>()
+        }
+    };
+    let copied_item = |text: String| {
+        let mut list: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        list.push(list[0].clone());
+        serde_json::to_string(&list).unwrap()
+    };
+    let ethtool = "evenkeel/ethtool/ens2f0.json";
+    let cases: [(&str, &dyn Fn(String) -> String, &str, &str); 17] = [
+        ("proc/net/softnet_stat", &copied(""), "backlog-drops", "a second row of processor 0"),
+        (
+            "proc/interrupts",
+            &|text| format!("{}\n{}\n", text.trim_end(), text.lines().nth(1).unwrap()),
+            "irq-one-processor",
+            "a second row of interrupt ",
+        ),
+        ("proc/interrupts", &|text| text.replace("CPU1", "CPU0"), "irq-one-processor", "processor 0"),
+        ("proc/stat", &copied("cpu1 "), "steal", "a second row of processor 1"),
+        (
+            "proc/net/snmp",
+            &|text| format!("{}\n", text.trim_end()).repeat(2),
+            "udp-receive-buffer",
+            "a second row of Ip",
+        ),
+        (
+            "proc/net/netstat",
+            &|text| text.replace(" ListenOverflows", " ListenDrops"),
+            "listen-overflow",
+            "TcpExt.ListenDrops is listed twice",
+        ),
+        ("proc/vmstat", &copied("pswpin"), "memory-reclaim", "a second row of pswpin"),
+        ("proc/net/sockstat", &copied("TCP:"), "tcp-memory", "a second row of TCP: "),
+        ("evenkeel/qdiscs.json", &copied_item, "qdisc-no-pacing", "a second row of "),
+        ("evenkeel/links.json", &copied_item, "big-tcp-off", "a second row of "),
+        ("sys/devices/system/cpu/possible", &|_| "0-1\n".to_owned(), "irq-smt-twins", "is online, but not"),
+        ("sys/class/net/ens2f0/queues/rx-00/rps_cpus", &|_| "0\n".to_owned(), "rps-one-processor", "as rx-0"),
+        (
+            ethtool,
+            &|text| text.replace("\"combined_max\": 63", "\"combined_max\": 8"),
+            "queues-few",
+            "at most 8 (",
+        ),
+        (
+            ethtool,
+            &|text| {
+                let counter = "\"rx_out_of_buffer\": 900000000,";
+                text.replace("\"statistics\": {", &format!("\"statistics\": {{{counter}{counter}"))
+            },
+            "rx-ring-drops",
+            "a second row of rx_out_of_buffer",
+        ),
+        (ethtool, &|text| text.replace("\"features\": {", "\"features\": {\"rx-gro\": \"on\","), "", "twice"),
+        (
+            "evenkeel/sockets.json",
+            &|_| {
+                let socket = SocketFacts {
+                    local: "10.0.0.1:443".to_owned(),
+                    remote: "10.0.0.2:9".to_owned(),
+                    tcp: Some(TcpFacts::default()),
+                    ..SocketFacts::default()
+                };
+                serde_json::to_string(&[&socket, &socket]).unwrap()
+            },
+            "",
+            "[1]: this connection is listed before",
+        ),
+        (
+            "evenkeel/about.json",
+            &|_| "{\"format\": 1, \"page_bytes\": 4096, \"format\": 1}".to_owned(),
+            "",
+            "",
+        ),
+    ];
+    let mut failures = Vec::new();
+    for (file, edit, rule, why) in cases {
+        let path = directory.path().join(file);
+        let sound = std::fs::read_to_string(&path).ok();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, edit(sound.clone().unwrap_or_default())).unwrap();
+        match judged(directory.path()) {
+            Err(error) if rule.is_empty() && error.contains(why) => {}
+            Err(error) => failures.push(format!("{file}: {error}")),
+            Ok(judgement) => {
+                let named = judgement.not_judged.iter().find(|missed| missed.rule == rule);
+                let is_named = named.is_some_and(|named| named.why.contains(why));
+                if !is_named || judgement.findings.iter().any(|found| found.rule == rule) {
+                    failures.push(format!("{file}: {rule}: {named:?}"));
+                }
+            }
+        }
+        match sound {
+            Some(sound) => std::fs::write(&path, sound).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        let _ = std::fs::remove_dir_all(directory.path().join("sys/class/net/ens2f0/queues/rx-00"));
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}

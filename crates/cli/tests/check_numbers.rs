@@ -1,7 +1,7 @@
 //! Tests that no number in a recorded host makes `evenkeel check` or `tune` panic. For example, a driver may report a
 //! counter of -1, which is 2⁶⁴ - 1.
 //!
-//! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 20). In addition, all numbers of
+//! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 50). In addition, all numbers of
 //! each file are replaced together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -71,7 +71,7 @@ fn replaced(text: &str, places: &[Range<usize>], number: &str) -> String {
 #[test]
 fn no_number_trips_a_rule() {
     let singles: usize =
-        std::env::var("EVENKEEL_NUMBERS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+        std::env::var("EVENKEEL_NUMBERS").ok().and_then(|text| text.parse().ok()).unwrap_or(50);
     let numbered: Vec<(usize, &str)> =
         hosts::HOSTS.iter().enumerate().map(|(number, (name, _))| (number, *name)).collect();
     let of_hosts = on_all_processors(&numbered, |&(host_number, name)| {

@@ -1,14 +1,15 @@
 //! A host's facts, with values that several rules derive from them.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use evenkeel_model::host::{
     HostFacts, Interface, InterfaceKind, Interrupt, SaturatingSum, SocketFacts, SocketKind,
 };
 
 use crate::plan::interrupt_processors;
-use crate::rules::running_balancer;
+use crate::rules::{Found, running_balancer};
 use crate::{Basis, Severity};
 
 /// Assumed round-trip time if no socket with enough traffic shows one, µs: two hosts of a site, with some queueing.
@@ -28,6 +29,8 @@ pub struct View<'a> {
     hidden: BTreeSet<&'a str>,
     /// The planned processors of each NIC's interrupts, computed for all NICs on first use.
     placements: OnceCell<BTreeMap<String, Vec<u32>>>,
+    /// The findings of rules that other rules quote, by rule.
+    reported: RefCell<BTreeMap<String, Rc<[Found]>>>,
 }
 
 /// A round-trip time and its source.
@@ -84,7 +87,18 @@ impl<'a> View<'a> {
     /// Creates the view of a host on which rules cannot judge the interfaces `hidden`.
     #[must_use]
     pub fn without(facts: &'a HostFacts, hidden: BTreeSet<&'a str>) -> Self {
-        Self { facts, hidden, placements: OnceCell::new() }
+        Self { facts, hidden, placements: OnceCell::new(), reported: RefCell::default() }
+    }
+
+    /// Returns the findings of a rule, which `judge` computes on first use.
+    pub(crate) fn reported(&self, rule: &str, judge: impl FnOnce() -> Vec<Found>) -> Rc<[Found]> {
+        if let Some(found) = self.reported.borrow().get(rule) {
+            return Rc::clone(found);
+        }
+        // The rule may quote others, so the cell must not be borrowed here.
+        let found: Rc<[Found]> = judge().into();
+        self.reported.borrow_mut().insert(rule.to_owned(), Rc::clone(&found));
+        found
     }
 
     /// Returns the processors that should take a NIC's receive interrupts, with its present queues; none if it has no

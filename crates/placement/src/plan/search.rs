@@ -1,7 +1,8 @@
 //! The search for a placement.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::cost::{alone, between, has_applications, of};
 use super::{Placement, Problem, Slot, Unit};
@@ -15,9 +16,28 @@ const MOST_TRIALS: f64 = 1e6;
 /// Largest number of units for which the search also moves pairs of units.
 const FEW: usize = 32;
 
+thread_local! {
+    /// The last problems and their placements. The rules of a host, and the rounds of a plan, place the same units.
+    static PLACED: RefCell<VecDeque<(Problem, Placement)>> = const { RefCell::new(VecDeque::new()) };
+}
+/// Number of placements that are kept.
+const MOST_KEPT: usize = 8;
+
 /// Places all units. On a host without cores, it places none.
 #[must_use]
 pub fn place(problem: &Problem) -> Placement {
+    PLACED.with_borrow_mut(|placed| {
+        if let Some((_, placement)) = placed.iter().find(|(known, _)| known == problem) {
+            return placement.clone();
+        }
+        let placement = searched(problem);
+        placed.truncate(MOST_KEPT - 1);
+        placed.push_front((problem.clone(), placement.clone()));
+        placement
+    })
+}
+
+fn searched(problem: &Problem) -> Placement {
     let units = problem.units();
     let mut best = found_by_search(problem, &units);
     if let Some(cheaper) = found_by_trial(problem, &units, best.0) {

@@ -1,6 +1,7 @@
 //! Runs rules on a host, and lists the rules that lacked facts.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Unknown};
@@ -68,8 +69,8 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
 }
 
 /// Returns the findings that [`judge`] reports for a rule: a rule may quote only these as the cause of another finding.
-pub(super) fn reported(view: &View<'_>, rule: &str) -> Vec<Found> {
-    find_rule(rule).map(|rule| found_and_gaps(rule, view).0).unwrap_or_default()
+pub(super) fn reported(view: &View<'_>, rule: &str) -> Rc<[Found]> {
+    view.reported(rule, || find_rule(rule).map(|rule| found_and_gaps(rule, view).0).unwrap_or_default())
 }
 
 fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unknown>) {

@@ -225,9 +225,9 @@ const EMPTIED_SLOWLY: [&str; 11] = [
 /// Returns the first finding of some rules about a NIC, of at least medium severity.
 fn first_of(view: &View<'_>, nic: &Interface, rules: &[&'static str]) -> Option<(&'static str, Found)> {
     rules.iter().find_map(|name| {
-        let mut found = super::reported(view, name);
-        found.retain(|found| found.severity >= Medium && found.subject == nic.name);
-        Some((*name, found.into_iter().next()?))
+        let found = super::reported(view, name);
+        let mut found = found.iter().filter(|found| found.severity >= Medium && found.subject == nic.name);
+        Some((*name, found.next()?.clone()))
     })
 }
 

@@ -501,7 +501,7 @@ pub(super) fn steered_to_dropper(view: &View<'_>) -> Option<Found> {
         if first.len() != 1 || !same || (here as f64) < SHARE * all as f64 {
             return None;
         }
-        super::reported(view, "rps-one-processor").into_iter().find(|found| found.subject == nic.name)
+        super::reported(view, "rps-one-processor").iter().find(|found| found.subject == nic.name).cloned()
     })
 }
 

@@ -2,6 +2,7 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use evenkeel_files::ClaimedDirectory;
 use evenkeel_model::text::path_text;
 
 use crate::arguments::{Arguments, GenerateOptions, Generated};
@@ -11,7 +12,7 @@ pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
     let fail = |error: std::io::Error| {
         Failure::new(Exit::Failed, format!("cannot write to {}: {error}", path_text(&options.directory)))
     };
-    std::fs::create_dir_all(&options.directory).map_err(fail)?;
+    let mut directory = ClaimedDirectory::claim(&options.directory)?;
     match options.what {
         Generated::Man => clap_mangen::generate_to(Arguments::command(), &options.directory).map_err(fail)?,
         Generated::Completions => {
@@ -21,5 +22,6 @@ pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
             }
         }
     }
+    directory.keep()?;
     Ok(Exit::Done)
 }

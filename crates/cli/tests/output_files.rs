@@ -330,3 +330,27 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
         assert_eq!(left, ["ballast"]);
     }
 }
+
+/// `generate` refuses a file in place of its directory, and writes into a directory with other files.
+#[test]
+fn pages_need_a_directory() {
+    let place = TempDir::new().unwrap();
+    fs::create_dir(place.path().join("full")).unwrap();
+    fs::write(place.path().join("full/mine"), "x").unwrap();
+    fs::write(place.path().join("file"), "x").unwrap();
+    for what in ["man", "completions"] {
+        let written = |to: &str| {
+            let mut command = evenkeel(&["generate", what, to]);
+            command.current_dir(place.path());
+            end(command)
+        };
+        for to in ["file", "file/below"] {
+            assert_refused(&written(to), 2, "file is not a directory; name a new one");
+        }
+        for to in ["full", "new/below"] {
+            assert_eq!(written(to).code, 0, "{to}");
+        }
+    }
+    assert_eq!(names(place.path()), ["file", "full", "new"]);
+    assert_eq!(names(&place.path().join("full")).len(), names(&place.path().join("new/below")).len() + 1);
+}

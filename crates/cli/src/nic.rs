@@ -328,8 +328,17 @@ fn configuration(nic: &ConfiguredNic) -> String {
         let to = if filter.spread { "RSS from queue" } else { "queue" };
         let _ = writeln!(
             text,
-            "{} {}, priority {}: {} > {to} {}",
-            table.name, id.location, filter.priority, filter.matches, filter.queue
+            "{} {}, priority {}: {} > {to} {}{}",
+            table.name,
+            id.location,
+            filter.priority,
+            filter.matches,
+            filter.queue,
+            if nic.decides(id, filter) {
+                ""
+            } else {
+                " (gets no flow: filters before it take all of its flows)"
+            }
         );
     }
     text

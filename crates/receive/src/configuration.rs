@@ -285,6 +285,28 @@ mod tests {
     use crate::FlowTuple;
 
     #[test]
+    fn filters_behind_others_get_no_flow() {
+        let model = NicModel::built_in("i82599").unwrap();
+        let filter = |priority: u8, fields: &str| {
+            format!("[[filter]]\ntable = 'five-tuple'\npriority = {priority}\nqueue = {priority}\n{fields}\n")
+        };
+        let tcp = "protocol = 'tcp'\ndst = '10.0.0.1'\n";
+        let narrow = format!("{tcp}dst-port = 80");
+        for (first, second, expected) in [
+            (filter(1, &narrow), filter(1, &narrow), [true, false]),
+            (filter(1, &narrow), filter(2, &narrow), [false, true]),
+            (filter(2, tcp), filter(1, &narrow), [true, false]),
+            (filter(1, tcp), filter(2, &narrow), [true, true]),
+            (filter(2, &narrow), filter(1, tcp), [true, true]),
+            (filter(1, "protocol = 'udp'"), filter(1, &narrow), [true, true]),
+        ] {
+            let nic = model.configured(&[first.as_str(), &second].concat(), "x.toml", 4).unwrap();
+            let decides: Vec<bool> = nic.filters().map(|(id, filter)| nic.decides(id, filter)).collect();
+            assert_eq!(decides, expected, "{first}{second}");
+        }
+    }
+
+    #[test]
     fn a_configuration_is_read_as_it_says() {
         let model = NicModel::built_in("i82599").unwrap();
         let text = r#"

@@ -259,6 +259,15 @@ impl FilterMatch {
         Pattern::of(self).is_some_and(|pattern| pattern.matches(&Key::of(flow)))
     }
 
+    /// Returns whether every packet that matches another match matches this one.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        match (Pattern::of(self), Pattern::of(other)) {
+            (Some(one), Some(other)) => one.and(&other) == Some(other),
+            (_, other) => other.is_none(),
+        }
+    }
+
     /// Returns whether some packet matches both.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {

@@ -12,7 +12,7 @@ use evenkeel_receive::policy::{Policy, PolicyFile, Queues, ScriptSource};
 use evenkeel_receive::{ConfiguredNic, NicModel, search};
 
 use crate::arguments::{SearchCommand, TableSize};
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, say};
 use crate::{input, memory};
 
 pub fn search(command: &SearchCommand) -> Result<Exit, Failure> {
@@ -46,12 +46,14 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     let Text { text, origin } = read(path, Kind::Policy)?;
     // Files that the policy names are relative to its directory.
     let beside = input::beside(path);
-    PolicyFile::parse_with_scripts(&text, &origin, &|script| {
+    let file = PolicyFile::parse_with_scripts(&text, &origin, &|script| {
         let Text { text, origin } = evenkeel_files::read_regular(&beside.join(script), Kind::Script)
             .map_err(|error| error.to_string())?;
         Ok(ScriptSource::file(text, origin))
     })
-    .map_err(|error| Failure::new(Exit::Usage, error))
+    .map_err(|error| Failure::new(Exit::Usage, error))?;
+    file.remarks.iter().for_each(|remark| say(remark));
+    Ok(file)
 }
 
 /// Returns the number of filters for single flows that fit into a NIC's tables.

@@ -8,9 +8,9 @@
 //!   the filter counts as reached.
 //! - RSS is linear, so the entries that a class reaches are an affine space over its free bits.
 
-use super::configured::ConfiguredNic;
+use super::configured::{ConfiguredNic, FilterId};
 use super::program::Step;
-use crate::filter::{FilterMatch, QueueId};
+use crate::filter::{Filter, FilterMatch, QueueId};
 use crate::flow::Transport;
 use crate::key::{
     CONNECTION_REQUEST, DESTINATION_PORT_SHIFT, ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, Key, PROTOCOL_SHIFT,
@@ -46,6 +46,44 @@ impl ConfiguredNic {
             }
         }
         queues
+    }
+
+    /// Returns whether some flow's packets reach a filter: filters before it may match all of them. A table that no
+    /// flow's packets reach has a filter for others.
+    #[must_use]
+    pub fn decides(&self, id: FilterId, filter: &Filter) -> bool {
+        let Some(pattern) = self.compared(filter).filter(|_| !self.is_signature(filter.table)) else {
+            return true;
+        };
+        let parts = kinds(&filter.matches).into_iter();
+        let parts = parts.filter_map(|(header, kind)| Some((header, pattern.and(&kind)?)));
+        let reached: Vec<bool> =
+            parts.filter_map(|(header, part)| self.reaches(&header, &part, id)).collect();
+        reached.is_empty() || reached.contains(&true)
+    }
+
+    /// Returns whether packets of one kind reach a filter; `None` if they do not come to its table.
+    fn reaches(&self, header: &Header, part: &Pattern, id: FilterId) -> Option<bool> {
+        let chain = self.model().program().chain(header);
+        let mut taken: Vec<Pattern> = Vec::new();
+        for step in &chain.steps {
+            let Step::Table(table) = step else {
+                if self.indirection.is_empty() {
+                    continue;
+                }
+                return None;
+            };
+            if *table != id.table && self.is_signature(*table) {
+                continue;
+            }
+            for (other, filter) in self.filters_by_rank(*table) {
+                if other == id {
+                    return Some(!covered(part, &taken));
+                }
+                taken.extend(self.compared(filter).and_then(|pattern| pattern.and(part)));
+            }
+        }
+        None
     }
 
     /// Adds the queues that packets of one kind reach.

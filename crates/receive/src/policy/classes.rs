@@ -50,17 +50,42 @@ impl Selector {
             })
     }
 
-    fn selects_tuple(&self, tuple: &FlowTuple) -> bool {
-        let addresses = FilterMatch {
+    /// Returns whether every flow that meets the conditions of another class meets these, too.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let takes_all = |taken: &Option<RangeInclusive<u16>>, ports: &Option<RangeInclusive<u16>>| {
+            let (taken, ports) =
+                (taken.clone().unwrap_or(0..=u16::MAX), ports.clone().unwrap_or(0..=u16::MAX));
+            taken.contains(ports.start()) && taken.contains(ports.end())
+        };
+        let cgroup = |cgroup: &String| {
+            let below = other.cgroup.as_ref().and_then(|path| path.strip_prefix(cgroup.as_str()));
+            below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        !self.is_by_name_only()
+            && !other.is_by_name_only()
+            && self.addresses().covers(&other.addresses())
+            && takes_all(&self.source_port, &other.source_port)
+            && takes_all(&self.destination_port, &other.destination_port)
+            && self.process.as_ref().is_none_or(|process| other.process.as_ref() == Some(process))
+            && self.cgroup.as_ref().is_none_or(cgroup)
+    }
+
+    /// Returns the conditions on protocol and addresses.
+    fn addresses(&self) -> FilterMatch {
+        FilterMatch {
             transport: self.transport,
             source: self.source,
             destination: self.destination,
             ..FilterMatch::ANY
-        };
+        }
+    }
+
+    fn selects_tuple(&self, tuple: &FlowTuple) -> bool {
         let holds = |range: &Option<RangeInclusive<u16>>, port: u16| {
             range.as_ref().is_none_or(|range| range.contains(&port))
         };
-        addresses.matches(tuple)
+        self.addresses().matches(tuple)
             && holds(&self.source_port, tuple.source_port)
             && holds(&self.destination_port, tuple.destination_port)
     }

@@ -27,6 +27,8 @@ const MOST_TERMS: usize = 16;
 /// Default share of the queues for high-priority flows, per cent: 4 of 10 queues, as in Dragonet's experiments
 /// (section 4.3).
 const ISOLATED_SHARE: f64 = 40.0;
+/// Longest name of a process, bytes (`TASK_COMM_LEN`, include/linux/sched.h).
+const LONGEST_PROCESS: usize = 15;
 /// Labels that declare high-priority flows if the file has no class.
 const HIGH_PRIORITY: [&str; 4] = ["high", "hp", "high-priority", "high_priority"];
 
@@ -82,6 +84,8 @@ pub struct PolicyFile {
     pub classes: Vec<ClassSpec>,
     /// Names of the script files, as the caller gave them ([`ScriptSource::origin`]).
     pub script_files: Vec<String>,
+    /// Remarks on classes that get no flows, each with file and line.
+    pub remarks: Vec<String>,
     /// Name of the file, for messages.
     pub(super) origin: String,
 }
@@ -111,7 +115,8 @@ impl PolicyFile {
     ) -> Result<Self, ScenarioError> {
         let tree = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
-        let reader = Reader { text, origin, complaints: &complaints, scripts, files: RefCell::default() };
+        let (files, remarks) = (RefCell::default(), RefCell::default());
+        let reader = Reader { text, origin, complaints: &complaints, scripts, files, remarks };
         let mut root = Table::root(tree.get_ref(), &complaints);
         let file = reader.file(&mut root);
         root.finish();
@@ -161,6 +166,7 @@ struct Reader<'r> {
     scripts: ReadScript<'r>,
     /// Names of the script files that were read.
     files: RefCell<Vec<String>>,
+    remarks: RefCell<Vec<String>>,
 }
 
 impl Reader<'_> {
@@ -219,7 +225,8 @@ impl Reader<'_> {
                 terms: Vec::new(),
             });
         }
-        PolicyFile { name, terms, classes, script_files: self.files.take(), origin: self.origin.to_owned() }
+        let (script_files, remarks) = (self.files.take(), self.remarks.take());
+        PolicyFile { name, terms, classes, script_files, remarks, origin: self.origin.to_owned() }
     }
 
     fn terms(&self, list: &Field<'_>) -> (String, Vec<TermSpec>) {
@@ -428,7 +435,36 @@ impl Reader<'_> {
             );
         }
         table.finish();
-        Some(ClassSpec { name: name?, selector, queues: share?, terms })
+        let class = ClassSpec { name: name?, selector, queues: share?, terms };
+        self.remarks.borrow_mut().extend(self.remark(element, &class, before));
+        Some(class)
+    }
+
+    /// Returns a remark on a class that gets no flow, or only flows that name it.
+    fn remark(&self, element: &Field<'_>, class: &ClassSpec, before: &[ClassSpec]) -> Option<String> {
+        let ClassSpec { name, selector, .. } = class;
+        let above = self.text.get(..element.span().start).unwrap_or_default();
+        let place = format!("{}:{}", self.origin, above.matches('\n').count() + 1);
+        let is_namesake = |other: &&ClassSpec| {
+            let labels = &other.selector.labels;
+            selector.labels.iter().all(|label| labels.iter().any(|each| each.eq_ignore_ascii_case(label)))
+        };
+        let namesake = before.iter().find(is_namesake);
+        if selector.process.as_ref().is_some_and(|process| process.len() > LONGEST_PROCESS) {
+            return Some(format!(
+                "{place}: class {name} gets no flow by its conditions: the kernel shortens names of processes to \
+                 {LONGEST_PROCESS} bytes; shorten the name"
+            ));
+        }
+        let (other, why) = match namesake {
+            Some(other) if selector.is_by_name_only() => (other, "has the same label"),
+            _ => (before.iter().find(|other| other.selector.covers(selector))?, "takes all of them"),
+        };
+        Some(format!(
+            "{place}: class {name} gets no flow by its conditions: class {} above it {why}; move {name} up, change the \
+             conditions, or remove it",
+            other.name
+        ))
     }
 }
 

@@ -442,3 +442,39 @@ fn calls_that_take_too_long_together_end_the_search() {
     };
     assert!(fault.contains("more than 1ms in one search"), "{fault}");
 }
+
+#[test]
+fn classes_without_flows_are_named() {
+    let remarks = |text: &str| PolicyFile::parse(text, "p.toml").unwrap().remarks;
+    let class = |name: &str, rest: &str| format!("[[class]]\nname = '{name}'\n{rest}\n");
+    let wide = class("web", "destination-port = '80-443'\nqueues = 1");
+    for (narrow, is_named) in [
+        ("destination-port = 443", true),
+        ("protocol = 'tcp'\nsource = '10.0.0.0/8'\ndestination-port = '100-200'", true),
+        ("destination-port = '443-444'", false),
+        ("source = '10.0.0.0/8'", false),
+        ("process = 'nginx'", false),
+    ] {
+        let found = remarks(&[wide.clone(), class("tls", narrow)].concat());
+        assert_eq!(found.len(), usize::from(is_named), "{narrow}: {found:?}");
+        assert!(
+            found.iter().all(|remark| remark.starts_with("p.toml:5: class tls gets no flow")),
+            "{found:?}"
+        );
+        assert!(
+            found.iter().all(|remark| remark.contains("class web above it takes all of them")),
+            "{found:?}"
+        );
+    }
+    let below =
+        [class("a", "cgroup = '/a'"), class("b", "cgroup = '/a/b'"), class("c", "cgroup = '/ab'")].concat();
+    assert_eq!(remarks(&below).len(), 1);
+    let nets = [class("a", "source = '10.0.0.0/8'"), class("b", "source = '10.1.0.0/16'")].concat();
+    assert_eq!(remarks(&nets).len(), 1);
+    let turned = [class("b", "source = '10.1.0.0/16'"), class("a", "source = '10.0.0.0/8'")].concat();
+    assert_eq!(remarks(&turned), Vec::<String>::new());
+    let labels = [class("a", "label = 'x'"), class("b", "label = 'X'")].concat();
+    assert!(remarks(&labels)[0].contains("has the same label"));
+    let long = remarks(&class("a", "process = 'a-name-of-17-byte'"));
+    assert!(long[0].contains("p.toml:1: ") && long[0].contains("15 bytes"), "{long:?}");
+}

@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-no-pacing",
         looks_at: "the qdiscs of NICs of 10 Gbit/s and more, and net.core.default_qdisc",
-        fires_when: "when no queue has fq and the congestion control does not pace by itself; medium when a thousandth of all segments is sent \
+        fires_when: "when no queue has fq and the congestion control does not pace by itself; not with a shaper, netem or classes such as prio; medium when a thousandth of all segments is sent \
                      again and neither the cloud's allowances nor recoveries without SACK explain that; not where TCP has less than a twentieth \
                      of the packets",
         why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the receiver's ring overflow. fq \
@@ -90,6 +90,14 @@ fn leaves(nic: &Interface) -> Vec<&QdiscFacts> {
     nic.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
 }
 
+/// Returns whether a tree has a qdisc that an administrator chose for its delays, rates or classes. No rule replaces
+/// such a tree.
+fn is_chosen(nic: &Interface) -> bool {
+    const KINDS: [&str; 12] =
+        ["tbf", "htb", "hfsc", "cake", "etf", "netem", "prio", "drr", "ets", "qfq", "multiq", "dualpi2"];
+    nic.qdiscs.iter().any(|qdisc| KINDS.contains(&qdisc.kind.as_str()))
+}
+
 /// Returns the share of segments that TCP retransmitted.
 fn retransmitted(view: &View<'_>) -> f64 {
     view.facts.counter("Tcp.RetransSegs") as f64 / view.facts.counter("Tcp.OutSegs").max(1) as f64
@@ -119,10 +127,8 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let leaves = leaves(nic);
-        let paces = |qdisc: &&QdiscFacts| {
-            matches!(qdisc.kind.as_str(), "fq" | "tbf" | "htb" | "hfsc" | "cake" | "etf")
-        };
-        if leaves.iter().any(paces) || leaves.is_empty() && (default.is_none() || default == Some("fq")) {
+        let has_fq = leaves.iter().any(|qdisc| qdisc.kind == "fq");
+        if has_fq || is_chosen(nic) || leaves.is_empty() && (default.is_none() || default == Some("fq")) {
             continue;
         }
         let mut kinds: Vec<&str> = leaves.iter().map(|qdisc| qdisc.kind.as_str()).collect();
@@ -187,7 +193,11 @@ fn bbr_without_fq(view: &View<'_>) -> Vec<Found> {
             entry = entry.sysctl("net/core/default_qdisc", "fq");
         }
         let queues = u16::try_from(nic.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
-        found.push(entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues))));
+        found.push(if is_chosen(nic) {
+            entry.advice("fq below the present qdiscs, if they are wanted")
+        } else {
+            entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
+        });
     }
     found
 }
@@ -198,8 +208,7 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let Some(root) = nic.root_qdisc() else { continue };
-        let shapes = root.rate_bps.is_some()
-            || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
+        let shapes = root.rate_bps.is_some() || is_chosen(nic);
         // Count the queues that the NIC could have: a shaper remains one qdisc with one lock after channels are added.
         let most = nic.channels.map_or(0, |channels| channels.receive_max() as usize);
         let queues = if shapes { nic.transmit_queues.len().max(most) } else { nic.transmit_queues.len() };
@@ -342,7 +351,9 @@ fn drops(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         found.push(match worst.kind.as_str() {
-            "fq_codel" | "codel" | "pie" | "pfifo_fast" | "pfifo" | "bfifo" if interface.kind == InterfaceKind::Device => {
+            "fq_codel" | "codel" | "pie" | "pfifo_fast" | "pfifo" | "bfifo"
+                if interface.kind == InterfaceKind::Device && !is_chosen(interface) =>
+            {
                 let queues = u16::try_from(interface.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
                 entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
             }
@@ -384,4 +395,42 @@ fn short_queue(view: &View<'_>) -> Vec<Found> {
         found.push(entry.change(Knob::TransmitQueueLength, Value::Number(LEAST)));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::host::{HostFacts, TransmitQueue};
+
+    #[test]
+    fn chosen_qdiscs_are_not_replaced() {
+        let changes = |kind: &str| {
+            let qdisc =
+                QdiscFacts { kind: kind.to_owned(), parent: "root".to_owned(), ..QdiscFacts::default() };
+            let nic = Interface {
+                name: "eth0".to_owned(),
+                kind: InterfaceKind::Device,
+                up: true,
+                speed_bps: Some(25_000_000_000),
+                transmit_queues: vec![TransmitQueue::default(); 8],
+                qdiscs: vec![qdisc],
+                ..Interface::default()
+            };
+            let mut facts = HostFacts { interfaces: vec![nic], ..HostFacts::default() };
+            facts.kernel = Some("4.19.0".to_owned());
+            let mut all = Vec::new();
+            for congestion in ["cubic", "bbr"] {
+                facts.sysctls.insert("net/ipv4/tcp_congestion_control".to_owned(), congestion.to_owned());
+                let view = View::new(&facts);
+                all.extend(
+                    RULES.iter().flat_map(|rule| (rule.check)(&view)).flat_map(|found| found.remedy.changes),
+                );
+            }
+            all.into_iter().filter(|change| change.knob == Knob::RootQdisc).count()
+        };
+        assert!(changes("pfifo_fast") > 0);
+        for kind in ["netem", "prio", "tbf", "htb", "cake"] {
+            assert_eq!(changes(kind), 0, "{kind}");
+        }
+    }
 }

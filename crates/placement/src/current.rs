@@ -48,7 +48,7 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
         Knob::Feature(name) => nic.feature(name).map(|feature| Value::Switch(feature.on)),
         Knob::FlowHash(flow) => text(nic.rss.as_ref()?.hash_fields.get(flow)?.clone()),
         Knob::RssTable => nic.rss.as_ref().map(|rss| Value::Table(rss.indirection.clone())),
-        Knob::RootQdisc if !nic.qdiscs.is_empty() => {
+        Knob::RootQdisc if is_known_tree(nic) => {
             nic.qdiscs.iter().map(snapshot).collect::<Option<Vec<_>>>().map(Value::Qdiscs)
         }
         _ => None,
@@ -101,6 +101,14 @@ fn interface_file(nic: &Interface, file: &str) -> Option<Value> {
     }
 }
 
+/// Returns whether kinds, handles and parents are enough to restore a tree of qdiscs. Deleting a default root brings
+/// back default leaves, and no other ones.
+fn is_known_tree(nic: &Interface) -> bool {
+    let is_default = |qdisc: &QdiscFacts| qdisc.handle == "0:";
+    let Some(root) = nic.qdiscs.first() else { return false };
+    nic.qdiscs.iter().all(|qdisc| is_default(qdisc) || !is_default(root) && !qdisc.has_own_options)
+}
+
 /// Returns the kind, handle and parent of a qdisc. The facts do not contain its options.
 fn snapshot(qdisc: &QdiscFacts) -> Option<QdiscSnapshot> {
     let handle = |text: &str| {
@@ -115,4 +123,29 @@ fn snapshot(qdisc: &QdiscFacts) -> Option<QdiscSnapshot> {
         parent: ClassHandle(parent),
         options: String::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qdisc_with_options_has_no_undo() {
+        let qdisc = |handle: &str, parent: &str, has_own_options| QdiscFacts {
+            kind: if parent == "root" { "mq" } else { "fq_codel" }.to_owned(),
+            handle: handle.to_owned(),
+            parent: parent.to_owned(),
+            has_own_options,
+            ..QdiscFacts::default()
+        };
+        let is_known = |qdiscs: Vec<QdiscFacts>| {
+            let nic = Interface { name: "eth0".to_owned(), qdiscs, ..Interface::default() };
+            let facts = HostFacts { interfaces: vec![nic], ..HostFacts::default() };
+            current(&facts, Some("eth0"), &Knob::RootQdisc).is_some()
+        };
+        assert!(is_known(vec![qdisc("0:", "root", false), qdisc("0:", ":1", true)]));
+        assert!(is_known(vec![qdisc("1:", "root", false), qdisc("2:", "1:1", false)]));
+        assert!(!is_known(vec![qdisc("1:", "root", false), qdisc("2:", "1:1", true)]));
+        assert!(!is_known(vec![qdisc("0:", "root", false), qdisc("8001:", ":1", false)]));
+    }
 }

@@ -63,10 +63,49 @@ impl From<&QdiscLine> for QdiscFacts {
             rate_bps: rate.and_then(Value::as_u64).and_then(|rate| rate.checked_mul(8)),
             limit_packets: line.options.get("limit").and_then(Value::as_u64),
             impairments: impairments(&line.options),
+            has_own_options: has_own_options(&line.kind, &line.options),
             flow_limit: line.options.get("flow_limit").and_then(Value::as_u64),
             flow_limit_drops: line.flows_plimit.unwrap_or(0),
         }
     }
+}
+
+/// Options that tc prints of qdiscs with the kernel's defaults (fq_init, fq_codel_init, codel_params_init). The quanta
+/// are those of an MTU of 1500.
+const DEFAULTS: [(&str, &str, u64); 17] = [
+    ("fq", "limit", 10_000),
+    ("fq", "flow_limit", 100),
+    ("fq", "buckets", 1024),
+    ("fq", "orphan_mask", 1023),
+    ("fq", "quantum", 3028),
+    ("fq", "initial_quantum", 15_140),
+    ("fq_codel", "limit", 10_240),
+    ("fq_codel", "flows", 1024),
+    ("fq_codel", "quantum", 1514),
+    ("fq_codel", "target", 4999),
+    ("fq_codel", "interval", 99_999),
+    ("fq_codel", "memory_limit", 33_554_432),
+    ("fq", "low_rate_threshold", 68_750),
+    ("fq", "refill_delay", 40_000),
+    ("fq", "timer_slack", 10_000),
+    ("fq", "horizon", 10_000_000),
+    ("fq_codel", "drop_batch", 64),
+];
+
+/// Returns whether options may differ from the kernel's defaults.
+fn has_own_options(kind: &str, options: &BTreeMap<String, Value>) -> bool {
+    // No option of these can be set.
+    if matches!(kind, "mq" | "noqueue" | "pfifo_fast") {
+        return false;
+    }
+    let is_default = |name: &str, value: &Value| {
+        let mut known = DEFAULTS.iter();
+        let is_switch = matches!((kind, name), ("fq", "horizon_drop") | ("fq_codel", "ecn"));
+        is_switch && matches!(value, Value::Null | Value::Bool(true))
+            || known
+                .any(|default| (default.0, default.1) == (kind, name) && value.as_u64() == Some(default.2))
+    };
+    !options.iter().all(|(name, value)| is_default(name, value))
 }
 
 /// Returns the options of netem that delay or drop packets. tc prints seconds and fractions of 1, some of
@@ -192,6 +231,10 @@ mod tests {
         assert!(facts[0].is_root() && facts[0].drops == 3 && facts[0].requeues == 2);
         assert_eq!((facts[1].parent.as_str(), facts[1].rate_bps), (":1", Some(1_000_000)));
         assert_eq!((facts[2].limit_packets, facts[2].rate_bps), (Some(1000), Some(8000)));
+        assert_eq!(
+            [false, true, true],
+            [facts[0].has_own_options, facts[1].has_own_options, facts[2].has_own_options]
+        );
         assert_eq!(tc_name(&Handle::new(0x8001, 0)), "8001:");
         assert_eq!(
             (tc_name(&Handle::new(0, 1)), tc_name(&Handle::new(1, 0x10))),

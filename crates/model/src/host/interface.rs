@@ -310,6 +310,8 @@ pub struct QdiscFacts {
     pub limit_packets: Option<u64>,
     /// Options that delay or drop packets, in tc's notation: `delay 5 ms`, `loss 1 %`.
     pub impairments: String,
+    /// Whether it has options other than the kernel's defaults, as far as known.
+    pub has_own_options: bool,
     /// Limit of each flow in packets, of fq.
     pub flow_limit: Option<u64>,
     /// Packets dropped at the limit of their flow (`flows_plimit`).

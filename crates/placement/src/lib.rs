@@ -18,7 +18,7 @@ pub mod applied;
 pub mod current;
 pub mod finding;
 pub mod load;
-pub mod loss;
+pub mod loss_path;
 pub mod managed;
 pub mod plan;
 pub mod rules;

@@ -7,7 +7,7 @@ use evenkeel_apply::{Header, printed_command};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{counted, path_text, printable};
 use evenkeel_placement::current::undo;
-use evenkeel_placement::loss::dropped_by_qdiscs;
+use evenkeel_placement::loss_path::dropped_by_qdiscs;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Judgement, Severity};
 use evenkeel_report::page::{Page, Tone};

@@ -9,7 +9,7 @@ use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{HostFacts, Interface, SaturatingSum, Unknown};
 use evenkeel_model::text::counted;
-use evenkeel_placement::loss::{COUNTERS, Loss, losses, place_of_reason};
+use evenkeel_placement::loss_path::{COUNTERS, Loss, losses, place_of_reason};
 use evenkeel_placement::view::count;
 use evenkeel_report::page::{Heading, Page};
 use serde_json::json;

@@ -13,7 +13,6 @@ mod interrupts;
 mod ip;
 mod judge;
 mod link;
-mod loss;
 mod memory;
 mod msi;
 mod mtu;
@@ -29,12 +28,13 @@ mod rdma;
 mod settings;
 mod sockets;
 mod spread;
+mod stack_drops;
 mod tcp;
 mod transmit;
 
 pub(crate) use interrupts::running_balancer;
-pub(crate) use loss::receive_queue_drops;
 pub(crate) use queues::mask;
+pub(crate) use stack_drops::receive_queue_drops;
 
 use evenkeel_model::change::{Change, Knob, Value};
 
@@ -176,7 +176,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
         offloads::RULES,
         qdisc::RULES,
         bond::RULES,
-        loss::RULES,
+        stack_drops::RULES,
         ip::RULES,
         connections::RULES,
         tcp::RULES,

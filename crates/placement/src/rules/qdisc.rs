@@ -7,7 +7,7 @@ use evenkeel_model::shell::Line;
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::loss::dropped_by_qdiscs;
+use crate::loss_path::dropped_by_qdiscs;
 use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[

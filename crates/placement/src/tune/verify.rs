@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::host::HostFacts;
 use serde::Serialize;
 
-use crate::loss::{Place, losses};
+use crate::loss_path::{Place, losses};
 
 /// Smallest number of packets from which a conclusion is drawn.
 const FEWEST_PACKETS: u64 = 1000;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::synthetic::{HostBuilder, NicOptions, write_tree};
 use evenkeel_model::host::HostFacts;
+use evenkeel_synthetic::{HostBuilder, NicOptions, write_tree};
 use hosts::nic_mut;
 use support::run;
 

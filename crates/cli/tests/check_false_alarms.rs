@@ -5,9 +5,9 @@
 mod hosts;
 
 use evenkeel_host::facts::complete;
-use evenkeel_host::synthetic::{HostBuilder, NicOptions};
 use evenkeel_model::host::{HostFacts, Interrupt};
 use evenkeel_placement::{Finding, Severity, check};
+use evenkeel_synthetic::{HostBuilder, NicOptions};
 use hosts::{connection, nic_mut, process};
 
 fn findings(mut facts: HostFacts) -> Vec<Finding> {

@@ -13,17 +13,17 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_host::synthetic::{HostBuilder, qdisc, write_tree};
 use evenkeel_model::host::{BondFacts, HostFacts, Interface, InterfaceKind, Unknown};
 use evenkeel_placement::{Finding, Judgement, judge, rules};
+use evenkeel_synthetic::{HostBuilder, qdisc, write_tree};
 use hosts::{I40E, MLX5};
 
 /// Returns a healthy host of each kind of interface, with two nodes, eight processors and two NICs of four queues.
 fn healthy() -> HostFacts {
     let mut facts = HostBuilder::new(2, 2, 2)
         .power("intel_pstate", "performance")
-        .nic(&evenkeel_host::synthetic::NicOptions { queues: (2, 2), ..MLX5 })
-        .nic(&evenkeel_host::synthetic::NicOptions { queues: (2, 2), ..I40E })
+        .nic(&evenkeel_synthetic::NicOptions { queues: (2, 2), ..MLX5 })
+        .nic(&evenkeel_synthetic::NicOptions { queues: (2, 2), ..I40E })
         .build();
     facts.uptime_s = Some(100_000_000);
     let of_nic = |kind, name: &str, mtu| Interface {

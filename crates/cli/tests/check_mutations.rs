@@ -23,9 +23,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
-use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::{HostFacts, Unknown};
 use evenkeel_placement::{Judgement, check, find_rule, judge};
+use evenkeel_synthetic::write_tree;
 use faults::{FAULTS, Fault, STRUCTURAL};
 use parallel::on_all_processors;
 use serde_json::Value;

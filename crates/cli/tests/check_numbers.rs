@@ -19,11 +19,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::{HostFacts, InterfaceKind};
 use evenkeel_placement::judge;
 use evenkeel_placement::loss_path::losses;
 use evenkeel_placement::tune::{Keep, TuningPlan};
+use evenkeel_synthetic::write_tree;
 use faults::host_with_faults;
 use parallel::on_all_processors;
 use rand_core::{RngCore, SeedableRng};

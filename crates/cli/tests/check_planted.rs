@@ -12,10 +12,10 @@ mod hosts;
 mod stack_faults;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
-use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Finding, Severity, check, find_rule};
+use evenkeel_synthetic::write_tree;
 use faults::{FAULTS, Fault, STRUCTURAL};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;

@@ -5,8 +5,8 @@
 mod hosts;
 mod support;
 
-use evenkeel_host::synthetic::{HostBuilder, NicOptions, qdisc, write_tree};
 use evenkeel_model::host::{Channels, HostFacts, Interface, SocketFacts, SocketKind};
+use evenkeel_synthetic::{HostBuilder, NicOptions, qdisc, write_tree};
 use hosts::{connection, nic_mut, process};
 use support::run;
 

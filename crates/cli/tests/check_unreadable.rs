@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::{HostFacts, Unknown};
 use evenkeel_placement::{Finding, Judgement, judge, rules};
+use evenkeel_synthetic::write_tree;
 use faults::host_with_faults;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;

@@ -13,10 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::is_invisible;
+use evenkeel_synthetic::write_tree;
 use faults::{FAULTS, STRUCTURAL};
 use proptest::prelude::*;
 use support::managed::{Managed, NAME};

@@ -17,7 +17,6 @@ mod privilege;
 mod process_time;
 mod queue_interrupts;
 mod socket_name;
-pub mod synthetic;
 mod sysfs;
 mod tool;
 

@@ -1,11 +1,11 @@
 //! Faults, each with the hosts that can have it and the rule that reports it.
 
-use evenkeel_host::synthetic::qdisc;
 use evenkeel_model::change::{Channels, Knob, Value};
 use evenkeel_model::host::{
     Coalescing, Feature, HostFacts, Interface, SocketFacts, SocketKind, TransmitQueue,
 };
 use evenkeel_placement::applied;
+use evenkeel_synthetic::qdisc;
 
 use crate::hosts::{self, Host, connection, nic_mut, process};
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_host::synthetic::{HostBuilder, NicOptions};
 use evenkeel_model::host::{
     HostFacts, Interface, InterfaceKind, ProcessFacts, SocketFacts, SocketKind, TcpFacts, TransmitQueue,
 };
+use evenkeel_synthetic::{HostBuilder, NicOptions};
 
 /// The kind of a host, and the function that creates it.
 pub type Host = (&'static str, fn() -> HostFacts);
@@ -299,7 +299,7 @@ pub fn veth(name: &str) -> Interface {
         mtu: Some(1500),
         receive_queues: vec![evenkeel_model::host::ReceiveQueue::default()],
         transmit_queues: vec![TransmitQueue::default()],
-        qdiscs: vec![evenkeel_host::synthetic::qdisc("noqueue", "0:", "root", 0)],
+        qdiscs: vec![evenkeel_synthetic::qdisc("noqueue", "0:", "root", 0)],
         ..Interface::default()
     }
 }

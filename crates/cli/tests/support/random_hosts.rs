@@ -1,11 +1,11 @@
 //! Hosts with random settings.
 
 use evenkeel_host::facts::complete;
-use evenkeel_host::synthetic::{HostBuilder, NicOptions, qdisc};
 use evenkeel_model::host::{
     BondFacts, Channels, Feature, HostFacts, Interface, InterfaceKind, Node, ProcessFacts, SocketFacts,
     SocketKind,
 };
+use evenkeel_synthetic::{HostBuilder, NicOptions, qdisc};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 

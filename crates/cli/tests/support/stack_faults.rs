@@ -1,11 +1,11 @@
 //! Faults of the host's stack and hardware: memory, power, connections, IP, the slot; and settings of offloads and
 //! polling.
 
-use evenkeel_host::synthetic::HostBuilder;
 use evenkeel_model::host::{
     BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
     TcpFacts,
 };
+use evenkeel_synthetic::HostBuilder;
 
 use crate::faults::{Fault, count, fault, feature, nic, set};
 use crate::hosts::{self, connection, process};

@@ -31,7 +31,7 @@ pub use device::{
     COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name,
 };
 pub use interrupts::{notify_blocks, queue_of_action};
-pub(crate) use protocols::EVERY_LINUX;
+pub use protocols::EVERY_LINUX;
 pub(crate) use statistics::losses;
 pub use tree::{ANSWERS, Tree};
 

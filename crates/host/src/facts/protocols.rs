@@ -31,7 +31,7 @@ const PAIRED: [&str; 2] = ["/proc/net/netstat", "/proc/net/snmp"];
 
 /// Counters that rules use and that every Linux since 4.18 has, by file: a missing one is no 0. Sources:
 /// `snmp4_net_list` and its neighbours (net/ipv4/proc.c), `vmstat_text` (mm/vmstat.c).
-pub(crate) const EVERY_LINUX: [(&str, &str, &[&str]); 6] = [
+pub const EVERY_LINUX: [(&str, &str, &[&str]); 6] = [
     (
         "/proc/net/netstat",
         "TcpExt",

@@ -4,6 +4,8 @@
 //! [`write_tree`] writes facts in the layout of `/proc` and `/sys`; reading the tree gives the same facts. So
 //! rules get facts through the same files and parsers as on a real host.
 
+#![forbid(unsafe_code)]
+
 mod write;
 
 use evenkeel_model::host::{
@@ -14,7 +16,7 @@ use evenkeel_model::host::{
 
 pub use write::write_tree;
 
-use crate::facts::{EVERY_LINUX, complete};
+use evenkeel_host::facts::{EVERY_LINUX, complete};
 
 /// Builds a host that is well tuned.
 #[derive(Clone, Debug)]
@@ -52,7 +54,7 @@ const PACKETS: u64 = 5_000_000_000;
 /// Number of interrupts of each of its queues.
 const INTERRUPTS: u64 = 4_000_000;
 /// Controller of the interrupts of PCI devices.
-pub(crate) const MSI: &str = "IR-PCI-MSI";
+const MSI: &str = "IR-PCI-MSI";
 /// The RSS key of Microsoft's verification suite.
 const KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,

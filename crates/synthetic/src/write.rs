@@ -11,9 +11,9 @@ use evenkeel_model::host::{
 };
 use serde_json::json;
 
-use crate::facts::{DeviceAnswers, FeatureText, RssAnswers};
+use evenkeel_host::facts::{DeviceAnswers, FeatureText, RssAnswers};
 
-/// Writes facts as a tree that [`read_facts`](crate::facts::read_facts) reads.
+/// Writes facts as a tree that [`read_facts`](evenkeel_host::facts::read_facts) reads.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written.
@@ -465,7 +465,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::super::{HostBuilder, NicOptions};
     use super::*;
-    use crate::facts::{Tree, read_facts};
+    use evenkeel_host::facts::{Tree, read_facts};
     use evenkeel_model::host::{NodeAllocations, PortUse};
 
     #[test]

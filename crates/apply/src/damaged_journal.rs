@@ -82,7 +82,7 @@ impl fmt::Display for Damaged {
             return write!(
                 formatter,
                 "settings{of} may still be changed: the journal {path} cannot be read, because {reason}; {next}, then run \
-                 `{revert}`; if the journal is lost, compare the settings with {compare}, put them back by hand, \
+                 `{revert}`; if the journal is lost, compare the settings with {compare}, restore them by hand, \
                  then remove {path}"
             );
         }
@@ -92,13 +92,13 @@ impl fmt::Display for Damaged {
         write!(
             formatter,
             "settings{of} may still be changed: the journal {path} is damaged ({}), and the settings of the lines that cannot \
-             be read are not known; {}; compare the others with {compare} and the file, put them back by hand, then remove \
+             be read are not known; {}; compare the others with {compare} and the file, restore them by hand, then remove \
              the file",
             few(&damage),
             match (readable.is_empty(), self.is_set_aside()) {
                 (true, _) => "no setting can be read".to_owned(),
                 (false, true) => format!("readable: {}", few(&readable)),
-                (false, false) => format!("readable: {}; `{revert}` puts back only these", few(&readable)),
+                (false, false) => format!("readable: {}; `{revert}` restores only these", few(&readable)),
             }
         )
     }

@@ -34,7 +34,7 @@ pub enum KnobError {
     #[error("{what} is gone")]
     Gone { what: String },
     /// The current value could not be restored later, so the knob is not changed.
-    #[error("{what} could not be put back exactly: {reason}")]
+    #[error("{what} could not be restored exactly: {reason}")]
     NotRestorable { what: String, reason: String },
     /// The interface left its network namespace; it may have been deleted or moved.
     #[error(
@@ -82,7 +82,7 @@ pub enum JournalError {
     #[error("cannot use {path}, where journals lie: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
     /// Another user may have written the directory's files.
-    #[error("{path} is not safe to use: {reason}, and root would put back what it says; {next}", path = path_text(.path))]
+    #[error("{path} is not safe to use: {reason}, and root would restore its values; {next}", path = path_text(.path))]
     Unsafe {
         path: PathBuf,
         reason: String,
@@ -113,7 +113,7 @@ pub enum JournalError {
     },
     /// A dead run left a setting that cannot be restored now.
     #[error(
-        "{knob}, which a run that died had changed, cannot be put back: {reason}; put it back by hand, then remove \
+        "{knob}, which a run that died had changed, cannot be restored: {reason}; restore it by hand, then remove \
          {path}",
         path = path_text(.path)
     )]

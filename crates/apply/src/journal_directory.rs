@@ -26,7 +26,7 @@ pub struct StateDirectory(PathBuf);
 /// Suffix of a journal file that is not complete yet.
 const DRAFT: &str = ".draft";
 const ANOTHER: &str = "name another directory with EVENKEEL_STATE_DIR";
-const RESTORE: &str = "if it took the place of a journal, put that file back; else remove it";
+const RESTORE: &str = "if it took the place of a journal, restore that file; else remove it";
 /// Maximum length of a journal that is read, bytes. A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 

@@ -466,7 +466,7 @@ mod tests {
         assert!(contents.entries[0].is_ours(&Value::Bytes(9000)));
         let contents = parse(format!("{header}\n{{\"knob\":5}}\n{entry}\n").as_bytes(), FILE);
         assert_eq!(contents.damage, [Damage { line: 2, reason: "it cannot be read" }]);
-        assert_eq!(contents.entries.len(), 1, "one bad line does not keep the others from being put back");
+        assert_eq!(contents.entries.len(), 1, "one bad line does not keep the others from being restored");
     }
 
     proptest! {

@@ -303,7 +303,7 @@ impl RevertOutcome {
 fn summary(outcome: &RevertOutcome) -> String {
     match outcome {
         RevertOutcome::RolledBack(leftover) => leftover.report.summary(&leftover.header.interface.name),
-        _ => "nothing is left to put back".to_owned(),
+        _ => "nothing is left to restore".to_owned(),
     }
 }
 

@@ -80,13 +80,13 @@ impl Report {
         let moved = self
             .moved_to
             .iter()
-            .map(|to| format!("{interface} was moved to {to}: its own settings are put back there"));
+            .map(|to| format!("{interface} was moved to {to}: its own settings are restored there"));
         let left = self.left_alone.iter().map(|left| left.describe(interface));
         let dropped = self.dropped.iter().map(|dropped| {
             let LeftAlone { knob, from, .. } = dropped;
             let had_set = dropped.had_set();
             format!(
-                "{} is not put back, because the kernel drops it when an interface moves: {had_set}before it was {from}",
+                "{} is not restored, because the kernel drops it when an interface moves: {had_set}before it was {from}",
                 knob.on(interface)
             )
         });
@@ -104,12 +104,12 @@ impl Report {
         });
         let is_dropped = |knob: &&Knob| self.dropped.as_ref().is_some_and(|dropped| dropped.knob == **knob);
         let gone = self.gone.iter().filter(move |knob| !went_along(knob) && !is_dropped(knob));
-        let gone = gone.map(|knob| format!("{} is gone: nothing to put back", knob.on(interface)));
+        let gone = gone.map(|knob| format!("{} is gone: nothing to restore", knob.on(interface)));
         let failed = by_cause(&self.failed, interface);
         let anew = self.anew.then(|| {
             format!(
                 "the interrupts of {interface} may be new with its channels: the driver chose their affinity, which is not \
-                 put back; evenkeel check {interface} compares it with the queues"
+                 restored; evenkeel check {interface} compares it with the queues"
             )
         });
         moved
@@ -136,7 +136,7 @@ fn by_cause(failed: &[(Knob, KnobError)], interface: &str) -> Vec<String> {
     }
     let line = |(cause, names): (String, Vec<String>)| {
         let are = if names.len() == 1 { "is" } else { "are" };
-        format!("{} {are} not put back: {cause}", names.join(", "))
+        format!("{} {are} not restored: {cause}", names.join(", "))
     };
     causes.into_iter().map(line).collect()
 }
@@ -172,12 +172,12 @@ impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let restored = self.restored.len();
         let plural = if restored == 1 { "" } else { "s" };
-        write!(formatter, "{restored} setting{plural} put back")?;
+        write!(formatter, "{restored} setting{plural} restored")?;
         for (count, what) in [
             (self.unchanged.len(), "as before already"),
             (self.left_alone.len(), "left as another program set them"),
             (self.gone.len(), "gone"),
-            (self.failed.len(), "not put back"),
+            (self.failed.len(), "not restored"),
         ] {
             if count > 0 {
                 write!(formatter, ", {count} {what}")?;

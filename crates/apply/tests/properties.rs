@@ -387,7 +387,7 @@ fn maps_are_back_when_the_run_itself_restores_the_channels() {
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
     run.change(&Change::new(CHANNELS, Value::Number(QUEUES))).unwrap();
     assert_eq!(machine.0.borrow().knobs, before);
-    assert_eq!(run.finish().unwrap().to_string(), "0 settings put back, 1 as before already");
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings restored, 1 as before already");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn maps_that_another_program_set_since_stay() {
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
     machine.0.borrow_mut().knobs.insert(map_of(0), map("5"));
     let report = run.finish().unwrap();
-    assert_eq!(report.to_string(), "3 settings put back, 1 left as another program set them");
+    assert_eq!(report.to_string(), "3 settings restored, 1 left as another program set them");
     assert_eq!(
         report.remarks("x"),
         [
@@ -454,7 +454,7 @@ fn what_another_program_set_is_named_with_what_it_was() {
         ]
     );
     let report = run.finish().unwrap();
-    assert_eq!(report.to_string(), "0 settings put back, 1 left as another program set them");
+    assert_eq!(report.to_string(), "0 settings restored, 1 left as another program set them");
     let remarks = report.remarks("x");
     assert!(
         remarks[0].contains("201 bytes") && remarks[0].contains("before it was 100 bytes"),
@@ -500,7 +500,7 @@ fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     let disk = machine.0.borrow().disk.clone().unwrap();
     let entries = parse(&disk, "j").entries;
     assert!(entries[0].theirs, "{entries:?}");
-    assert_eq!(run.finish().unwrap().to_string(), "0 settings put back, 1 left as another program set them");
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings restored, 1 left as another program set them");
     assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
 }
 
@@ -513,5 +513,5 @@ fn a_value_that_the_run_does_not_vouch_for_is_put_back_if_it_may_be_its_own() {
     run.has_set(&knob(0), Some(value(&knob(0), 1)));
     run.has_set(&knob(0), None);
     machine.0.borrow_mut().knobs.insert(knob(0), value(&knob(0), 2));
-    assert_eq!(run.finish().unwrap().to_string(), "1 setting put back");
+    assert_eq!(run.finish().unwrap().to_string(), "1 setting restored");
 }

@@ -11,8 +11,8 @@ Examples:
 
 Exit codes: 0 done; 1 ran, and a stated expectation did not hold, check has a finding of high severity, or a change of tune --apply was \
 refused or made losses worse; 2 bad usage or bad input file; 3 this machine cannot do it (the message names what is missing and what to do); \
-4 failed while running, everything put back unless the message names what is not; 130 interrupted, \
-everything put back.";
+4 failed while running, everything restored unless the message names what is not; 130 interrupted, \
+everything restored.";
 
 pub const RUN: &str = "\
 Examples:

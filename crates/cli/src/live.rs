@@ -76,7 +76,7 @@ pub fn restored<'a>(reports: impl IntoIterator<Item = &'a Report>) -> &'static s
 /// Returns an error if some settings of a session were not restored.
 pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     let text = format!(
-        "not every setting of {device} could be put back; see above, and run `{}` when the cause is gone",
+        "not every setting of {device} could be restored; see above, and run `{}` when the cause is gone",
         printed_command("evenkeel revert {}", &[&device])
     );
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))

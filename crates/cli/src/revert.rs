@@ -89,7 +89,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
         ))?;
         return Ok(Exit::Done);
     }
-    print("nothing to put back\n")?;
+    print("nothing to restore\n")?;
     Ok(Exit::Done)
 }
 
@@ -480,7 +480,7 @@ pub fn tell_unfinished(header: &Header) {
 /// Describes a dead run whose changes were not undone, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
     format!(
-        "{} had died, and what it had changed is still there: `{}` puts it back",
+        "{} had died, and what it had changed is still there: `{}` restores it",
         whose(header),
         printed_command("evenkeel revert {}", &[&header.interface.name])
     )

@@ -39,7 +39,7 @@ fn twenty_times_on_and_off_under_load_leaves_no_trace() {
         running.signal(signal);
         let ended = running.end();
         assert_eq!(ended.code, code, "{signal}: {ended:?}");
-        assert!(ended.stdout.contains("2 settings put back"), "{ended:?}");
+        assert!(ended.stdout.contains("2 settings restored"), "{ended:?}");
         held.assert_gone();
         assert_same(&managed.seen(), &before, &format!("round {round}"));
         assert_eq!(managed.journals(), Vec::<String>::new());
@@ -82,7 +82,7 @@ fn segments_shrink_while_queues_are_shared_and_come_back() {
     });
     running.signal(Signal::SIGTERM);
     let ended = running.end();
-    assert!(ended.code == 0 && ended.stdout.contains("put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("restored"), "{ended:?}");
     assert_same(&managed.seen(), &before, "after SIGTERM");
 
     // Kill a session; then end one by changing the size by hand, which keeps the new size.
@@ -140,7 +140,7 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     // A root qdisc with classes could not be restored, so it is not replaced.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
     let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());
-    assert!(refused.code == 3 && refused.stderr.contains("could not be put back exactly"), "{refused:?}");
+    assert!(refused.code == 3 && refused.stderr.contains("could not be restored exactly"), "{refused:?}");
 }
 
 /// The session applies weights by port, and reloads the file after a change. It reports an invalid file and keeps the
@@ -618,7 +618,7 @@ fn a_name_that_is_not_there_is_bad_usage() {
     let ended = end_of(&managed, &["revert", "evk9"]);
     assert!(ended.code == 2 && ended.stderr.contains("'evk9'"), "{ended:?}");
     let ended = end_of(&managed, &["revert"]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"));
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"));
 }
 
 #[test]

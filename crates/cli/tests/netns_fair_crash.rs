@@ -64,19 +64,19 @@ fn if_both_die_revert_or_the_next_run_restores() {
     let managed = Managed::with_maps();
     let before = managed.seen();
     kill_both(managed.session(&["--xps", "off"]));
-    assert_eq!(managed.maps(), ["0"; 4], "no process is left to put them back");
+    assert_eq!(managed.maps(), ["0"; 4], "no process is left to restore them");
     let ended = end(managed.command(&["revert", NAME]));
-    assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("2 settings restored"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
     assert!(is_empty(managed.state.path()));
 
     kill_both(managed.session(&["--xps", "off"]));
     let plan = end(managed.command(&["fair", NAME, "--xps", "off", "--plan"]));
-    for words in ["a run first puts back: echo 1 > ", "made from the values that a dead run left"] {
+    for words in ["a run first restores: echo 1 > ", "made from the values that a dead run left"] {
         assert!(plan.code == 0 && plan.stdout.contains(words), "{words}: {plan:?}");
     }
     let ended = end(managed.command(&["fair", NAME, "--xps", "pools", "--for", "300ms"]));
-    assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings restored"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
 
     // The next run first restores the driver's maps. These leave no choice, so it refuses to start.
@@ -94,10 +94,10 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     let soft_nic = ["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit"];
     kill_both(managed.session(&soft_nic[2..]));
     let ours = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
-    assert!(ours.contains("htb"), "no process is left to put it back: {ours}");
+    assert!(ours.contains("htb"), "no process is left to restore it: {ours}");
     for look in [&["--observe", "--for", "100ms"][..], &["--plan"]] {
         let ended = end(managed.command(&[&["fair", NAME], look].concat()));
-        assert!(ended.code == 0 && ended.stderr.contains(" evenkeel revert evk0` puts it back"), "{ended:?}");
+        assert!(ended.code == 0 && ended.stderr.contains(" evenkeel revert evk0` restores it"), "{ended:?}");
         assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look:?} changes nothing");
     }
     // A plan with another root needs the administrator's one.
@@ -164,16 +164,16 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
         let ended = end(managed.command(arguments));
         let said = format!("{}{}", ended.stdout, ended.stderr).replace('\n', " ");
         assert!(ended.code == code && said.contains(fix), "{arguments:?}: {ended:?}");
-        assert!(!said.contains("nothing to put back"), "{arguments:?}: {ended:?}");
+        assert!(!said.contains("nothing to restore"), "{arguments:?}: {ended:?}");
     }
     assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), left);
     managed.shell(&fix.split(' ').collect::<Vec<_>>());
     let ended = end(managed.command(&["revert", NAME]));
-    assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
     // The administrator's own qdisc, although a session might choose the same handle.
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "root", "handle", "4001:", "htb", "default", "10"]);
     let ended = end(managed.command(&["revert", NAME]));
-    assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn revert_leaves_what_somebody_changed_since() {
     managed.set_map(0, "3");
     let ended = end(managed.command(&["revert"]));
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stdout.contains("1 setting put back, 1 left as another program set them"), "{ended:?}");
+    assert!(ended.stdout.contains("1 setting restored, 1 left as another program set them"), "{ended:?}");
     assert!(ended.stderr.contains("tx-0/xps_cpus is left") && ended.stderr.contains("'3'"), "{ended:?}");
     assert_eq!(managed.maps(), ["3", "2", "0", "0"]);
     assert!(is_empty(managed.state.path()));
@@ -297,7 +297,7 @@ fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     let ended = end(managed.command(&["revert"]));
     assert_eq!(ended.code, 4, "{ended:?}");
     assert!(ended.stderr.contains(&format!("{}.damaged is damaged", damaged.display())), "{ended:?}");
-    assert!(ended.stdout.contains("2 settings put back"), "{ended:?}");
+    assert!(ended.stdout.contains("2 settings restored"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 

@@ -57,7 +57,7 @@ fn a_guardian_has_one_capability() {
             ("0000000000000000", "0000000000000000", "1")
         );
         running.kill();
-        wait_for("the guardian has put everything back", LIMIT, || managed.journals().is_empty());
+        wait_for("the guardian has restored everything", LIMIT, || managed.journals().is_empty());
         assert_same(&managed.seen(), &before, "afterwards");
     }
 }
@@ -171,12 +171,12 @@ fn the_guardian_leaves_a_moved_interface_to_revert() {
     running.signal(Signal::SIGKILL);
     wait_for("the guardian ends", LIMIT, || !is_running(guardian));
     // A thread collects what the guardian has written.
-    wait_for("the guardian's report", LIMIT, || running.said().contains("not put back"));
+    wait_for("the guardian's report", LIMIT, || running.said().contains("not restored"));
     let said = running.said();
-    assert!(!said.contains("is gone") && said.matches("are not put back").count() == 1, "{said}");
+    assert!(!said.contains("is gone") && said.matches("are not restored").count() == 1, "{said}");
     assert_eq!(managed.journals().len(), 1, "it cannot go there, and says so by leaving the journal");
     let ended = end(managed.command(&["revert", NAME]));
-    assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("2 settings restored"), "{ended:?}");
     assert_eq!(maps(&elsewhere, NAME), DRIVERS_MAPS);
     assert!(is_empty(managed.state.path()));
 }
@@ -270,7 +270,7 @@ fn a_qdisc_that_a_move_dropped_is_not_another_programs() {
     kill_both(managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]));
     managed.host.netlink().unwrap().move_link(managed.index, elsewhere.as_fd()).unwrap();
     let ended = end(managed.command(&["revert", NAME]));
-    let words = "the root qdisc of evk0 is not put back, because the kernel drops it when an interface moves";
+    let words = "the root qdisc of evk0 is not restored, because the kernel drops it when an interface moves";
     assert!(ended.code == 0 && ended.stderr.contains(words), "{ended:?}");
     assert!(!ended.stderr.contains("another program"), "{ended:?}");
 }

@@ -128,17 +128,17 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
         let ended = end(managed.command(arguments));
         let said =
             format!("{}{}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(" evenkeel revert evk0` puts it back"), "{arguments:?}: {ended:?}");
+        assert!(said.contains(" evenkeel revert evk0` restores it"), "{arguments:?}: {ended:?}");
         assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
     }
     let ended = end(managed.command(&["revert", "evkbr"]));
-    assert!(ended.code == 0 && ended.stdout.contains("settings put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("settings restored"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     // So are the settings that `tune` changed for a port.
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     assert_eq!(end(managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"])).code, 0);
     let ended = end(managed.command(&["revert", "evkbr"]));
-    assert!(ended.code == 0 && ended.stdout.contains("1 setting put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("1 setting restored"), "{ended:?}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
     assert!(words.iter().all(|words| applied.stderr.contains(words)), "{applied:?}");
     let reverted = run(&["revert"]);
     assert!(reverted.code == 4 && reverted.stderr.contains("sysctl.d"), "{reverted:?}");
-    assert!(reverted.stdout.contains("put back"), "{reverted:?}");
+    assert!(reverted.stdout.contains("restored"), "{reverted:?}");
     assert_same(&managed.seen(), &before, "reverted");
 
     let mut command = managed.command(&TUNE);
@@ -308,10 +308,10 @@ fn a_named_state_directory_that_is_missing_is_named() {
     let managed = Managed::new();
     let missing = managed.state.path().join("misspelt");
     let ended = with_state(&managed, &missing, &["revert"]);
-    assert!(ended.code == 0 && !ended.stdout.contains("nothing to put back"), "{ended:?}");
+    assert!(ended.code == 0 && !ended.stdout.contains("nothing to restore"), "{ended:?}");
     assert!(ended.stdout.contains("there is no state directory"), "{ended:?}");
     let ended = with_state(&managed, managed.state.path(), &["revert"]);
-    assert!(ended.code == 0 && ended.stdout.contains("nothing to put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
 }
 
 #[test]

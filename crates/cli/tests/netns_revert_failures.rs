@@ -72,7 +72,7 @@ fn a_damaged_journal_is_reported_until_its_file_is_removed() {
         ];
         for arguments in [&["revert"][..], &["revert"], &["revert", NAME]] {
             let ended = run(&managed, arguments);
-            assert_eq!((ended.code, ended.stdout.contains("nothing to put back")), (4, false), "{ended:?}");
+            assert_eq!((ended.code, ended.stdout.contains("nothing to restore")), (4, false), "{ended:?}");
             assert_has(&ended.stderr, &words);
         }
         for arguments in [
@@ -99,7 +99,7 @@ fn a_damaged_journal_is_reported_until_its_file_is_removed() {
         managed.shell(&["ip", "link", "del", "evkother"]);
         std::fs::remove_file(kept).unwrap();
         let ended = run(&managed, &["revert"]);
-        assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"), "{ended:?}");
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"), "{ended:?}");
     }
 }
 
@@ -195,10 +195,10 @@ fn no_command_promises_to_restore_what_a_damaged_journal_has_lost() {
         ] {
             let ended = run(&managed, arguments);
             let words =
-                ["settings of evk0 may still be changed", " evenkeel revert evk0` puts back only these"];
+                ["settings of evk0 may still be changed", " evenkeel revert evk0` restores only these"];
             assert_has(&ended.stderr, &words);
             let said = format!("{}{}", ended.stdout, ended.stderr);
-            assert!(!said.contains("puts it back") && !said.contains("\"command\": \"fair\""), "{ended:?}");
+            assert!(!said.contains("restores it") && !said.contains("\"command\": \"fair\""), "{ended:?}");
         }
         assert_eq!(run(&managed, &["revert"]).code, 4);
         std::fs::remove_file(format!("{}.damaged", journal.display())).unwrap();
@@ -319,7 +319,7 @@ fn a_journal_that_cannot_be_removed_does_not_hide_the_summary() {
         running.signal(signal);
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
         let words = [
-            "evk0: 2 settings put back",
+            "evk0: 2 settings restored",
             "but the journal stays: cannot remove",
             " evenkeel revert` removes it",
         ];
@@ -343,7 +343,7 @@ fn settings_go_back_although_the_directory_is_full_or_read_only() {
                 $E revert evk0 9<&-";
     let read_only = "$E tune evk0 --apply --no-watch >&2; mount --bind $S $S; mount -o remount,ro,bind $S; \
                      $E revert evk0 || echo $?; $E revert evk0 || echo $?; umount $S; $E revert evk0";
-    for (text, words) in [(full, &["1 setting put back"][..]), (read_only, &["4\n4\n", "as before already"])]
+    for (text, words) in [(full, &["1 setting restored"][..]), (read_only, &["4\n4\n", "as before already"])]
     {
         managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
         let before = managed.seen();
@@ -371,8 +371,8 @@ fn a_lock_without_entries_adds_no_line() {
     let (_, bytes) = JournalWriter::begin(&header, lock.file_name().unwrap().to_str().unwrap());
     std::fs::write(&lock, bytes).unwrap();
     let ended = run(&managed, &["revert", NAME]);
-    assert!(ended.code == 0 && ended.stdout.contains("put back"), "{ended:?}");
-    assert!(!ended.stdout.contains("nothing to put back"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stdout.contains("restored"), "{ended:?}");
+    assert!(!ended.stdout.contains("nothing to restore"), "{ended:?}");
     assert!(managed.journals().is_empty());
 }
 
@@ -395,7 +395,7 @@ fn a_journal_that_is_removed_during_a_session_is_written_again() {
             wait_for("one guardian", LIMIT, || children(running.id()).len() == 1);
             kill_both(running);
             let ended = run(&managed, &["revert"]);
-            assert!(ended.code == 0 && ended.stdout.contains("put back"), "{removal}: {ended:?}");
+            assert!(ended.code == 0 && ended.stdout.contains("restored"), "{removal}: {ended:?}");
             assert_same(&managed.seen(), &before, removal);
             let _ = std::fs::remove_dir_all(format!("{}.moved", managed.state.path().display()));
         }
@@ -478,7 +478,7 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(ended.code, code, "{name}, {arguments:?}: {ended:?}");
             assert_has(&said, &[&fix]);
-            assert!(!said.contains("nothing to put back"), "{ended:?}");
+            assert!(!said.contains("nothing to restore"), "{ended:?}");
         }
         let checked = run(&managed, &["check", "--format", "json"]);
         let found: Value = serde_json::from_str(&checked.stdout).unwrap();
@@ -493,7 +493,7 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     // The copy names settings that are as before.
     let ended = run(&managed, &["revert"]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"), "{ended:?}");
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"), "{ended:?}");
 }
 
 /// The process of a kept journal has ended.
@@ -639,8 +639,8 @@ fn what_is_unsafe_has_a_next_step() {
         ("mkdir -m 700 $D; chown 65534 $D", "chown root "),
         ("mkdir -m 777 $D", "chmod 700 "),
         ("mkdir -m 700 $D.real; ln -s $D.real $D", "or remove the link"),
-        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "put that file back; else remove it"),
-        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "put that file back; else remove it"),
+        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "restore that file; else remove it"),
+        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "restore that file; else remove it"),
         ("mkdir -m 700 $D; ln -s /etc/passwd $D/1-7.journal", "replace the link by that file"),
         ("mkdir -m 700 $D; touch $D/1-7.journal; chown 65534 $D/1-7.journal", "chown root "),
     ] {
@@ -681,7 +681,7 @@ fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
         let ended = run(&managed, &["revert"]);
         assert_eq!(ended.code, 3, "{make}: {ended:?}");
         assert_has(&ended.stderr, &["7-9.journal.damaged is not safe to use"]);
-        assert!(ended.stdout.contains("put back"), "{make}: {ended:?}");
+        assert!(ended.stdout.contains("restored"), "{make}: {ended:?}");
         assert_eq!(managed.maps(), DRIVERS_MAPS);
         assert_eq!(script(&managed, "rm -r $S/7-9.journal.damaged").code, 0);
     }
@@ -707,6 +707,6 @@ fn a_revert_opens_few_descriptors_on_a_host_with_many_interfaces() {
     }
     let ended = script(&managed, "ulimit -n 40; exec $E revert");
     assert!(ended.code == 0 && ended.stderr.is_empty(), "{ended:?}");
-    assert!(ended.stdout.contains("put back"), "{ended:?}");
+    assert!(ended.stdout.contains("restored"), "{ended:?}");
     assert!(managed.journals().is_empty());
 }

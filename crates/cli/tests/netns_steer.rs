@@ -151,7 +151,7 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     let set = u64::from_str_radix(&mask(), 16).unwrap();
     assert!(set & 1 == 0 && set & 2 == 2, "{set:x}");
     running.kill();
-    wait_for("the guardian puts it back", LIMIT, || mask().is_empty());
+    wait_for("the guardian restores it", LIMIT, || mask().is_empty());
     let ended =
         end(managed.command(&["steer", NAME, "--backend", "rps", "--policy", "locality", "--for", "500ms"]));
     assert_eq!(ended.code, 0, "{ended:?}");

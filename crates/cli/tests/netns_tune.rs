@@ -160,10 +160,10 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert_same(&host.managed.seen(), &tuned, "after a run");
 
     let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings restored"), "{reverted:?}");
     assert_same(&host.managed.seen(), &before, "reverted");
     assert!(is_empty(host.managed.state.path()));
-    assert!(host.revert().stdout.contains("nothing to put back"));
+    assert!(host.revert().stdout.contains("nothing to restore"));
 }
 
 /// Starts a tune, and waits until it has made its changes and counts losses.
@@ -194,7 +194,7 @@ fn a_signal_in_the_watch_after_the_changes_undoes_them() {
         assert_same(&host.managed.seen(), &before, "interrupted");
         assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
         assert!(is_empty(host.etc.path()));
-        assert!(host.revert().stdout.contains("nothing to put back"));
+        assert!(host.revert().stdout.contains("nothing to restore"));
     }
 }
 
@@ -211,7 +211,7 @@ fn an_interrupted_tune_leaves_the_changes_of_an_earlier_one() {
     assert_eq!(host.values(), ["0", "1", "0", "0"]);
     host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "1").unwrap();
     let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains(": 1 setting put back\n"), "{reverted:?}");
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 1 setting restored\n"), "{reverted:?}");
     assert_eq!(host.values(), ["0", "0", "0", "1"], "another program's value");
 }
 
@@ -224,7 +224,7 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     let ended = running.end();
     assert_eq!(ended.code, 130, "{ended:?}");
     let left = "net.ipv4.tcp_timestamps is left as another program set it since: '2'; evenkeel had set '1'";
-    let count = "interrupted: 3 settings put back, 1 left as another program set them";
+    let count = "interrupted: 3 settings restored, 1 left as another program set them";
     assert!(ended.stderr.contains(left) && ended.stderr.contains(count), "{ended:?}");
     assert_eq!(host.values(), ["0", "0", "0", "2"]);
     assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
@@ -244,7 +244,7 @@ fn a_value_that_another_program_sets_during_the_first_watch_stays() {
     );
     assert_eq!(host.values(), ["1", "1", "1", "2"]);
     let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings put back\n"), "{reverted:?}");
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
     assert_eq!(host.values(), ["0", "0", "0", "2"]);
 }
 
@@ -261,7 +261,7 @@ fn a_setting_that_a_session_has_changed_is_left_to_it() {
     running.signal(Signal::SIGINT);
     assert_eq!(running.end().code, 130);
     let reverted = end(host.command(&["revert", "lo"]));
-    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings restored"), "{reverted:?}");
     assert_eq!(host.values(), OFF);
 }
 
@@ -283,7 +283,7 @@ fn a_signal_does_not_stop_a_revert_in_the_middle() {
         assert_eq!(host.tune(&["--apply", "--no-watch"]).code, 0);
         let reverted = injected(&host, &format!("signal={signal}"), "tcp_sack", &["revert", NAME]);
         assert!(
-            reverted.code == 0 && reverted.stdout.contains("4 settings put back"),
+            reverted.code == 0 && reverted.stdout.contains("4 settings restored"),
             "{signal}: {reverted:?}"
         );
         assert_eq!(host.values(), OFF, "{signal}");
@@ -300,10 +300,10 @@ fn a_setting_that_is_as_before_is_not_reverted_later() {
     assert!(refused.code == 1 && refused.stdout.contains("3 settings changed"), "{refused:?}");
     sack("1");
     let first = injected(&host, "error=EIO", "tcp_timestamps", &["revert", NAME]);
-    assert!(first.code == 4 && first.stdout.contains("2 settings put back, 1 not put back"), "{first:?}");
+    assert!(first.code == 4 && first.stdout.contains("2 settings restored, 1 not restored"), "{first:?}");
     host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "1").unwrap();
     let second = host.revert();
-    let count = "1 setting put back, 1 as before already, 1 left as another program set them";
+    let count = "1 setting restored, 1 as before already, 1 left as another program set them";
     assert!(second.code == 0 && second.stdout.contains(count), "{second:?}");
     assert_eq!(host.values(), ["0", "1", "1", "0"]);
     assert!(is_empty(host.managed.state.path()));
@@ -328,7 +328,7 @@ fn sysctls_stay_when_the_interface_is_made_again() {
     assert!(again.code == 0 && again.stdout.contains("nothing was changed"), "{again:?}");
     assert_eq!(host.values(), ON);
     let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings restored"), "{reverted:?}");
     assert_eq!(host.values(), OFF);
 }
 
@@ -340,7 +340,7 @@ fn a_journal_that_is_removed_during_the_second_watch_is_written_again() {
     let ended = running.end();
     assert!(ended.code == 0 && ended.stderr.contains("was removed: it is written again"), "{ended:?}");
     let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings restored"), "{reverted:?}");
     assert_eq!(host.values(), OFF);
 }
 
@@ -586,7 +586,7 @@ fn files_that_cannot_be_removed_are_remembered() {
         let words = format!("cannot remove {}: Read-only file system", file.display());
         assert!(ended.code == 4 && ended.stderr.matches(&words).count() == 1, "{ended:?}");
     }
-    assert!(first.stdout.contains("4 settings put back"), "{first:?}");
+    assert!(first.stdout.contains("4 settings restored"), "{first:?}");
     assert!(last.code == 0 && last.stdout == format!("{}: removed\n", file.display()), "{last:?}");
     assert!(is_removed && is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
     assert_eq!(host.values(), ["0", "1", "0", "0"], "another program's value");
@@ -664,7 +664,7 @@ fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {
             wanted[0] = "2".to_owned();
         }
         let reverted = host.revert();
-        assert!(reverted.code == 0 && reverted.stdout.contains("8 settings put back"), "{reverted:?}");
+        assert!(reverted.code == 0 && reverted.stdout.contains("8 settings restored"), "{reverted:?}");
         assert_eq!(
             reverted.stderr.contains("tx-0/xps_cpus is left as another program set it"),
             administrators

@@ -304,7 +304,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     let until_there = started.elapsed();
     signal(&running, Signal::SIGKILL);
     running.wait().unwrap();
-    wait_for("the guardian has put the tree back", || pair.seen() == before);
+    wait_for("the guardian has restored the tree", || pair.seen() == before);
     assert_traffic_flows(&pair);
 
     // Kill also at moments around the change. If nothing was changed yet, an empty journal remains.
@@ -313,7 +313,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
         std::thread::sleep(until_there * eighths / 8);
         signal(&running, Signal::SIGKILL);
         assert_eq!(running.wait().unwrap().code(), None, "it was at work until it was killed");
-        wait_for("the guardian has put the tree back", || pair.seen() == before && !pair.has_changes());
+        wait_for("the guardian has restored the tree", || pair.seen() == before && !pair.has_changes());
     }
     let mut command = evenkeel(&["revert", &pair.name]);
     command.env("EVENKEEL_STATE_DIR", pair.state.path());
@@ -350,6 +350,6 @@ fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
     let after = pair.seen();
     shell(&["tc", "qdisc", "del", "dev", &pair.name, "root"]);
     assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.stderr.contains("could not be put back exactly"), "{refused:?}");
+    assert!(refused.stderr.contains("could not be restored exactly"), "{refused:?}");
     assert_eq!(after, with_htb);
 }

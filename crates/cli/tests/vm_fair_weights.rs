@@ -128,7 +128,7 @@ fn weights_of_a_killed_run_are_put_back() {
     signal(&running, Signal::SIGKILL);
     running.wait().unwrap();
     let Simulated { shapers, index, before, .. } = &mut device;
-    wait_for("the guardian has put the weights back", || shapers.queues(*index).unwrap() == *before);
+    wait_for("the guardian has restored the weights", || shapers.queues(*index).unwrap() == *before);
     let state = device.state.path().to_owned();
     wait_for("the journal is gone", || fs::read_dir(&state).unwrap().next().is_none());
     device.assert_as_before();

@@ -26,7 +26,7 @@ pub enum ControlError {
     #[error("another program removed {what}")]
     RemovedByOthers { what: String },
     /// The gate refused the value because the journal could not restore it.
-    #[error("refused to set {setting}: the journal does not have this value, so nothing could put it back")]
+    #[error("refused to set {setting}: the journal does not have this value, so nothing could restore it")]
     Refused { setting: Setting },
     /// The value read back differs: another program changed it, or the device took another value.
     #[error(

@@ -171,7 +171,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns an error if the driver does not report the queues.
     pub fn queues(&self) -> Result<u32, EthtoolError> {
         let mut data = request(GRXRINGS, RXNFC_LENGTH);
-        self.ask(&mut data, || "tell its receive queues".to_owned())?;
+        self.ask(&mut data, || "report its receive queues".to_owned())?;
         let queues = u64::from_ne_bytes(array(&data, RXNFC_DATA));
         u32::try_from(queues).map_err(|_| self.strange(format!("that it has {queues} receive queues")))
     }
@@ -286,7 +286,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     pub fn reset_indirection(&self) -> Result<(), EthtoolError> {
         // Length 0 requests the default (ethtool_set_rxfh, net/ethtool/ioctl.c).
         let mut data = request(SRSSH, RXFH_LENGTH);
-        self.ask(&mut data, || "put its own RSS table back".to_owned())
+        self.ask(&mut data, || "restore its own RSS table".to_owned())
     }
 
     /// Sets the indirection table, and keeps key and function.

@@ -249,7 +249,7 @@ impl Settings {
 
     fn read(&mut self, device: Device<'_>, setting: Setting, word: u16) -> Result<Option<u32>, EthtoolError> {
         let place = setting.place();
-        let action = format!("tell its {} {}", place.what, setting.word());
+        let action = format!("report its {} {}", place.what, setting.word());
         if let Some((netlink, family)) = &mut self.netlink {
             let request = vec![header(device, 0)];
             let action = format!("{action} of {}", device.name);
@@ -276,7 +276,7 @@ impl Settings {
     /// Returns an error if the kernel refuses.
     pub fn features(&mut self, device: Device<'_>) -> Result<Vec<Feature>, EthtoolError> {
         let Some((netlink, family)) = &mut self.netlink else { return self.features_by_ioctl(device) };
-        let action = format!("tell the features of {}", device.name);
+        let action = format!("report the features of {}", device.name);
         let answers = netlink.request(*family, FEATURES_GET, vec![header(device, 0)], &action)?;
         // `hw` lists every feature and marks the changeable ones; the other sets list only those that are set
         // (`features_fill_reply`, net/ethtool/features.c).
@@ -348,7 +348,7 @@ impl Settings {
         // struct ethtool_gfeatures: command, blocks; per block: available, requested, active, never changed.
         let mut data = request(GFEATURES, 8 + blocks * 16);
         data[4..8].copy_from_slice(&(blocks as u32).to_ne_bytes());
-        self.ask(device, &mut data, "tell its features")?;
+        self.ask(device, &mut data, "report its features")?;
         let bit = |number: usize, which: usize| {
             let word = word_at(&data, 2 + number / 32 * 4 + which).unwrap_or(0);
             word & 1 << (number % 32) != 0

@@ -321,7 +321,7 @@ impl Netlink {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
         request.header.parent = raw_handle(place);
-        let action = format!("tell the backlog of the qdisc at {place} of interface {index}");
+        let action = format!("report the backlog of the qdisc at {place} of interface {index}");
         let answers = self.get_echoed(RouteNetlinkMessage::GetQueueDiscipline(request), &action)?;
         match statistics(answers, index, |header| header.parent).first() {
             Some((_, statistics)) => Ok(statistics.backlog_bytes),

@@ -125,9 +125,8 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
         for (header, changes) in leftovers(&options.interface, state)? {
             tell_unfinished(&header);
             let name = &header.interface.name;
-            remarks.extend(
-                changes.iter().map(|change| format!("a run first puts back: {}", change.shell(name))),
-            );
+            remarks
+                .extend(changes.iter().map(|change| format!("a run first restores: {}", change.shell(name))));
             remarks.push(format!(
                 "this plan is made from the values that a dead run left; after `{}` it is that of the next run",
                 printed_command("evenkeel revert {}", &[name])
@@ -149,7 +148,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
-        "a run first puts back what the dead run changed, but no plan can be made before that: run `{revert}` first ({error})"
+        "a run first restores what the dead run changed, but no plan can be made before that: run `{revert}` first ({error})"
     );
     Failure::new(Exit::Unable, message)
 }
@@ -233,7 +232,7 @@ fn manage(
     // A signal during the start ends the session at once.
     if !signals.came() {
         session.status().iter().for_each(|status| say(&show::started(status)));
-        say("managed now; Ctrl-C or SIGTERM puts everything back");
+        say("managed now; Ctrl-C or SIGTERM restores everything");
     }
     let tick = |session: &mut Session| {
         if let Some(weights) = &mut weights {

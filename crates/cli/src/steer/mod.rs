@@ -442,7 +442,7 @@ fn watch(
             Err(error) => return Err(error),
         }
         if !told {
-            say("steered now; Ctrl-C or SIGTERM puts everything back");
+            say("steered now; Ctrl-C or SIGTERM restores everything");
             told = true;
         }
         screen.draw(|| show::status(&session.status()));

@@ -79,7 +79,7 @@ fn staying(error: Failure, interface: &str, outcome: &Outcome) -> Failure {
     let names: Vec<String> = outcome.done.iter().map(|done| done.knob.on(interface).to_string()).collect();
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
-        "{}; {} changed and stay ({}): `{revert}` puts them back",
+        "{}; {} changed and stay ({}): `{revert}` restores them",
         error.message(),
         counted(names.len(), "setting"),
         names.join(", ")

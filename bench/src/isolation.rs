@@ -100,7 +100,7 @@ impl Bed {
     fn new() -> Fallible<Self> {
         let evenkeel = std::env::current_exe()?.with_file_name("evenkeel");
         if !evenkeel.exists() {
-            return Err(format!("{} is not there: cargo build --release", evenkeel.display()).into());
+            return Err(format!("{} does not exist; run cargo build --release", evenkeel.display()).into());
         }
         let directory = tempfile::tempdir()?;
         let policy = directory.path().join("isolation.toml");
@@ -221,7 +221,7 @@ fn end(mut session: Process) -> Fallible<u64> {
     session.terminate()?;
     wait_for("evenkeel ends", || Ok(session.has_ended()?))?;
     let seen: Value = serde_json::from_str(&session.output_text()?)?;
-    let queues = seen["queues"].as_array().ok_or("evenkeel told of no queues")?;
+    let queues = seen["queues"].as_array().ok_or("evenkeel listed no queues")?;
     Ok(queues.iter().filter_map(|queue| queue["lost"].as_u64()).sum())
 }
 

@@ -46,7 +46,7 @@ fn kept(root: &Path, scenario: &str) -> PathBuf {
 /// Stores a record, without the name of the machine's kernel.
 fn take(root: &Path, mut record: Record) -> Result<(), Box<dyn Error>> {
     if !SCENARIOS.contains(&record.scenario.as_str()) {
-        return Err(format!("{} is no scenario of the demo", record.scenario).into());
+        return Err(format!("{} is not a scenario of the demo", record.scenario).into());
     }
     record.host.retain(|name, _| name != "kernel");
     let path = kept(root, &record.scenario);

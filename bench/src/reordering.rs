@@ -165,7 +165,7 @@ impl Bed {
     fn new() -> Fallible<Self> {
         let evenkeel = std::env::current_exe()?.with_file_name("evenkeel");
         if !evenkeel.exists() {
-            return Err(format!("{} is not there: cargo build --release", evenkeel.display()).into());
+            return Err(format!("{} does not exist; run cargo build --release", evenkeel.display()).into());
         }
         let (host, peer) = (Namespace::new()?, Namespace::new()?);
         let (mut near, mut far) = (host.netlink()?, peer.netlink()?);

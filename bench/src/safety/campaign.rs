@@ -533,7 +533,7 @@ impl Bed {
         let child = command.spawn()?;
         while !fs::read_to_string(&said)?.contains(COMMANDS[1].2) {
             if Instant::now() > deadline {
-                return Err(format!("it is not at work: {}", fs::read_to_string(&said)?).into());
+                return Err(format!("the run has not started: {}", fs::read_to_string(&said)?).into());
             }
             std::thread::sleep(POLL);
         }

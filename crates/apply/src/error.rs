@@ -46,7 +46,7 @@ pub enum KnobError {
     #[error("{what} is not a setting that evenkeel changes")]
     NotPermitted { what: String },
     /// The value's type does not fit the knob.
-    #[error("{value} is no value for {knob}")]
+    #[error("{value} is not a value for {knob}")]
     WrongKind { knob: String, value: String },
     #[error("cannot {action}: {source}{}", privilege(.source))]
     File { action: String, source: io::Error },
@@ -79,7 +79,7 @@ pub enum JournalError {
         /// The system's error.
         source: io::Error,
     },
-    #[error("cannot use {path}, where journals lie: {source}; {}", access(.source), path = path_text(.path))]
+    #[error("cannot use the journal directory {path}: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
     /// Another user may have written the directory's files.
     #[error("{path} is not safe to use: {reason}, and root would restore its values; {next}", path = path_text(.path))]
@@ -93,7 +93,7 @@ pub enum JournalError {
     #[error(transparent)]
     Damaged(Box<Damaged>),
     /// Another program's file, directory or link has the journal's name. It stays.
-    #[error("{} stands where the journal was: look at {path} and remove it", kind_of(.path), path = path_text(.path))]
+    #[error("{} is in place of the journal: look at {path} and remove it", kind_of(.path), path = path_text(.path))]
     Supplanted { path: PathBuf },
     /// Another program renamed the journal of a dead run.
     #[error(transparent)]

@@ -201,7 +201,7 @@ impl StateDirectory {
             // With the sticky bit, a user cannot replace another user's files.
             if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
                 let reason = format!(
-                    "everybody may write to {} (mode {:o})",
+                    "all users may write to {} (mode {:o})",
                     path_text(parent),
                     metadata.mode() & 0o7777
                 );
@@ -225,7 +225,7 @@ impl StateDirectory {
         };
         let is_own = |name: &str| [EXTENSION, DAMAGED, DRAFT].iter().any(|ending| name.ends_with(ending));
         if let Some(name) = directory.names()?.iter().find(|name| !is_own(name)) {
-            return Err(refused(&format!("{} is no journal", printable(name))));
+            return Err(refused(&format!("{} is not a journal", printable(name))));
         }
         fchmod(&directory.file, Mode::from_bits_truncate(mode & 0o700)).map_err(|error| refused(error.desc()))
     }
@@ -341,12 +341,14 @@ impl Directory {
             Err(nix::Error::ELOOP) => return Err(self.is_link(name)),
             Err(nix::Error::EISDIR) => return Err(self.is_no_journal(name, "it is a directory", RESTORE)),
             // A socket.
-            Err(nix::Error::ENXIO) => return Err(self.is_no_journal(name, "it is no regular file", RESTORE)),
+            Err(nix::Error::ENXIO) => {
+                return Err(self.is_no_journal(name, "it is not a regular file", RESTORE));
+            }
             Err(error) => return Err(self.failed("open", name)(error.into())),
         };
         let metadata = file.metadata().map_err(self.failed("look at", name))?;
         if !metadata.is_file() {
-            let what = if metadata.is_dir() { "it is a directory" } else { "it is no regular file" };
+            let what = if metadata.is_dir() { "it is a directory" } else { "it is not a regular file" };
             return Err(self.is_no_journal(name, what, RESTORE));
         }
         if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
@@ -551,7 +553,7 @@ mod tests {
         };
         set_mode(0o777);
         let refused = |path: &Path| take(&StateDirectory::at(path), 7).unwrap_err().to_string();
-        assert!(refused(&open.join("state")).contains("everybody may write to"));
+        assert!(refused(&open.join("state")).contains("all users may write to"));
         for wrong in [0o1777, 0o770, 0o720, 0o500, 0o000] {
             set_mode(wrong);
             // Without CAP_DAC_OVERRIDE, a directory without permissions cannot even be opened.
@@ -573,8 +575,9 @@ mod tests {
         set_mode(0o755);
         let error = refused(&open);
         assert!(
-            error
-                .contains("others may read it (mode 755), and foreign is no journal; name another directory"),
+            error.contains(
+                "others may read it (mode 755), and foreign is not a journal; name another directory"
+            ),
             "{error}"
         );
         assert_eq!((mode(&open), std::fs::read_dir(&open).unwrap().count()), (0o755, 1));

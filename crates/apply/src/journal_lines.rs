@@ -234,7 +234,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         }
     }
     if positions < counted.unwrap_or(0) {
-        report(positions + 2, "this line and those behind it are missing");
+        report(positions + 2, "this line and those after it are missing");
     }
     let run = most_frequent(lines.values().map(|(_, line)| &line.run));
     let mut entries = Vec::new();

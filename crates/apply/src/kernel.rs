@@ -417,7 +417,7 @@ impl LiveKernel {
         let text = read_text(&self.sysfs.path(&file), &shown)?;
         text.parse().map_err(|_| KnobError::File {
             action: format!("understand {shown}"),
-            source: io::Error::new(io::ErrorKind::InvalidData, format!("'{text}' is no number")),
+            source: io::Error::new(io::ErrorKind::InvalidData, format!("'{text}' is not a number")),
         })
     }
 

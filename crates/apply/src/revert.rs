@@ -97,7 +97,7 @@ pub fn revert(
         Some(held) => revert_held(held, remove_files),
         None => Ok(RevertOutcome::Nothing),
     };
-    // Ignore the error: a lock without entries is no journal, and the next run removes it.
+    // Ignore the error: a lock without entries is not a journal, and the next run removes it.
     let _ = lock.map(Held::remove);
     outcome
 }

@@ -216,7 +216,7 @@ fn parse_speed(text: &str) -> Result<StatedSpeed, String> {
 pub fn parse_line_rate(text: &str) -> Result<BitRate, String> {
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
     if !LINE_RATES.contains(&rate) {
-        return Err(format!("a line rate lies between {} and {}", LINE_RATES.start(), LINE_RATES.end()));
+        return Err(format!("a line rate must be between {} and {}", LINE_RATES.start(), LINE_RATES.end()));
     }
     Ok(rate)
 }
@@ -232,7 +232,7 @@ fn parse_segments(text: &str) -> Result<Segments, String> {
     }
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
     if !(LEAST..=MOST).contains(&size.bytes()) {
-        return Err("a segment size lies between 4KiB and 64KiB".to_owned());
+        return Err("a segment size must be between 4KiB and 64KiB".to_owned());
     }
     Ok(Segments::Fixed(size))
 }
@@ -261,7 +261,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let percent: f64 = plain.then(|| digits.parse().ok()).flatten().ok_or("not a number of per cent")?;
     if percent > MOST || number != digits {
-        return Err("a share lies between 0% and 1000%".to_owned());
+        return Err("a share must be between 0% and 1000%".to_owned());
     }
     Ok(percent / 100.0)
 }
@@ -782,7 +782,7 @@ mod tests {
     #[test]
     fn shares_need_a_unit() {
         assert_eq!((parse_share("30%"), parse_share("0%")), (Ok(0.3), Ok(0.0)));
-        assert_eq!(parse_share("-5%"), Err("a share lies between 0% and 1000%".to_owned()));
+        assert_eq!(parse_share("-5%"), Err("a share must be between 0% and 1000%".to_owned()));
         assert_eq!(parse_share("2.5%"), Ok(0.025));
         for wrong in ["30", "0.3", "%", "-1%", "nan%", "inf%", "1e2%", "1001%", "3 %", "1.2.3%", ""] {
             assert!(parse_share(wrong).is_err(), "{wrong}");

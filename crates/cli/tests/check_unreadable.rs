@@ -676,7 +676,7 @@ fn a_socket_without_an_address_is_named() {
     for (sockets, words) in [
         (
             r#"[{"receive_queue": 0, "send_queue": 0}]"#,
-            "sockets.json: [0].local: '' is no address with a port",
+            "sockets.json: [0].local: '' is not an address with a port",
         ),
         (
             r#"[{"local": "192.0.2.1:1", "receive_queue": 0, "send_queue": 0},
@@ -685,7 +685,7 @@ fn a_socket_without_an_address_is_named() {
         ),
         (
             r#"[{"local": "[::1]:1", "remote": "here", "receive_queue": 0, "send_queue": 0}]"#,
-            "[0].remote: 'here' is no address with a port",
+            "[0].remote: 'here' is not an address with a port",
         ),
         (r#"[{"local": "192.0.2.1:1", "send_queue": 0}]"#, "the field 'receive_queue' is missing"),
     ] {

@@ -435,7 +435,7 @@ impl Drop for SlowMemory {
 fn a_reader_that_holds_its_socket_overflows_the_backlog() {
     use std::os::fd::AsRawFd;
     let pair = Pair::new();
-    // The receiver sends no acknowledgements while the socket is locked, so the sender's first window has to be large.
+    // The receiver sends no acknowledgements while the socket is locked, so the sender's first window must be large.
     // The backlog merges segments with the same timestamp, so the sender sends one per millisecond.
     pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
     pair.left.set("net/ipv4/tcp_congestion_control", "reno");

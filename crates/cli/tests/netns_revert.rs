@@ -226,7 +226,7 @@ fn a_guardian_restores_from_its_open_journal_whatever_stands_at_its_name() {
         }
         running.signal(Signal::SIGKILL);
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-        let words = format!("{what} stands where the journal was");
+        let words = format!("{what} is in place of the journal");
         wait_for(&words, LIMIT, || running.said().contains(&words));
         running.kill();
         assert!(std::fs::symlink_metadata(&journal).is_ok(), "{what} stays");

@@ -127,7 +127,7 @@ fn supplant(journal: &Path, moved: &Path, what: &str) -> &'static str {
         "directory" => std::fs::create_dir(journal).map(|()| "it is a directory").unwrap(),
         "FIFO" => {
             nix::unistd::mkfifo(journal, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
-            "it is no regular file"
+            "it is not a regular file"
         }
         "link" => {
             std::os::unix::fs::symlink(moved, journal).unwrap();

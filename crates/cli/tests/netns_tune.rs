@@ -126,7 +126,7 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert!(one.code == 0 && one.stdout.contains("1 setting changed"), "{one:?}");
     assert_eq!(host.values(), ["0", "1", "0", "0"]);
     let directories = format!("EVENKEEL_STATE_DIR={} ", host.managed.state.path().display());
-    let line = one.stdout.lines().find(|line| line.ends_with(" takes it back")).unwrap();
+    let line = one.stdout.lines().find(|line| line.ends_with(" undoes it")).unwrap();
     assert!(line.starts_with(&directories) && line.contains(" evenkeel revert "), "{one:?}");
     let twice = host.tune(&["--apply", "sack-off", "--no-watch"]);
     assert!(twice.code == 0 && twice.stdout.contains("nothing was changed"), "{twice:?}");
@@ -137,7 +137,7 @@ fn what_is_applied_stays_until_it_is_reverted() {
         all.stdout.contains("the sysctl net.ipv4.tcp_timestamps: '0' -> '1'  (timestamps-off)"),
         "{all:?}"
     );
-    assert!(all.stdout.contains("whether it helps cannot be said"), "nothing was sent: {all:?}");
+    assert!(all.stdout.contains("whether it helps is unknown"), "nothing was sent: {all:?}");
     assert_eq!(host.values(), ON);
     let tuned = host.managed.seen();
 

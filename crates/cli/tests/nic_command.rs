@@ -97,7 +97,7 @@ fn the_picture_in_the_documentation_is_the_one_that_is_drawn() {
     let drawn = run(&["nic", "show", "i82599", "--svg"]).stdout;
     assert!(
         std::fs::read_to_string(picture).unwrap() == drawn,
-        "make it anew: evenkeel nic show i82599 --svg > docs/images/i82599.svg"
+        "regenerate it: evenkeel nic show i82599 --svg > docs/images/i82599.svg"
     );
 }
 

@@ -305,7 +305,13 @@ fn bad_input_is_told_with_its_place() {
     fails(flow, "policy = \"ballance\"", "4", &[], "policy.toml:1:10: policy: 'ballance' is not a value");
     fails("icmp,10.0.0.1,1,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: protocol 'icmp'");
     fails("udp,10.0.0.1,1,10.0.0.2\n", BALANCE, "4", &[], "flows.csv:1: dst_port is missing");
-    fails("# x\nudp, 10.0.0,1,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:2: src '10.0.0' is no IP address");
+    fails(
+        "# x\nudp, 10.0.0,1,10.0.0.2,2",
+        BALANCE,
+        "4",
+        &[],
+        "flows.csv:2: src '10.0.0' is not an IP address",
+    );
     fails("udp,10.0.0.1,70000,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: src_port '70000'");
     fails("udp,10.0.0.1,1,::1,2", BALANCE, "4", &[], "flows.csv:1: dst is of another IP version");
     fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", BALANCE, "4", &[], "flows.csv:1: rate_bps 'fast'");
@@ -314,7 +320,7 @@ fn bad_input_is_told_with_its_place() {
     fails(flow, "", "4", &[], "policy.toml is empty");
     let renamed = "protocol,src,src_port,dst,dst_port,klass\n";
     fails(&format!("{renamed}{flow}"), BALANCE, "4", &[], "unknown column 'klass'; did you mean 'class'?");
-    fails(&format!("{flow}{flow}"), BALANCE, "4", &[], "flows.csv:2: the flow of line 1 once more");
+    fails(&format!("{flow}{flow}"), BALANCE, "4", &[], "flows.csv:2: duplicate of the flow in line 1");
     fails(flow, BALANCE, "129", &[], "i82599: 129 queues");
     fails(flow, "[[class]]\nname = \"a\"\nqueues = 4", "4", &[], "the classes ask for 4 of 4 queues");
     fails(flow, BALANCE, "4", &["--table-size", "full=9"], "no filter table of i82599 'full'; known: ");

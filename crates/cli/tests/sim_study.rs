@@ -300,7 +300,7 @@ fn a_damaged_study_is_named() {
         ("missing", "missing: repeats.jsonl is missing"),
         ("future", "study.json has schema 9, this evenkeel reads schema 1"),
         ("nothing", "study.json is empty"),
-        ("bare", "bare is no study: it has no study.json"),
+        ("bare", "bare is not a study: it has no study.json"),
         ("negative", ": -1 in place of a whole number from 0 to 4294967295;"),
         ("huge", " is 1e308, which cannot have been measured"),
         ("rate", "rate/repeats.jsonl:1: rate_bps is 1 bit/s, which is no line rate"),
@@ -355,7 +355,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         2,
         &["drr is not among the quick points of tc-filter-cost; leave out --quick, or choose from htb"],
     );
-    refused(&["--resume", "nowhere"], 2, &["nowhere is no study"]);
+    refused(&["--resume", "nowhere"], 2, &["nowhere is not a study"]);
     refused(&["--rate", "5"], 2, &["--rate"]);
     fs::create_dir(files.path("full")).unwrap();
     fs::write(files.path("full/thesis.txt"), "mine").unwrap();

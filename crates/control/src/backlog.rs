@@ -76,7 +76,9 @@ fn read(mut file: &File) -> Result<u64, ControlError> {
     let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
     let mut text = String::new();
     file.rewind().and_then(|()| file.read_to_string(&mut text)).map_err(system)?;
-    text.trim().parse().map_err(|_| system(std::io::Error::other(format!("'{}' is no number", text.trim()))))
+    text.trim()
+        .parse()
+        .map_err(|_| system(std::io::Error::other(format!("'{}' is not a number", text.trim()))))
 }
 
 impl BacklogBackend for OutputLimit {

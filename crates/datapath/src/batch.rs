@@ -109,7 +109,7 @@ fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
     if name.is_empty() || name.len() >= NAME_LENGTH || !name.iter().all(allowed) {
         return Err(DatapathError::Limit(format!(
-            "'{}' is no name of a qdisc: 1 to {} ASCII letters, digits, '_' and '.'",
+            "'{}' is not a name of a qdisc: 1 to {} ASCII letters, digits, '_' and '.'",
             options.name,
             NAME_LENGTH - 1
         )));

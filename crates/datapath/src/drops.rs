@@ -100,7 +100,7 @@ fn reasons() -> Result<BTreeMap<u32, String>, DatapathError> {
     let types = Btf::from_vmlinux().map_err(unable("read the kernel's type information"))?;
     let Some(reasons) = types.type_by_name::<types::Enum<'_>>("skb_drop_reason") else {
         return Err(DatapathError::Limit(
-            "this kernel tells no reasons for drops: it is older than Linux 5.17".to_owned(),
+            "this kernel reports no drop reasons: it is older than Linux 5.17".to_owned(),
         ));
     };
     let name = |member: types::EnumMember<'_>| {

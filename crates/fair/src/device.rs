@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(device(0, 16).more_queues().as_deref(), Some("ethtool -L eth0 combined 16"));
         assert_eq!(device(8, 0).more_queues().as_deref(), Some("ethtool -L eth0 tx 8"));
         assert_eq!(device(0, 4).advice_on_sharing(), None, "it has all of them");
-        assert_eq!(Device::for_tests("eth0").advice_on_sharing(), None, "it does not tell");
+        assert_eq!(Device::for_tests("eth0").advice_on_sharing(), None, "it does not report");
         assert!(device(0, 16).advice_on_sharing().is_some_and(|advice| advice.contains("combined 16")));
     }
 }

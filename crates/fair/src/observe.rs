@@ -264,7 +264,7 @@ mod tests {
         }
         let view = tally.view(&device());
         assert_eq!((view.colliding_flows, view.queues[2].busy_flows, view.queues[0].busy_flows), (2, 2, 1));
-        assert_eq!(view.advice, None, "the device does not tell how many queues it can have");
+        assert_eq!(view.advice, None, "the device does not report how many queues it can have");
         let channels = Some(evenkeel_host::Channels { combined_most: 8, ..Default::default() });
         let advice = tally.view(&Device { channels, ..device() }).advice.unwrap();
         assert!(advice.contains("ethtool -L eth0 combined 8"), "{advice}");

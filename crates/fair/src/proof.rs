@@ -32,7 +32,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCounters => formatter.write_str("cannot be proven: the device does not count by queue"),
-            Self::Open => formatter.write_str("too little was sent to tell"),
+            Self::Open => formatter.write_str("too little was sent to judge"),
             Self::Followed(part) => {
                 write!(formatter, "its counters follow the choices ({:.0} % of bytes agree)", part * 100.0)
             }

@@ -133,7 +133,7 @@ fn line(rate: Option<BitRate>, device: &Device) -> Result<BitRate, FairError> {
     let speed = device.speed_bps.filter(|speed| *speed >= MEGABIT).map(BitRate::from_bits_per_second);
     rate.or(speed).ok_or_else(|| {
         FairError::unable(
-            format!("{} does not tell its speed, of which queues could get shares", device.name),
+            format!("{} does not report its speed, of which queues could get shares", device.name),
             "name it: --rate RATE",
         )
     })
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(line(Some(gigabit), &device(Some(10_000_000_000))).unwrap(), gigabit);
         assert_eq!(line(None, &device(Some(1_000_000_000))).unwrap(), gigabit);
         let error = line(None, &device(None)).unwrap_err().to_string();
-        assert!(error.contains("eth0 does not tell its speed") && error.contains("--rate"), "{error}");
+        assert!(error.contains("eth0 does not report its speed") && error.contains("--rate"), "{error}");
     }
 
     #[test]

@@ -181,7 +181,7 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
 /// the user did not name individually.
 ///
 /// # Errors
-/// Returns an error if it is no regular file, too large for its kind, or not UTF-8, or the system refuses.
+/// Returns an error if it is not a regular file, too large for its kind, or not UTF-8, or the system refuses.
 pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -191,7 +191,7 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
 /// Opens a regular file for reading line by line, with the rules of [`read_regular`].
 ///
 /// # Errors
-/// Returns an error if it is no regular file, or too large for its kind.
+/// Returns an error if it is not a regular file, or too large for its kind.
 pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     if is_standard_input(path) {

@@ -225,7 +225,7 @@ pub fn plain_words(message: &str) -> String {
         ("EOF while parsing an object", "it ends within an object,"),
         ("expected value at line", "no JSON at line"),
         ("expected ident at line", "no JSON at line"),
-        ("trailing characters at line", "more text behind the end at line"),
+        ("trailing characters at line", "more text after the end at line"),
         (
             "control character (\\u0000-\\u001F) found while parsing a string",
             "a control character within a text",

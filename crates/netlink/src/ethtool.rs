@@ -48,7 +48,7 @@ pub enum EthtoolError {
     Refused { interface: String, action: String, source: io::Error },
     #[error(transparent)]
     Netlink(NetlinkError),
-    #[error("the driver of {interface} says {what}")]
+    #[error("the driver of {interface} reports {what}")]
     Answer {
         interface: String,
         /// Description of the problem.

@@ -393,7 +393,7 @@ impl Settings {
     /// reason.
     pub fn flow_hash(&self, device: Device<'_>, flows: &str) -> Result<Option<String>, EthtoolError> {
         let mut data = hash_request(device, GRXFH, flows)?;
-        match self.ask(device, &mut data, &format!("tell what it hashes of {flows}")) {
+        match self.ask(device, &mut data, &format!("report the hashed fields of {flows}")) {
             Err(error) if matches!(error.code(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => Ok(data

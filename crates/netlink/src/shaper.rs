@@ -123,7 +123,7 @@ impl Shapers {
     /// # Errors
     /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn queue_capabilities(&mut self, index: u32) -> Result<QueueCapabilities, NetlinkError> {
-        let action = format!("tell what shapers the queues of interface {index} can have");
+        let action = format!("report the shapers of the queues of interface {index}");
         let request = vec![
             DefaultNla::new(NET_SHAPER_A_CAPS_IFINDEX, words(&[index])),
             DefaultNla::new(NET_SHAPER_A_CAPS_SCOPE, words(&[NET_SHAPER_SCOPE_QUEUE])),

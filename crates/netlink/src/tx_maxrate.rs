@@ -23,7 +23,7 @@ pub enum TxMaxrateError {
     #[error("{} holds '{text}', which is not a rate in Mbit/s", path_text(.path))]
     NotARate { path: PathBuf, text: String },
     /// The device uses another rate than the requested one.
-    #[error("{} took {set} Mbit/s and says {found} Mbit/s", path_text(.path))]
+    #[error("{} was set to {set} Mbit/s and reads {found} Mbit/s", path_text(.path))]
     NotInForce {
         path: PathBuf,
         /// Mbit/s.

@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn counters_of_32_bits_wrap() {
         assert_eq!(gained_of_32_bits(Some(u64::from(u32::MAX) - 4), 5), 10);
-        assert_eq!(gained_of_32_bits(Some(1000), 5), 5, "it began anew");
+        assert_eq!(gained_of_32_bits(Some(1000), 5), 5, "it restarted");
         assert_eq!(gained_of_32_bits(Some(5), 12), 7);
         let qdiscs = losses(&host(u64::from(u32::MAX), 0, 0), &host(2, 0, 0));
         assert_eq!(qdiscs[0].packets, 3);

@@ -115,7 +115,7 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
             return Err(fails(format!("queue {queue} of a NIC with {queues}; the first one is 0")));
         }
         if let Some(first) = seen.insert(flow.tuple, line) {
-            return Err(fails(format!("the flow of line {first} once more")));
+            return Err(fails(format!("duplicate of the flow in line {first}")));
         }
         if flows.len() == MOST_FLOWS {
             return Err(fails(format!("more than {MOST_FLOWS} flows")));
@@ -187,7 +187,7 @@ impl Columns {
                 ));
             };
             if places[known].replace(place).is_some() {
-                return Err(format!("column {} comes twice", COLUMNS[known]));
+                return Err(format!("column {} appears twice", COLUMNS[known]));
             }
         }
         match places[..NEEDED].iter().position(Option::is_none) {
@@ -216,7 +216,7 @@ impl Columns {
         };
         let address = |column| {
             let field = self.needed(record, column)?;
-            value::<IpAddr>(column, field, "no IP address").map(|address| address.to_canonical())
+            value::<IpAddr>(column, field, "not an IP address").map(|address| address.to_canonical())
         };
         let port = |column| value::<u16>(column, self.needed(record, column)?, "no port from 0 to 65535");
         let (source, source_port) = (address(1)?, port(2)?);
@@ -229,10 +229,10 @@ impl Columns {
             tuple: FlowTuple { transport, source, source_port, destination, destination_port },
             class: text(5),
             rate_bps: self.rate(record)?,
-            reader: self.parsed(record, 7, "no number of a processor")?,
+            reader: self.parsed(record, 7, "not a processor number")?,
             process: text(8),
             cgroup: text(9),
-            queue: self.parsed(record, 10, "no number of a queue")?.map(QueueId),
+            queue: self.parsed(record, 10, "not a queue number")?.map(QueueId),
         })
     }
 
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
         // Comments, empty lines and quoted line breaks must not shift the reported line number.
         let before = format!("\n# a\n\nprotocol,src,src_port,dst,dst_port,class\r\n\r\n{flow},\"x\"\n#\n");
-        assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: the flow of line 6 once more");
+        assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: duplicate of the flow in line 6");
         assert!(
             fails(&format!("{before}sctp,10.0.0.1,1,10.0.0.2,2")).starts_with("f.csv:8: protocol 'sctp'")
         );
@@ -379,7 +379,7 @@ mod tests {
             named("proto,source,sport,destination,dport,a").starts_with("f.csv:1: unknown column 'proto'")
         );
         assert_eq!(named("protocol,src,src_port,dst,class"), "f.csv:1: column dst_port is missing");
-        assert_eq!(named("protocol,src,src_port,dst,dst_port,SRC"), "f.csv:1: column src comes twice");
+        assert_eq!(named("protocol,src,src_port,dst,dst_port,SRC"), "f.csv:1: column src appears twice");
         // A header line is only accepted as the first line.
         let flow = "udp,10.0.0.1,1,10.0.0.2,2";
         assert!(

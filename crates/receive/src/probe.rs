@@ -46,7 +46,7 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
         models.iter().find(|model| model.drivers().iter().any(|known| Some(known.as_str()) == driver));
     let mut reasons = vec![match driver {
         Some(driver) => format!("its driver is {driver}"),
-        None => "it has no driver that tells its name".to_owned(),
+        None => "it has no driver that reports its name".to_owned(),
     }];
     reasons.push(match (facts.takes_rules, facts.rule_places) {
         (true, Some(places)) => format!("it takes n-tuple rules, at most {places}"),

@@ -106,7 +106,7 @@ pub fn svg(chart: &Chart) -> Result<String, ChartError> {
         return Err(fail("nothing was measured".to_owned()));
     }
     if values().any(|value| !value.is_finite()) || all().any(|point| point.place >= chart.places.len()) {
-        return Err(fail("a value that is no number, or no place of the axis".to_owned()));
+        return Err(fail("a value that is not a number, or outside the axis".to_owned()));
     }
     let mut text = String::new();
     let legend = chart.lines.len().div_ceil(LEGEND_COLUMNS) as u32 * LEGEND_ROW + 8;

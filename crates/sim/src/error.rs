@@ -12,7 +12,7 @@ pub enum TopologyError {
         links: usize,
     },
     /// A link ends at a missing host or switch.
-    #[error("link {link} ends at a host or switch that there is not, or at the switch that it comes from")]
+    #[error("link {link} ends at a host or switch that does not exist, or at the switch that it comes from")]
     LooseEnd {
         /// Number of the link.
         link: usize,
@@ -41,7 +41,7 @@ pub enum SimulationError {
     #[error(transparent)]
     Qdisc(#[from] KindError),
     /// A number is outside the simulated range.
-    #[error("{what} has to be {range}, not {value}")]
+    #[error("{what} must be {range}, not {value}")]
     Range {
         /// Name of the number.
         what: &'static str,
@@ -52,7 +52,7 @@ pub enum SimulationError {
     Topology(#[from] TopologyError),
     /// The calendar is empty, but transfers are unfinished.
     #[error(
-        "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
+        "the simulation makes no progress at {at_us} µs: no event is pending, and {unfinished} flows have data outstanding"
     )]
     Standstill {
         /// Simulated time, µs.

@@ -222,11 +222,11 @@ impl Settings {
             return wrong("the number of queues of all priorities", "that of the queues", pooled);
         }
         if self.priorities.contains(&0) {
-            return wrong("the number of a priority's queues", "1 at least", 0);
+            return wrong("the number of a priority's queues", "at least 1", 0);
         }
         let named = self.flow_priorities().into_iter().chain([self.probe_priority]).max().unwrap_or(0);
         if named as usize >= self.priorities.len().max(1) {
-            return wrong("a priority", "one of those that there are", named.into());
+            return wrong("a priority", "an existing one", named.into());
         }
         Ok(())
     }

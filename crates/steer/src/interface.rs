@@ -210,9 +210,7 @@ impl Interface {
         if let Some(program) = link.and_then(|link| link.xdp_program) {
             return Err(SteerError::unable(
                 format!("{} has an XDP program already, number {program}", self.name),
-                format!(
-                    "bpftool prog show id {program} tells whose it is; end its owner, or take another back end"
-                ),
+                format!("bpftool prog show id {program} shows its owner; stop it, or use another back end"),
             ));
         }
         Ok(())

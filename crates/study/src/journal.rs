@@ -176,7 +176,7 @@ pub enum JournalError {
     #[error(transparent)]
     Output(OutputError),
     /// The directory has no study.
-    #[error("{} is no study: it has no {SETTINGS_FILE}", path_text(.0))]
+    #[error("{} is not a study: it has no {SETTINGS_FILE}", path_text(.0))]
     Missing(PathBuf),
     /// The directory has files that are not a study's.
     #[error("{} is not empty and no study; name a new directory", path_text(.0))]
@@ -184,7 +184,7 @@ pub enum JournalError {
     /// Another process uses the directory.
     #[error("another process is running the study in {}", path_text(.0))]
     Busy(PathBuf),
-    #[error("{}:{line}{}; the file was changed, so start anew in another directory", path_text(.path), place_and_words(.source))]
+    #[error("{}:{line}{}; the file was changed, so start again in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
         path: PathBuf,
         /// From 1.
@@ -202,9 +202,9 @@ pub enum JournalError {
         line: usize,
         what: String,
     },
-    #[error("{}: {}; it is no study's, or one of another version of evenkeel", path_text(.path), plain_words(&.source.to_string()))]
+    #[error("{}: {}; it is not a study's, or one of another version of evenkeel", path_text(.path), plain_words(&.source.to_string()))]
     Settings { path: PathBuf, source: serde_json::Error },
-    #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}", path_text(.path))]
+    #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version that wrote it", path_text(.path))]
     Schema { path: PathBuf, found: u32 },
     /// The directory has another study.
     #[error("{} holds another study: {why}; name another directory", path_text(.path))]

@@ -455,7 +455,7 @@ fn hexadecimal(end: &str) -> io::Result<String> {
         }
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("'{end}' is no end of a UDP socket over IPv4"),
+            format!("'{end}' is not an endpoint of a UDP socket over IPv4"),
         )),
     }
 }

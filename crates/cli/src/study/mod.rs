@@ -64,7 +64,7 @@ fn run<W: World>(
     let mut journal = open(&settings, options)?;
     let directory = journal.directory().to_owned();
     if journal.dropped() {
-        progress.remark("the last line that was written was damaged: what it said is measured again");
+        progress.remark("the last line that was written was damaged: its point is measured again");
     }
     let request = Request {
         scenarios: &wanted.scenarios,

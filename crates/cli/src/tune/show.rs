@@ -289,7 +289,7 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         text.push_str(&watched_text(interface, watched));
     }
     if !outcome.done.is_empty() || !files.files.is_empty() {
-        let _ = writeln!(text, "{} takes it back", printed_command("evenkeel revert {}", &[&interface]));
+        let _ = writeln!(text, "{} undoes it", printed_command("evenkeel revert {}", &[&interface]));
     }
     text
 }
@@ -300,7 +300,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
         Watched::NoTraffic { before, after } => {
             let _ = writeln!(
                 text,
-                "whether it helps cannot be said: {interface} carried {before} packets in the watch before and {after} in \
+                "whether it helps is unknown: {interface} carried {before} packets in the watch before and {after} in \
                  the one after; evenkeel check --watch 10s shows losses under load"
             );
         }

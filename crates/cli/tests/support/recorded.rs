@@ -47,7 +47,7 @@ fn section(header: &str, lines: &[&str], directory: &Path) -> Result<(), String>
     if let Some(above) = path.strip_suffix("/*") {
         for line in lines.iter().filter(|line| !line.is_empty()) {
             let (name, content) =
-                line.split_once(" =").ok_or_else(|| format!("'{line}' is no 'NAME = TEXT'"))?;
+                line.split_once(" =").ok_or_else(|| format!("'{line}' is not 'NAME = TEXT'"))?;
             write(&format!("{above}/{}", name.trim()), content.trim_start(), directory)?;
         }
         return Ok(());
@@ -82,7 +82,7 @@ fn range(text: &str) -> Result<Vec<u64>, String> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("'{text}' is no number"));
+        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| format!("'{text}' is not a number"));
         numbers.extend(number(first)?..=number(last)?);
     }
     Ok(numbers)
@@ -195,7 +195,7 @@ fn pairs(lines: &[String]) -> Result<String, String> {
     let mut groups: Vec<(&str, String, String)> = Vec::new();
     for line in lines.iter().filter(|line| !line.is_empty()) {
         let parts = line.split_once('.').and_then(|(group, rest)| Some((group, rest.split_once(' ')?)));
-        let (group, (name, value)) = parts.ok_or_else(|| format!("'{line}' is no 'GROUP.NAME VALUE'"))?;
+        let (group, (name, value)) = parts.ok_or_else(|| format!("'{line}' is not 'GROUP.NAME VALUE'"))?;
         if groups.last().is_none_or(|(last, _, _)| *last != group) {
             groups.push((group, String::new(), String::new()));
         }
@@ -213,7 +213,7 @@ fn pairs(lines: &[String]) -> Result<String, String> {
 fn interrupts(lines: &[String]) -> Result<String, String> {
     let mut lines = lines.iter().filter(|line| !line.is_empty());
     let count = lines.next().and_then(|line| line.strip_prefix("processors: ")?.trim().parse::<usize>().ok());
-    let count = count.ok_or("the first line is no 'processors: N'")?;
+    let count = count.ok_or("the first line is not 'processors: N'")?;
     let mut table: String = " ".repeat(5);
     for processor in 0..count {
         let _ = write!(table, " {:>10}", format!("CPU{processor}"));
@@ -221,7 +221,7 @@ fn interrupts(lines: &[String]) -> Result<String, String> {
     table.push('\n');
     for line in lines {
         let parts = line.split_once(':').and_then(|(number, rest)| Some((number, rest.split_once('|')?)));
-        let (number, (served, action)) = parts.ok_or_else(|| format!("'{line}' is no row"))?;
+        let (number, (served, action)) = parts.ok_or_else(|| format!("'{line}' is not a row"))?;
         let mut counts = vec![0_u64; count];
         for word in served.split_ascii_whitespace() {
             let pair =

@@ -133,7 +133,7 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
             if !is_absent && !is_of_all && text.parse::<SocketAddr>().is_err() {
                 let path = tree.name("/evenkeel/sockets.json");
                 let reason = format!(
-                    "'{}' is no address with a port, such as 192.0.2.1:443 or [2001:db8::1]:443",
+                    "'{}' is not an address with a port, such as 192.0.2.1:443 or [2001:db8::1]:443",
                     excerpt(text)
                 );
                 return Err(HostError::Field { path, field: format!("[{number}].{end}"), reason });

@@ -67,7 +67,7 @@ impl TryFrom<String> for ClassHandle {
         let parts = text.split_once(':').and_then(|(major, minor)| {
             Some(Handle::new(u16::from_str_radix(major, 16).ok()?, u16::from_str_radix(minor, 16).ok()?))
         });
-        parts.map(Self).ok_or_else(|| format!("'{text}' is no handle such as 1:10"))
+        parts.map(Self).ok_or_else(|| format!("'{text}' is not a handle such as 1:10"))
     }
 }
 

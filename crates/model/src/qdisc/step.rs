@@ -96,7 +96,7 @@ impl<'t> Words<'t> {
         if word.text == text {
             return Ok(());
         }
-        Err(word.wrong(format!("'{}' where '{text}' should stand", excerpt(word.text)), advice))
+        Err(word.wrong(format!("expected '{text}', found '{}'", excerpt(word.text)), advice))
     }
 
     /// Parses the next word as a value.
@@ -295,7 +295,7 @@ fn settings(
             _ => setting.name == name,
         };
         if settings.iter().any(taken) {
-            return Err(word.wrong(format!("'{}' stands twice", excerpt(word.text)), "write it once"));
+            return Err(word.wrong(format!("'{}' appears twice", excerpt(word.text)), "write it once"));
         }
         if let Some(other) =
             settings.iter().find(|setting| excludes(known.unwrap_or_default(), &setting.name, name))
@@ -355,7 +355,7 @@ fn term(words: &mut Words<'_>, option: &KnownOption) -> Result<Term, Mistake> {
         OptionType::Count(least, most) => Term::Count(words.value(&what, "", |text| {
             let count = values::count(text, least, most)?;
             if matches!(option.place, Place::Logarithm(_)) && !count.is_power_of_two() {
-                return Err(wrong(format!("{count} is no power of two"), "write for example 1024"));
+                return Err(wrong(format!("{count} is not a power of two"), "write for example 1024"));
             }
             Ok(count)
         })?),
@@ -521,7 +521,7 @@ fn filter(words: &mut Words<'_>) -> Result<StepTemplate, Mistake> {
                     other => return Err(word.wrong(format!("unknown role '{}'", excerpt(other)), FORM)),
                 };
                 if classes[at].is_some() {
-                    return Err(word.wrong(format!("'{}' stands twice", word.text), FORM));
+                    return Err(word.wrong(format!("'{}' appears twice", word.text), FORM));
                 }
                 classes[at] = Some(words.handle("the class")?);
             }

@@ -111,7 +111,7 @@ impl<'t> Tree<'t> {
             ));
         }
         if self.qdiscs.contains_key(&node.handle.major) {
-            let problem = format!("the handle {} stands twice", shown(node.handle));
+            let problem = format!("the handle {} appears twice", shown(node.handle));
             return Err(wrong(
                 problem,
                 "give each qdisc its own, as with {flow+100}: where there is one for each flow",
@@ -171,7 +171,7 @@ impl<'t> Tree<'t> {
             return Err(wrong(problem, "put the step that makes it before this one"));
         }
         if !self.classes.insert(node.handle) {
-            let problem = format!("the class {} stands twice", node.handle);
+            let problem = format!("the class {} appears twice", node.handle);
             return Err(wrong(
                 problem,
                 "give each its own number, as with {flow+100} where there is one for each flow",
@@ -187,7 +187,7 @@ impl<'t> Tree<'t> {
         }
         let target = |class: Handle| {
             if class.major != parent.major {
-                let problem = format!("{class} is no class of {}", shown(parent));
+                let problem = format!("{class} is not a class of {}", shown(parent));
                 return Err(wrong(problem, "a filter sends to classes of the qdisc that asks it"));
             }
             self.need_class(class)

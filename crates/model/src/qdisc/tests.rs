@@ -325,17 +325,20 @@ fn mistakes_are_shown_where_they_are() {
         ),
         (r#""qdisc root handle 1: tbf rate 1gbit burst 10kb""#, "limit or latency of tbf is missing"),
         (r#""qdisc root handle 1: tbf rate 1gbps burst 10kb limit 10kb""#, "'gbps' is not a unit of a rate"),
-        (r#""qdisc root handle 1: tbf rate 120% burst 10kb limit 10kb""#, "'120%' is no share of the line"),
+        (
+            r#""qdisc root handle 1: tbf rate 120% burst 10kb limit 10kb""#,
+            "'120%' is not a share of the line",
+        ),
         (r#""qdisc root handle 1: tbf rate 10%/x burst 10kb limit 10kb""#, "'/x' is not a part of a share"),
         (
             r#""qdisc root handle 1: tbf rate 1gbit burst 10kB limit 10kb""#,
             "'kB' means 1000s to some and 1024s to others",
         ),
         (r#""qdisc root handle 1: fq quantum 2*mss""#, "'mss' is nothing to take several of"),
-        (r#""qdisc root handle 1: fq buckets 1000""#, "1000 is no power of two"),
+        (r#""qdisc root handle 1: fq buckets 1000""#, "1000 is not a power of two"),
         (r#""qdisc root handle 1: fq horizon 2h""#, "'h' is not a unit of a time"),
         (r#""qdisc root handle 1: fq horizon 10ns""#, "10ns is not a whole number of us"),
-        (r#""qdisc root handle 1: fq limit 1 limit 2""#, "'limit' stands twice"),
+        (r#""qdisc root handle 1: fq limit 1 limit 2""#, "'limit' appears twice"),
         (r#""qdisc root handle 1: fq_codel ecn noecn""#, "'noecn' and 'ecn' exclude each other"),
         (
             r#""qdisc root handle 1: cake bandwidth 1gbit unlimited""#,
@@ -344,7 +347,7 @@ fn mistakes_are_shown_where_they_are() {
         (r#""qdisc root handle 1: fq maxrate 40gbit""#, "40gbit is out of range"),
         (r#""qdisc root handle 1:1 fq""#, "a qdisc's handle is a number and a colon"),
         (r#""qdisc root handle {flow}: fq""#, "the root has a qdisc already"),
-        (r#""qdisc root handle {stream}: fq""#, "'{stream}:' is no handle"),
+        (r#""qdisc root handle {stream}: fq""#, "'{stream}:' is not a handle"),
         (r#""qdisc root handle fff0: fq""#, "the handle fff0: is not for setups"),
         (
             r#""qdisc root handle 1: fq", "qdisc parent 1:1 handle 2: fq""#,
@@ -365,7 +368,7 @@ fn mistakes_are_shown_where_they_are() {
         (r#""qdisc root handle 1: drr", "class parent 1:3 classid 1:4 drr""#, "there is no class 1:3 yet"),
         (
             r#""qdisc root handle 1: drr", "class parent 1: classid 1:4 drr", "class parent 1: classid 1:4 drr""#,
-            "the class 1:4 stands twice",
+            "the class 1:4 appears twice",
         ),
         (r#""qdisc root handle 1: htb default 20""#, "there is no class 1:20 to be the default"),
         (
@@ -392,7 +395,7 @@ fn mistakes_are_shown_where_they_are() {
             "a step counts flows or queues, not both",
         ),
         (r#""qdisc root fq attribute 1 u8 256""#, "256 is out of range"),
-        (r#""qdisc root fq attribute 1 float 2""#, "'float' is no type of an attribute"),
+        (r#""qdisc root fq attribute 1 float 2""#, "'float' is not a type of an attribute"),
         (r#""qdisc root x attribute 1 text \u001b[2J""#, "contains a control character"),
         (r#""qdisc root fq", 7"#, "expected a step"),
         ("", "0 steps"),

@@ -56,7 +56,7 @@ pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     if let Some((percent, rest)) = text.split_once('%') {
         let millionths = percent_to_millionths(percent).ok_or_else(|| {
             wrong(
-                format!("'{}%' is no share of the line", excerpt(percent)),
+                format!("'{}%' is not a share of the line", excerpt(percent)),
                 "write for example 50% or 12.5%",
             )
         })?;
@@ -222,7 +222,7 @@ pub(super) fn handle(text: &str) -> Result<HandleTemplate, Wrong> {
     };
     read().ok_or_else(|| {
         wrong(
-            format!("'{}' is no handle", excerpt(text)),
+            format!("'{}' is not a handle", excerpt(text)),
             "write it in hexadecimal as tc does, for example 1: or 1:10; {flow} and {queue} count from 1, {flow+100} from 101",
         )
     })
@@ -243,7 +243,7 @@ pub(super) fn minor(text: &str) -> Result<u16, Wrong> {
         only(digits, |c| c.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok()).flatten();
     read.ok_or_else(|| {
         wrong(
-            format!("'{}' is no minor number of a class", excerpt(text)),
+            format!("'{}' is not a minor number of a class", excerpt(text)),
             "write it in hexadecimal and without the qdisc's number, for example 20 for the class 1:20",
         )
     })
@@ -263,7 +263,7 @@ pub(super) fn attribute(number: u16, of: &str, value: Option<&str>) -> Result<At
         "text" => AttributeValue::Text(needed()?.to_owned()),
         "bytes" => AttributeValue::Bytes(bytes(needed()?)?),
         _ => {
-            let problem = format!("'{}' is no type of an attribute", excerpt(of));
+            let problem = format!("'{}' is not a type of an attribute", excerpt(of));
             return Err(wrong(problem, "known: u8, u16, u32, u64, text, bytes (in hexadecimal), flag"));
         }
     };
@@ -276,7 +276,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, Wrong> {
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     even.then(|| digits.chunks_exact(2).map(pair).collect::<Option<Vec<u8>>>()).flatten().ok_or_else(|| {
         wrong(
-            format!("'{}' are no bytes", excerpt(text)),
+            format!("'{}' is not a string of bytes", excerpt(text)),
             "write two hexadecimal digits for each, for example 0a00ff",
         )
     })

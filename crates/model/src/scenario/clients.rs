@@ -55,7 +55,7 @@ fn read_sizes(field: &Field<'_>) -> Option<Vec<ByteSize>> {
     for element in elements {
         let size = element.quantity(SIZES, "512KiB")?;
         if sizes.contains(&size) {
-            element.complain(Duplicate, format!("{size} stands twice"), "name it once");
+            element.complain(Duplicate, format!("{size} appears twice"), "name it once");
             return None;
         }
         sizes.push(size);

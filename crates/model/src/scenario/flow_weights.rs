@@ -173,7 +173,7 @@ pub(super) fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
     match range {
         Some((first, last)) if first <= last => Some(first..=last),
         _ => {
-            let problem = format!("'{}' is no range of ports", excerpt(text));
+            let problem = format!("'{}' is not a range of ports", excerpt(text));
             field.complain(BadValue, problem, "write the first and the last, for example \"8000-8099\"");
             None
         }
@@ -210,7 +210,7 @@ fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
             None
         }
         None => {
-            let problem = format!("'{}' is no mark", excerpt(text));
+            let problem = format!("'{}' is not a mark", excerpt(text));
             field.complain(BadValue, problem, "write it as \"0x10\" or \"0x10/0xff\"");
             None
         }
@@ -228,7 +228,7 @@ pub(super) fn cgroup(field: &Field<'_>) -> Option<String> {
     } else {
         return Some(path.trim_end_matches('/').to_owned());
     };
-    field.complain(BadValue, fault, "write it from the root on, as /proc/PID/cgroup shows it behind '0::'");
+    field.complain(BadValue, fault, "write it from the root on, as /proc/PID/cgroup shows it after '0::'");
     None
 }
 
@@ -295,7 +295,7 @@ mod tests {
             ),
             (
                 "schema = 1\n[[rule]]\nweight = 1\nmark = \"ten\"",
-                "weights.toml:4:8: rule[0].mark: 'ten' is no mark",
+                "weights.toml:4:8: rule[0].mark: 'ten' is not a mark",
             ),
             (
                 "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"nginx\"",

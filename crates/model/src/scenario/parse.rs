@@ -30,7 +30,7 @@ const LARGEST_FILE: usize = 1 << 20;
 
 fn too_large(origin: &str) -> ScenarioError {
     let problem = format!("larger than {}", ByteSize::from_bytes(LARGEST_FILE as u64));
-    syntax_error(origin, (1, 1), &problem, "this is no scenario")
+    syntax_error(origin, (1, 1), &problem, "this is not a scenario")
 }
 
 fn syntax_error(origin: &str, (line, column): (usize, usize), problem: &str, advice: &str) -> ScenarioError {

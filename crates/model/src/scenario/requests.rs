@@ -132,7 +132,7 @@ fn read_group(
             field.complain(BadValue, "what all clients together are called", "give the group another name");
         }
         if !names.insert(name.clone()) {
-            let problem = format!("'{}' stands above already", excerpt(&name));
+            let problem = format!("'{}' appears above already", excerpt(&name));
             field.complain(Duplicate, problem, "give the group another name");
         }
         Some(name)

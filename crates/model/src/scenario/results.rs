@@ -118,7 +118,7 @@ fn read_figures(
         if figures.insert(key, figure).is_some() {
             field.at_key().complain(
                 Duplicate,
-                "stands twice",
+                "appears twice",
                 "once with a dot and once as a table is once too often",
             );
         }

@@ -451,7 +451,7 @@ fn read_setups(field: &Field<'_>, catalogue: &Catalogue) -> Option<Vec<Arc<Qdisc
             return None;
         };
         if setups.iter().any(|known| known.name == setup.name) {
-            element.complain(Duplicate, format!("'{}' stands twice", excerpt(name)), "name it once");
+            element.complain(Duplicate, format!("'{}' appears twice", excerpt(name)), "name it once");
             return None;
         }
         setups.push(setup);
@@ -464,7 +464,7 @@ fn read_values(field: &Field<'_>, kind: AxisKind) -> Option<Vec<(AxisValue, Stri
     for element in listed(field, "values")? {
         let value = kind.read(&element)?;
         if values.iter().any(|(known, _)| *known == value) {
-            element.complain(Duplicate, "this value stands above already", "name it once");
+            element.complain(Duplicate, "this value appears above already", "name it once");
             return None;
         }
         let spelt = match value {
@@ -633,7 +633,7 @@ fn read_plots(
                 if plots.iter().any(|plot| plot.name == name) {
                     field.complain(
                         Duplicate,
-                        format!("'{}' stands above already", excerpt(&name)),
+                        format!("'{}' appears above already", excerpt(&name)),
                         "give it another name",
                     );
                 }

@@ -145,7 +145,7 @@ fn read_share(field: &Field<'_>) -> Option<u32> {
     let share = text.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
     let share = share.and_then(|digits| digits.parse().ok()).filter(|share| (1..=100).contains(share));
     if share.is_none() {
-        let problem = format!("'{}' is no share", excerpt(text));
+        let problem = format!("'{}' is not a share", excerpt(text));
         field.complain(BadValue, problem, "write whole per cent from \"1%\" to \"100%\"");
     }
     share

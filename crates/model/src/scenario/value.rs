@@ -92,7 +92,7 @@ impl<'t> Field<'t> {
                 return None;
             }
             if !seen.insert(name) {
-                element.complain(Duplicate, format!("'{}' stands twice", excerpt(name)), "name it once");
+                element.complain(Duplicate, format!("'{}' appears twice", excerpt(name)), "name it once");
                 return None;
             }
             names.push(element.located(name.to_owned()));

@@ -225,7 +225,7 @@ impl VariantSet {
         let taken: BTreeSet<&str> = inherited.iter().map(Resolved::name).collect();
         for Located { value, span, path } in drafts.iter().map(|draft| &draft.name) {
             if taken.contains(value.as_str()) {
-                let problem = format!("'{}' stands in the variant table already", excerpt(value));
+                let problem = format!("'{}' is already in the variant table", excerpt(value));
                 let advice = "give it another name; it can have the other as its base";
                 complaints.push(Duplicate, span, path, problem, advice);
             }

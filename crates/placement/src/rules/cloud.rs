@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
                      processors are busy receiving (30 % in softirqs)",
         why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only its start. Without it \
           each packet passes the host's processors, by few channels, at a fraction of the rate.",
-        fix: "the virtual function up again; where that does not last, the driver of the function, and the machine deployed anew",
+        fix: "the virtual function up again; where that does not last, the driver of the function, and the machine redeployed",
         source: "Documentation/networking/device_drivers/ethernet/microsoft/netvsc.rst (SR-IOV support); Microsoft, How Accelerated Networking \
              works in Linux",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -84,7 +84,7 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
         let name = function.map_or("FUNCTION", |function| function.name.as_str());
         found.push(
             Found::measured(severity, &nic.name, text, "packets take the way through the hypervisor's switch").advice(format!(
-                "`ip link set {name} up`, and the kernel's log for the reason of its end; then deploy the machine anew"
+                "`ip link set {name} up`, and the kernel's log for the reason of its end; then redeploy the machine"
             )),
         );
     }

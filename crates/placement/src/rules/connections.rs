@@ -87,7 +87,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "conntrack-buckets",
         looks_at: "entries of the connection tracking table for each bucket of its hash",
         fires_when: "from four entries for a bucket on; medium where processors spend a tenth of their time in softirqs",
-        why: "Each entry stands in two chains, and each packet walks one: long chains cost processor time and cache misses for every packet.",
+        why: "Each entry is in two chains, and each packet walks one: long chains cost processor time and cache misses for every packet.",
         fix: "as many buckets as nf_conntrack_max / 2 and more",
         source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_buckets); nf_conntrack_core.c",
         needs: &[
@@ -99,7 +99,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "neighbours-unresolved",
-        looks_at: "packets dropped while a neighbour's address was asked for (unresolved_discards of arp_cache and ndisc_cache), and failed answers",
+        looks_at: "packets dropped while a neighbour's address was being resolved (unresolved_discards of arp_cache and ndisc_cache), and failed answers",
         fires_when: "low from 1,000 and one in 100,000 sent packets on, medium from one in 1,000 on",
         why: "Up to unres_qlen_bytes of packets wait for the answer. Where a neighbour is away or answers late the rest is dropped.",
         fix: "the neighbours that do not answer; a longer unres_qlen_bytes for bursts",
@@ -180,7 +180,7 @@ fn unresolved(view: &View<'_>) -> Vec<Found> {
     }
     let now = view.facts.sysctl_field(LENGTH, 0);
     let text = format!(
-        "{} packets were dropped while their neighbour's address was asked for (ARP {}, IPv6 {}{}); {} requests had no answer{}",
+        "{} packets were dropped while their neighbour's address was being resolved (ARP {}, IPv6 {}{}); {} requests had no answer{}",
         count(lost),
         count(four),
         count(six),

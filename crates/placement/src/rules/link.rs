@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "link-flaps",
         looks_at: "how often the carrier came or went",
         fires_when: "low from 20 changes on, medium from 100 and four a day on",
-        why: "Each time routes, neighbours and connections start anew.",
+        why: "Each time routes, neighbours and connections start again.",
         fix: "cable, transceiver, the other side's port",
         source: "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
         needs: &[needs::CARRIER_CHANGES],

@@ -428,7 +428,7 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
             None => wait_text,
         };
         let effect = if fills {
-            "the ring overflows before the processor is told"
+            "the ring overflows before the interrupt"
         } else {
             "each round trip grows by the wait"
         };

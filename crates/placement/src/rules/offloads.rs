@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "rx-checksum-off",
         looks_at: "rx-checksumming of each NIC",
         fires_when: "when it is off and can be switched on",
-        why: "The processor reads every byte once more, and GRO merges less.",
+        why: "The processor reads every byte again, and GRO merges less.",
         fix: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
         needs: &[needs::FEATURES],
@@ -72,7 +72,7 @@ pub(super) const RULES: &[Rule] = &[
                 "rx-checksumming",
                 Medium,
                 Low,
-                "the processor reads every received byte once more",
+                "the processor reads every received byte again",
             )
         },
     },
@@ -101,7 +101,7 @@ pub(super) const RULES: &[Rule] = &[
                 "scatter-gather",
                 Medium,
                 Low,
-                "packets are copied once more, and TSO and GSO are off with it",
+                "packets are copied again, and TSO and GSO are off with it",
             )
         },
     },

@@ -220,7 +220,7 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
             root.kind,
             nic.transmit_queues.len()
         );
-        for (packets, what) in [(root.drops, "dropped"), (root.requeues, "put back")] {
+        for (packets, what) in [(root.drops, "dropped"), (root.requeues, "requeued")] {
             if packets >= 1000 {
                 text += &format!("; it {what} {} packets", count(packets));
             }

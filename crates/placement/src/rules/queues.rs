@@ -90,8 +90,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "RPS masks that have a single processor, the processor that the queue's interrupt goes to, and what that one does",
         fires_when: "low when it is the interrupt's own; medium when it is the only one of all queues, and spends 30 % of its time in softirqs \
                      or its backlog dropped packets",
-        why: "RPS hands the packets of a queue to the processors of its mask. The interrupt's own processor alone only queues each packet once \
-              more; another one alone takes over the work of all, and is the limit instead.",
+        why: "RPS hands the packets of a queue to the processors of its mask. The interrupt's own processor alone only queues each packet again; \
+              another one alone takes over the work of all, and is the limit instead.",
         fix: "the other processors of the node where queues are few, no mask where each core has a queue",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration); get_rps_cpu, net/core/dev.c",
         needs: &[

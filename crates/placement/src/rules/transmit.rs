@@ -45,9 +45,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tx-ring-short",
-        looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs put packets back (requeues)",
+        looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs requeue packets",
         fires_when: "from 10 Gbit/s on when it is below its maximum and 256 entries, or below 512 and holds less than 50 µs of full-sized packets; \
-                     medium when a thousandth of the packets was put back, or queues stopped 10,000 times and once in a million packets with fewer \
+                     medium when a thousandth of the packets was requeued, or queues stopped 10,000 times and once in a million packets with fewer \
                      than 1,024 entries",
         why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than that runs dry or stops \
               its queue. Byte queue limits keep a longer ring from adding delay.",

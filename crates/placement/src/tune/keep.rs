@@ -228,7 +228,7 @@ fn check_name(entry: &str) -> Result<(), String> {
         Rest::Nothing => Ok(()),
         _ if more.is_empty() => Err(format!("'{entry}' names no setting; '{kind} *' names all of its kind")),
         Rest::Number if !more.bytes().all(|byte| byte.is_ascii_digit() || byte == b'*') => {
-            Err(format!("'{entry}': '{more}' is no number, as in '{kind} 45' or '{kind} *'"))
+            Err(format!("'{entry}': '{more}' is not a number, as in '{kind} 45' or '{kind} *'"))
         }
         Rest::OneOf(known) if !known.iter().any(|word| matches(&more, word)) => Err(format!(
             "'{entry}': there is no {kind} '{more}'; {}",
@@ -351,7 +351,7 @@ mod tests {
             ),
             ("keep = [\"ring\"]", "f:1:9: keep[0]: 'ring' names no setting; 'ring *'"),
             ("keep = [\"mtu 9000\"]", "f:1:9: keep[0]: 'mtu 9000': 'mtu' is a whole name"),
-            ("keep = [\"irq eth0\"]", "f:1:9: keep[0]: 'irq eth0': 'eth0' is no number"),
+            ("keep = [\"irq eth0\"]", "f:1:9: keep[0]: 'irq eth0': 'eth0' is not a number"),
             ("keep = [", "f:1:9: not TOML"),
             (
                 "keep = []\nrules = [\"sack-off\", \"sack-of\"]\n",

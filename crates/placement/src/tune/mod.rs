@@ -69,7 +69,7 @@ pub struct TuningPlan {
     pub steps: Vec<Step>,
     /// The changes that are not made.
     pub left: Vec<Left>,
-    /// The process id of irqbalance, which would undo the placement of interrupts. It has to be stopped first.
+    /// The process id of irqbalance, which would undo the placement of interrupts. It must be stopped first.
     pub stop_balancer: Option<u32>,
 }
 

@@ -24,7 +24,7 @@ const ROUNDS: usize = 6;
 /// Largest number of changes of one knob. If rules disagree about it, the last one wins.
 const TIMES: u32 = 3;
 /// Reason for not making a change that cannot be undone.
-const NO_WAY_BACK: &str = "what it is now is not known, so there would be no way back";
+const NO_WAY_BACK: &str = "its current value is unknown, so it could not be restored";
 
 /// Returns the findings of `after` that are new, or have a higher severity than before.
 fn caused<'a>(before: &[Finding], after: &'a [Finding]) -> Vec<&'a Finding> {

@@ -41,10 +41,10 @@ pub enum ConfigureError {
         wanted: usize,
     },
     /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
-    #[error("{most} RSS contexts are all that there are")]
+    #[error("the NIC has only {most} RSS contexts")]
     Contexts { most: u16 },
     /// An entry of the indirection table cannot name this queue.
-    #[error("entries of the indirection table name queues below {limit}, and not {queue}")]
+    #[error("entries of the indirection table can name queues below {limit}, not {queue}")]
     Unreachable {
         queue: QueueId,
         /// Number of queues that an entry can name.
@@ -60,7 +60,7 @@ pub enum InsertError {
     #[error("the filter table is full")]
     Full,
     /// Filters of the table do not support this match, or do not support RSS.
-    #[error("filters of this table cannot do so")]
+    #[error("filters of this table do not support this match, or RSS")]
     Unsupported,
     /// The filters of the table share one mask, and the existing filters have another mask.
     #[error("the filters of this table share one mask, and others have another")]
@@ -77,7 +77,7 @@ pub enum InsertError {
     /// The queue is not in use, or filters of the table cannot name it.
     #[error("filters of this table cannot name this queue")]
     NoQueue,
-    #[error("no filter stands there")]
+    #[error("no filter at this location")]
     NoFilter,
     /// The indirection table does not have this entry, or its entries cannot name the queue.
     #[error("the indirection table has no such entry, or cannot name the queue")]

@@ -211,7 +211,7 @@ impl<'t> Parser<'t> {
             return Ok(plain);
         }
         if !self.skip("=") {
-            return Err(self.error(&format!("'=' is missing behind {token}")));
+            return Err(self.error(&format!("'=' is missing after {token}")));
         }
         let value = self.token();
         let predicate = if token == "ether-type" {
@@ -220,7 +220,7 @@ impl<'t> Parser<'t> {
             number(value, &PROTOCOLS).map(Predicate::Protocol)
         };
         let predicate =
-            predicate.ok_or_else(|| self.error(&format!("'{}' is no value of {token}", shown(value))))?;
+            predicate.ok_or_else(|| self.error(&format!("'{}' is not a value of {token}", shown(value))))?;
         self.skip(value);
         Ok(predicate)
     }

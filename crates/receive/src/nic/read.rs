@@ -102,7 +102,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
             line: 1,
             column: 1,
             key: String::new(),
-            problem: "this is no model of a NIC".to_owned(),
+            problem: "this is not a model of a NIC".to_owned(),
             advice: String::new(),
         }),
     }

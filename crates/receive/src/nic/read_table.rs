@@ -174,7 +174,7 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
     let entries = entries.and_then(|field| {
         let entries = field.integer(1..=MOST_ENTRIES)?;
         if !entries.is_power_of_two() {
-            field.complain(BadValue, format!("{entries} is no power of two"), "");
+            field.complain(BadValue, format!("{entries} is not a power of two"), "");
             return None;
         }
         Some(entries)

@@ -23,7 +23,7 @@ pub struct BindError {
 pub enum BindProblem {
     /// The classes leave no queue for the rest.
     #[error(
-        "the classes ask for {wanted} of {queues} queues ({}), and one at least has to be left for the other flows; give \
+        "the classes ask for {wanted} of {queues} queues ({}), and one at least must be left for the other flows; give \
          them fewer",
         list(.classes.iter().map(String::as_str))
     )]

@@ -248,7 +248,7 @@ impl Reader<'_> {
             let kind = policy.one_of(&KINDS);
             if kind == Some(Kind::Isolation) {
                 let advice = "isolation comes from the classes: give them queues";
-                policy.complain(ScenarioErrorKind::BadValue, "isolation is no term", advice);
+                policy.complain(ScenarioErrorKind::BadValue, "isolation is not a term", advice);
                 continue;
             }
             names.extend(kind.map(spelling));
@@ -521,8 +521,8 @@ fn network(field: &Field<'_>) -> Option<AddressMatch> {
         }),
     };
     if parsed.is_none() {
-        let problem = format!("'{}' is no address and no network", excerpt(text).escape_debug());
-        let advice = "write \"10.0.0.1\" or \"10.0.0.0/8\", with no bit set behind the prefix";
+        let problem = format!("'{}' is neither an address nor a network", excerpt(text).escape_debug());
+        let advice = "write \"10.0.0.1\" or \"10.0.0.0/8\", with no bit set after the prefix";
         field.complain(ScenarioErrorKind::BadValue, problem, advice);
     }
     parsed
@@ -544,7 +544,7 @@ fn own_queues(field: &Field<'_>) -> Option<QueueShare> {
     let share =
         digits.and_then(|digits| digits.parse::<f64>().ok()).filter(|share| *share > 0.0 && *share < 100.0);
     if share.is_none() {
-        let problem = format!("'{}' is no share of the queues", excerpt(text).escape_debug());
+        let problem = format!("'{}' is not a share of the queues", excerpt(text).escape_debug());
         let advice = "write a number such as 4, a share such as \"40%\", or a list such as [6, 7]";
         field.complain(ScenarioErrorKind::BadValue, problem, advice);
     }
@@ -563,7 +563,7 @@ fn queue_list(field: &Field<'_>) -> Option<Vec<QueueId>> {
     for element in field.list("numbers of queues")? {
         let queue = queue(&element)?;
         if list.contains(&queue) {
-            element.complain(ScenarioErrorKind::Duplicate, format!("queue {queue} stands twice"), "");
+            element.complain(ScenarioErrorKind::Duplicate, format!("queue {queue} appears twice"), "");
             return None;
         }
         list.push(queue);

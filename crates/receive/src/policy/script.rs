@@ -222,7 +222,8 @@ impl Script {
                 return verdict.ok_or_else(|| fails(problem()));
             }
         };
-        let problem = || format!("{function} returned {number}, and a cost lies between 0 and {LARGEST:.0}");
+        let problem =
+            || format!("{function} returned {number}, and a cost must be between 0 and {LARGEST:.0}");
         let amount = fixed(number).ok_or_else(|| fails(problem()))?;
         Ok(Cost { violations: 0, amount })
     }
@@ -302,10 +303,10 @@ fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
     // Above any number of flows that an index can name.
     const MOST_FLOWS: i64 = 1 << 32;
     if !(0..=MOST_FLOWS).contains(&flows) {
-        return Err(format!("reject({flows}): the number of flows lies between 0 and {MOST_FLOWS}").into());
+        return Err(format!("reject({flows}): the number of flows must be between 0 and {MOST_FLOWS}").into());
     }
     let amount = fixed(cost)
-        .ok_or_else(|| format!("reject({flows}, {cost}): a cost lies between 0 and {LARGEST:.0}"))?;
+        .ok_or_else(|| format!("reject({flows}, {cost}): a cost must be between 0 and {LARGEST:.0}"))?;
     Ok(Verdict(Cost { violations: flows, amount }))
 }
 

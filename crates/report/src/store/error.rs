@@ -35,7 +35,10 @@ pub enum StoreError {
     /// The file is not a record; the source names line, column and field.
     #[error("{} is not a record", path_text(path))]
     Malformed { path: PathBuf, source: serde_json::Error },
-    #[error("{} has schema {found}, this evenkeel reads schema {supported}", path_text(path))]
+    #[error(
+        "{} has schema {found}, this evenkeel reads schema {supported}; use the version that wrote it",
+        path_text(path)
+    )]
     Schema { path: PathBuf, found: u32, supported: u32 },
     #[error("{} is not a record of a run: {source}", path_text(path))]
     Implausible { path: PathBuf, source: Implausible },
@@ -46,7 +49,10 @@ pub enum StoreError {
     #[error("the record has no repeat {repeat} of variant {variant:?}")]
     NoSuchRepeat { variant: String, repeat: usize },
     /// The record names a file outside its directory.
-    #[error("the record in {} names {file:?}, which is not a file within it", path_text(directory))]
+    #[error(
+        "the record in {} names {file:?}, which is not a file within it; restore the record",
+        path_text(directory)
+    )]
     OutsideRecord { directory: PathBuf, file: String },
     /// A series' file cannot be decompressed.
     #[error("cannot decompress the series {}; run the scenario again, or restore the file", path_text(path))]

@@ -544,18 +544,18 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
         ("the number of queues", "1 to 256", u64::from(settings.queues), 1..=most),
         // The calendar has a slot for each end of each flow.
         ("the number of flows", "4,000,000 at most", u64::from(settings.flows), 0..=4_000_000),
-        ("the number of receive queues", "1 at least", u64::from(parameters.receive_queues), 1..=u64::MAX),
+        ("the number of receive queues", "at least 1", u64::from(parameters.receive_queues), 1..=u64::MAX),
         // `IXGBE_MIN_TXD`.
-        ("the number of descriptors", "64 at least", u64::from(parameters.ring_descriptors), 64..=u64::MAX),
+        ("the number of descriptors", "at least 64", u64::from(parameters.ring_descriptors), 64..=u64::MAX),
         (
             "the number of descriptors for segments of this size",
-            "twice the worst segment's and 1 at least",
+            "at least 1, and twice the worst segment's",
             u64::from(parameters.ring_descriptors),
             u64::from(least_descriptors(settings.gso_bytes.max(settings.mss)))..=u64::MAX,
         ),
         (
             "the receiver's interrupt interval, ps,",
-            "a microsecond at least",
+            "at least a microsecond",
             parameters.sink_interrupt_interval,
             MICROSECOND..=u64::MAX,
         ),

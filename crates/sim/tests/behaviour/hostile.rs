@@ -134,19 +134,19 @@ fn what_is_not_simulated_is_refused() {
     let usual = Parameters::default;
     for queues in [0, 257] {
         let found = refusal(Settings { queues, ..base() }, usual());
-        assert_eq!(found, format!("the number of queues has to be 1 to 256, not {queues}"));
+        assert_eq!(found, format!("the number of queues must be 1 to 256, not {queues}"));
     }
     let found = refusal(base(), Parameters { receive_queues: 0, ..usual() });
-    assert_eq!(found, "the number of receive queues has to be 1 at least, not 0");
+    assert_eq!(found, "the number of receive queues must be at least 1, not 0");
     let found = refusal(base(), Parameters { ring_descriptors: 63, ..usual() });
-    assert_eq!(found, "the number of descriptors has to be 64 at least, not 63");
+    assert_eq!(found, "the number of descriptors must be at least 64, not 63");
     let found =
         refusal(Settings { gso_bytes: 1 << 19, ..base() }, Parameters { ring_descriptors: 64, ..usual() });
     assert!(found.starts_with("the number of descriptors for segments of this size"), "{found}");
     let found = refusal(base(), Parameters { sfq_depth: 0, ..usual() });
-    assert_eq!(found, "sfq: limit has to be at least 1, not 0");
+    assert_eq!(found, "sfq: limit must be at least 1, not 0");
     let found = refusal(base(), Parameters { sink_interrupt_interval: 0, ..usual() });
-    assert_eq!(found, "the receiver's interrupt interval, ps, has to be a microsecond at least, not 0");
+    assert_eq!(found, "the receiver's interrupt interval, ps, must be at least a microsecond, not 0");
 }
 
 #[test]

@@ -49,13 +49,13 @@ fn priorities_that_do_not_fit_are_refused() {
     assert_eq!(refusal(with(&[1, 3])), "none");
     assert_eq!(
         refusal(with(&[1, 2])),
-        "the number of queues of all priorities has to be that of the queues, not 3"
+        "the number of queues of all priorities must be that of the queues, not 3"
     );
-    assert_eq!(refusal(with(&[0, 4])), "the number of a priority's queues has to be 1 at least, not 0");
+    assert_eq!(refusal(with(&[0, 4])), "the number of a priority's queues must be at least 1, not 0");
     let unknown = Settings { priority: 2, ..with(&[1, 3]) };
-    assert_eq!(refusal(unknown), "a priority has to be one of those that there are, not 2");
+    assert_eq!(refusal(unknown), "a priority must be an existing one, not 2");
     let unknown = Settings { probe_priority: 1, ..base() };
-    assert_eq!(refusal(unknown), "a priority has to be one of those that there are, not 1");
+    assert_eq!(refusal(unknown), "a priority must be an existing one, not 1");
 }
 
 proptest! {

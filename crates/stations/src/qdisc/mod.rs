@@ -140,7 +140,7 @@ impl Classifier {
 
 /// A parameter outside the range of its qdisc.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{qdisc}: {parameter} has to be {range}, not {value}")]
+#[error("{qdisc}: {parameter} must be {range}, not {value}")]
 pub struct KindError {
     pub qdisc: &'static str,
     pub parameter: &'static str,

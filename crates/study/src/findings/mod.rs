@@ -180,7 +180,7 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
             let point =
                 results.points.iter().find(|point| point.scenario == scenario && point.setup == *setup);
             match point {
-                None => format!("{setup} was not asked for"),
+                None => format!("{setup} was not requested"),
                 Some(Point { refused: Some(why), .. }) => format!("{setup}: {why}"),
                 Some(Point { failures, .. }) => match failures.first() {
                     Some(why) => format!("{setup} failed: {why}"),

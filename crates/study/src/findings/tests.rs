@@ -156,7 +156,7 @@ fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
     steady.extend(htb());
     let found = kf1_to_kf5_overhead::kf5(&results(steady));
     assert_eq!(verdict(&found), Verdict::NotMeasurable);
-    assert!(found.reason.contains("mq-fq_codel was not asked for"), "{}", found.reason);
+    assert!(found.reason.contains("mq-fq_codel was not requested"), "{}", found.reason);
     let mut unsteady = vec![cores("pfifo", "1", &[0.5, 0.51, 0.5]), cores("pfifo", "16", &[2.0, 2.01, 2.0])];
     unsteady.extend(htb());
     assert_eq!(verdict(&kf1_to_kf5_overhead::kf5(&results(unsteady))), Verdict::NotConfirmed);

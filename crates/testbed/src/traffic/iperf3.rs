@@ -100,7 +100,7 @@ fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     if usable {
         return Ok(());
     }
-    let detail = format!("{name:?} is no name of a congestion control");
+    let detail = format!("{name:?} is not a name of a congestion control");
     Err(ArgumentError { tool: TOOL, option: "--congestion", detail })
 }
 

@@ -273,9 +273,9 @@ impl Table<'_> {
         if packet.parse() != Ok(self.samples.len()) {
             return Err(error("packet", format!("{packet:?} where {} follows", self.samples.len())));
         }
-        let sent_ns = nanoseconds(sent).ok_or_else(|| error("txTime", format!("{sent:?} is no time")))?;
+        let sent_ns = nanoseconds(sent).ok_or_else(|| error("txTime", format!("{sent:?} is not a time")))?;
         let received_ns =
-            nanoseconds(received).ok_or_else(|| error("rxTime", format!("{received:?} is no time")))?;
+            nanoseconds(received).ok_or_else(|| error("rxTime", format!("{received:?} is not a time")))?;
         let round_trip_ns = received_ns
             .checked_sub(sent_ns)
             .ok_or_else(|| error("rxTime", format!("{received} is before {sent}")))?;
@@ -435,8 +435,8 @@ mod tests {
     #[test]
     fn damage_is_told_with_line_and_field() {
         let cases = [
-            ("0, 2.401873975", "0, 2.40187397", "it:22: txTime: \"2.40187397\" is no time"),
-            ("2.401909485", "-2.401909485", "it:22: rxTime: \"-2.401909485\" is no time"),
+            ("0, 2.401873975", "0, 2.40187397", "it:22: txTime: \"2.40187397\" is not a time"),
+            ("2.401909485", "-2.401909485", "it:22: rxTime: \"-2.401909485\" is not a time"),
             ("2.401909485", "1.401909485", "it:22: rxTime: 1.401909485 is before 2.401873975"),
             ("17.848", "17.900", "it:23: latency: \"17.900\" instead of 17.849"),
             ("17.848", "nan", "it:23: latency: \"nan\""),
@@ -444,7 +444,7 @@ mod tests {
             (
                 "1, 2.413877876",
                 "1, 99999999999.413877876",
-                "it:23: txTime: \"99999999999.413877876\" is no time",
+                "it:23: txTime: \"99999999999.413877876\" is not a time",
             ),
             (", 17.848", "", "it:23: row: 3 fields instead of 4"),
             ("latency(usec)", "latency(nsec)", "it:21: columns: unknown"),

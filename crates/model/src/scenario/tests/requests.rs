@@ -68,7 +68,7 @@ const REQUESTS: &[Case] = &[
     ("client-hosts = 4", "flows = 4", (14, 1), ": workload.flows: only with workload.kind = bulk; known keys: kind, server, client-hosts, set-percent, clients"),
     ("name = \"high\"\n", "", (16, 1), ": workload.clients[0].name: missing"),
     ("name = \"high\"", "name = \"all\"", (17, 8), ": workload.clients[0].name: what all clients together are called"),
-    ("name = \"added\"", "name = \"high\"", (23, 8), ": workload.clients[1].name: 'high' stands above already"),
+    ("name = \"added\"", "name = \"high\"", (23, 8), ": workload.clients[1].name: 'high' appears above already"),
     ("name = \"high\"", "name = \"a.b\"", (17, 8), ": workload.clients[0].name: 'a.b' cannot be a name"),
     ("count = 2", "count = 90_000\noutstanding = 1", (16, 1), ": workload.clients: 1440001 flows in all; have at most 100000"),
     ("flows = 16", "flows = 1025", (19, 9), ": workload.clients[0].flows: 1025 is out of range"),

@@ -130,13 +130,13 @@ pub fn files(
 fn why_not(kinds: &[Kind], knob: &Knob, actions: &BTreeMap<u32, String>) -> String {
     match knob {
         Knob::InterruptAffinity(interrupt) if !actions.contains_key(interrupt) => {
-            "interrupts have other numbers after a restart, and nothing tells this one from others".to_owned()
+            "interrupts have other numbers after a restart, and nothing identifies this one".to_owned()
         }
         Knob::Sysctl(_) if !kinds.contains(&Kind::Sysctl) => {
             "it belongs in sysctl.d (--persist sysctl)".to_owned()
         }
         Knob::Sysctl(_) => "sysctl.d cannot hold its name, which is a pattern there".to_owned(),
-        _ if kinds.contains(&Kind::Systemd) => "no line of a shell says it".to_owned(),
+        _ if kinds.contains(&Kind::Systemd) => "no shell command sets it".to_owned(),
         _ => "a unit can hold it (--persist systemd)".to_owned(),
     }
 }

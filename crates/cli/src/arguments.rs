@@ -37,7 +37,7 @@ pub enum Command {
     /// Print or make the changes that `check` proposes for an interface; they stay until `revert`
     #[command(after_help = examples::TUNE)]
     Tune(TuneOptions),
-    /// Restore what `tune` changed, and what a killed run left behind
+    /// Restore the settings that `tune` or a killed run changed
     #[command(after_help = examples::REVERT)]
     Revert(RevertOptions),
     /// Watch a run and restore its settings when it dies (started by the run itself)
@@ -423,7 +423,7 @@ pub struct BenchOptions {
     /// Turn RSS off, as in the paper: flows without a filter go to the default queue
     #[arg(long)]
     pub no_rss: bool,
-    /// Maximum of repeats of each figure; slow figures have fewer
+    /// Maximum number of repeats of each figure; slow figures have fewer
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub repeat: u32,
     /// How to print the result
@@ -484,14 +484,14 @@ pub struct TuneOptions {
     /// Print every change and its undo as shell lines, and change nothing; the default
     #[arg(long, conflicts_with = "apply")]
     pub print: bool,
-    /// Make the changes, all of them or only these items, by their names in --print; they stay until `evenkeel
+    /// Make all changes, or only these items, named as in --print; they stay until `evenkeel
     /// revert`
     #[arg(long, value_name = "ITEM", num_args = 0..)]
     pub apply: Option<Vec<String>>,
     /// TOML file of settings to leave alone [default: /etc/evenkeel/keep.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub keep: Option<PathBuf>,
-    /// Also write files that make the settings again after a reboot; `evenkeel revert` removes them
+    /// Also write files that apply the settings after a reboot; `evenkeel revert` removes them
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub persist: Vec<PersistChoice>,
     /// How long to count losses before and after the changes
@@ -516,9 +516,9 @@ pub struct TuneOptions {
 pub enum PersistChoice {
     /// /etc/sysctl.d: sysctls
     Sysctl,
-    /// A unit of systemd: everything that a shell line can set
+    /// A systemd unit: all settings that a shell line can set
     Systemd,
-    /// Rules of udev: settings of the interface, applied when it appears
+    /// udev rules: settings of the interface, applied when it appears
     Udev,
 }
 
@@ -528,7 +528,7 @@ pub struct CompareOptions {
     pub first: PathBuf,
     /// The other record or study
     pub second: PathBuf,
-    /// Only this metric, by its key in the record, such as nfm.1s; may be given several times
+    /// Compare only this metric, by its key in the record, such as nfm.1s; may be given several times
     #[arg(long = "metric", value_name = "KEY")]
     pub metrics: Vec<String>,
     /// Judge whether the two are equal within this share: the whole 95 % confidence interval of each change
@@ -646,7 +646,7 @@ pub struct SteerOptions {
     /// A baseline: the same program hashes over all queues without the policy, or redirects nothing
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
-    /// Least time between two searches
+    /// Minimum time between two searches
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time, allow_hyphen_values = true)]
     pub interval: Duration,
     /// A flow that receives nothing for this long loses its filter
@@ -712,17 +712,17 @@ pub enum Segments {
 /// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum XpsChoice {
-    /// Leave them alone; refused if one is set, because it leaves no choice
+    /// Keep the maps; refused if one is set, because it leaves no choice
     Respect,
-    /// Empty them: every processor may use every queue
+    /// Empty the maps: every processor may use every queue
     Off,
-    /// Empty them, and keep to the queues of the processor's pool or NUMA node
+    /// Empty the maps, and use only the queues of the processor's pool or NUMA node
     Pools,
 }
 
 #[derive(Debug, Args)]
 pub struct RevertOptions {
-    /// Only this interface [default: all in this network namespace]
+    /// Restore only this interface [default: all in this network namespace]
     pub interface: Option<String>,
 }
 
@@ -741,7 +741,7 @@ pub struct GenerateOptions {
     /// What to write
     #[arg(value_enum)]
     pub what: Generated,
-    /// Directory to write it to
+    /// Directory to write to
     pub directory: PathBuf,
 }
 

@@ -20,7 +20,7 @@ pub enum StudyCommand {
 
 #[derive(Debug, Args)]
 pub struct TcOptions {
-    /// The quick points with the quick times of each scenario: minutes instead of hours
+    /// Run only the quick points, with the quick times of each scenario: minutes instead of hours
     #[arg(long)]
     pub quick: bool,
     /// Where to run [default: netns]
@@ -39,11 +39,11 @@ pub struct TcOptions {
     /// Directory for the study; an unfinished one there is resumed [default: one below ./evenkeel-records]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Only this scenario, by its bundled name or by a path; may be given several times [default: every tc-*
+    /// Run only this scenario, by its bundled name or by a path; may be given several times [default: every tc-*
     /// one]
     #[arg(long = "scenario", value_name = "NAME")]
     pub scenarios: Vec<String>,
-    /// Only this qdisc setup; may be given several times [default: all]
+    /// Run only this qdisc setup; may be given several times [default: all]
     #[arg(long = "qdisc", value_name = "NAME")]
     pub setups: Vec<String>,
     /// A file with your own qdisc setups, which take part in every scenario (docs/reference/qdisc-setups.md)

@@ -185,7 +185,7 @@ fn revert_here(interface: &str) -> String {
     }
 }
 
-/// Describes a process that has to end first. The kernel reports 0 for a process in another PID namespace, where its
+/// Describes a process that must end first. The kernel reports 0 for a process in another PID namespace, where its
 /// number has no meaning for this one.
 fn end_first(process: u32, since: &str) -> String {
     match process {

@@ -222,7 +222,7 @@ impl Held {
         }
     }
 
-    /// Returns the process in the journal that has this name now, if it is a journal.
+    /// Returns the process in the journal file that now has this name; `None` if that is not a journal.
     pub(crate) fn named_process(&self) -> Option<Process> {
         let mut file = self.directory.open_file(&self.name, OFlag::O_RDONLY).ok()??;
         Some(self.directory.read(&mut file, &self.name).ok()?.header?.process)

@@ -738,7 +738,7 @@ pub struct GuardOptions {
 
 #[derive(Debug, Args)]
 pub struct GenerateOptions {
-    /// What to write
+    /// Kind of output
     #[arg(value_enum)]
     pub what: Generated,
     /// Directory to write to

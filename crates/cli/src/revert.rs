@@ -433,7 +433,7 @@ fn tell_damaged(damaged: &Damaged) -> Exit {
     Failure::with_causes(Exit::Failed, damaged).tell()
 }
 
-/// Reports remarks for the user. Returns the exit code, which says whether the user has to act.
+/// Reports remarks for the user. Returns the exit code, which shows whether the user must act.
 fn tell_remarks(leftover: &Leftover) -> Exit {
     let then = &leftover.header.interface.name;
     if let Some(now) = leftover.name.as_ref().filter(|now| *now != then) {

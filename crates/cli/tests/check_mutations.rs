@@ -76,7 +76,7 @@ const SIGNED: &[&str] = &["numa_node", "physical_package_id", "tcp_adv_win_scale
 /// Lists that may be empty.
 const EMPTY: &[&str] = &["isolated", "nohz_full"];
 
-/// Fields of `sockets.json` that the kernel may not tell.
+/// Fields of `sockets.json` that the kernel may not report.
 const OPTIONAL_FIELDS: &[&str] =
     &["process", "interface", "remote", "receive_buffer", "send_buffer", "congestion"];
 

@@ -238,7 +238,7 @@ fn a_cut_table_of_memory_is_named() {
     assert!(named.why.contains("/proc/vmstat:2: the file is cut off"), "{named:?}");
 }
 
-/// What a sound file of the kernel always has: without it the rules are not judged.
+/// Without a row that the kernel always writes, the rules are not judged.
 #[test]
 fn missing_rows_and_contradictions_are_named() {
     let edited = |file: &str, edit: &dyn Fn(String) -> String| {

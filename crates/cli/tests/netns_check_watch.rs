@@ -324,7 +324,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
 }
 
 /// The reader stops, and makes its buffer smaller than the window that it has announced. Arriving segments then do not
-/// fit, so TCP has to prune.
+/// fit, so TCP must prune.
 #[test]
 fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     use std::os::fd::AsRawFd;

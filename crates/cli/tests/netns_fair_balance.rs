@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use support::end;
 use support::managed::{Managed, NAME, assert_same};
 
-/// Creates an interface with a rate limit on each of its four queues, so that packets have to wait.
+/// Creates an interface with a rate limit on each of its four queues, so that packets must wait.
 fn shaped() -> Managed {
     let managed = Managed::new();
     for queue in 1..=4 {

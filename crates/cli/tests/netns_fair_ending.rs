@@ -103,7 +103,7 @@ fn start_unread(mut command: Command, writer: &PipeWriter) -> Child {
     command.spawn().unwrap()
 }
 
-/// Returns the exit code; the command has to end soon.
+/// Returns the exit code; the command must end soon.
 fn code_of(mut child: Child) -> Option<i32> {
     let began = Instant::now();
     loop {
@@ -137,7 +137,7 @@ fn a_reader_that_does_not_read_delays_no_restoration() {
             std::thread::sleep(Duration::from_millis(700));
             if is_foreign {
                 managed.shell(&["ip", "link", "set", NAME, "name", "evk9"]);
-                // It restores, and waits for the reader of its result until a signal comes.
+                // The process restores its settings, then blocks on the full pipe until a signal arrives.
                 wait_for("the end", SOON, || is_empty(managed.state.path()));
                 managed.shell(&["ip", "link", "set", "evk9", "name", NAME]);
                 assert_eq!((managed.maps(), receive_map(&managed)), before, "{arguments:?}");
@@ -159,7 +159,7 @@ fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
     let revert = || start_unread(managed.command(&["revert", NAME]), &writer);
     let child = revert();
     managed.wait_for_maps(&DRIVERS_MAPS, SOON);
-    // It waits for the reader of its result, until a signal comes.
+    // The process blocks on the full pipe until a signal arrives.
     std::thread::sleep(Duration::from_millis(1500));
     signal_to(child.id(), Signal::SIGTERM);
     assert_eq!(code_of(child), Some(0));

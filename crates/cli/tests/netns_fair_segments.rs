@@ -24,7 +24,7 @@ fn segment_size(managed: &Managed) -> u32 {
     words.nth(1).unwrap().parse().unwrap()
 }
 
-/// Sets a rate limit on each queue, so that packets have to wait.
+/// Sets a rate limit on each queue, so that packets must wait.
 fn shape(managed: &Managed) {
     for queue in 1..=4 {
         let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));

@@ -78,7 +78,7 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Returns an error if batching is not possible for any device, so that this error is reported first.
+    /// Returns an error if no device can use batching. Call it before other checks, so that this error comes first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());

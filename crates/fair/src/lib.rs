@@ -1,7 +1,7 @@
 //! Fair transmission on a live interface.
 //!
 //! ```text
-//!   preflight ──▶ plan ──▶ session: take over XPS if told to ─▶ attach the queue choice ─▶ prove ─▶ watch ─▶ restore
+//!   preflight ──▶ plan ──▶ session: take over XPS if requested ─▶ attach the queue choice ─▶ prove ─▶ watch ─▶ restore
 //!       │                                                                                   │        │
 //!       └──▶ observer (`--observe`): the same programs with the kernel's own choice         │        │
 //!                                             the driver overrules the choice: restore, exit ┘        │

@@ -49,13 +49,13 @@ impl fmt::Display for Verdict {
 
 /// Smallest number of bytes of a second that counts: ACKs and single packets may use any queue.
 const LEAST_BYTES: u64 = 1_000_000;
-/// A second counts only if the meter saw at least this part of the device's bytes.
+/// A second counts only if the meter saw at least this share of the device's bytes.
 const METERED: f64 = 0.8;
 /// Number of seconds that must agree.
 const SECONDS: u32 = 3;
-/// From this agreeing part on, the device follows the choices.
+/// From this share of agreeing bytes on, the device follows the choices.
 const FOLLOWED: f64 = 0.8;
-/// Below this agreeing part, the driver overrules the choices; in between, more seconds are needed.
+/// Below this share, the driver overrides the choices. In between, more seconds are needed.
 const OVERRULED: f64 = 0.5;
 
 /// Collects seconds until there is a verdict.

@@ -117,7 +117,7 @@ pub struct Ended {
 }
 
 /// Keeps only `CAPABILITIES` in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays,
-/// too, because a replacement guardian has to mount its own.
+/// too, because a replacement guardian must mount its own.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the request.

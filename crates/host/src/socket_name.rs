@@ -19,10 +19,10 @@ pub struct SocketName {
     socket: UnixListener,
 }
 
-/// Largest number of questions that [`SocketName::answer`] removes at once: `net.core.somaxconn` by default.
-const MOST_QUESTIONS: usize = 4096;
+/// Maximum number of pending connections that [`SocketName::answer`] closes: the default of `net.core.somaxconn`.
+const MOST_PENDING: usize = 4096;
 
-/// The user id of a holder that cannot be asked.
+/// User id of a holder that accepts no connection.
 const NOBODY: u32 = u32::MAX;
 
 /// The process that has reserved a name.
@@ -61,14 +61,14 @@ impl SocketName {
         }
     }
 
-    /// Removes the questions of [`Self::holder`] from the queue: a holder whose queue is full is not trusted. Call it
+    /// Accepts and closes pending connections of [`Self::holder`]: a holder whose queue is full is not trusted. Call it
     /// several times a second.
     pub fn answer(&self) {
-        let _ = self.socket.incoming().take(MOST_QUESTIONS).take_while(Result::is_ok).count();
+        let _ = self.socket.incoming().take(MOST_PENDING).take_while(Result::is_ok).count();
     }
 
     /// Returns the process that has reserved a name in the calling thread's network namespace. The holder
-    /// of a socket whose queue is full is not trusted: it cannot be asked.
+    /// of a socket whose queue is full is not trusted: it accepts no connection.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket.
@@ -114,7 +114,7 @@ mod tests {
         let held = SocketName::take(&name).unwrap().unwrap();
         let ask = || SocketName::holder(&name).unwrap().is_some_and(|holder| holder.is_trusted());
         let mut questions = 0;
-        while ask() && questions < 2 * MOST_QUESTIONS {
+        while ask() && questions < 2 * MOST_PENDING {
             questions += 1;
         }
         held.answer();

@@ -180,7 +180,7 @@ impl Spreads {
             .flat_map(|pair| [&pair.first, &pair.second]);
         let (mut logarithms, mut expected) = (Vec::new(), 0.0);
         for sample in samples {
-            // A constant figure tells nothing about the spread of others.
+            // A constant figure gives no information about the spread of others.
             let Some(variance) = sample.variance.filter(|variance| *variance > 0.0) else { continue };
             let half = (sample.n as f64 - 1.0) / 2.0;
             logarithms.push(variance.ln() - digamma(half) + half.ln());

@@ -400,7 +400,7 @@ pub fn power_of_two(number: u64) -> u64 {
     number.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// Returns the longest of the connections' smallest round-trip times. Windows have to hold the data in flight for that
+/// Returns the longest of the connections' smallest round-trip times. Windows must hold the data in flight for that
 /// long; time spent in queues needs no window.
 fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) -> RoundTrip {
     let times = connections.filter_map(|socket| {

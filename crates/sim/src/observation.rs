@@ -103,7 +103,7 @@ impl Observation {
         }
     }
 
-    /// Counts packets that are not, or not all, in the newest bin.
+    /// Counts packets of which at least one is outside the newest bin.
     #[cold]
     fn count_elsewhere(
         &mut self,

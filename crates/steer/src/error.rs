@@ -20,7 +20,7 @@ pub enum SteerError {
     #[error("{what}; {remedy}")]
     Unable {
         what: String,
-        /// What the user can do about it.
+        /// The next step for the user.
         remedy: String,
     },
     /// No placement can meet the policy with this number of queues.

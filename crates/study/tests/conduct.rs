@@ -82,7 +82,7 @@ fn settings() -> Settings {
 #[error("{0}")]
 struct Trouble(&'static str);
 
-/// A world whose observations depend only on point and repeat. It logs the repeats that it was asked to run.
+/// A world whose observations depend only on point and repeat. It logs the requested repeats.
 #[derive(Default)]
 struct Known {
     asked: RefCell<Vec<(String, u32, u64)>>,

@@ -111,7 +111,7 @@ impl Managed {
         command
     }
 
-    /// Runs a tool that has to succeed. Returns its output.
+    /// Runs a tool that must succeed. Returns its output.
     pub fn shell(&self, words: &[&str]) -> String {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::null());

@@ -72,7 +72,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             reason: format!("page_bytes: {page_bytes} is not the size of a page; write for example 4096"),
         });
     }
-    // What the tree has is known now: someone may have added it.
+    // Check the tree again: a file may have been added since.
     let missing =
         about.iter().flat_map(|about| &about.unknown).filter(|gap| tree.read_quietly(&gap.source).is_none());
     for gap in missing {

@@ -244,7 +244,7 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
             placed.insert(*queue, processor);
         }
     }
-    // If queues have to share cores, those that share one now may stay.
+    // If queues must share cores, those that share one now may stay.
     let free = places.len() - used_cores.len();
     let mut sharing = (now.len() - placed.len()).saturating_sub(free);
     let mut load: BTreeMap<u32, usize> = placed.values().map(|processor| (*processor, 1)).collect();

@@ -21,9 +21,9 @@ pub const LINK_MODES: &str = "/sys/class/net/*/ethtool/supported_mbps";
 pub const LINK_SPEED: &str = "/sys/class/net/*/device/current_link_speed";
 /// Width of the PCI Express link.
 pub const LINK_WIDTH: &str = "/sys/class/net/*/device/current_link_width";
-/// The NIC's fastest PCI Express speed.
+/// Maximum speed of the PCI Express link.
 pub const BEST_SPEED: &str = "/sys/class/net/*/device/max_link_speed";
-/// The NIC's widest PCI Express width.
+/// Maximum width of the PCI Express link.
 pub const BEST_WIDTH: &str = "/sys/class/net/*/device/max_link_width";
 pub const MTU: &str = "/sys/class/net/*/mtu";
 pub const NODE: &str = "/sys/class/net/*/device/numa_node";

@@ -498,8 +498,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
     const LEAST: u64 = 100_000_000;
     /// Below this probability, the flows are clearly spread worse than a random hash would do.
     const CHANCE: f64 = 0.05;
-    /// If flows that share a queue carried less than this part of the others' traffic, sharing slows them down,
-    /// whatever the probability.
+    /// If flows on a shared queue carried less than this share of the others' traffic, sharing slows them down,
+    /// at any probability.
     const SUFFERS: f64 = 0.7;
     let mut found = Vec::new();
     for nic in view.nics() {

@@ -477,7 +477,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     );
     let number = |path: &str| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
     let (default, most) = (number("net/core/rmem_default"), number("net/core/rmem_max"));
-    // A buffer has to bridge the reader's pauses, whose length is unknown. A first step is four times the present size.
+    // A buffer must bridge the reader's pauses, whose length is unknown. A first step is four times the present size.
     const LEAST: u64 = 8 << 20;
     let larger = |default: u64| default.saturating_mul(4).clamp(LEAST, 67_108_864);
     // A larger rmem_max has no effect on a socket that does not set SO_RCVBUF. New sockets have rmem_default, which

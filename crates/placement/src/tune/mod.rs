@@ -39,7 +39,7 @@ pub struct Item {
     pub effect: String,
     /// The document or paper that describes the fault.
     pub source: &'static str,
-    /// Steps that the administrator has to do by hand.
+    /// Steps that the administrator must do by hand.
     pub advice: Vec<String>,
 }
 

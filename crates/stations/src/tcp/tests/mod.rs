@@ -16,7 +16,7 @@ use crate::time::{MICROSECOND, SECOND, Time};
 const PROFILES: [Profile; 2] = [Profile::Linux4_4, Profile::Linux6_18];
 const MSS: u64 = 1448;
 
-/// What the network does with a packet or an acknowledgement.
+/// Action of the network on a packet or an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Arrives,

@@ -181,6 +181,11 @@ impl Target {
 /// Losses on the node of the NIC are too rare.
 const NO_OVERFLOW: &str = "on the NIC's node, the ring of 8192 packets seldom overflows in 4 s; the paper names no queue for its losses";
 
+/// What a trace of `mtu-1500` with seed 1 shows.
+const IN_WARM_UP: &str = "its ring overflows in the first second, which is the warm-up (trace of seed 1)";
+
+/// Returns the rows. Figures 4, 9 (case 1) and 11 are not blind: the kernel's rule about the end of a softirq round
+/// (`net_rx_action`) was added after Figure 11 had been missed without it.
 fn targets() -> Vec<Target> {
     use Basis::{Calibrated, NotBlind};
     use Claim::{Below, More, Reaches, Steady, Value, Varies};
@@ -198,37 +203,47 @@ fn targets() -> Vec<Target> {
         value("profile", STACK, Value(PerCore, "tso-gro+jumbo+arfs", 41.2, 0.25), Calibrated),
         value("1", RAMP, Value(Throughput, "1-flow", 43.0, 0.2), Calibrated),
         value("1", RAMP, Value(Throughput, "3-flows", 100.0, 0.2), NotBlind),
-        target("4", FAN, More(Events, "2-to-2", "1-to-3")).because(NO_OVERFLOW),
-        target("4", FAN, More(Events, "1-to-1", "2-to-2")).because(NO_OVERFLOW),
-        target("4", FAN, More(Events, "3-to-1", "2-to-2")).because(NO_OVERFLOW),
-        target("4", FAN, More(Throughput, "1-to-3", "1-to-1")).because(NO_OVERFLOW),
-        target("4", FAN, More(Throughput, "1-to-3", "3-to-1")).because(NO_OVERFLOW),
-        target("4", FAN, More(Throughput, "2-to-2", "1-to-1")).because(NO_OVERFLOW),
-        target("4", FAN, More(Throughput, "2-to-2", "3-to-1")).because(NO_OVERFLOW),
-        target("4", FAN, Reaches("1-to-3")),
-        target("4", FAN, Reaches("2-to-2")),
-        target("4", FAN, Steady("2-to-2")),
+        target("4", FAN, More(Events, "2-to-2", "1-to-3")).basis(NotBlind),
+        target("4", FAN, More(Events, "1-to-1", "2-to-2")).basis(NotBlind),
+        target("4", FAN, More(Events, "3-to-1", "2-to-2")).basis(NotBlind),
+        target("4", FAN, More(Throughput, "1-to-3", "1-to-1")).basis(NotBlind),
+        target("4", FAN, More(Throughput, "1-to-3", "3-to-1")).basis(NotBlind),
+        target("4", FAN, More(Throughput, "2-to-2", "1-to-1")).basis(NotBlind),
+        target("4", FAN, More(Throughput, "2-to-2", "3-to-1")).basis(NotBlind),
+        target("4", FAN, Reaches("1-to-3")).basis(NotBlind),
+        target("4", FAN, Reaches("2-to-2")).basis(NotBlind),
+        target("4", FAN, Steady("2-to-2")).basis(NotBlind),
         value("5", MTU, Value(Throughput, "mtu-1500", 25.0, 0.2), NotBlind),
         value("5", MTU, Value(Throughput, "mtu-9000", 43.0, 0.2), Calibrated),
         value("5", MTU, More(Throughput, "mtu-9000", "mtu-1500"), NotBlind),
-        value("5", MTU, More(Retransmissions, "mtu-1500", "mtu-9000"), NotBlind).because(NO_OVERFLOW),
-        target("9", PLACEMENT, More(Throughput, "case-1", "case-2")),
-        target("9", PLACEMENT, More(Throughput, "case-1", "case-3")),
-        target("9", PLACEMENT, More(Throughput, "case-1", "case-4")),
+        value("5", MTU, More(Retransmissions, "mtu-1500", "mtu-9000"), NotBlind).because(IN_WARM_UP),
+        target("9", PLACEMENT, More(Throughput, "case-1", "case-2")).basis(NotBlind),
+        target("9", PLACEMENT, More(Throughput, "case-1", "case-3")).basis(NotBlind),
+        target("9", PLACEMENT, More(Throughput, "case-1", "case-4")).basis(NotBlind),
         target("9", PLACEMENT, More(Throughput, "case-4", "case-2")),
         target("9", PLACEMENT, Below("case-3", INTERCONNECT)),
-        target("9", PLACEMENT, More(Retransmissions, "case-1", "case-3")).because(NO_OVERFLOW),
-        target("9", PLACEMENT, More(Retransmissions, "case-2", "case-1")),
+        target("9", PLACEMENT, More(Retransmissions, "case-1", "case-3"))
+            .because(NO_OVERFLOW)
+            .basis(NotBlind),
+        target("9", PLACEMENT, More(Retransmissions, "case-2", "case-1")).basis(NotBlind),
         target("9", PLACEMENT, More(Retransmissions, "case-2", "case-4")),
-        target("11", CORES, Reaches("distribution-2")),
-        target("11", CORES, Steady("distribution-2")),
-        target("11", CORES, Varies("distribution-1", "distribution-2")),
-        target("11", CORES, More(Throughput, "distribution-2", "distribution-3")),
-        target("11", CORES, More(Throughput, "distribution-1", "distribution-3")),
-        target("11", CORES, Value(Retransmissions, "distribution-1", 63.0, 0.2)).because(NO_OVERFLOW),
-        target("11", CORES, Value(Retransmissions, "distribution-2", 20.0, 0.2)).because(NO_OVERFLOW),
-        target("11", CORES, More(Retransmissions, "distribution-1", "distribution-2")).because(NO_OVERFLOW),
-        target("11", CORES, More(Retransmissions, "distribution-3", "distribution-1")).because(NO_OVERFLOW),
+        target("11", CORES, Reaches("distribution-2")).basis(NotBlind),
+        target("11", CORES, Steady("distribution-2")).basis(NotBlind),
+        target("11", CORES, Varies("distribution-1", "distribution-2")).basis(NotBlind),
+        target("11", CORES, More(Throughput, "distribution-2", "distribution-3")).basis(NotBlind),
+        target("11", CORES, More(Throughput, "distribution-1", "distribution-3")).basis(NotBlind),
+        target("11", CORES, Value(Retransmissions, "distribution-1", 63.0, 0.2))
+            .because(NO_OVERFLOW)
+            .basis(NotBlind),
+        target("11", CORES, Value(Retransmissions, "distribution-2", 20.0, 0.2))
+            .because(NO_OVERFLOW)
+            .basis(NotBlind),
+        target("11", CORES, More(Retransmissions, "distribution-1", "distribution-2"))
+            .because(NO_OVERFLOW)
+            .basis(NotBlind),
+        target("11", CORES, More(Retransmissions, "distribution-3", "distribution-1"))
+            .because(NO_OVERFLOW)
+            .basis(NotBlind),
     ]
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{
-    Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, Processor, ProcessorTime, Rss,
+    Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor, ProcessorTime, Rss,
     SocketFacts, Softnet, TcpFacts,
 };
 use evenkeel_placement::applied::set;
@@ -115,6 +115,42 @@ fn the_fix_of_a_window_has_its_sizes_in_order() {
         }
         assert_eq!(facts.sysctls[path], after, "{before}");
         assert_eq!(found(&facts, rule), None, "{before}");
+    }
+}
+
+#[test]
+fn the_limit_of_the_connection_table_is_raised_above_its_entries() {
+    let with = |limit: u64, entries: u64, dropped: u64| {
+        let mut facts = host(10, Vec::new());
+        facts.sysctls.insert("net/netfilter/nf_conntrack_max".to_owned(), limit.to_string());
+        facts.sysctls.insert("net/netfilter/nf_conntrack_count".to_owned(), entries.to_string());
+        facts.counters.insert("Conntrack.drop".to_owned(), dropped);
+        found(&facts, "conntrack-full").map(|finding| finding.remedy.changes)
+    };
+    assert_eq!(with(0, 5_000, 0), None, "0 is no limit");
+    assert_eq!(with(0, 5_000, 1_000_000), Some(Vec::new()), "the limit did not drop these");
+    for (limit, entries) in [(65_536, 60_000), (65_536, 200_000)] {
+        let changes = with(limit, entries, 0).unwrap();
+        assert_eq!(changes.len(), 1, "{changes:?}");
+        let mut facts = host(10, Vec::new());
+        assert!(set(&mut facts, None, &changes[0].knob, &changes[0].to));
+        let raised = facts.sysctl_number("net/netfilter/nf_conntrack_max").unwrap();
+        assert!(raised as u64 >= 2 * entries.max(limit), "{raised} for {entries} entries");
+    }
+}
+
+#[test]
+fn ports_are_exhausted_where_attempts_to_connect_failed() {
+    for (failed, severity) in [(0, Severity::Medium), (5_000, Severity::High)] {
+        let mut facts = host(10, Vec::new());
+        facts.sysctls.insert("net/ipv4/ip_local_port_range".to_owned(), "32768\t60999".to_owned());
+        facts.counters.insert("Tcp.AttemptFails".to_owned(), failed);
+        facts.port_use = Some(PortUse {
+            local: "10.0.0.1".to_owned(),
+            remote: "10.0.0.9:443".to_owned(),
+            connections: 28_000,
+        });
+        assert_eq!(found(&facts, "ports-exhausted").unwrap().severity, severity, "{failed} failed");
     }
 }
 

@@ -377,7 +377,7 @@ fn ports(view: &View<'_>) -> Vec<Found> {
             );
         }
         text += &format!("; {} attempts to connect failed", count(failed));
-        let severity = if alone >= GRAVE || of >= GRAVE && failed >= GRAVE_FAILURES { High } else { Medium };
+        let severity = if of >= GRAVE && failed >= GRAVE_FAILURES { High } else { Medium };
         Found::measured(
             severity,
             "host",

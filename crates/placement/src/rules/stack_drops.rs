@@ -664,7 +664,9 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     const MAXIMUM: &str = "net/netfilter/nf_conntrack_max";
     let facts = view.facts;
     let number = |path| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
-    let most = number(MAXIMUM);
+    let limit = number(MAXIMUM);
+    // 0 is no limit (`__nf_conntrack_alloc`, net/netfilter/nf_conntrack_core.c).
+    let most = limit.filter(|most| *most > 0);
     let table = number("net/netfilter/nf_conntrack_count").zip(most);
     let (refused, evicted) = (facts.counter("Conntrack.drop"), facts.counter("Conntrack.early_drop"));
     let dropped = refused.saturating_add(evicted);
@@ -691,8 +693,15 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     const TIMEOUT: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
     const DAY_S: u64 = 86_400;
     const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
-    let Some(most) = most else { return vec![entry.advice("raise net.netfilter.nf_conntrack_max")] };
-    let wanted = most.saturating_mul(2);
+    let Some(most) = most else {
+        let advice = match limit {
+            Some(_) => "the table has no limit: look for memory that the kernel could not allocate",
+            None => "raise net.netfilter.nf_conntrack_max",
+        };
+        return vec![entry.advice(advice)];
+    };
+    // An administrator can lower the maximum below the entries.
+    let wanted = most.max(table.map_or(0, |(entries, _)| entries)).saturating_mul(2);
     let mut entry = entry.sysctl(MAXIMUM, wanted);
     // The entries decide, not the maximum: that grows with each plan whose counters reach back before the last one.
     let is_short = |buckets: u64| table.is_some_and(|(entries, _)| buckets < entries / 2);

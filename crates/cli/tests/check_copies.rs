@@ -1,23 +1,24 @@
 //! Tests `evenkeel check` on recorded hosts with rows that occur twice, and with figures that contradict each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
 #[path = "support/hosts.rs"]
 mod hosts;
 
 use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_host::synthetic::write_tree;
 use evenkeel_model::host::{SocketFacts, TcpFacts};
 use evenkeel_placement::{Judgement, judge};
+use evenkeel_synthetic::write_tree;
 
 /// Returns the judgement, or the error that names the file.
 fn judged(directory: &Path) -> Result<Judgement, String> {
     let facts = Tree::recorded(directory).and_then(|tree| read_facts(&tree));
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
+
+/// A file, how it is edited, the rule that is not judged then (empty: the file is refused), and a part of the reason.
+type Case<'a> = (&'a str, &'a dyn Fn(String) -> String, &'a str, &'a str);
 
 /// Rows, keys and queues that occur twice are never added up, and contradictions are never believed.
 #[test]
@@ -29,7 +30,7 @@ fn copies_and_contradictions_are_named() {
     let copied = |start: &'static str| {
         move |text: String| {
             let copy = text.lines().filter(|line| line.trim_start().starts_with(start)).take(1);
-            text.clone() + &copy.map(|line| format!("{line}\n")).collect::<String>()
+            format!("{text}{}\n", copy.collect::<Vec<_>>().join("\n"))
         }
     };
     let copied_item = |text: String| {
@@ -38,7 +39,7 @@ fn copies_and_contradictions_are_named() {
         serde_json::to_string(&list).unwrap()
     };
     let ethtool = "evenkeel/ethtool/ens2f0.json";
-    let cases: [(&str, &dyn Fn(String) -> String, &str, &str); 17] = [
+    let cases: [Case; 17] = [
         ("proc/net/softnet_stat", &copied(""), "backlog-drops", "a second row of processor 0"),
         (
             "proc/interrupts",

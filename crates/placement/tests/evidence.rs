@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{
-    Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor, ProcessorTime, Rss,
-    SocketFacts, Softnet, TcpFacts,
+    Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor,
+    ProcessorTime, Rss, SocketFacts, Softnet, TcpFacts,
 };
 use evenkeel_placement::applied::set;
 use evenkeel_placement::{Basis, Finding, Severity, check};

@@ -77,7 +77,7 @@ fn expectations_are_about_metrics_that_the_workload_has() {
     }
     let misspelt = expect(VALID_TRANSFERS, "own", "drops.rings").unwrap_err();
     assert!(misspelt.contains("unknown metric 'drops.rings'; did you mean 'drops.ring'?"), "{misspelt}");
-    let text = |name: &str| bundled::bundled().iter().find(|(known, _)| *known == name).unwrap().1;
+    let text = |name: &str| bundled().iter().find(|(known, _)| *known == name).unwrap().1;
     for (scenario, variant, metric) in [
         ("titan-6-flows", "dqa", "fct_s.p50"),
         ("titan-6-flows", "dqa", "drops.ring"),

@@ -45,10 +45,14 @@ impl NetworkNamespace {
     /// Opens a namespace by the path of its file.
     ///
     /// # Errors
-    /// Returns an error if it cannot be opened.
+    /// Returns an error if the file cannot be opened or is no namespace: a deleted name in `/run/netns` is an empty file.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let fail = |source| HostError::Read { path: path.to_owned(), source };
         let descriptor = File::open(path).map_err(fail)?;
+        let system = nix::sys::statfs::fstatfs(&descriptor).map_err(|error| fail(error.into()))?;
+        if system.filesystem_type() != nix::sys::statfs::NSFS_MAGIC {
+            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a network namespace")));
+        }
         let inode = descriptor.metadata().map_err(fail)?.ino();
         Ok(Self { path: path.to_owned(), inode, descriptor })
     }
@@ -168,5 +172,19 @@ mod tests {
         let scope = Scope::Named(vec!["evk-not-here".to_owned()]);
         let error = Host::live().network_namespaces(&scope).unwrap_err().to_string();
         assert!(error.contains("/run/netns/evk-not-here"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_namespace_is_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/proc", root.path().join("proc")).unwrap();
+        std::fs::create_dir_all(root.path().join("run/netns")).unwrap();
+        let stale = root.path().join("run/netns/stale");
+        std::fs::write(&stale, "").unwrap();
+        let host = Host::at(root.path());
+        let found = host.network_namespaces(&Scope::All).unwrap();
+        assert!(found.iter().all(|namespace| namespace.path != stale), "{found:?}");
+        let error = host.network_namespaces(&Scope::Named(vec!["stale".to_owned()])).unwrap_err().to_string();
+        assert!(error.contains("not a network namespace"), "{error}");
     }
 }

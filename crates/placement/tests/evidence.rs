@@ -3,7 +3,7 @@
 
 use evenkeel_model::host::{
     Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor,
-    ProcessorTime, Rss, SocketFacts, Softnet, TcpFacts,
+    ProcessorTime, QdiscFacts, Rss, SocketFacts, Softnet, TcpFacts,
 };
 use evenkeel_placement::applied::set;
 use evenkeel_placement::{Basis, Finding, Severity, check};
@@ -137,6 +137,23 @@ fn the_limit_of_the_connection_table_is_raised_above_its_entries() {
         let raised = facts.sysctl_number("net/netfilter/nf_conntrack_max").unwrap();
         assert!(raised as u64 >= 2 * entries.max(limit), "{raised} for {entries} entries");
     }
+}
+
+#[test]
+fn datagrams_that_a_qdisc_dropped_need_no_larger_buffer() {
+    let with = |discards: u64, drops: u64| {
+        let mut facts = host(10, Vec::new());
+        let counters =
+            [("Udp.SndbufErrors", 39_925), ("Udp.OutDatagrams", 40_000), ("Ip.OutDiscards", discards)];
+        facts.counters.extend(counters.map(|(name, value)| (name.to_owned(), value)));
+        let qdisc =
+            QdiscFacts { kind: "tbf".to_owned(), parent: "root".to_owned(), drops, ..QdiscFacts::default() };
+        facts.interfaces[0].qdiscs = vec![qdisc];
+        found(&facts, "udp-send-buffer").map(|finding| finding.severity)
+    };
+    assert_eq!(with(39_925, 39_925), None);
+    assert_eq!(with(0, 39_925), Some(Severity::Medium), "the qdisc dropped packets of TCP");
+    assert_eq!(with(39_925, 0), Some(Severity::Medium), "no qdisc dropped a packet");
 }
 
 #[test]

@@ -63,7 +63,8 @@ impl From<&QdiscLine> for QdiscFacts {
             rate_bps: rate.and_then(Value::as_u64).and_then(|rate| rate.checked_mul(8)),
             limit_packets: line.options.get("limit").and_then(Value::as_u64),
             impairments: impairments(&line.options),
-            has_own_options: has_own_options(&line.kind, &line.options),
+            // No program can change a qdisc with handle 0 (tc_modify_qdisc, net/sched/sch_api.c).
+            has_own_options: line.handle != "0:" && has_own_options(&line.kind, &line.options),
             flow_limit: line.options.get("flow_limit").and_then(Value::as_u64),
             flow_limit_drops: line.flows_plimit.unwrap_or(0),
         }

@@ -7,6 +7,7 @@ use evenkeel_model::host::{Interface, SaturatingSum, SocketFacts, SocketKind, So
 use super::nic::ring_losses;
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
+use crate::loss_path::dropped_by_qdiscs;
 use crate::view::{Direction, View, bytes, count, per_cent, power_of_two};
 
 pub(super) const RULES: &[Rule] = &[
@@ -99,12 +100,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "udp-send-buffer",
-        looks_at: "datagrams that could not be sent as the send buffer or the queue below was full (Udp.SndbufErrors)",
+        looks_at: "datagrams that found no room in the send buffer (Udp.SndbufErrors without those that a qdisc dropped)",
         fires_when: "low from 100 on, medium from one in 10,000 sent on",
-        why: "send() fails with ENOBUFS or EAGAIN, or the datagram is dropped at the qdisc: applications seldom send it again.",
-        fix: "a larger send buffer (wmem_default for sockets that ask for none), a longer queue, or a sender that paces",
+        why: "send() fails with ENOBUFS or EAGAIN, and applications seldom send the datagram again.",
+        fix: "a larger send buffer (wmem_default for sockets that ask for none), or a sender that paces",
         source: "udp(7); send(2), ENOBUFS; udp_sendmsg, net/ipv4/udp.c; Documentation/admin-guide/sysctl/net.rst (wmem_default)",
-        needs: &[needs::SNMP, needs::SNMP6],
+        needs: &[needs::SNMP, needs::SNMP6, needs::QDISCS],
         check: udp_send,
     },
     Rule {
@@ -513,7 +514,12 @@ fn udp(view: &View<'_>) -> Vec<Found> {
 fn udp_send(view: &View<'_>) -> Vec<Found> {
     const WANTED: i64 = 8 << 20;
     let facts = view.facts;
-    let failed = facts.counter("Udp.SndbufErrors").saturating_add(facts.counter("Snmp6.Udp6SndbufErrors"));
+    let errors = facts.counter("Udp.SndbufErrors").saturating_add(facts.counter("Snmp6.Udp6SndbufErrors"));
+    // A datagram that a qdisc drops is counted as well (udp_send_skb), and as a discard of IP (ip_send_skb); packets of
+    // TCP are no such discards. No buffer helps there: qdisc-drops is about them.
+    let discards = facts.counter("Ip.OutDiscards").saturating_add(facts.counter("Snmp6.Ip6OutDiscards"));
+    let by_qdiscs = facts.interfaces.iter().map(dropped_by_qdiscs).saturating_sum().min(discards);
+    let failed = errors.saturating_sub(by_qdiscs);
     let sent = facts.counter("Udp.OutDatagrams").saturating_add(facts.counter("Snmp6.Udp6OutDatagrams"));
     if failed < FEWEST {
         return Vec::new();
@@ -523,15 +529,16 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
     let parts = parts.map(|(group, name)| format!("{group} SndbufErrors {}", count(facts.counter(name))));
     let figure = |path: &str| facts.sysctl(path).unwrap_or("?");
     let mut text = format!(
-        "{} datagrams met a full send buffer or queue, while {} were sent ({}{})",
+        "{} datagrams met a full send buffer, while {} were sent ({}{})",
         count(failed),
         count(sent),
         per_cent(failed as f64 / sent.max(failed) as f64),
         view.rate_words(failed)
     );
     text += &format!(
-        "; {}; net.core.wmem_default is {}, wmem_max {}",
+        "; {}, {} of them dropped by qdiscs; net.core.wmem_default is {}, wmem_max {}",
         parts.join(", "),
+        count(by_qdiscs.min(errors)),
         figure("net/core/wmem_default"),
         figure("net/core/wmem_max")
     );

@@ -1,6 +1,6 @@
 //! Draws Figures 1, 4, 5, 9 and 11 of *TCP at 100 Gbit/s* as the simulator gives them, for the documentation.
 //!
-//! `plots` draws the results in `docs/demo/overloaded-receiver.json` into `docs/images`. `plots REPEATS` simulates
+//! `plots` draws the results in `docs/images/overloaded-receiver.json` into `docs/images`. `plots REPEATS` simulates
 //! them first. A test compares the pictures with the results.
 
 mod svg;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use svg::{DARK, GREY, LINES, MODEL, PAPER, root};
 use transfer_runs::{Figure, Outcome, deviation, mean, on_every_processor, run, settings};
 
-const RESULTS: &str = "docs/demo/overloaded-receiver.json";
+const RESULTS: &str = "docs/images/overloaded-receiver.json";
 /// Seconds of Figure 1.
 const RAMP_SECONDS: usize = 90;
 

@@ -627,7 +627,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "x");
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, Mode::from_bits_truncate(0o600)).unwrap();
-        assert!(take(&state, 7).unwrap_err().to_string().contains("no regular file"));
+        assert!(take(&state, 7).unwrap_err().to_string().contains("not a regular file"));
         std::fs::remove_file(&path).unwrap();
         File::create(&path).unwrap().set_len(3 << 30).unwrap();
         let damage = StateDirectory::read(&path).unwrap().unwrap().damage;

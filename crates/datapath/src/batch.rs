@@ -175,7 +175,7 @@ mod tests {
         let name = |name: &str| BatchOptions { name: name.to_owned(), ..BatchOptions::default() };
         validate(&name("evenkeel_batch1")).unwrap();
         for bad in ["", "evenkeel_batch12", "even-keel", "ä"] {
-            assert!(validate(&name(bad)).unwrap_err().to_string().contains("no name of a qdisc"), "{bad}");
+            assert!(validate(&name(bad)).unwrap_err().to_string().contains("not a name of a qdisc"), "{bad}");
         }
         let limit = |limit_packets| BatchOptions { limit_packets, ..BatchOptions::default() };
         validate(&limit(65_536)).unwrap();

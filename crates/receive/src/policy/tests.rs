@@ -133,7 +133,7 @@ fn mistakes_are_told_with_their_place() {
         ("[[class]]\nname = \"a\"\nqueues = 1\npin = 2", "p.toml:4:1: class[0].pin: beside queues"),
         (
             "[[class]]\nname = \"a\"\nsource = \"10.0.0.1/8\"",
-            "p.toml:3:10: class[0].source: '10.0.0.1/8' is no",
+            "p.toml:3:10: class[0].source: '10.0.0.1/8' is neither an address nor a network",
         ),
         (
             "[[class]]\nname = \"a\"\nsource-port = \"9-1\"",

@@ -3,7 +3,8 @@
 //! One dump covers every interface, because the kernel lists all of them for any dump.
 
 use crate::tc::Handle;
-use crate::tc_state::{Answer, RTM_GETQDISC, RTM_NEWQDISC, attribute, request};
+use crate::tc_options::without_counts;
+use crate::tc_state::{Answer, RTM_GETQDISC, RTM_NEWQDISC, attribute, attributes_of, request};
 use crate::transport::{Netlink, NetlinkError};
 
 const TCA_OPTIONS: u16 = 2;
@@ -36,6 +37,15 @@ pub struct QdiscOverview {
     pub rate: Option<u64>,
     /// Queue limit in packets; only for a packet FIFO.
     pub limit_packets: Option<u32>,
+    /// The option bytes of the dump, without counters.
+    pub options: Vec<u8>,
+}
+
+impl QdiscOverview {
+    /// Returns the attributes of the options, by number. Options that are one structure have no attributes.
+    pub fn attributes(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        attributes_of(&self.options)
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -75,6 +85,7 @@ fn overview(payload: &[u8]) -> Option<QdiscOverview> {
         overlimits: word(queue, 16).unwrap_or(0),
         rate: if kind == "tbf" { rate() } else { None },
         limit_packets: if kind == "pfifo" { word(options, 0) } else { None },
+        options: without_counts(&kind, options),
         kind,
     })
 }

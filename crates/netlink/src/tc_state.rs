@@ -180,17 +180,20 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Returns the value of the first attribute of a type.
-pub(crate) fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
-    while rest.len() >= 4 {
-        let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
-        let kind = u16::from_ne_bytes([rest[2], rest[3]]) & ATTRIBUTE_TYPE;
+pub(crate) fn attribute(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes_of(attributes).find_map(|(kind, value)| (kind == wanted).then_some(value))
+}
+
+/// Returns the attributes in these bytes, by type, up to the first that is cut off.
+pub(crate) fn attributes_of(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let header = rest.get(..4)?;
+        let length = u16::from_ne_bytes([header[0], header[1]]) as usize;
+        let kind = u16::from_ne_bytes([header[2], header[3]]) & ATTRIBUTE_TYPE;
         let value = rest.get(4..length)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
-    }
-    None
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
 }
 
 /// Describes a property of a qdisc that is not in its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).

@@ -14,6 +14,7 @@ mod links;
 mod pci;
 mod processors;
 mod protocols;
+mod qdisc_options;
 mod qdiscs;
 mod ranges;
 mod save;

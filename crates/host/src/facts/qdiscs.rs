@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::distinct::{repeated, second};
+use super::qdisc_options::{has_own_options, shown};
 use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
 use crate::HostError;
@@ -42,18 +43,24 @@ struct QdiscLine {
     flows_plimit: Option<u64>,
 }
 
-impl From<&QdiscLine> for QdiscFacts {
-    fn from(line: &QdiscLine) -> Self {
-        // netem's rate is nested one level deeper.
-        let rate = line.options.get("rate").map(|rate| rate.get("rate").unwrap_or(rate));
-        let parent = match (&line.root, &line.parent) {
+impl QdiscLine {
+    /// Returns the parent, or `root`.
+    fn place(&self) -> String {
+        match (&self.root, &self.parent) {
             (Some(true), _) | (_, None) => "root".to_owned(),
             (_, Some(parent)) => parent.clone(),
-        };
-        Self {
+        }
+    }
+
+    /// Returns the facts about the qdisc of an interface with this MTU.
+    fn facts(&self, mtu: Option<u64>) -> QdiscFacts {
+        let line = self;
+        // netem's rate is nested one level deeper.
+        let rate = line.options.get("rate").map(|rate| rate.get("rate").unwrap_or(rate));
+        QdiscFacts {
             kind: line.kind.clone(),
             handle: line.handle.clone(),
-            parent,
+            parent: line.place(),
             bytes: line.bytes,
             packets: line.packets,
             drops: line.drops,
@@ -64,49 +71,11 @@ impl From<&QdiscLine> for QdiscFacts {
             limit_packets: line.options.get("limit").and_then(Value::as_u64),
             impairments: impairments(&line.options),
             // No program can change a qdisc with handle 0 (tc_modify_qdisc, net/sched/sch_api.c).
-            has_own_options: line.handle != "0:" && has_own_options(&line.kind, &line.options),
+            has_own_options: line.handle != "0:" && has_own_options(&line.kind, &line.options, mtu),
             flow_limit: line.options.get("flow_limit").and_then(Value::as_u64),
             flow_limit_drops: line.flows_plimit.unwrap_or(0),
         }
     }
-}
-
-/// Options that tc prints of qdiscs with the kernel's defaults (fq_init, fq_codel_init, codel_params_init). The quanta
-/// are those of an MTU of 1500.
-const DEFAULTS: [(&str, &str, u64); 17] = [
-    ("fq", "limit", 10_000),
-    ("fq", "flow_limit", 100),
-    ("fq", "buckets", 1024),
-    ("fq", "orphan_mask", 1023),
-    ("fq", "quantum", 3028),
-    ("fq", "initial_quantum", 15_140),
-    ("fq_codel", "limit", 10_240),
-    ("fq_codel", "flows", 1024),
-    ("fq_codel", "quantum", 1514),
-    ("fq_codel", "target", 4999),
-    ("fq_codel", "interval", 99_999),
-    ("fq_codel", "memory_limit", 33_554_432),
-    ("fq", "low_rate_threshold", 68_750),
-    ("fq", "refill_delay", 40_000),
-    ("fq", "timer_slack", 10_000),
-    ("fq", "horizon", 10_000_000),
-    ("fq_codel", "drop_batch", 64),
-];
-
-/// Returns whether options may differ from the kernel's defaults.
-fn has_own_options(kind: &str, options: &BTreeMap<String, Value>) -> bool {
-    // No option of these can be set.
-    if matches!(kind, "mq" | "noqueue" | "pfifo_fast") {
-        return false;
-    }
-    let is_default = |name: &str, value: &Value| {
-        let mut known = DEFAULTS.iter();
-        let is_switch = matches!((kind, name), ("fq", "horizon_drop") | ("fq_codel", "ecn"));
-        is_switch && matches!(value, Value::Null | Value::Bool(true))
-            || known
-                .any(|default| (default.0, default.1) == (kind, name) && value.as_u64() == Some(default.2))
-    };
-    !options.iter().all(|(name, value)| is_default(name, value))
 }
 
 /// Returns the options of netem that delay or drop packets. tc prints seconds and fractions of 1, some of
@@ -144,16 +113,13 @@ pub(super) fn qdiscs(
             .filter_map(|found| {
                 let name = |handle: Option<Handle>| handle.map(|handle| tc_name(&handle)).unwrap_or_default();
                 let is_root = found.parent == Some(Handle::ROOT);
-                let mut options = BTreeMap::new();
-                options.extend(found.rate.map(|rate| ("rate".to_owned(), Value::from(rate))));
-                options.extend(found.limit_packets.map(|limit| ("limit".to_owned(), Value::from(limit))));
                 Some(QdiscLine {
+                    options: shown(&found),
                     kind: found.kind,
                     handle: name(found.handle),
                     dev: names.get(&found.interface)?.clone(),
                     root: is_root.then_some(true),
                     parent: (!is_root).then(|| name(found.parent)),
-                    options,
                     bytes: found.bytes,
                     packets: found.packets,
                     drops: found.drops.into(),
@@ -181,7 +147,7 @@ pub(super) fn qdiscs(
         let is_own = !matches!(line.handle.as_str(), "" | "0:");
         is_own.then(|| (line.dev.clone(), format!("handle {}", line.handle)))
     };
-    let parent = |line: &QdiscLine| (line.dev.clone(), format!("parent {}", QdiscFacts::from(line).parent));
+    let parent = |line: &QdiscLine| (line.dev.clone(), format!("parent {}", line.place()));
     let twice = repeated(lines.iter().filter_map(handle)).or_else(|| repeated(lines.iter().map(parent)));
     if let Some((_, (dev, place))) = twice {
         tree.note(SOURCE, format!("evenkeel/qdiscs.json: {} of {dev}", second(&place)));
@@ -197,7 +163,8 @@ pub(super) fn qdiscs(
             tree.note(SOURCE, format!("evenkeel/qdiscs.json: {kind} of {dev}: {field}: {why}"));
             continue;
         }
-        found.entry(line.dev.clone()).or_default().push(line.into());
+        let mtu = tree.read_number(&format!("/sys/class/net/{dev}/mtu"));
+        found.entry(line.dev.clone()).or_default().push(line.facts(mtu));
     }
     for list in found.values_mut() {
         list.sort_by_key(|qdisc| !qdisc.is_root());
@@ -228,7 +195,7 @@ mod tests {
                        {"kind":"netem","handle":"8003:","dev":"eth1","root":true,"options":{"limit":1000,"rate":{"rate":1000}},
                         "bytes":0,"packets":0,"drops":0,"requeues":0,"backlog":0}]"#;
         let lines: Vec<QdiscLine> = serde_json::from_str(text).unwrap();
-        let facts: Vec<QdiscFacts> = lines.iter().map(QdiscFacts::from).collect();
+        let facts: Vec<QdiscFacts> = lines.iter().map(|line| line.facts(None)).collect();
         assert!(facts[0].is_root() && facts[0].drops == 3 && facts[0].requeues == 2);
         assert_eq!((facts[1].parent.as_str(), facts[1].rate_bps), (":1", Some(1_000_000)));
         assert_eq!((facts[2].limit_packets, facts[2].rate_bps), (Some(1000), Some(8000)));

@@ -55,6 +55,12 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
     }
 }
 
+/// Returns whether a knob has the value of a change already.
+#[must_use]
+pub fn is_made(facts: &HostFacts, interface: Option<&str>, change: &Change) -> bool {
+    current(facts, interface, &change.knob).is_some_and(|now| change.knob.same(&now, &change.to))
+}
+
 /// Returns the command that undoes a change; `None` if the facts do not contain the previous value.
 #[must_use]
 pub fn undo(facts: &HostFacts, interface: Option<&str>, change: &Change) -> Option<String> {

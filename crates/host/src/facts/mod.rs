@@ -135,6 +135,9 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             text.lines()
                 .find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
         }),
+    let sysctls = sysctls::sysctls(tree, names.values());
+    let recorded = about.as_ref().map(|about| about.read_only.as_slice()).unwrap_or_default();
+    let read_only_sysctls = sysctls::read_only(tree, sysctls.keys(), recorded);
         processor_model: of_processor("model name"),
         processor_mhz: mean_mhz(&information),
         virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
@@ -148,7 +151,8 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         nodes,
         interfaces,
         interrupts,
-        sysctls: sysctls::sysctls(tree, names.values()),
+        sysctls,
+        read_only_sysctls,
         counters: protocols::counters(tree),
         softnet: protocols::softnet(tree, &online),
         port_use: sockets.ports,
@@ -178,8 +182,14 @@ pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize
 }
 
 fn about_recording(tree: &Tree, facts: &HostFacts, anonymised: bool) -> save::About {
-    let (page_bytes, unknown) = (Some(facts.page_bytes), facts.unknown.clone());
-    save::About { format: save::FORMAT, page_bytes, anonymised, without_value: tree.without_value(), unknown }
+    save::About {
+        format: save::FORMAT,
+        page_bytes: Some(facts.page_bytes),
+        anonymised,
+        without_value: tree.without_value(),
+        read_only: facts.read_only_sysctls.iter().cloned().collect(),
+        unknown: facts.unknown.clone(),
+    }
 }
 
 /// Computes the fields that derive from a driver's counters, for facts that were built instead of read.

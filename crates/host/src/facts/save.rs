@@ -24,6 +24,9 @@ pub(super) struct About {
     /// Files for which the kernel had no value, such as the duplex mode of a link that is down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) without_value: Vec<String>,
+    /// Sysctls, by their path below `/proc/sys`, that no program could set.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) read_only: Vec<String>,
     /// Sources that could not be read when the recording was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) unknown: Vec<evenkeel_model::host::Unknown>,

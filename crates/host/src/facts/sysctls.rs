@@ -1,6 +1,6 @@
 //! Sysctls that rules use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{Tree, unreadable};
 
@@ -170,4 +170,19 @@ pub(super) fn sysctls<'a>(
     };
     let filters = interfaces.map(|name| format!("net/ipv4/conf/{name}/rp_filter"));
     SYSCTLS.iter().map(|name| (*name).to_owned()).chain(filters).filter_map(read).collect()
+}
+
+/// Returns those of these sysctls that no program can set: in another network namespace than the host's, the kernel shows
+/// some without write permission (`sysctl_core_net_init`, net/core/sysctl_net_core.c). The modes of a recorded tree mean
+/// nothing, so `recorded` names them there.
+pub(super) fn read_only<'a>(
+    tree: &Tree,
+    sysctls: impl Iterator<Item = &'a String>,
+    recorded: &[String],
+) -> BTreeSet<String> {
+    let is_read_only = |name: &&String| match tree.is_live() {
+        true => !tree.is_writable(&format!("/proc/sys/{name}")),
+        false => recorded.contains(name),
+    };
+    sysctls.filter(is_read_only).cloned().collect()
 }

@@ -445,6 +445,13 @@ impl Tree {
         Some(name)
     }
 
+    /// Returns whether the mode of a file lets a program write it, such as one of root.
+    pub(super) fn is_writable(&self, path: &str) -> bool {
+        use std::os::unix::fs::PermissionsExt;
+        const WRITE: u32 = 0o222;
+        self.path(path).metadata().is_ok_and(|metadata| metadata.permissions().mode() & WRITE != 0)
+    }
+
     /// Returns whether a path exists. Notes an error other than absence.
     pub(super) fn exists(&self, path: &str) -> bool {
         let found = self.path(path).metadata();

@@ -11,7 +11,7 @@ mod socket;
 mod sum;
 mod unknown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -58,6 +58,9 @@ pub struct HostFacts {
     pub interrupts: Vec<Interrupt>,
     /// Sysctls, by their path below `/proc/sys`, such as `net/ipv4/tcp_rmem`.
     pub sysctls: BTreeMap<String, String>,
+    /// Those of [`Self::sysctls`] that the kernel lets no program set in this network namespace.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub read_only_sysctls: BTreeSet<String>,
     /// Counters of the protocols, by group and name, such as `TcpExt.TCPBacklogDrop` (`/proc/net/netstat`, `snmp`).
     pub counters: BTreeMap<String, u64>,
     /// Work of each processor's receive softirq.

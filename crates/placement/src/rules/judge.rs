@@ -11,6 +11,7 @@ use super::needs::{
     AFFINITY, FREQUENCY, IDLE_STATES, NETSTAT, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP, UDP6, VMSTAT,
 };
 use super::{Found, Rule, find_rule, rules};
+use crate::current::is_made;
 use crate::{Basis, Finding, Severity, View};
 
 const SYSCTLS: &str = "/proc/sys/";
@@ -77,7 +78,9 @@ fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
     let facts = view.facts;
     let gaps: Vec<&Unknown> =
         facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
-    if gaps.is_empty() { ((rule.check)(view), gaps) } else { found_beside(rule, facts, gaps) }
+    let (found, gaps) =
+        if gaps.is_empty() { ((rule.check)(view), gaps) } else { found_beside(rule, facts, gaps) };
+    (found.into_iter().filter_map(|found| found.with_possible_changes(facts)).collect(), gaps)
 }
 
 /// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the
@@ -161,6 +164,48 @@ impl Found {
         self
     }
 
+    /// Returns the finding without the changes to a value that the host has, and without those of sysctls that cannot be
+    /// set in this network namespace. A setting whose whole fix is made is no fault. A loss stays one.
+    fn with_possible_changes(mut self, facts: &HostFacts) -> Option<Self> {
+        let remedy = &mut self.remedy;
+        if remedy.changes.is_empty() {
+            return Some(self);
+        }
+        let interface = remedy.interface.as_deref();
+        remedy.changes.retain(|change| !is_made(facts, interface, change));
+        let is_whole_fix_made = remedy.changes.is_empty();
+        let mut read_only = BTreeSet::new();
+        remedy.changes.retain(|change| match &change.knob {
+            Knob::Sysctl(path) if facts.read_only_sysctls.contains(path) => {
+                read_only.insert(path.replace('/', "."));
+                false
+            }
+            _ => true,
+        });
+        let reason = if !read_only.is_empty() {
+            let is_of_network = read_only.iter().all(|name| name.starts_with("net."));
+            let names: Vec<String> = read_only.into_iter().collect();
+            let names = names.join(", ");
+            Some(if is_of_network {
+                format!("only the host's network namespace can set {names}: read-only here")
+            } else {
+                format!("the kernel lets no program set {names}: read-only here")
+            })
+        } else if is_whole_fix_made && remedy.advice.is_none() {
+            if self.basis != Basis::Measured {
+                return None;
+            }
+            Some("the settings that would fix it have these values already".to_owned())
+        } else {
+            None
+        };
+        if reason.is_some() {
+            let advice: Vec<String> = remedy.advice.iter().cloned().chain(reason).collect();
+            remedy.advice = Some(advice.join("; "));
+        }
+        Some(self)
+    }
+
     /// Returns the interfaces that a finding concerns.
     fn concerns(&self) -> impl Iterator<Item = &str> {
         self.subject.split(", ").chain(self.remedy.interface.as_deref())
@@ -239,6 +284,48 @@ mod tests {
         assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 0, vec![format!("{mtu} is missing")]));
         // The finding on a link without a speed counts.
         assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![]));
+    }
+
+    #[test]
+    fn a_fix_has_no_change_that_is_made_or_impossible() {
+        const WANTED: [(&str, u64); 2] = [("net/core/rmem_max", 5), ("net/core/wmem_max", 6)];
+        const MEASURED: Rule = Rule {
+            needs: &[],
+            check: |_| {
+                let found = Found::measured(Severity::High, "host", "lost", "none");
+                vec![WANTED.iter().fold(found, |found, (path, value)| found.sysctl(path, value))]
+            },
+            ..RULE
+        };
+        const SET: Rule = Rule {
+            check: |_| {
+                let found = Found::setting(Severity::Low, "host", "small", "none");
+                vec![WANTED.iter().fold(found, |found, (path, value)| found.sysctl(path, value))]
+            },
+            ..MEASURED
+        };
+        let fixes = |rule: &Rule, values: [&str; 2], read_only: &[&str]| {
+            let sysctls =
+                WANTED.iter().zip(values).map(|((path, _), now)| ((*path).to_owned(), now.to_owned()));
+            let facts = HostFacts {
+                sysctls: sysctls.collect(),
+                read_only_sysctls: read_only.iter().map(|path| (*path).to_owned()).collect(),
+                ..HostFacts::default()
+            };
+            let found = check_with(&facts, [rule]);
+            found.first().map(|found| (found.remedy.changes.len(), found.remedy.advice.clone()))
+        };
+        assert_eq!(fixes(&MEASURED, ["1", "1"], &[]), Some((2, None)));
+        assert_eq!(fixes(&MEASURED, ["5", "1"], &[]), Some((1, None)));
+        let made = Some("the settings that would fix it have these values already".to_owned());
+        assert_eq!(fixes(&MEASURED, ["5", "6"], &[]), Some((0, made)));
+        assert_eq!(fixes(&SET, ["5", "1"], &[]), Some((1, None)));
+        assert_eq!(fixes(&SET, ["5", "6"], &[]), None, "nothing is wrong");
+        let only = "only the host's network namespace can set net.core.wmem_max: read-only here";
+        let only = Some(only.to_owned());
+        assert_eq!(fixes(&MEASURED, ["1", "1"], &["net/core/wmem_max"]), Some((1, only.clone())));
+        assert_eq!(fixes(&SET, ["5", "1"], &["net/core/wmem_max"]), Some((0, only)));
+        assert_eq!(fixes(&SET, ["5", "6"], &["net/core/wmem_max"]), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use evenkeel_model::host::HostFacts;
 
 use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, is_of_queue, order, stage};
 use crate::applied::set;
-use crate::current::current;
+use crate::current::{current, is_made};
 use crate::finding::Finding;
 use crate::rules::check;
 
@@ -94,7 +94,6 @@ impl TuningPlan {
                 let mut fresh = Vec::new();
                 for step in due {
                     match current(&after, Some(interface), &step.change.knob) {
-                        Some(now) if step.change.knob.same(&now, &step.change.to) => {}
                         Some(_) => fresh.push(step),
                         None => plan.leave(step, NO_WAY_BACK),
                     }
@@ -145,10 +144,11 @@ impl TuningPlan {
     /// Drops steps for queues and interrupts that the new number of channels adds or removes. Also drops steps without
     /// an effect in the end.
     fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
-        self.steps.retain(|Step { change: Change { knob, to }, .. }| {
-            let now = current(facts, Some(interface), knob);
+        self.steps.retain(|Step { change, .. }| {
+            let knob = &change.knob;
+            let is_known = current(facts, Some(interface), knob).is_some();
             let stays = !is_of_queue(knob) || current(after, Some(interface), knob).is_some();
-            stays && now.is_some_and(|now| !knob.same(&now, to))
+            stays && is_known && !is_made(facts, Some(interface), change)
         });
     }
 }

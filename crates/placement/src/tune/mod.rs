@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::shell::Line;
 use serde::Serialize;
 
 use crate::View;
@@ -107,6 +108,7 @@ impl TuningPlan {
             plan.items.retain(|item| is_asked_for(item.rule));
             plan.steps.retain(|step| is_asked_for(step.rule));
         }
+        plan.leave_others(facts, interface);
         plan.leave_kept(interface, keep);
         plan.leave_conflicts();
         plan.mind_balancer(facts, interface, keep);
@@ -131,6 +133,20 @@ impl TuningPlan {
         item.advice.extend(finding.remedy.advice.clone());
         for change in &finding.remedy.changes {
             self.steps.push(Step { rule: finding.rule, change: change.clone() });
+        }
+    }
+
+    /// Leaves out the settings of other interfaces.
+    fn leave_others(&mut self, facts: &HostFacts, interface: &str) {
+        for step in std::mem::take(&mut self.steps) {
+            match owner(facts, &step.change.knob).filter(|owner| *owner != interface) {
+                Some(owner) => {
+                    let command = Line::new("evenkeel tune {}", &[&owner]);
+                    let why = format!("it is a setting of {owner}: `{command}` changes it");
+                    self.leave(step, &why);
+                }
+                None => self.steps.push(step),
+            }
         }
     }
 
@@ -202,6 +218,23 @@ fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
             let of_host = finding.remedy.changes.iter().all(|change| !change.knob.is_of_interface());
             of_host && (finding.subject == interface || facts.interface(&finding.subject).is_none())
         }
+    }
+}
+
+/// Returns the interface to which a knob with a name of the whole host belongs; none if it is the host's.
+fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
+    match knob {
+        Knob::InterruptAffinity(number) => {
+            let interrupt = facts.interrupts.iter().find(|interrupt| interrupt.number == *number)?;
+            Some(interrupt.interface.as_str())
+        }
+        // net/ipv4/conf/eth0/rp_filter; all and default are the host's.
+        Knob::Sysctl(path) => {
+            let mut parts = path.split('/').skip(2);
+            let is_table = matches!(parts.next()?, "conf" | "neigh");
+            parts.next().filter(|name| is_table && !matches!(*name, "all" | "default"))
+        }
+        _ => None,
     }
 }
 

@@ -70,6 +70,28 @@ fn only_what_was_found_for_the_interface_and_its_host_is_changed() {
 }
 
 #[test]
+fn settings_of_another_interface_are_left() {
+    let filter = |name: &str| sysctl(&format!("net/ipv4/conf/{name}/rp_filter"), "2");
+    let place = |number| Change::new(Knob::InterruptAffinity(number), Value::Text("1".to_owned()));
+    let findings = [
+        finding("filter", Severity::Low, None, vec![filter("eth0"), filter("eth1"), filter("all")]),
+        finding("spread", Severity::Low, None, vec![place(30), place(31)]),
+    ];
+    let interrupt = |number, interface: &str| Interrupt {
+        number,
+        interface: interface.to_owned(),
+        ..Interrupt::default()
+    };
+    let facts = HostFacts { interrupts: vec![interrupt(30, "eth0"), interrupt(31, "eth1")], ..host() };
+    let plan = TuningPlan::new(&facts, &findings, "eth0", &Keep::default(), &[]);
+    let made: Vec<&Change> = plan.steps.iter().map(|step| &step.change).collect();
+    assert_eq!(made, [&place(30), &filter("eth0"), &filter("all")]);
+    let left: Vec<&Change> = plan.left.iter().map(|left| &left.change).collect();
+    assert_eq!(left, [&filter("eth1"), &place(31)]);
+    assert_eq!(plan.left[0].why, "it is a setting of eth1: `evenkeel tune eth1` changes it");
+}
+
+#[test]
 fn what_is_asked_for_is_all_that_is_done() {
     let findings = [
         finding("ring", Severity::High, Some("eth0"), vec![ring(4096)]),

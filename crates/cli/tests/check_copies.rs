@@ -1,4 +1,5 @@
-//! Tests `evenkeel check` on recorded hosts with rows that occur twice, and with figures that contradict each other.
+//! Tests `evenkeel check` on recorded hosts with rows that occur twice, figures that contradict each other, and lost
+//! queues.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -128,4 +129,56 @@ fn copies_and_contradictions_are_named() {
         let _ = std::fs::remove_dir_all(directory.path().join("sys/class/net/ens2f0/queues/rx-00"));
     }
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// A key that is too short, or another hash, keeps only the rule about the queues of connections from judging.
+#[test]
+fn a_hash_that_cannot_be_computed_is_not_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let file = directory.path().join("evenkeel/ethtool/ens2f0.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    let mut answers: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let key = answers["rss"]["key"].as_str().unwrap().to_owned();
+    let before = judged(directory.path()).unwrap();
+    for (field, value, why) in [
+        (
+            "key",
+            &key[..15 * 3 - 1],
+            Some("rss.key: 15 bytes are too few for the hash of a packet, which needs 16"),
+        ),
+        ("key", &key[..16 * 3 - 1], None),
+        ("key", "", Some("rss.key: the key is not known")),
+        ("function", "xor", Some("rss.function: the hash is xor, not Toeplitz")),
+    ] {
+        let sound = answers.clone();
+        answers["rss"][field] = value.into();
+        std::fs::write(&file, answers.to_string()).unwrap();
+        answers = sound;
+        let mut judgement = judged(directory.path()).unwrap();
+        let at = judgement.not_judged.iter().position(|missed| missed.rule == "flows-collide");
+        let missed = at.map(|at| judgement.not_judged.remove(at).why);
+        let why = why.map(|why| format!("evenkeel/ethtool/ens2f0.json: {why}"));
+        assert_eq!(missed, why);
+        assert_eq!(judgement.not_judged, before.not_judged, "{field} {value}");
+    }
+    let six = SocketFacts {
+        local: "[fd00::1]:443".to_owned(),
+        remote: "[fd00::2]:9".to_owned(),
+        tcp: Some(TcpFacts::default()),
+        ..SocketFacts::default()
+    };
+    let sockets = serde_json::to_string(&[six]).unwrap();
+    std::fs::write(directory.path().join("evenkeel/sockets.json"), sockets).unwrap();
+    std::fs::write(&file, whole.replace(&key, &key[..39 * 3 - 1])).unwrap();
+    let judgement = judged(directory.path()).unwrap();
+    let missed = judgement.not_judged.iter().find(|missed| missed.rule == "flows-collide").unwrap();
+    assert!(
+        missed.why.contains("39 bytes are too few for the hash of a packet, which needs 40"),
+        "{missed:?}"
+    );
+    std::fs::write(&file, whole.replace("\"sdfn\"", "\"sdx\"")).unwrap();
+    let error = judged(directory.path()).unwrap_err();
+    assert!(error.contains("'x' in 'sdx' is not a field of a hash; known: m, v, t, s"), "{error}");
+    assert!(error.contains("evenkeel/ethtool/ens2f0.json:"), "{error}");
 }

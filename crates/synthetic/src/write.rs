@@ -11,7 +11,7 @@ use evenkeel_model::host::{
 };
 use serde_json::json;
 
-use evenkeel_host::facts::{DeviceAnswers, FeatureText, RssAnswers};
+use evenkeel_host::facts::{DeviceAnswers, FeatureText, HashFields, RssAnswers};
 
 /// Writes facts as a tree that [`read_facts`](evenkeel_host::facts::read_facts) reads.
 ///
@@ -348,7 +348,11 @@ impl Writer<'_> {
             indirection: rss.indirection.clone(),
             key: rss.key.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
             function: rss.function.clone(),
-            hash_fields: rss.hash_fields.clone(),
+            hash_fields: rss
+                .hash_fields
+                .iter()
+                .filter_map(|(flow, fields)| Some((flow.clone(), HashFields::try_from(fields.clone()).ok()?)))
+                .collect(),
         });
         let answers = DeviceAnswers {
             driver: interface.driver.clone(),

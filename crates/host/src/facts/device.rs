@@ -184,8 +184,39 @@ pub struct RssAnswers {
     /// `toeplitz`, `xor` or `crc32`; empty if not reported.
     pub function: String,
     /// Fields that are hashed, by flow type, in ethtool's letters.
-    pub hash_fields: BTreeMap<String, String>,
+    pub hash_fields: BTreeMap<String, HashFields>,
 }
+
+/// Fields that are hashed, in ethtool's letters ([`FIELDS`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HashFields(String);
+
+impl From<HashFields> for String {
+    fn from(HashFields(letters): HashFields) -> Self {
+        letters
+    }
+}
+
+impl TryFrom<String> for HashFields {
+    type Error = String;
+
+    fn try_from(letters: String) -> Result<Self, String> {
+        let is_known = |letter: char| FIELDS.iter().any(|(known, _)| *known == letter);
+        if let Some(letter) = letters.chars().find(|letter| !is_known(*letter)) {
+            let known: Vec<String> = FIELDS.iter().map(|(known, _)| known.to_string()).collect();
+            return Err(format!(
+                "'{letter}' in '{letters}' is not a field of a hash; known: {}",
+                known.join(", ")
+            ));
+        }
+        Ok(Self(letters))
+    }
+}
+
+/// `RXH_L2DA` and the other fields (include/uapi/linux/ethtool.h), with ethtool's letters.
+const FIELDS: [(char, u32); 9] =
+    [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7), ('e', 8), ('r', 31)];
 
 impl RssAnswers {
     /// Returns the first unreadable text: a key that is not hexadecimal, or an unknown function.
@@ -197,6 +228,26 @@ impl RssAnswers {
     }
 }
 
+/// Returns the reason why the queues of connections cannot be computed; none if they can. `has_ipv6` states whether the
+/// host has connections over IPv6.
+pub(super) fn unknown_hash(rss: &Rss, has_ipv6: bool) -> Option<String> {
+    /// Addresses and ports of a packet, and the window of 32 bits that the hash moves over them (Microsoft, "RSS hashing
+    /// functions").
+    const IPV4_BYTES: usize = 12 + 4;
+    const IPV6_BYTES: usize = 36 + 4;
+    let least = if has_ipv6 { IPV6_BYTES } else { IPV4_BYTES };
+    match rss.key.len() {
+        _ if !matches!(rss.function.as_str(), "toeplitz" | "") => {
+            Some(format!("rss.function: the hash is {}, not Toeplitz", rss.function))
+        }
+        0 => Some("rss.key: the key is not known".to_owned()),
+        length if length < least => {
+            Some(format!("rss.key: {length} bytes are too few for the hash of a packet, which needs {least}"))
+        }
+        _ => None,
+    }
+}
+
 impl From<&RssAnswers> for Rss {
     fn from(answers: &RssAnswers) -> Self {
         let key: Option<Vec<u8>> =
@@ -205,7 +256,11 @@ impl From<&RssAnswers> for Rss {
             indirection: answers.indirection.clone(),
             key: key.unwrap_or_default(),
             function: answers.function.clone(),
-            hash_fields: answers.hash_fields.clone(),
+            hash_fields: answers
+                .hash_fields
+                .iter()
+                .map(|(flow, HashFields(letters))| (flow.clone(), letters.clone()))
+                .collect(),
         }
     }
 }
@@ -431,21 +486,18 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         })
     }
 
-    fn hash_fields(&self) -> BTreeMap<String, String> {
+    fn hash_fields(&self) -> BTreeMap<String, HashFields> {
         /// Length of `struct ethtool_rxnfc`: command, flow type, fields in 64 bits, and more.
         const LENGTH: usize = 192;
         /// `TCP_V4_FLOW` and the other flow types.
         const FLOWS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
-        /// `RXH_L2DA` and the other fields, with ethtool's letters.
-        const FIELDS: [(char, u32); 7] =
-            [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7)];
         let mut found = BTreeMap::new();
         for (name, flow) in FLOWS {
             let Some(fields) = self.ask(GRXFH, LENGTH, &[(4, flow)]).and_then(|bytes| word(&bytes, 8)) else {
                 continue;
             };
             let letters = FIELDS.iter().filter(|(_, bit)| fields >> bit & 1 == 1).map(|(letter, _)| *letter);
-            found.insert(name.to_owned(), letters.collect());
+            found.insert(name.to_owned(), HashFields(letters.collect()));
         }
         found
     }

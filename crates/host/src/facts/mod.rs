@@ -26,10 +26,11 @@ mod tree;
 use std::path::Path;
 
 use evenkeel_files::OutputDirectory;
-use evenkeel_model::host::HostFacts;
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts};
 
 pub use device::{
-    COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name,
+    COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, HashFields, RssAnswers, ask_device,
+    feature_name,
 };
 pub use interrupts::{notify_blocks, queue_of_action};
 pub use protocols::EVERY_LINUX;
@@ -103,6 +104,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     if let Some((at, line)) =
         information.lines().enumerate().find(|(_, line)| !line.is_empty() && !line.contains(':'))
     {
+    note_unknown_hashes(tree, &interfaces, &sockets.sockets);
         tree.note_line("/proc/cpuinfo", at + 1, &tree::unreadable(line));
     }
     let of_processor = |key: &str| {
@@ -185,6 +187,24 @@ fn about_recording(tree: &Tree, facts: &HostFacts, anonymised: bool) -> save::Ab
     save::About {
         format: save::FORMAT,
         page_bytes: Some(facts.page_bytes),
+/// Notes NICs with several queues for which the queue of a connection cannot be computed.
+fn note_unknown_hashes(tree: &Tree, interfaces: &[Interface], sockets: &[SocketFacts]) {
+    let is_ipv6 = |end: &str| end.parse().is_ok_and(|end: std::net::SocketAddr| end.is_ipv6());
+    let has_ipv6 = sockets.iter().any(|socket| is_ipv6(&socket.remote));
+    let nics = interfaces.iter().filter(|nic| nic.kind == InterfaceKind::Device && nic.up);
+    for nic in nics.filter(|nic| nic.receive_queue_count() > 1) {
+        let rss = nic.rss.as_ref().filter(|rss| !rss.indirection.is_empty());
+        if let Some(why) = rss.and_then(|rss| device::unknown_hash(rss, has_ipv6)) {
+            let why = if tree.is_live() {
+                format!("{}: ethtool: {why}", nic.name)
+            } else {
+                format!("evenkeel/ethtool/{}.json: {why}", nic.name)
+            };
+            tree.note(&format!("/sys/class/net/{}/ethtool/rss_hash", nic.name), why);
+        }
+    }
+}
+
         anonymised,
         without_value: tree.without_value(),
         read_only: facts.read_only_sysctls.iter().cloned().collect(),

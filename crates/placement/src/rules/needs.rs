@@ -37,6 +37,8 @@ pub const READ_REQUEST: &str = "/sys/class/net/*/ethtool/max_read_request";
 pub const RINGS: &str = "/sys/class/net/*/ethtool/rings";
 /// `ethtool -x`, `-n rx-flow-hash`.
 pub const RSS: &str = "/sys/class/net/*/ethtool/rss";
+/// The hash function and key of RSS, by which the queue of a connection can be computed.
+pub const RSS_HASH: &str = "/sys/class/net/*/ethtool/rss_hash";
 pub const SPEED: &str = "/sys/class/net/*/speed";
 /// The kernel's counters of an interface (`struct rtnl_link_stats64`).
 pub const STATISTICS: &str = "/sys/class/net/*/statistics";

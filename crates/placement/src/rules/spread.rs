@@ -79,7 +79,7 @@ pub(super) const RULES: &[Rule] = &[
               from run to run.",
         fix: "`evenkeel steer` puts them on queues of their own",
         source: "the paper, section III-B; Documentation/networking/scaling.rst (RSS)",
-        needs: &[needs::RSS, needs::SOCKETS],
+        needs: &[needs::RSS, needs::RSS_HASH, needs::SOCKETS],
         check: collide,
     },
     Rule {
@@ -443,7 +443,7 @@ fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
 
 /// Returns the queue that receives a connection's packets.
 fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
-    if rss.key.is_empty() || rss.indirection.is_empty() || !matches!(rss.function.as_str(), "toeplitz" | "") {
+    if rss.indirection.is_empty() || !matches!(rss.function.as_str(), "toeplitz" | "") {
         return None;
     }
     let (remote, local): (SocketAddr, SocketAddr) = (socket.remote.parse().ok()?, socket.local.parse().ok()?);
@@ -467,6 +467,10 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
         input.extend(local.port().to_be_bytes());
     }
     let hash = toeplitz(&rss.key, &input) as usize;
+    // Bytes that a key lacks are not 0.
+    if rss.key.len() < input.len() + 4 {
+        return None;
+    }
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 

@@ -8,7 +8,7 @@ mod hosts;
 use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_model::host::{SocketFacts, TcpFacts};
+use evenkeel_model::host::{BondFacts, Interface, InterfaceKind, SocketFacts, TcpFacts};
 use evenkeel_placement::{Judgement, judge};
 use evenkeel_synthetic::write_tree;
 
@@ -181,4 +181,65 @@ fn a_hash_that_cannot_be_computed_is_not_judged() {
     let error = judged(directory.path()).unwrap_err();
     assert!(error.contains("'x' in 'sdx' is not a field of a hash; known: m, v, t, s"), "{error}");
     assert!(error.contains("evenkeel/ethtool/ens2f0.json:"), "{error}");
+}
+
+/// A queue or a port of a bond that a recording lost keeps the rules that need it from judging.
+#[test]
+fn lost_queues_and_ports_are_named() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.interfaces.push(Interface {
+        name: "bond0".to_owned(),
+        kind: InterfaceKind::Bond,
+        up: true,
+        bond: Some(BondFacts { mode: "802.3ad".to_owned(), hash_policy: "layer2".to_owned() }),
+        lower: vec!["ens2f0".to_owned()],
+        statistics: facts.interfaces[0].statistics.clone(),
+        ..hosts::veth("bond0")
+    });
+    let queues: &[&str] = &["rps-one-processor", "rps-missing", "xps-one-queue", "xps-remote"];
+    for (lost, shown, rules) in [
+        ("ens2f0/queues/rx-3", "ens2f0/queues/rx-3", queues),
+        ("ens2f0/queues/rx-15", "ens2f0/queues/rx-15", queues),
+        ("ens2f0/queues/tx-3", "ens2f0/queues/tx-3", queues),
+        ("ens2f0/queues/tx-15", "ens2f0/queues/tx-15", queues),
+        ("bond0/lower_ens2f0", "bond0/lower_*", &["bond-hash", "bond-ports", "bond-round-robin"]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&facts, directory.path()).unwrap();
+        let class = directory.path().join("sys/class/net");
+        let before: Vec<&str> =
+            judged(directory.path()).unwrap().not_judged.iter().map(|missed| missed.rule).collect();
+        let path = class.join(lost);
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+        let judgement = judged(directory.path()).unwrap();
+        for rule in rules {
+            assert!(!before.contains(rule), "{rule}");
+            let missed = judgement.not_judged.iter().find(|missed| missed.rule == *rule).expect(rule);
+            assert_eq!(missed.why, format!("/sys/class/net/{shown} is missing"));
+            assert!(judgement.findings.iter().all(|found| found.rule != *rule), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn two_interfaces_of_one_number_are_not_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[7].1(), directory.path()).unwrap();
+    let class = directory.path().join("sys/class/net");
+    let facts = read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap();
+    let names: Vec<&str> = facts
+        .interfaces
+        .iter()
+        .filter(|nic| nic.kind == InterfaceKind::Device)
+        .map(|nic| nic.name.as_str())
+        .collect();
+    for name in &names {
+        std::fs::write(class.join(name).join("ifindex"), "9\n").unwrap();
+    }
+    let judgement = judged(directory.path()).unwrap();
+    let missed = judgement.not_judged.iter().find(|missed| missed.rule == "gro-off").unwrap();
+    for (one, other) in [(names[0], names[1]), (names[1], names[0])] {
+        let why = format!("/sys/class/net/{one}/ifindex is 9, that of {other}");
+        assert!(missed.why.contains(&why), "{missed:?}");
+    }
 }

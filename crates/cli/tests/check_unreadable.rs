@@ -704,6 +704,8 @@ fn big_tcp_without_the_recorded_links_is_not_judged() {
         judgement.not_judged.into_iter().find(|rule| rule.rule == "big-tcp-off").map(|rule| rule.why)
     };
     assert_eq!(why(), None);
+    std::fs::write(directory.path().join("evenkeel/links.json"), "[]").unwrap();
+    assert_eq!(why().unwrap(), "evenkeel/links.json has no ens2f0");
     std::fs::remove_file(directory.path().join("evenkeel/links.json")).unwrap();
     assert_eq!(why().unwrap(), "this tree has no evenkeel/links.json");
 }

@@ -46,7 +46,14 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
         }
         let index =
             tree.read_number(&format!("{CLASS}/{name}/ifindex")).and_then(|index| u32::try_from(index).ok());
-        let index = index.filter(|index| !found.contains_key(index)).unwrap_or_else(|| {
+        let other: Option<&String> = index.and_then(|index| found.get(&index));
+        if let (Some(index), Some(other)) = (index, other) {
+            for (one, two) in [(&name, other), (other, &name)] {
+                let directory = format!("{CLASS}/{one}");
+                tree.note(&directory, format!("{directory}/ifindex is {index}, that of {two}"));
+            }
+        }
+        let index = index.filter(|_| other.is_none()).unwrap_or_else(|| {
             without += 1;
             without
         });
@@ -163,6 +170,7 @@ pub(super) fn interfaces(
         }
     }
     note_unlike_queues(tree, &interfaces);
+    interfaces.iter().for_each(|interface| note_lost_parts(tree, interface));
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     Ok((interfaces, owners))
 }
@@ -186,6 +194,41 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
     }
     tree.note_unlike(&receive, &["rps_cpus", "rps_flow_cnt"]);
     tree.note_unlike(&transmit, &["tx_timeout", "tx_maxrate"]);
+}
+
+/// Notes queues and ports that a recorded interface that is up lost. The kernel numbers the queues without a gap and has
+/// at least one for each channel (`netif_set_real_num_rx_queues`, net/core/dev.c), and a bond is up only with a port
+/// (`bond_set_carrier`, drivers/net/bonding/bond_main.c).
+fn note_lost_parts(tree: &Tree, interface: &Interface) {
+    let directory = format!("{CLASS}/{}", interface.name);
+    // Reading the file of a bond puts it into a recording.
+    let ports = match interface.kind {
+        InterfaceKind::Bond => tree.read(&format!("{directory}/bonding/slaves")).unwrap_or_default(),
+        _ => String::new(),
+    };
+    if tree.is_live() || !interface.up {
+        return;
+    }
+    let channels = interface.channels.unwrap_or_default();
+    for (prefix, channels) in [("rx-", channels.receive()), ("tx-", channels.transmit())] {
+        let queues = format!("{directory}/queues");
+        let found = tree.numbers(&queues, prefix);
+        let count = found.last().map_or(0, |last| channels.max(last.saturating_add(1)));
+        if let Some(lost) = (0..count).find(|number| !found.contains(number)) {
+            let path = format!("{queues}/{prefix}{lost}");
+            tree.note(&path, format!("{path} is missing"));
+        }
+    }
+    if interface.kind == InterfaceKind::Bond {
+        let is_lost = |port: &&str| !interface.lower.iter().any(|name| name == port);
+        let lost = ports.split_ascii_whitespace().find(is_lost);
+        let path = match lost {
+            Some(port) => format!("{directory}/lower_{port}"),
+            None if interface.lower.is_empty() => format!("{directory}/lower_*"),
+            None => return,
+        };
+        tree.note(&format!("{directory}/bonding/slaves"), format!("{path} is missing"));
+    }
 }
 
 /// Counters that rules use. The kernel shows all of them for every interface (`netstat_attrs`,

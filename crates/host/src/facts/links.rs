@@ -15,7 +15,7 @@ use crate::HostError;
 const LEGACY_BYTES: u32 = 65_536;
 
 /// The source that a rule names if it needs the sizes.
-const SOURCE: &str = "netlink/links";
+pub(super) const SOURCE: &str = "netlink/links";
 
 /// A line of `ip -d -j link show`, reduced to the fields that are used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

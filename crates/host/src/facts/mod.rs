@@ -89,6 +89,10 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs)?;
     for interface in &mut interfaces {
         interface.packet_sizes = sizes.get(&interface.name).copied();
+        let is_nic = interface.kind == InterfaceKind::Device && interface.up;
+        if is_nic && interface.packet_sizes.is_none() && !tree.is_live() {
+            tree.note(links::SOURCE, format!("evenkeel/links.json has no {}", interface.name));
+        }
     }
     let interrupts = interrupts::interrupts(tree, &owners, &online);
     for nic in interfaces.iter().filter(|nic| nic.pcie.is_some()) {
@@ -100,11 +104,11 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         }
     }
     let sockets = sockets::sockets(tree, &names)?;
+    note_unknown_hashes(tree, &interfaces, &sockets.sockets);
     let information = tree.required_table("/proc/cpuinfo").unwrap_or_default();
     if let Some((at, line)) =
         information.lines().enumerate().find(|(_, line)| !line.is_empty() && !line.contains(':'))
     {
-    note_unknown_hashes(tree, &interfaces, &sockets.sockets);
         tree.note_line("/proc/cpuinfo", at + 1, &tree::unreadable(line));
     }
     let of_processor = |key: &str| {
@@ -131,15 +135,15 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         (major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok()).then(|| text.to_owned())
     };
     tree.required("/proc/sys/kernel/osrelease");
+    let sysctls = sysctls::sysctls(tree, names.values());
+    let recorded = about.as_ref().map(|about| about.read_only.as_slice()).unwrap_or_default();
+    let read_only_sysctls = sysctls::read_only(tree, sysctls.keys(), recorded);
     let facts = HostFacts {
         kernel: tree.parse("/proc/sys/kernel/osrelease", is_release),
         distribution: tree.read("/etc/os-release").and_then(|text| {
             text.lines()
                 .find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
         }),
-    let sysctls = sysctls::sysctls(tree, names.values());
-    let recorded = about.as_ref().map(|about| about.read_only.as_slice()).unwrap_or_default();
-    let read_only_sysctls = sysctls::read_only(tree, sysctls.keys(), recorded);
         processor_model: of_processor("model name"),
         processor_mhz: mean_mhz(&information),
         virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
@@ -183,10 +187,6 @@ pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize
     Ok((facts, files))
 }
 
-fn about_recording(tree: &Tree, facts: &HostFacts, anonymised: bool) -> save::About {
-    save::About {
-        format: save::FORMAT,
-        page_bytes: Some(facts.page_bytes),
 /// Notes NICs with several queues for which the queue of a connection cannot be computed.
 fn note_unknown_hashes(tree: &Tree, interfaces: &[Interface], sockets: &[SocketFacts]) {
     let is_ipv6 = |end: &str| end.parse().is_ok_and(|end: std::net::SocketAddr| end.is_ipv6());
@@ -205,6 +205,10 @@ fn note_unknown_hashes(tree: &Tree, interfaces: &[Interface], sockets: &[SocketF
     }
 }
 
+fn about_recording(tree: &Tree, facts: &HostFacts, anonymised: bool) -> save::About {
+    save::About {
+        format: save::FORMAT,
+        page_bytes: Some(facts.page_bytes),
         anonymised,
         without_value: tree.without_value(),
         read_only: facts.read_only_sysctls.iter().cloned().collect(),

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{
-    Channels, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor,
+    Channels, Feature, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor,
     ProcessorTime, QdiscFacts, Rss, SocketFacts, Softnet, TcpFacts,
 };
 use evenkeel_placement::applied::set;
@@ -446,4 +446,28 @@ fn rejected_connection_requests_are_judged_by_their_share() {
     let past = refused("0", 3_000_000).unwrap();
     assert_eq!(past.severity, Severity::Low, "tcp_tw_recycle is off now");
     assert!(past.remedy.changes.is_empty());
+}
+
+/// A veth has NAPI, to which the settings belong, only with GRO.
+#[test]
+fn timers_of_a_veth_count_with_gro() {
+    let found = |gro: bool, timeout: u64, polls: u64| {
+        let mut facts = host(10, Vec::new());
+        facts.interfaces.push(Interface {
+            name: "v0".to_owned(),
+            kind: InterfaceKind::Veth,
+            up: true,
+            gro_flush_timeout_ns: Some(timeout),
+            napi_defer_hard_irqs: Some(polls),
+            features: [("rx-gro".to_owned(), Feature { on: gro, fixed: false })].into(),
+            ..Interface::default()
+        });
+        let found = check(&facts).into_iter().find(|found| found.rule == "gro-timer-alone");
+        found.map(|found| (found.subject, found.severity))
+    };
+    let of_v0 = |severity| Some(("v0".to_owned(), severity));
+    assert_eq!(found(true, 200_000, 0), of_v0(Severity::Medium));
+    assert_eq!(found(true, 0, 5), of_v0(Severity::Low));
+    assert_eq!(found(true, 20_000, 5), None);
+    assert_eq!(found(false, 200_000, 0), None, "no NAPI");
 }

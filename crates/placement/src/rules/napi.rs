@@ -1,7 +1,7 @@
 //! Rules about the delay before the stack polls packets: timers, busy polling, limits of single flows.
 
 use evenkeel_model::change::{Coalescing, Knob, Value};
-use evenkeel_model::host::SaturatingSum;
+use evenkeel_model::host::{Interface, InterfaceKind, SaturatingSum};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{Low, Medium};
@@ -11,12 +11,13 @@ use crate::view::count;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-timer-alone",
-        looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each interface",
+        looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each NIC, and of each veth whose GRO is on: without GRO or XDP a veth has no NAPI",
         fires_when: "when one is set and the other is 0; medium when packets may wait for 100 µs and more",
         why: "Both belong together: napi_defer_hard_irqs keeps interrupts off for some empty polls, which the timer starts. The timer alone \
-              leaves interrupts on and lets GRO hold packets until it fires; the count alone does nothing.",
+              leaves interrupts on and lets GRO hold packets until it fires; the count alone does nothing. A veth has no interrupts: its peer \
+              starts the polls.",
         fix: "both, or neither",
-        source: "Documentation/networking/napi.rst (IRQ mitigation); napi_complete_done, net/core/dev.c",
+        source: "Documentation/networking/napi.rst (IRQ mitigation); napi_complete_done, net/core/dev.c; veth_poll, drivers/net/veth.c",
         needs: &["/sys/class/net/*/gro_flush_timeout", "/sys/class/net/*/napi_defer_hard_irqs"],
         check: timer_alone,
     },
@@ -82,7 +83,11 @@ pub(super) const RULES: &[Rule] = &[
 fn timer_alone(view: &View<'_>) -> Vec<Found> {
     const LONG_NS: u64 = 100_000;
     let mut found = Vec::new();
-    for nic in view.nics() {
+    let has_napi = |interface: &&Interface| {
+        let has_gro = interface.feature("rx-gro").is_some_and(|feature| feature.on);
+        interface.kind == InterfaceKind::Veth && interface.up && has_gro
+    };
+    for nic in view.nics().chain(view.facts.interfaces.iter().filter(has_napi)) {
         let (Some(timeout), Some(polls)) = (nic.gro_flush_timeout_ns, nic.napi_defer_hard_irqs) else {
             continue;
         };
@@ -90,7 +95,8 @@ fn timer_alone(view: &View<'_>) -> Vec<Found> {
         let entry = match (timeout, polls) {
             (1.., 0) => {
                 let text = format!("gro_flush_timeout is {us:.0} µs, and napi_defer_hard_irqs is 0");
-                let effect = format!("GRO may hold packets for {us:.0} µs, and no interrupt is saved");
+                let effect =
+                    format!("GRO may hold packets for {us:.0} µs, and no interrupt or wake-up is saved");
                 let severity = if timeout >= LONG_NS { Medium } else { Low };
                 Found::setting(severity, &nic.name, text, effect)
                     .on(&nic.name)

@@ -37,12 +37,15 @@ fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> R
     etc.remove(&chosen).map_err(failed)
 }
 
-fn tell_removals(removals: &[Removal]) -> Result<(), Failure> {
+/// Reports removals. `left` contains the files that are left and reported.
+fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(), Failure> {
     for removal in removals {
         match removal {
             Removal::Removed(path) => print(&format!("{}: removed\n", path_text(path)))?,
             Removal::Edited(path) => {
-                say(&format!("{} is left: it was edited since", path_text(path)));
+                if left.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+                    say(&format!("{} is left: it was edited since", path_text(path)));
+                }
             }
         }
     }
@@ -58,11 +61,11 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     let mut files = Vec::new();
     let settings = revert_settings(options.interface.as_deref(), &mut files).map_err(|error| error.tell());
     files.push(remove_files(&Etc::from_environment(), options.interface.as_deref(), Etc::namespace()));
-    let (mut removed, mut failed, mut told) = (false, None, BTreeSet::new());
+    let (mut removed, mut failed, mut told, mut left) = (false, None, BTreeSet::new(), BTreeSet::new());
     for removals in files {
         removed |= removals.as_ref().is_ok_and(|removals| !removals.is_empty());
         // The directory of the environment may be in a journal, too.
-        if let Err(error) = removals.and_then(|removals| tell_removals(&removals))
+        if let Err(error) = removals.and_then(|removals| tell_removals(&removals, &mut left))
             && told.insert(error.message().to_owned())
         {
             failed = Some(error.tell());

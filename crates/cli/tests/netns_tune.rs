@@ -564,6 +564,19 @@ fn files_in_another_directory_are_removed_without_its_name() {
 }
 
 #[test]
+fn a_file_that_was_edited_is_left_and_reported_once() {
+    let host = Host::new();
+    let file = host.etc.path().join(format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace()));
+    assert_eq!(host.tune(&["--apply", "--no-watch", "--persist", "sysctl"]).code, 0);
+    let text = std::fs::read_to_string(&file).unwrap() + "kernel.sysrq = 0\n";
+    std::fs::write(&file, &text).unwrap();
+    let reverted = host.revert();
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    assert_eq!(reverted.stderr.matches("is left: it was edited since").count(), 1, "{reverted:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
 fn files_that_cannot_be_removed_are_remembered() {
     let host = Host::new();
     let mounted = |words: &[&str]| {

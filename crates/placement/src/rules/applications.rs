@@ -14,8 +14,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-node",
         looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the NIC that carries these",
-        fires_when: "when such a process is in another package, from 10 Gbit/s on; high where the NIC has load and is faster than the \
-                     interconnect of the paper's hosts (68 Gbit/s), and the process is pinned there",
+        fires_when: "when such a process is in another package, from 10 Gbit/s on; high where the process is pinned there, its \
+                     connections carried 100 MB (1 MB/s since boot, or through a NIC with load), and the NIC is faster than the interconnect of \
+                     the paper's hosts (68 Gbit/s)",
         why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender down to what it \
               carries: few losses, less throughput (the paper's case 3).",
         fix: "the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",
@@ -37,8 +38,10 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "whether processes that are kept to some processors are kept to those that serve the NIC's interrupts, or to their twins",
         fires_when: "when at least half of a process's cores serve interrupts, from 10 Gbit/s on, and the package has cores for these to which no \
                      application is kept; without such cores when four cores and more do both and are half of the process's, and less than a \
-                     quarter of these serves no interrupt; low where these are not \
-                     busy with it (30 % in softirqs) and nothing is lost, else medium, high from 40 Gbit/s on where the node has other cores",
+                     quarter of these serves no interrupt; medium where a \
+                     processor that serves them spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC, high then from \
+                     40 Gbit/s on where the node has other cores and the process's connections carried 100 MB (1 MB/s since boot, or through \
+                     a NIC with load), else low",
         why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
         fix: "interrupts and applications on different cores of the same node",

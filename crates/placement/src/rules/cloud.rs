@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "vf-unused",
         looks_at: "packets that the virtual function below an interface of netvsc carried, against all of the interface",
         fires_when: "when it carried less than half of at least a million packets; high below a tenth; without any function low with load, medium where \
-                     processors are busy receiving (30 % in softirqs)",
+                     a processor that serves its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC",
         why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only its start. Without it \
           each packet passes the host's processors, by few channels, at a fraction of the rate.",
         fix: "the virtual function up again; where that does not last, the driver of the function, and the machine redeployed",

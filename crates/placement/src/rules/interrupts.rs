@@ -37,7 +37,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-one-processor",
         looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
         fires_when: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
-                     10 Gbit/s on where that processor is busy with it (30 % in softirqs) or packets are lost; low when the NIC is idle; and when \
+                     10 Gbit/s on where a processor that serves them spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low when \
+                     the NIC is idle; and when \
                      several served 90 %, each for four queues and more, and spend 30 % of their time in softirqs, the others half of that or less",
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
         fix: "one core for each queue's interrupt",

@@ -24,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-slow",
         looks_at: "the link's speed against the fastest that the NIC supports",
-        fires_when: "low when it is half or less, medium at a tenth or less with load",
+        fires_when: "low when it is half or less, medium at a tenth or less of a NIC that is not idle (100 packets/s)",
         why: "A damaged cable, a wrong transceiver or a slow port on the other side: everything else can be tuned in vain.",
         fix: "cable, transceiver, the other side's port",
         source: "ethtool(8), supported link modes",

@@ -12,7 +12,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-off",
         looks_at: "generic-receive-offload of each NIC",
-        fires_when: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
+        fires_when: "when it is off and can be switched on; medium, from 10 Gbit/s on high where a processor that serves its interrupts spends \
+                     30 % of its time in softirqs or 10,000 packets were lost at the NIC; low on an idle NIC",
         why: "Each packet goes through the stack alone: with 1,500 bytes that is more than forty times the work of a merged one of 64 KB.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
@@ -31,7 +32,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tso-off",
         looks_at: "tcp-segmentation-offload of each NIC",
-        fires_when: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
+        fires_when: "when it is off and can be switched on; medium, from 10 Gbit/s on high where a processor that serves its interrupts spends \
+                     30 % of its time in softirqs or 10,000 packets were lost at the NIC; low on an idle NIC",
         why: "The processor cuts segments and computes headers that the NIC could.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",

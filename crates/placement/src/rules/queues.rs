@@ -19,7 +19,8 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; of NICs without a speed fewer than 4, on slower NICs \
                      when there is a single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
                      or rings overflow, with queues for half of the cores or fewer; high where these processors are that busy and packets were lost \
-                     at the NIC (100, and one in a million)",
+                     at the NIC (100, and one in a million), and with a single queue from 43 Gbit/s on, or from 10 Gbit/s on where its processor \
+                     spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",

@@ -15,8 +15,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "rss-table-narrow",
         looks_at: "queues that the indirection table names, against the receive queues in use",
         fires_when: "when some queues are in no entry; medium where the processors of those that are spend 30 % of their time in softirqs and twice as \
-                     much as the others, high where packets were lost at the NIC as well, or from 10 Gbit/s on where they spend 60 %, or a single \
-                     queue is left. If /proc/interrupts lacks the NIC's interrupts (hv_netvsc), the busiest processors count, one for each queue in \
+                     much as the others, high where 10,000 packets were lost at the NIC as well, or from 10 Gbit/s on where they spend 60 %; with a \
+                     single queue left medium, from 10 Gbit/s on high where its processor spends 30 % or 10,000 packets were lost. If /proc/interrupts lacks the NIC's interrupts (hv_netvsc), the busiest processors count, one for each queue in \
                      the table",
         why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that was set by hand is not extended; \
               an administrator may also keep queues free for filters.",
@@ -38,8 +38,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-hash-fields",
         looks_at: "header fields that the NIC hashes, for TCP over IPv4 and IPv6, and for UDP where it is a fifth of the packets and more",
-        fires_when: "when addresses are left out (high: all routed traffic has the same MAC addresses) or ports are (medium; low where no queue got \
-                     twice its share)",
+        fires_when: "when addresses are left out (all routed traffic has the same MAC addresses): medium, from 10 Gbit/s on high where a processor \
+                     that serves its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; or when ports are \
+                     (medium; low where no queue got twice its share); low on an idle NIC",
         why: "Without addresses everything between two machines is one flow to the NIC, as on a router between two networks. Without ports \
               all connections between two hosts are.",
         fix: "addresses and ports in the hash",
@@ -466,11 +467,11 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
         input.extend(remote.port().to_be_bytes());
         input.extend(local.port().to_be_bytes());
     }
-    let hash = toeplitz(&rss.key, &input) as usize;
     // Bytes that a key lacks are not 0.
     if rss.key.len() < input.len() + 4 {
         return None;
     }
+    let hash = toeplitz(&rss.key, &input) as usize;
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 

@@ -50,6 +50,17 @@ impl Report {
         self.failed.is_empty()
     }
 
+    /// Returns whether the run had journalled no knob.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { restored, unchanged, left_alone, gone, failed, .. } = self;
+        restored.is_empty()
+            && unchanged.is_empty()
+            && left_alone.is_empty()
+            && gone.is_empty()
+            && failed.is_empty()
+    }
+
     /// Returns marked entries of the knobs that need no further attempt, for a journal that stays because others do: a
     /// later roll-back leaves them alone, regardless of the values that other programs set meanwhile.
     pub(crate) fn settled(&self, entries: &[Entry]) -> Vec<Entry> {

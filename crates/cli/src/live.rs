@@ -12,6 +12,7 @@ use crate::arguments::{Command as Arguments, NicCommand, Place};
 pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::signals::Signals;
 
 /// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
@@ -80,6 +81,27 @@ pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
         printed_command("evenkeel revert {}", &[&device])
     );
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
+}
+
+/// Returns an error if a signal arrived before a session has begun.
+pub fn stop_if_interrupted(signals: &Signals) -> Result<(), Failure> {
+    if signals.came() { Err(interrupted(&[])) } else { Ok(()) }
+}
+
+/// Creates the error of a set-up that a signal ended, and prints the remarks of each device's roll-back.
+pub fn interrupted(devices: &[(String, Report)]) -> Failure {
+    let what = "interrupted before the session began";
+    for (device, report) in devices {
+        report.remarks(device).iter().for_each(|remark| say(remark));
+    }
+    if let Some(unsettled) = devices.iter().find_map(|(device, report)| unsettled(device, report)) {
+        return unsettled.after(&what);
+    }
+    let then = match devices.iter().all(|(_, report)| report.is_empty()) {
+        true => "no setting was changed",
+        false => "its changes are undone",
+    };
+    Failure::new(Exit::Interrupted, format!("{what}; {then}"))
 }
 
 /// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can

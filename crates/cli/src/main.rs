@@ -54,7 +54,8 @@ fn main() -> ExitCode {
     exit::end(result.unwrap_or_else(|failure| failure.tell())).into()
 }
 
-/// Lets the first signal end commands that hold no resources; the others install handlers before a change.
+/// Lets the first signal end commands that hold no resources, and sessions that have not begun; the others install
+/// handlers before a change.
 fn prepare(command: &Command) -> Result<(), Failure> {
     live::require_mounts(command)?;
     match command {
@@ -62,8 +63,10 @@ fn prepare(command: &Command) -> Result<(), Failure> {
         | Command::Nic(_)
         | Command::Search(_)
         | Command::Compare(_)
-        | Command::Generate(_) => signals::end_at_once(),
-        Command::Steer(options) if options.plan => signals::end_at_once(),
+        | Command::Generate(_)
+        | Command::Fair(_)
+        | Command::Steer(_)
+        | Command::Tune(_) => signals::end_at_once(),
         Command::Check(options) if options.watch.is_none() && options.save.is_none() => {
             signals::end_at_once()
         }

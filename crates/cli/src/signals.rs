@@ -5,11 +5,12 @@
 //!   guardian restores its settings. `revert` and `tune --apply` have no guardian, so it does not end them.
 //! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::libc::SIGXFSZ;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
@@ -20,6 +21,9 @@ const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// Whether any signal of [`Signals`] was received.
 static CAME: AtomicBool = AtomicBool::new(false);
+
+/// The handlers of [`end_at_once`].
+static ENDING: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
 
 /// Returns whether any signal of [`Signals`] was received.
 pub fn came() -> bool {
@@ -35,7 +39,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers.
+    /// Installs the handlers. They replace those of [`end_at_once`].
     pub fn catch() -> Result<Self, Failure> {
         let signals = Self::default();
         let began = Instant::now();
@@ -56,6 +60,10 @@ impl Signals {
                     signal_hook::low_level::exit(Exit::Interrupted as i32);
                 }
             })?;
+        }
+        let ending = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
+        for handler in ending {
+            signal_hook::low_level::unregister(handler);
         }
         Ok(signals)
     }
@@ -81,15 +89,16 @@ impl Signals {
     }
 }
 
-/// Lets the first signal end the command with a message and the documented code. Only for commands that change nothing
-/// and hold no resources.
+/// Lets the first signal end the command with a message and the documented code, until [`Signals::catch`]. Only for
+/// commands that have changed nothing yet and hold no resources.
 pub fn end_at_once() -> Result<(), Failure> {
     for signal in [SIGINT, SIGHUP, SIGTERM] {
-        register(signal, || {
+        let handler = register(signal, || {
             // A single system call, without a buffer or lock (signal-safety(7)).
             let _ = nix::unistd::write(std::io::stderr(), b"evenkeel: interrupted\n");
             signal_hook::low_level::exit(Exit::Interrupted as i32);
         })?;
+        ENDING.lock().unwrap_or_else(PoisonError::into_inner).extend(handler);
     }
     Ok(())
 }
@@ -97,19 +106,19 @@ pub fn end_at_once() -> Result<(), Failure> {
 /// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing
 /// the process. Installs a handler instead of `SIG_IGN`, which child processes would inherit.
 pub fn survive_file_size_limit() -> Result<(), Failure> {
-    register(SIGXFSZ, || {})
+    register(SIGXFSZ, || {}).map(drop)
 }
 
 /// Installs a handler, unless the signal is ignored.
-fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<(), Failure> {
+fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<Option<SigId>, Failure> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if is_ignored(&status, signal) {
-        return Ok(());
+        return Ok(None);
     }
     // SAFETY: the actions store to atomics, read the clock, write to a descriptor or end the process; all of it
     // is async-signal-safe.
     unsafe { signal_hook::low_level::register(signal, action) }
-        .map(drop)
+        .map(Some)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))
 }
 

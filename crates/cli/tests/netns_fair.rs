@@ -636,7 +636,7 @@ fn a_driver_that_picks_by_itself_is_named() {
     managed
         .host
         .run(|| {
-            let (mut session, _) = Session::start(&preflight, &state, Box::new(|| None)).unwrap();
+            let (mut session, _) = Session::start(&preflight, &state, Box::new(|| None), &|| false).unwrap();
             session.start_loops().unwrap();
             let deadline = Instant::now() + Duration::from_secs(50);
             while Instant::now() < deadline {

@@ -50,6 +50,50 @@ fn signals_that_were_ignored_at_the_start_do_not_end_it() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
+/// Waits until a process has a handler for SIGTERM: bit n - 1 of `SigCgt` (proc(5)).
+fn wait_for_handler(process: u32) {
+    wait_for("a handler for SIGTERM", SOON, || {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() >> (Signal::SIGTERM as i32 - 1) & 1 == 1
+    });
+}
+
+#[test]
+fn a_signal_during_the_set_up_stops_it() {
+    let managed = Managed::with_maps();
+    let mut unchanged = 0;
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        for arguments in [&["fair", NAME, "--xps", "off"][..], &["steer", NAME, "--policy", "balance"]] {
+            for delay_ms in [0, 20, 100, 300] {
+                let mut running = Running::start(managed.command(arguments));
+                wait_for_handler(running.id());
+                std::thread::sleep(Duration::from_millis(delay_ms));
+                let has_begun = [AT_WORK, "steered now"].iter().any(|begun| running.said().contains(begun));
+                running.signal(signal);
+                let (process, mut has_changed) = (running.id(), false);
+                wait_for("it has ended", SOON, || {
+                    has_changed |= managed.maps() != DRIVERS_MAPS;
+                    std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap().contains(") Z")
+                });
+                let ended = running.end();
+                let case = format!("{arguments:?}, {signal} after {delay_ms} ms: {ended:?}");
+                assert_eq!(managed.maps(), DRIVERS_MAPS, "{case}");
+                // The session may have begun between the look and the signal.
+                if has_begun || ended.stderr.contains(AT_WORK) || ended.stderr.contains("steered now") {
+                    continue;
+                }
+                assert_eq!(ended.code, 130, "{case}");
+                if ended.stderr.contains("no setting was changed") {
+                    assert!(!has_changed, "{case}");
+                    unchanged += 1;
+                }
+            }
+        }
+    }
+    assert!(unchanged > 0, "no signal arrived before the first change");
+}
+
 /// With a stopped guardian, the worker restores everything and detaches its programs before it waits. A second signal
 /// ends the wait.
 #[test]

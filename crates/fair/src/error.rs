@@ -1,6 +1,6 @@
 //! Errors, and their causes, which determine the exit code.
 
-use evenkeel_apply::{ApplyError, Cause};
+use evenkeel_apply::{ApplyError, Cause, Report};
 use evenkeel_control::ControlError;
 use evenkeel_datapath::DatapathError;
 use evenkeel_host::{HostError, there_is};
@@ -23,6 +23,9 @@ pub enum FairError {
     /// A dead session's settings are in use, so the administrator's are unknown.
     #[error("{0}")]
     Stray(StrayRoot),
+    /// The caller ended the set-up; see [`crate::Session::start`]. With the roll-back of each device.
+    #[error("interrupted before the session began")]
+    Interrupted(Vec<(String, Report)>),
     /// Options that exclude each other.
     #[error("{what}; {remedy}")]
     Conflict {
@@ -66,9 +69,12 @@ impl FairError {
             Self::Apply(error) => error.cause(),
             Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
-            Self::Datapath(_) | Self::Control(_) | Self::Privileges(_) | Self::Netlink(_) | Self::Host(_) => {
-                Cause::Failed
-            }
+            Self::Interrupted(_)
+            | Self::Datapath(_)
+            | Self::Control(_)
+            | Self::Privileges(_)
+            | Self::Netlink(_)
+            | Self::Host(_) => Cause::Failed,
         }
     }
 }

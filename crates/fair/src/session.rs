@@ -166,15 +166,16 @@ impl Session {
     /// dead runs first, and returns them.
     ///
     /// `guardian` returns the command of a guardian process (see [`evenkeel_apply::guardian`]); `None`: no
-    /// guardian.
+    /// guardian. `is_interrupted` is called before each change; once it returns true, the set-up ends.
     ///
     /// # Errors
-    /// Returns an error if another session has a device, or if the kernel refuses a request. All changes are
-    /// then undone.
+    /// Returns an error if another session has a device, if the kernel refuses a request, or
+    /// [`FairError::Interrupted`]. All changes are then undone.
     pub fn start(
         preflight: &Preflight,
         state: &StateDirectory,
         guardian: Box<dyn Fn() -> Option<Command>>,
+        is_interrupted: &dyn Fn() -> bool,
     ) -> Result<(Self, Vec<Leftover>), FairError> {
         let mut leftovers = Vec::new();
         let mut runs = BTreeMap::new();
@@ -194,7 +195,15 @@ impl Session {
         let mut managed = Vec::new();
         for planned in &preflight.devices {
             if let Some(run) = runs.remove(&planned.device.index) {
-                managed.push(Managed::start(run, planned, preflight)?);
+                match Managed::start(run, planned, preflight, is_interrupted) {
+                    Ok(started) => managed.push(started),
+                    Err(FairError::Interrupted(mut reports)) => {
+                        let before = Self { managed, stack: None }.finish()?;
+                        reports.extend(before.into_iter().map(|ended| (ended.status.name, ended.report)));
+                        return Err(FairError::Interrupted(reports));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok((Self { managed, stack: Stack::of(preflight)? }, leftovers))
@@ -278,9 +287,23 @@ impl Session {
     }
 }
 
+/// Returns the run, or undoes its changes if the set-up is to end.
+fn unless(is_interrupted: &dyn Fn() -> bool, run: Run, device: &Device) -> Result<Run, FairError> {
+    if !is_interrupted() {
+        return Ok(run);
+    }
+    Err(FairError::Interrupted(vec![(device.name.clone(), run.finish()?)]))
+}
+
 impl Managed {
-    fn start(mut run: Run, planned: &Planned, preflight: &Preflight) -> Result<Self, FairError> {
+    fn start(
+        mut run: Run,
+        planned: &Planned,
+        preflight: &Preflight,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self, FairError> {
         let device = planned.device.clone();
+        run = unless(is_interrupted, run, &device)?;
         let backend = planned.backend;
         let (steering, queues, counters) = match backend {
             Backend::SoftNic(_) => {
@@ -313,11 +336,14 @@ impl Managed {
         let balance = preflight.request.balance.start(planned.balance, &device, &select)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {
+            run = unless(is_interrupted, run, &device)?;
             run.change(change)?;
         }
+        run = unless(is_interrupted, run, &device)?;
         if let Some(leaves) = &leaves {
             leaves.put(&mut run, &mut Netlink::open()?, &device)?;
         }
+        run = unless(is_interrupted, run, &device)?;
         let gate = JournalGate::new();
         let weights = match backend {
             Backend::SoftNic(rate) => {

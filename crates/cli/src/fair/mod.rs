@@ -15,7 +15,7 @@ use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print, print_page};
-use crate::live::{Screen, guardian, restored, say, unsettled};
+use crate::live::{Screen, guardian, interrupted, restored, say, stop_if_interrupted, unsettled};
 use crate::output;
 use crate::progress::page;
 use crate::revert::{stray, tell_leftover, tell_unfinished};
@@ -92,6 +92,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     } else {
         output::detach();
     }
+    stop_if_interrupted(&signals)?;
     // Roll back first, so that the preflight sees the administrator's settings.
     let remarks = settle_leftovers(options, &state).map_err(failure)?;
     let is_of_dead_run = options.plan && !remarks.is_empty();
@@ -109,6 +110,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     for remark in &preflight.remarks {
         say(remark);
     }
+    stop_if_interrupted(&signals)?;
     if options.observe {
         observe(&preflight, options, &signals)
     } else {
@@ -154,6 +156,9 @@ fn no_plan(error: &FairError, interface: &str) -> Failure {
 }
 
 fn failure(error: FairError) -> Failure {
+    if let FairError::Interrupted(devices) = &error {
+        return interrupted(devices);
+    }
     Failure::with_causes(error.cause().into(), &error)
 }
 
@@ -197,6 +202,7 @@ fn keep_going<T>(
 fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
     let mut observer = Observer::start(preflight).map_err(failure)?;
     give_up_privileges().map_err(failure)?;
+    stop_if_interrupted(signals)?;
     say(&format!("observing {}: no choice and no setting is changed; Ctrl-C ends it", options.interface));
     let end = keep_going(&mut observer, SAMPLE_INTERVAL, options.time, signals, Observer::tick, |observer| {
         show::observation(&observer.observation())
@@ -219,7 +225,8 @@ fn manage(
     signals: &Signals,
 ) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let (mut session, leftovers) = Session::start(preflight, state, Box::new(guardian)).map_err(failure)?;
+    let started = Session::start(preflight, state, Box::new(guardian), &|| signals.came());
+    let (mut session, leftovers) = started.map_err(failure)?;
     for leftover in &leftovers {
         tell_leftover(leftover);
     }
@@ -229,8 +236,9 @@ fn manage(
         weights.take_remarks().iter().for_each(|remark| say(remark));
         session.set_flow_weights(weights.rules()).map_err(failure)?;
     }
-    // A signal during the start ends the session at once.
-    if !signals.came() {
+    // A signal during the start ends the session at once, as an interruption.
+    let is_early = signals.came();
+    if !is_early {
         session.status().iter().for_each(|status| say(&show::started(status)));
         say("managed now; Ctrl-C or SIGTERM restores everything");
     }
@@ -256,6 +264,7 @@ fn manage(
     let unsettled = ended.iter().find_map(|device| unsettled(&device.status.name, &device.report));
     let lost = ended.iter().find_map(|device| device.lost.clone());
     let end = match (end, &unsettled) {
+        (Ok(End::Terminated), _) if is_early => End::Interrupted,
         (Ok(end @ End::ForeignChange(_)), _) => end,
         (Ok(end), _) => lost.map_or(end, End::ForeignChange),
         (Err(error), None) => return Err(failure(error)),

@@ -18,7 +18,7 @@ use evenkeel_steer::{
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
-use crate::live::{Screen, guardian, require, restored, say, unsettled};
+use crate::live::{Screen, guardian, interrupted, require, restored, say, stop_if_interrupted, unsettled};
 use crate::nic;
 use crate::output;
 use crate::progress::with_progress;
@@ -82,10 +82,15 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     output::detach();
     let source = FlowSource::Observed(Box::new(observer(options, &interface)?));
+    stop_if_interrupted(&signals)?;
     let backend = backend(options, &interface, &policy.file)?;
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
+    // A program that is attached goes with its descriptors; the back ends change settings with the first search.
+    if signals.came() {
+        return Err(interrupted(&[(name.clone(), session.finish().map_err(failure)?)]));
+    }
     manage(session, policy, options, &signals)
 }
 

@@ -631,7 +631,7 @@ pub struct SteerOptions {
     /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: the back end's]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Receive queues to steer to; with XDP these are processors [default: all]
+    /// Receive queues to steer to; with XDP these are processors [default: all, of the model if it is another NIC's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
     /// Also read the sockets of another network namespace: a name, a process or a path; `all` for every one;

@@ -412,6 +412,39 @@ fn a_table_that_is_too_small_is_raised_and_that_is_told() {
 }
 
 /// If the NIC cannot balance some flows, the result is neither a violation nor a policy that is met.
+/// Readers have the numbers of the other host's processors: this machine's must not matter.
+#[test]
+fn a_plan_for_another_hosts_nic_is_the_result_of_the_search() {
+    let place = tempfile::tempdir().unwrap();
+    let list = place.path().join("flows.csv");
+    let lines = (0..8).map(|reader| format!("tcp,10.0.1.{reader},5000,10.0.0.1,80,{reader}\n"));
+    let text = "protocol,src,src_port,dst,dst_port,reader\n".to_owned() + &lines.collect::<String>();
+    std::fs::write(&list, text).unwrap();
+    let (list, json) = (list.to_str().unwrap(), ["--format", "json"]);
+    let parse = |arguments: &[&str]| serde_json::from_str::<Value>(&run(arguments).stdout).unwrap();
+    for policy in ["locality", "balance"] {
+        for model in ["ntuple", "i82599"] {
+            let common = ["--queues", "8", "--flows", list, "--policy", policy];
+            let solved = parse(&[&["search", "solve", "--nic", model], &common[..], &json].concat());
+            let plan = [&["steer", "--plan", "--model", model], &common[..]].concat();
+            let planned = parse(&[&plan[..], &json].concat());
+            assert_eq!(planned["cost"], solved["cost"], "{policy} {model}");
+            // Eight sources, 10.0.1.0 to 10.0.1.7, in the order of the list.
+            for (reader, queue) in solved["map"].as_array().unwrap().iter().enumerate() {
+                let source = format!("10.0.1.{reader}:5000");
+                let flows = planned["flows"].as_array().unwrap();
+                let flow = flows.iter().find(|flow| flow["source"] == source.as_str()).unwrap();
+                assert_eq!(flow["queue"], *queue, "{policy} {model}: {source}");
+            }
+            let queues = planned["queues"].as_array().unwrap();
+            assert!(queues.len() == 8 && queues.iter().all(|queue| queue["processor"].is_null()));
+            let table = run(&plan).stdout;
+            let row = table.lines().find(|line| line.trim_start().starts_with("7 ")).unwrap();
+            assert_eq!(row.split_whitespace().nth(1), Some("-"), "{table}");
+        }
+    }
+}
+
 #[test]
 fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
     let generated = ["--generate", "5000", "--policy", "balance"];

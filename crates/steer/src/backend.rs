@@ -67,7 +67,7 @@ pub trait Backend {
     /// Returns an error if the configuration cannot be read, or the NIC has more queues than its model.
     fn nic(&mut self) -> Result<ConfiguredNic, SteerError>;
 
-    /// Returns the CPU of each queue.
+    /// Returns the CPU of each queue; empty if unknown.
     fn processors(&self) -> &[u32];
 
     /// Returns whether the queue of each flow is known, because the NIC behaves as its model.

@@ -19,7 +19,7 @@ pub struct Interface {
     pub name: String,
     /// `None` if the driver does not report its name.
     pub driver: Option<String>,
-    /// Online CPUs.
+    /// Online CPUs; empty if unknown.
     pub processors: Vec<u32>,
     /// NUMA node of each CPU.
     pub nodes: Vec<u32>,
@@ -55,17 +55,15 @@ impl Interface {
         })
     }
 
-    /// Creates an interface for a NIC that is only known by its model, on a host with the CPUs of this one.
+    /// Creates an interface for a NIC that is only known by its model. The CPUs of its host are not known.
     #[must_use]
     pub fn of_model(name: Option<&str>) -> Self {
-        // The CPUs are the same in every network namespace.
-        let sysfs = Sysfs::at("/sys");
         Self {
             index: 0,
             name: name.unwrap_or("the modelled NIC").to_owned(),
             driver: None,
-            processors: sysfs.online_processors(),
-            nodes: sysfs.node_of_processors(sysfs.processor_numbers()),
+            processors: Vec::new(),
+            nodes: Vec::new(),
             namespace: 0,
         }
     }

@@ -16,13 +16,17 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Creates a NIC without configuration, with one queue for each of these CPUs. `note` is a remark about the
-    /// CPUs.
+    /// Creates a NIC without configuration. `processors` are the CPUs of its queues, and none if they are
+    /// unknown; `note` is a remark about them.
     ///
     /// # Errors
     /// Returns an error if the model has fewer queues.
-    pub fn new(model: &NicModel, processors: &[u32], note: Option<String>) -> Result<Self, SteerError> {
-        let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
+    pub fn new(
+        model: &NicModel,
+        queues: u16,
+        processors: &[u32],
+        note: Option<String>,
+    ) -> Result<Self, SteerError> {
         Ok(Self {
             nic: ConfiguredNic::new(model, queues)?,
             processors: processors.to_vec(),

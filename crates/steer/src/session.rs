@@ -59,8 +59,8 @@ pub struct FlowView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueView {
     pub queue: u16,
-    /// CPU that serves the queue.
-    pub processor: u32,
+    /// CPU that serves the queue; `None` if unknown.
+    pub processor: Option<u32>,
     /// Number of flows on the queue; `None` if unknown.
     pub flows: Option<usize>,
     /// Packets taken from the queue since the session began; `None` if not counted.
@@ -341,12 +341,13 @@ impl Session {
         flows.sort_by(|one, other| {
             (one.queue, &one.source, &one.destination).cmp(&(other.queue, &other.source, &other.destination))
         });
-        let queues = (0..).zip(self.backend.processors()).map(|(queue, processor)| {
+        let processors = self.backend.processors();
+        let queues = (0..search.nic().queues()).map(|queue| {
             let count: Option<QueueCount> =
                 counts.as_ref().and_then(|counts| counts.get(usize::from(queue)).copied());
             QueueView {
                 queue,
-                processor: *processor,
+                processor: processors.get(usize::from(queue)).copied(),
                 flows: known.then(|| search.map().flows_on(QueueId(queue)).len()),
                 packets: count.map(|count| count.packets),
                 lost: count.map(|count| count.lost),

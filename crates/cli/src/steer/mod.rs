@@ -133,7 +133,7 @@ fn scope(names: &[String]) -> Scope {
 fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
     let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
     if options.plan && options.model.is_some() {
-        // On another host's NIC, the queues are assigned to the processors round-robin.
+        // The flows are this host's, and the NIC is not: drivers assign queues to processors round-robin.
         return Ok(interface.processors.iter().copied().cycle().take(queues).collect());
     }
     if queues > interface.processors.len() {
@@ -250,19 +250,24 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     };
     let model = nic::load(name, &options.source)?;
     let (processors, note) = match name {
+        // Of another host's NIC and flows, no processor is known.
+        _ if interface.processors.is_empty() => (Vec::new(), None),
         // The queues of this host's NIC.
         NTUPLE_MODEL if options.model.is_none() => {
             interface.queue_processors(options.queues).map_err(failure)?
         }
         _ => (processors(options, interface)?, None),
     };
-    let planned = Planned::new(&model, &processors, note).map_err(failure)?;
+    let queues = match processors.len() {
+        0 => options.queues.unwrap_or(model.queues()),
+        queues => u16::try_from(queues).unwrap_or(u16::MAX),
+    };
+    let planned = Planned::new(&model, queues, &processors, note).map_err(failure)?;
     let planned = if options.backend == BackendChoice::Rps { planned.of_rps() } else { planned };
     let fits = |flows: usize| {
         let shown = if options.format == Format::Json { JSON_FLOW_BYTES } else { FLOW_BYTES };
         require_memory(flows, room(&model).min(flows), flows * shown)
     };
-    let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
     let source = match listed_flows::read(&options.listed, policy, queues, fits)? {
         Some(flows) => FlowSource::Listed(flows),
         None => {

@@ -16,7 +16,8 @@ const MOST_FLOWS: usize = 40;
 
 /// Returns a session's first line.
 pub fn started(status: &Status) -> String {
-    let processors: Vec<String> = status.queues.iter().map(|queue| queue.processor.to_string()).collect();
+    let processors = status.queues.iter().filter_map(|queue| queue.processor);
+    let processors: Vec<String> = processors.map(|processor| processor.to_string()).collect();
     format!(
         "{}: driver {}, back end {} (model {}), policy {}, {} queues on processors {}",
         status.interface,
@@ -84,7 +85,7 @@ fn show_status(page: &mut Page, status: &Status) {
         .map(|queue| {
             vec![
                 queue.queue.to_string(),
-                queue.processor.to_string(),
+                number(queue.processor.map(u64::from)),
                 number(queue.flows.map(|flows| flows as u64)),
                 number(queue.packets),
                 number(queue.lost),

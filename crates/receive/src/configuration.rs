@@ -352,6 +352,22 @@ mod tests {
     }
 
     #[test]
+    fn no_table_takes_addresses_of_two_ip_versions() {
+        for model in NicModel::built_in_names().filter_map(NicModel::built_in) {
+            for table in model.tables().iter().map(|table| &table.name) {
+                let text = format!(
+                    "[[filter]]\ntable = '{table}'\nprotocol = 'tcp'\nsrc = '10.0.0.1'\nsrc-port = 1\n\
+                     dst = '2001:db8::1'\ndst-port = 3\nqueue = 0"
+                );
+                let error = model.configured(&text, "x.toml", 4).unwrap_err().to_string();
+                let wanted = format!("filter[0]: {} does not take this filter; table {table}: ", model.name());
+                assert!(error.contains(&wanted), "{error}");
+                assert!(!error.contains("spread"), "{error}");
+            }
+        }
+    }
+
+    #[test]
     fn mistakes_have_a_place() {
         let model = NicModel::built_in("i82599").unwrap();
         let message = |text: &str| model.configured(text, "x.toml", 4).unwrap_err().to_string();

@@ -242,7 +242,9 @@ impl FilterMatch {
             && destination_port.is_exact()
             && self.ether_type.is_none()
             && self.mac_destination.is_none()
-            && self.connection_request.is_none();
+            && self.connection_request.is_none()
+            // No packet has addresses of two IP versions.
+            && source.address().is_ipv4() == destination.address().is_ipv4();
         let flow = FlowTuple {
             transport: self.transport?,
             source: source.address(),

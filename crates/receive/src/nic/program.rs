@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::graph::{Graph, NodeId, NodeKind};
 use super::predicate::Predicate;
-use crate::filter::{FilterMatch, QueueId, TableId};
+use crate::filter::{AddressMatch, FilterMatch, QueueId, TableId};
 use crate::flow::Transport;
 use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, bits, is_ip};
 use crate::packet::Header;
@@ -167,8 +167,14 @@ impl Program {
 
     /// Returns whether matching packets reach a table.
     pub(crate) fn brings(&self, matches: &FilterMatch, table: TableId) -> bool {
-        let address = matches.destination.or(matches.source);
-        let version = address.map(|address| bits(address.address()).1);
+        let version_of = |address: Option<AddressMatch>| address.map(|address| bits(address.address()).1);
+        let (source, destination) = (version_of(matches.source), version_of(matches.destination));
+        let version = destination.or(source);
+        let is_of_version = |wanted: Option<u16>| wanted.is_none() || version.is_none() || wanted == version;
+        // No packet has addresses of two IP versions, or of another one than its Ethernet type.
+        if !is_of_version(source) || !is_of_version(matches.ether_type) {
+            return false;
+        }
         if let (Some(transport), Some(ether_type)) = (matches.transport, version) {
             let kind = flow_kind(ether_type, transport);
             if self.flows_at.get(table.index()).is_some_and(|kinds| kinds >> kind & 1 == 1) {

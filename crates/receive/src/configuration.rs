@@ -360,7 +360,8 @@ mod tests {
                      dst = '2001:db8::1'\ndst-port = 3\nqueue = 0"
                 );
                 let error = model.configured(&text, "x.toml", 4).unwrap_err().to_string();
-                let wanted = format!("filter[0]: {} does not take this filter; table {table}: ", model.name());
+                let wanted =
+                    format!("filter[0]: {} does not take this filter; table {table}: ", model.name());
                 assert!(error.contains(&wanted), "{error}");
                 assert!(!error.contains("spread"), "{error}");
             }

@@ -70,7 +70,8 @@ fn applications_of(view: &View<'_>, number: usize, nic: &Interface) -> Vec<Appli
 #[must_use]
 pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
     let problem = problem(view);
-    let placement = place(&problem);
+    let mut placement = place(&problem);
+    problem.share_rest(&mut placement);
     let of_nic = |(nic, mut processors): (&Nic, Vec<u32>)| {
         processors.sort_unstable();
         processors.dedup();
@@ -83,6 +84,8 @@ pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::plan::interrupt_changes;
+    use evenkeel_model::change::{Knob, Value};
     use evenkeel_model::host::{
         Channels, HostFacts, InterfaceKind, Interrupt, ProcessFacts, Processor, SocketKind, TcpFacts,
     };
@@ -150,5 +153,40 @@ mod tests {
         assert!(zero.len() >= 3 && zero.iter().all(|processor| *processor < 8), "{zero:?}");
         assert!(one.len() >= 3 && one.iter().all(|processor| (8..15).contains(processor)), "{one:?}");
         assert_eq!(view.planned_processors(&Interface::default()), []);
+    }
+
+    /// Two NICs with four queues each on the first node, all of their interrupts on processor 0.
+    #[test]
+    fn the_queues_of_two_nics_have_cores_of_their_own() {
+        let mut facts = host();
+        facts.sockets.clear();
+        facts.processors.iter_mut().for_each(|processor| processor.isolated = false);
+        facts.interrupts.clear();
+        for (at, nic) in facts.interfaces.iter_mut().enumerate() {
+            (nic.node, nic.speed_bps) = (Some(0), Some(25_000_000_000));
+            nic.channels = Some(Channels { combined: 4, combined_max: 4, ..Channels::default() });
+            facts.interrupts.extend((0..4).map(|queue| Interrupt {
+                number: 10 * at as u32 + queue,
+                interface: nic.name.clone(),
+                queue: Some(queue),
+                receives: true,
+                affinity: vec![0],
+                effective: vec![0],
+                ..Interrupt::default()
+            }));
+        }
+        let view = View::new(&facts);
+        let mut cores: Vec<u32> = facts.interrupts.iter().map(|_| 0).collect();
+        for nic in &facts.interfaces {
+            for change in interrupt_changes(&view, nic) {
+                let (Knob::InterruptAffinity(number), Value::Text(to)) = (change.knob, change.to) else {
+                    continue;
+                };
+                let at = facts.interrupts.iter().position(|interrupt| interrupt.number == number).unwrap();
+                cores[at] = to.parse().unwrap();
+            }
+        }
+        cores.sort_unstable();
+        assert_eq!(cores, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }

@@ -20,6 +20,8 @@ struct Place {
     /// Smaller is better.
     rank: (Distance, bool, usize, u32),
     processors: Vec<u32>,
+    /// Whether another NIC has an interrupt here, and the plan has the core for another NIC.
+    is_contested: bool,
 }
 
 /// The location of a processor relative to a NIC.
@@ -133,7 +135,8 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
         let first = processors.first().copied()?;
         let is_shared = processors.iter().any(|number| others.contains(number));
         let order = planned.iter().position(|number| processors.contains(number)).unwrap_or(usize::MAX);
-        Some(Place { rank: (distance(view, nic, first), is_shared, order, first), processors })
+        let is_contested = is_shared && order == usize::MAX;
+        Some(Place { rank: (distance(view, nic, first), is_shared, order, first), processors, is_contested })
     };
     let mut places: Vec<Place> = cores.into_values().filter_map(place).collect();
     let keep_if_any = |places: &mut Vec<Place>, is_good: &dyn Fn(&Place) -> bool| {
@@ -235,10 +238,17 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
     let core_of = |processor: u32| places.iter().position(|place| place.processors.contains(&processor));
     let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
     let mut used_cores = BTreeSet::new();
-    // Keep a queue on its present core if that core is near and no other queue uses it.
+    // Keep a queue on its present core if that core is near and no other queue uses it. Of several queues on a core, the
+    // first one stays, unless the core is that of another NIC and each queue can have another one.
+    let is_crowded = |core: usize| {
+        let here = |processor: &&Option<u32>| processor.and_then(core_of) == Some(core);
+        now.values().filter(here).count() > 1
+    };
+    let leaves = |core: usize| places[core].is_contested && places.len() > now.len() && is_crowded(core);
     for (queue, processor) in now {
         let own = processor.and_then(|processor| Some((core_of(processor)?, processor)));
         if let Some((core, processor)) = own
+            && !leaves(core)
             && used_cores.insert(core)
         {
             placed.insert(*queue, processor);
@@ -297,6 +307,7 @@ mod tests {
         let place = |core: u32| Place {
             rank: (Distance::OwnNode, false, usize::MAX, core),
             processors: (0..threads).map(|thread| core + thread * cores).collect(),
+            is_contested: false,
         };
         (0..cores).map(place).collect()
     }
@@ -326,15 +337,39 @@ mod tests {
     }
 
     #[test]
+    fn queues_leave_the_core_of_another_nic_if_each_has_a_core() {
+        let with_last_two_contested = |now: &[Option<u32>]| {
+            let mut places = places(4, 1);
+            places[2..].iter_mut().for_each(|place| place.is_contested = true);
+            let now = (0..).zip(now.iter().copied()).collect();
+            assign(&places, &now).into_values().collect::<Vec<_>>()
+        };
+        assert_eq!(with_last_two_contested(&[Some(3), Some(3)]), [0, 1]);
+        assert_eq!(with_last_two_contested(&[Some(1), Some(1)]), [1, 0]);
+        // A queue that is alone stays.
+        assert_eq!(with_last_two_contested(&[Some(3), Some(0)]), [3, 0]);
+        assert_eq!(with_last_two_contested(&[Some(3); 4]), [3, 0, 1, 2]);
+    }
+
+    #[test]
     fn an_assignment_is_its_own_fixpoint() {
         for cores in 1..6 {
             for threads in 1..3 {
-                for queues in 1..14_u32 {
+                for (queues, open) in
+                    (1..14_u32).flat_map(|queues| (0..=cores).map(move |open| (queues, open)))
+                {
                     let now: Vec<Option<u32>> =
                         (0..queues).map(|queue| (queue % 3 > 0).then_some(queue * 7 % 11)).collect();
-                    let once = assigned(cores, threads, &now);
+                    // The cores after the open ones are those of another NIC.
+                    let mut places = places(cores, threads);
+                    places[open as usize..].iter_mut().for_each(|place| place.is_contested = true);
+                    let assigned = |now: &[Option<u32>]| {
+                        let now = (0..).zip(now.iter().copied()).collect();
+                        assign(&places, &now).into_values().collect::<Vec<u32>>()
+                    };
+                    let once = assigned(&now);
                     let again: Vec<Option<u32>> = once.iter().copied().map(Some).collect();
-                    assert_eq!(assigned(cores, threads, &again), once, "{cores} {threads} {now:?}");
+                    assert_eq!(assigned(&again), once, "{cores} {threads} {open} {now:?}");
                 }
             }
         }

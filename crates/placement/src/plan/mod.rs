@@ -184,6 +184,17 @@ impl Problem {
     ///
     /// Half of a node's cores remain free for applications that are not known yet, unless the node has few cores.
     pub(crate) fn share_out(&self, placement: &mut Placement) {
+        self.share(placement, |cores| if cores < FEW_CORES { cores } else { cores / 2 });
+    }
+
+    /// Divides the remaining free cores among the NICs that have more queues than cores: a present queue is better on a
+    /// core of its own than with a queue of another NIC.
+    pub(crate) fn share_rest(&self, placement: &mut Placement) {
+        self.share(placement, |cores| cores);
+    }
+
+    /// Divides free cores until interrupts use `most` of a node's cores.
+    fn share(&self, placement: &mut Placement, most: impl Fn(usize) -> usize) {
         let busy: BTreeSet<u32> =
             placement.interrupts.iter().chain(&placement.applications).flatten().copied().collect();
         let nodes: BTreeSet<u32> = self.cores.iter().map(|core| core.node).collect();
@@ -196,8 +207,7 @@ impl Problem {
                 taken.any(|number| core.processors.contains(number))
             };
             let mut used = cores.iter().filter(is_used).count();
-            let most = if cores.len() < FEW_CORES { cores.len() } else { cores.len() / 2 };
-            while used < most {
+            while used < most(cores.len()) {
                 let per_queue =
                     |(number, nic): &(usize, &Nic)| nic.need / f64::from(placement.queues(*number).max(1));
                 let neediest = self

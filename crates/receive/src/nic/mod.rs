@@ -17,6 +17,7 @@ pub use configured::{ConfigureError, ConfiguredNic, FilterId, InsertError};
 pub use graph::{Graph, Node, NodeId, NodeKind, Operand, Port};
 pub use model::{ModelError, NicModel};
 pub use predicate::Predicate;
+pub(crate) use reach::covered;
 pub(crate) use read_table::read_hashed_ports;
 pub(crate) use rss::hexadecimal_bytes;
 pub use rss::{HashedPorts, Rss, RssKey};

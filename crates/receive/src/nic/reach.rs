@@ -235,7 +235,7 @@ fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
 }
 
 /// Returns whether every packet of `part` matches one of `cover`; false if the budget is exceeded.
-fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
+pub(crate) fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
     let relevant: Vec<Pattern> = cover.iter().filter_map(|pattern| pattern.and(part)).collect();
     // Each pattern takes a share of `part` that is a power of two. The sum must be at least 1.
     let fixed = part.mask.bit_count();

@@ -4,7 +4,13 @@ use std::ops::RangeInclusive;
 
 use crate::filter::{AddressMatch, FilterMatch, PortMatch};
 use crate::flows::ObservedFlow;
+use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, Pattern};
+use crate::nic::covered;
 use crate::{FlowTuple, Transport};
+
+const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+/// Largest number of pairs of masks in [`Selector::covered_by`].
+const MOST_PAIRS: usize = 4_000;
 
 /// Conditions for a class; a flow must meet all that are set. A flow that names the class needs to meet no
 /// other condition.
@@ -58,17 +64,68 @@ impl Selector {
                 (taken.clone().unwrap_or(0..=u16::MAX), ports.clone().unwrap_or(0..=u16::MAX));
             taken.contains(ports.start()) && taken.contains(ports.end())
         };
+        self.covers_sockets_of(other)
+            && self.addresses().covers(&other.addresses())
+            && takes_all(&self.source_port, &other.source_port)
+            && takes_all(&self.destination_port, &other.destination_port)
+    }
+
+    /// Returns whether the conditions on the process and the cgroup hold for every flow of another class.
+    fn covers_sockets_of(&self, other: &Self) -> bool {
         let cgroup = |cgroup: &String| {
             let below = other.cgroup.as_ref().and_then(|path| path.strip_prefix(cgroup.as_str()));
             below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         !self.is_by_name_only()
             && !other.is_by_name_only()
-            && self.addresses().covers(&other.addresses())
-            && takes_all(&self.source_port, &other.source_port)
-            && takes_all(&self.destination_port, &other.destination_port)
             && self.process.as_ref().is_none_or(|process| other.process.as_ref() == Some(process))
             && self.cgroup.as_ref().is_none_or(cgroup)
+    }
+
+    /// Returns those of the classes before this one that have flows in common with it, if together they take all of its
+    /// flows. Returns none if it cannot be decided within limits of time.
+    pub(super) fn covered_by<'c, T>(&self, before: &'c [T], selector: impl Fn(&T) -> &Self) -> Vec<&'c T> {
+        let ether_types = [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
+        let kinds = TRANSPORTS.iter().flat_map(|transport| ether_types.map(|version| (*transport, version)));
+        let kind = |(transport, version): (Transport, u16)| FilterMatch {
+            transport: Some(transport),
+            ether_type: Some(version),
+            ..FilterMatch::ANY
+        };
+        let kinds: Vec<Pattern> = kinds.filter_map(|of| Pattern::of(&kind(of))).collect();
+        let own = self.patterns();
+        let parts: Vec<Pattern> =
+            own.iter().flat_map(|pattern| kinds.iter().filter_map(|kind| pattern.and(kind))).collect();
+        let (mut sharing, mut cover) = (Vec::new(), Vec::new());
+        for class in before.iter().filter(|class| selector(class).covers_sockets_of(self)) {
+            let patterns = selector(class).patterns();
+            if own.len() * patterns.len() > MOST_PAIRS {
+                return Vec::new();
+            }
+            if patterns.iter().any(|pattern| own.iter().any(|part| pattern.and(part).is_some())) {
+                sharing.push(class);
+                cover.extend(patterns);
+            }
+        }
+        let is_small = parts.len() * cover.len() <= MOST_PAIRS;
+        match is_small && !parts.is_empty() && parts.iter().all(|part| covered(part, &cover)) {
+            true => sharing,
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns the conditions on headers as masks; none if no packet has such headers.
+    fn patterns(&self) -> Vec<Pattern> {
+        let destinations = prefixes(self.destination_port.as_ref());
+        let matches = prefixes(self.source_port.as_ref()).into_iter().flat_map(|source_port| {
+            let with = move |destination_port: &Option<PortMatch>| FilterMatch {
+                source_port,
+                destination_port: *destination_port,
+                ..self.addresses()
+            };
+            destinations.iter().map(with).collect::<Vec<_>>()
+        });
+        matches.filter_map(|matches| Pattern::of(&matches)).collect()
     }
 
     /// Returns the conditions on protocol and addresses.
@@ -111,6 +168,23 @@ impl Selector {
     }
 }
 
+/// Returns a range of ports as masked ports; `None` stands for any port.
+fn prefixes(range: Option<&RangeInclusive<u16>>) -> Vec<Option<PortMatch>> {
+    let Some(range) = range else { return vec![None] };
+    let (mut first, last) = (u32::from(*range.start()), u32::from(*range.end()));
+    let mut found = Vec::new();
+    while first <= last {
+        // The largest block that begins here and ends within the range.
+        let fits = |bits: &u32| first.is_multiple_of(1 << bits) && first + (1 << bits) - 1 <= last;
+        let bits = (0..=16).rev().find(fits).unwrap_or(0);
+        // Cannot fail: the range ends at 65,535.
+        let port = u16::try_from(first).unwrap_or(u16::MAX);
+        found.push(Some(PortMatch::masked(port, !(((1_u32 << bits) - 1) as u16))));
+        first += 1 << bits;
+    }
+    found
+}
+
 /// Returns a range of ports as a masked port; `None` if the range is not exactly one prefix.
 fn port_match(range: &RangeInclusive<u16>) -> Option<PortMatch> {
     let (first, last) = (*range.start(), *range.end());
@@ -133,6 +207,19 @@ mod tests {
             destination: "10.9.0.1".parse().unwrap(),
             destination_port,
         })
+    }
+
+    #[test]
+    fn the_prefixes_of_a_range_are_exactly_its_ports() {
+        for range in [0..=u16::MAX, 0..=0, 65_535..=65_535, 1..=65_534, 80..=443, 1024..=2047] {
+            let masks: Vec<PortMatch> = prefixes(Some(&range)).into_iter().flatten().collect();
+            assert!(masks.len() <= 30, "{range:?}");
+            for port in 0..=u16::MAX {
+                let matching = masks.iter().filter(|mask| (port ^ mask.port()) & mask.mask() == 0);
+                assert_eq!(matching.count(), usize::from(range.contains(&port)), "{range:?}: {port}");
+            }
+        }
+        assert_eq!(prefixes(None), [None]);
     }
 
     #[test]

@@ -456,14 +456,23 @@ impl Reader<'_> {
                  {LONGEST_PROCESS} bytes; shorten the name"
             ));
         }
-        let (other, why) = match namesake {
-            Some(other) if selector.is_by_name_only() => (other, "has the same label"),
-            _ => (before.iter().find(|other| other.selector.covers(selector))?, "takes all of them"),
+        let why = match (namesake, before.iter().find(|other| other.selector.covers(selector))) {
+            (Some(other), _) if selector.is_by_name_only() => {
+                format!("class {} above it has the same label", other.name)
+            }
+            (_, Some(other)) => format!("class {} above it takes all of them", other.name),
+            (_, None) => {
+                let others = selector.covered_by(before, |class: &ClassSpec| &class.selector);
+                let names: Vec<&str> = others.into_iter().map(|class| class.name.as_str()).collect();
+                if names.is_empty() {
+                    return None;
+                }
+                format!("classes {} above it together take all of them", names.join(", "))
+            }
         };
         Some(format!(
-            "{place}: class {name} gets no flow by its conditions: class {} above it {why}; move {name} up, change the \
-             conditions, or remove it",
-            other.name
+            "{place}: class {name} gets no flow by its conditions: {why}; move {name} up, change the conditions, or \
+             remove it"
         ))
     }
 }

@@ -476,6 +476,25 @@ fn classes_without_flows_are_named() {
     assert_eq!(remarks(&nets).len(), 1);
     let turned = [class("b", "source = '10.1.0.0/16'"), class("a", "source = '10.0.0.0/8'")].concat();
     assert_eq!(remarks(&turned), Vec::<String>::new());
+    let together = |rows: [&str; 3]| {
+        remarks(&["a", "b", "c"].iter().zip(rows).map(|(name, row)| class(name, row)).collect::<String>())
+    };
+    for (rows, is_named) in [
+        (["destination-port = '1-99'", "destination-port = '80-200'", "destination-port = '50-150'"], true),
+        (["destination-port = '1-99'", "destination-port = '101-200'", "destination-port = '50-150'"], false),
+        (["protocol = 'tcp'", "protocol = 'udp'", "source = '10.0.0.0/8'"], true),
+        (["protocol = 'tcp'", "protocol = 'udp'", "process = 'nginx'"], true),
+        (["protocol = 'tcp'", "protocol = 'udp'\nprocess = 'nginx'", "source = '10.0.0.0/8'"], false),
+        (["source = '10.0.0.0/9'", "source = '10.128.0.0/9'", "source = '10.0.0.0/8'"], true),
+        (["source = '0.0.0.0/0'", "source = '::/0'", "destination-port = 80"], true),
+        (["source = '0.0.0.0/0'", "source = '8000::/1'", "destination-port = 80"], false),
+    ] {
+        let found = together(rows);
+        assert_eq!(found.len(), usize::from(is_named), "{rows:?}: {found:?}");
+        let words =
+            "class c gets no flow by its conditions: classes a, b above it together take all of them; ";
+        assert!(found.iter().all(|remark| remark.contains(words)), "{found:?}");
+    }
     let labels = [class("a", "label = 'x'"), class("b", "label = 'X'")].concat();
     assert!(remarks(&labels)[0].contains("has the same label"));
     let long = remarks(&class("a", "process = 'a-name-of-17-byte'"));

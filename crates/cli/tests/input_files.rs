@@ -165,7 +165,7 @@ fn signals_end_the_wait_for_a_pipe() {
     let flows = file(place.path(), "flows.csv", FLOWS);
     let flows = flows.to_str().unwrap();
     let solve = ["search", "solve", "--nic", "i82599", "--queues", "2"];
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 13] = [
         &["scenario", "check", &pipe, "-"],
         &["run", &pipe, "--on", "sim"],
         &["run", "tc-latency", "--on", "sim", "--qdiscs", &pipe],
@@ -175,6 +175,8 @@ fn signals_end_the_wait_for_a_pipe() {
         &["fair", "lo", "--weights", &pipe],
         &["steer", "lo", "--policy", &pipe],
         &["nic", "show", &pipe],
+        &["nic", "show", "i82599", "--config", &pipe],
+        &["steer", "--plan", "--policy", "balance", "--model", &pipe, "--flows", flows],
         &[&solve[..], &["--policy", "balance", "--flows", &pipe]].concat(),
         &[&solve[..], &["--policy", &pipe, "--flows", flows]].concat(),
     ];
@@ -213,6 +215,8 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
             &["fair", "lo", "--weights", path],
             &["steer", "lo", "--policy", path],
             &["nic", "show", path],
+            &["nic", "show", "i82599", "--config", path],
+            &["steer", "--plan", "--policy", "balance", "--model", path, "--generate", "1"],
             &[&solve[..], &[path]].concat(),
         ] {
             let ended = run(arguments);

@@ -94,6 +94,35 @@ fn a_signal_during_the_set_up_stops_it() {
     assert!(unchanged > 0, "no signal arrived before the first change");
 }
 
+/// The guardian starts before the first change, and before the programs are loaded.
+#[test]
+fn a_signal_between_the_guardian_and_the_session_undoes_the_set_up() {
+    let managed = Managed::with_maps();
+    let before = managed.seen();
+    for (signal, after_change) in [(Signal::SIGTERM, false), (Signal::SIGINT, false), (Signal::SIGTERM, true)]
+    {
+        let mut running = Running::start(managed.command(&["fair", NAME, "--xps", "off"]));
+        let process = running.id();
+        wait_for("a guardian", SOON, || !children(process).is_empty());
+        if after_change {
+            wait_for("a change", SOON, || managed.maps() != DRIVERS_MAPS);
+        }
+        running.signal(signal);
+        let ended = running.end();
+        let case = format!("{signal}, {after_change}: {ended:?}");
+        assert_same(&managed.seen(), &before, &case);
+        // The session may have begun between the look and the signal.
+        if after_change && ended.stderr.contains(AT_WORK) {
+            continue;
+        }
+        assert_eq!(ended.code, 130, "{case}");
+        let is_unchanged =
+            ended.stderr.contains("interrupted before the session began; no setting was changed");
+        assert!(!(is_unchanged && after_change), "{case}");
+        assert!(is_empty(managed.state.path()), "{case}");
+    }
+}
+
 /// With a stopped guardian, the worker restores everything and detaches its programs before it waits. A second signal
 /// ends the wait.
 #[test]

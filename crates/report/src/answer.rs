@@ -1,7 +1,7 @@
 //! Summarises a run in one or two sentences: which variant is best by the scenario's main metric, compared with
 //! the baseline, with the uncertainty and the cost.
 
-use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};
+use evenkeel_metrics::{Confidence, Interval, LEAST_REPEATS, MeanInterval, Scale, changes, mean_interval};
 use evenkeel_model::record::{self, Record, VariantRecord, metric};
 use evenkeel_model::text::counted;
 
@@ -136,46 +136,44 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
     let base = paired::baseline(variants)?;
     let base_mean = mean(base, &subject.key)?;
     let show = |value: f64| description.show_with_unit(value);
+    let others = || measured.iter().filter(|(variant, _)| variant.name != best.name);
+    let (differing, alike): (Vec<_>, Vec<_>) =
+        others().partition(|(variant, _)| differ(best, variant, &subject.key));
+    // If the baseline has the best mean, the next best variant is compared with it.
+    let (rival, rival_mean) = if best.name == base.name {
+        *others().reduce(|best, next| if better(next.1, best.1) { next } else { best })?
+    } else {
+        (best, best_mean)
+    };
+    let interval = paired::ratio(base, rival, &subject.key).and_then(|ratio| ratio.interval);
+    let sure = interval.map(|interval| format!(", {}", range(interval))).unwrap_or_default();
+    let costs = costs(base, rival, &subject.key);
+    let is_alike = |variant: &VariantRecord| alike.iter().any(|(other, _)| other.name == variant.name);
+    if differing.is_empty() || is_alike(base) {
+        return Some(format!(
+            "No difference in {} shown: {} {} against {} for {}{sure}{costs}.",
+            description.label(),
+            short_name(rival),
+            show(rival_mean),
+            show(base_mean),
+            short_name(base),
+        ));
+    }
+    let alike: Vec<&str> = alike.iter().map(|(variant, _)| short_name(variant)).collect();
+    let alike = match alike.as_slice() {
+        [] => String::new(),
+        [one] => format!("; no difference shown to {one}"),
+        more => format!("; no difference shown to {} other variants", more.len()),
+    };
     if best.name == base.name {
         return Some(format!(
-            "{} {} ({} {}): no other variant has a better mean.",
+            "{} {} ({} {}): no other variant has a better mean{alike}.",
             short_name(best),
             subject.superlative,
             description.label(),
             show(best_mean)
         ));
     }
-    let ratio = paired::ratio(base, best, &subject.key);
-    let interval = ratio.and_then(|ratio| ratio.interval);
-    let costs = costs(base, best, &subject.key);
-    if let Some(interval) = interval
-        && interval.contains(1.0)
-    {
-        return Some(format!(
-            "No difference in {} shown: {} {} against {} for {}, {}{costs}.",
-            description.label(),
-            short_name(best),
-            show(best_mean),
-            show(base_mean),
-            short_name(base),
-            range(interval),
-        ));
-    }
-    let sure = interval.map(|interval| format!(", {}", range(interval))).unwrap_or_default();
-    let alike: Vec<&str> = measured
-        .iter()
-        .filter(|(variant, _)| variant.name != best.name && variant.name != base.name)
-        .filter(|(variant, _)| {
-            let interval = paired::ratio(best, variant, &subject.key).and_then(|ratio| ratio.interval);
-            interval.is_some_and(|interval| interval.contains(1.0))
-        })
-        .map(|(variant, _)| short_name(variant))
-        .collect();
-    let alike = match alike.as_slice() {
-        [] => String::new(),
-        [one] => format!("; no difference shown to {one}"),
-        more => format!("; no difference shown to {} other variants", more.len()),
-    };
     Some(format!(
         "{} {} ({} {} against {} for {}{sure}){costs}{alike}.",
         short_name(best),
@@ -185,6 +183,48 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
         show(base_mean),
         short_name(base),
     ))
+}
+
+/// Smaller differences name no best variant, however narrow the interval. A difference is relative to the larger
+/// mean, or absolute for an index or share. The answer displays three digits.
+const NEGLIGIBLE: f64 = 0.001;
+
+/// Returns whether two variants differ in a metric: the interval excludes "no difference", and is not within
+/// [`NEGLIGIBLE`] of it. Without an interval, the means decide.
+fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -> bool {
+    let values = [first, second].map(|variant| summaries::values(variant, key));
+    let [Some(first_mean), Some(second_mean)] = [first, second].map(|variant| mean(variant, key)) else {
+        return false;
+    };
+    let margin = NEGLIGIBLE * whole(first, key).unwrap_or(first_mean.abs().max(second_mean.abs()));
+    let all_positive = values.iter().flatten().all(|value| *value > 0.0);
+    if all_positive && let Some(interval) = paired::ratio(first, second, key).and_then(|ratio| ratio.interval)
+    {
+        let share = margin / first_mean;
+        return !interval.contains(1.0) && !interval.lies_within(1.0 - share, 1.0 + share);
+    }
+    // A ratio to 0 does not exist.
+    let [of_first, of_second] = values;
+    let change = changes(&[(of_first, of_second)], Confidence::Each).pop().flatten();
+    match change.filter(|change| change.scale == Scale::Difference).and_then(|change| change.interval) {
+        Some(interval) => !interval.contains(0.0) && !interval.lies_within(-margin, margin),
+        None => (first_mean - second_mean).abs() > margin,
+    }
+}
+
+/// Returns the figure that a metric is a part of, if there is one: 1 for an index or share, the mean completion time
+/// for the spread of completion times.
+fn whole(variant: &VariantRecord, key: &str) -> Option<f64> {
+    let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
+    match prefix {
+        metric::NFM
+        | metric::JAIN_BYTES
+        | metric::JAIN_PACKETS
+        | metric::LOST_CAPACITY
+        | metric::IDLE_WHILE_BACKLOGGED => Some(1.0),
+        metric::COMPLETION if part == "spread" => mean(variant, &metric::part(metric::COMPLETION, "mean")),
+        _ => None,
+    }
 }
 
 /// Returns the cost compared with the baseline: processor time always, throughput and latency if they differ.

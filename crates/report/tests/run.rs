@@ -326,3 +326,41 @@ fn a_shuffle_shows_its_completion_times_first() {
     let head = text.lines().find(|line| line.trim_start().starts_with("variant")).unwrap();
     assert!(head.find("completion").unwrap() < head.find("throughput").unwrap(), "{head}");
 }
+
+/// A winner needs a difference: equal figures, also of 0, and differences that the answer cannot display have none.
+#[test]
+fn equal_figures_have_no_winner() {
+    let of = |key: &str, base: [f64; 5], other: [f64; 5]| {
+        let mut record = run_of(5);
+        record.duration_s = if key == "fct_s.spread" { 0.0 } else { 5.0 };
+        record.variants.truncate(2);
+        for (variant, values) in record.variants.iter_mut().zip([base, other]) {
+            for (repeat, value) in variant.repeats.iter_mut().zip(values) {
+                repeat.metrics = map(&[(key, value)]);
+                if key == "fct_s.spread" {
+                    repeat.metrics.insert("fct_s.mean".to_owned(), 0.85);
+                }
+            }
+        }
+        evenkeel_report::answer(&record).join(" ")
+    };
+    let same = |key: &str, base, other| of(key, base, other).starts_with("No difference in ");
+    assert_eq!(of("nfm.1s", [0.0; 5], [0.0; 5]), "No difference in NFM 1s shown: dqa 0 against 0 for cmax.");
+    assert_eq!(
+        of("fct_s.mean", [0.00183; 5], [0.00183; 5]),
+        "No difference in completion mean shown: dqa 1.83 ms against 1.83 ms for cmax, 0 to 0 %."
+    );
+    // The simulator's repeats can be constant, so that the interval has no width.
+    assert!(same("lost_capacity", [0.0; 5], [1.8e-6; 5]));
+    assert!(same("lost_capacity", [1.8e-6; 5], [0.0; 5]));
+    assert!(same("fct_s.spread", [0.0; 5], [1e-9; 5]));
+    assert!(same("latency_us.mean", [283.0001; 5], [283.0; 5]));
+    // The baseline has the best mean, by chance.
+    assert!(same("nfm.1s", [0.5, 0.6, 0.7, 0.6, 0.55], [0.7, 0.5, 0.65, 0.6, 0.6]));
+    assert!(same("nfm.1s", [0.0, 0.02, 0.0, 0.03, 0.0], [0.03, 0.0, 0.01, 0.0, 0.04]));
+
+    assert!(of("nfm.1s", [0.0; 5], [0.02; 5]).starts_with("cmax is fairest"));
+    assert!(of("nfm.1s", [0.02; 5], [0.0; 5]).starts_with("dqa is fairest"));
+    assert!(of("latency_us.mean", [283.0; 5], [280.0; 5]).starts_with("dqa has the lowest latency"));
+    assert!(of("fct_s.spread", [0.1; 5], [0.0; 5]).starts_with("dqa completes its flows closest"));
+}

@@ -122,6 +122,32 @@ fn fetches_are_timed_in_all_and_by_size() {
     }
 }
 
+/// Figures that a workload should have measured are explained where they are missing.
+#[test]
+fn a_missing_figure_has_a_note() {
+    let slow = SCENARIO
+        .split("[[expect]]")
+        .next()
+        .unwrap()
+        .replace("[\"2KiB\", \"64KiB\"]", "[\"512MiB\", \"1GiB\"]");
+    let value = "no value of 512MiB, 1GiB was complete in 100ms, so a repeat has no completion time of it; \
+                 set a longer measure.duration, or smaller sizes";
+    let scenario = PRIORITIES
+        .replace("1gbit", "100mbit")
+        .replace("duration = \"50ms\"", "message = \"64KiB\"\nduration = \"1ms\"");
+    let probe =
+        "no probe was answered in 1ms, so a repeat has no latency; set a longer workload.latency.duration";
+    for (scenario, note) in [(slow, value), (scenario, probe)] {
+        let result = json(&run(&scenario, "json"));
+        for variant in result["variants"].as_array().unwrap() {
+            assert_eq!(variant["notes"], serde_json::json!([note]), "{variant}");
+        }
+        let table = String::from_utf8(run(&scenario, "table").stdout).unwrap();
+        let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(note), "{table}");
+    }
+}
+
 #[test]
 fn the_table_tells_the_ratio_and_its_bound() {
     let output = run(SCENARIO, "table");

@@ -1,6 +1,6 @@
 //! Runs a scenario, and creates its record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,8 +8,9 @@ use evenkeel_model::record::{
     FlowRecord, NOTHING_MEASURED, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, TenantsRecord,
     VariantRecord,
 };
-use evenkeel_model::scenario::{Scenario, Variant};
-use evenkeel_model::units::BitRate;
+use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
+use evenkeel_model::text::list;
+use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::{Job, Observer, RawRepeat, World};
 use evenkeel_report::store::{Series, SeriesFlow, Writer};
 
@@ -137,7 +138,9 @@ pub fn conduct<W: World>(
     // Reduce a repeat as soon as it ends: the bins of its flows need much more memory than its metrics.
     let reduce = |job: &Job<'_>, mut raw: RawRepeat, observer: &dyn Observer| {
         let repeat = summarise(&raw, &timing, rate, job.variant);
-        let (notes, nothing) = (std::mem::take(&mut raw.notes), nothing_measured(&raw, &timing, job.variant));
+        let mut notes = std::mem::take(&mut raw.notes);
+        notes.extend(missing_figures(&raw, &timing, scenario));
+        let nothing = nothing_measured(&raw, &timing, job.variant);
         if let Some(writer) = writer {
             let series = raw_series(&job.variant.name, job.repeat, &timing, raw);
             write_series(writer, &series, observer);
@@ -210,6 +213,38 @@ pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> 
             "{NOTHING_MEASURED}: no request was answered in {duration}; does the setup let packets through (limits, rates)?"
         )
     })
+}
+
+/// Returns a note for each figure that the workload measures, and a repeat lacks: the latency of a probe without an
+/// answer, and the completion time of values of which none was complete.
+fn missing_figures(raw: &RawRepeat, timing: &Timing, scenario: &Scenario) -> Vec<String> {
+    let mut missing = Vec::new();
+    if let Some(probe) = &scenario.workload.latency
+        && raw.latency_us.is_empty()
+    {
+        missing.push(format!(
+            "no probe was answered in {}, so a repeat has no latency; set a longer workload.latency.duration",
+            probe.duration
+        ));
+    }
+    if let WorkloadKind::Fetch { clients } = &scenario.workload.kind {
+        let sizes: BTreeSet<ByteSize> = clients
+            .iter()
+            .filter(|group| group.timed)
+            .flat_map(|group| group.sizes.iter().copied())
+            .collect();
+        let is_missing = |size: &ByteSize| raw.fetches.iter().all(|fetch| fetch.size != *size);
+        let sizes: Vec<String> = sizes.into_iter().filter(is_missing).map(|size| size.to_string()).collect();
+        if !sizes.is_empty() {
+            missing.push(format!(
+                "no value of {} was complete in {}, so a repeat has no completion time of it; set a longer \
+                 measure.duration, or smaller sizes",
+                list(sizes.iter().map(String::as_str)),
+                timing.duration
+            ));
+        }
+    }
+    missing
 }
 
 /// Runs every job, concurrently if the world allows it. Reduces each result immediately, and returns the

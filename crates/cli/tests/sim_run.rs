@@ -53,6 +53,17 @@ fn run_text(scenario: &str, arguments: &[&str]) -> (Output, tempfile::TempDir) {
     (output, directory)
 }
 
+#[test]
+fn the_example_of_the_how_to_meets_its_expectation() {
+    let page = include_str!("../../../docs/how-to/write-a-scenario.md");
+    let (_, example) = page.split_once("```toml\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    for nic in ["hardware", "soft"] {
+        let (output, _directory) = run_text(example, &["--variant", "dqa", "--nic", nic]);
+        assert_eq!(json(&output)["expectations"][0]["met"], true, "{nic}");
+    }
+}
+
 fn json(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()

@@ -483,6 +483,20 @@ fn figures_that_contradict_each_other_are_refused() {
         &[("payload_bytes", 26_500_000_000)],
         &["throughput_bps", "line carries 100000000000 bit/s"],
     );
+    // A warm-up of 10 ms brings at most 125 MB.
+    let full = |payload: u64| {
+        let mut short = transfers();
+        short["warmup_s"] = 0.01.into();
+        let repeat = &mut short["variants"][0]["repeats"][0];
+        repeat["flows"][0]["payload_bytes"] = payload.into();
+        let throughput = (30_000_000_000 + payload) as f64 * 2.0;
+        repeat["metrics"]["throughput_bps"] = throughput.into();
+        repeat["metrics"]["throughput_per_core_bps"] = (throughput / 3.0).into();
+        read(&short).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(full(20_120_000_000), Ok(()));
+    let error = full(20_130_000_000).unwrap_err();
+    assert!(error.contains("throughput_bps") && error.contains("line carries 100000000000 bit/s"), "{error}");
     refused(
         &[("cpu_pct", 1e9), ("throughput_per_core_bps", 9000.0)],
         &[],

@@ -239,7 +239,7 @@ pub enum ApplyError {
     #[error(transparent)]
     Knob(#[from] KnobError),
     /// The kernel accepted a value, but shows a different one.
-    #[error("{knob} was set to {wanted}, and the kernel shows {found}")]
+    #[error("{knob} was set to {wanted}, but the kernel shows {found}")]
     NotTaken { knob: String, wanted: String, found: String },
     /// The journal does not list the value, so it could not be undone.
     #[error("{value} is not among the values that the journal has for {knob}")]

@@ -303,7 +303,7 @@ fn a_damaged_study_is_named() {
         ("bare", "bare is not a study: it has no study.json"),
         ("negative", ": -1 in place of a whole number from 0 to 4294967295;"),
         ("huge", " is 1e308, which cannot have been measured"),
-        ("rate", "rate/repeats.jsonl:1: rate_bps is 1 bit/s, which is no line rate"),
+        ("rate", "rate/repeats.jsonl:1: rate_bps is 1 bit/s, which cannot be the rate of a line"),
         ("garbage", "garbage/study.json: scenarios.tc-work-conservation:1:"),
         ("broken", "repeats.jsonl:1:1: no JSON;"),
         ("short.toml", "whole is a study, and short.toml is a file; name two records, or the directories"),
@@ -359,7 +359,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     refused(&["--rate", "5"], 2, &["--rate"]);
     fs::create_dir(files.path("full")).unwrap();
     fs::write(files.path("full/thesis.txt"), "mine").unwrap();
-    refused(&with(&["--out", "full"]), 2, &["full is not empty and no study"]);
+    refused(&with(&["--out", "full"]), 2, &["full has other files than a study's"]);
 
     assert!(files.run(&with(&["--out", "done", "--repeats", "1", "--qdisc", "pfifo"])).status.success());
     refused(

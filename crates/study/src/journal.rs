@@ -179,7 +179,7 @@ pub enum JournalError {
     #[error("{} is not a study: it has no {SETTINGS_FILE}", path_text(.0))]
     Missing(PathBuf),
     /// The directory has files that are not a study's.
-    #[error("{} is not empty and no study; name a new directory", path_text(.0))]
+    #[error("{} has other files than a study's; name a new directory", path_text(.0))]
     Occupied(PathBuf),
     /// Another process uses the directory.
     #[error("another process is running the study in {}", path_text(.0))]
@@ -193,7 +193,7 @@ pub enum JournalError {
     },
     /// A line belongs to a repeat that is not planned.
     #[error(
-        "{}:{line}: the study has no {what}; remove the line, and what is missing is measured again",
+        "{}:{line}: the study has no {what}; remove the line, and run the study again to measure the missing repeats",
         path_text(.path)
     )]
     Unplanned {

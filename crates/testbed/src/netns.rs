@@ -121,7 +121,7 @@ fn beyond_iperf3(scenario: &Scenario, processors: usize) -> Option<TestbedError>
     Some(TestbedError::Setting {
         key: "workload.flows",
         problem: format!(
-            "with {flows} flows one sending core has {wanted}, and its iperf3 sends at most {}",
+            "with {flows} flows one sending core has {wanted}, but its iperf3 sends at most {}",
             iperf3::MAX_STREAMS
         ),
         remedy: format!("use at most {most} flows, or run it with --on sim"),
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(refusal(768), None);
         assert_eq!(
             refusal(1000).unwrap(),
-            "workload.flows: with 1000 flows one sending core has 167, and its iperf3 sends at most 128; use at most \
+            "workload.flows: with 1000 flows one sending core has 167, but its iperf3 sends at most 128; use at most \
              768 flows, or run it with --on sim"
         );
     }

@@ -239,7 +239,10 @@ fn fitting(name: &str, size: ByteSize) -> Result<ByteSize, Wrong> {
     if size.bytes() <= u64::from(u32::MAX) {
         return Ok(size);
     }
-    Err(wrong(format!("{name} is {size} here, and the kernel keeps 32 bits"), "write a smaller one"))
+    Err(wrong(
+        format!("{name} is {size} in this setup, but the kernel stores it in 32 bits"),
+        "write a smaller one",
+    ))
 }
 
 /// Returns whether the kernel stores a rate in 32 bits of bytes per second.

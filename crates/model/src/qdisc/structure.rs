@@ -216,7 +216,7 @@ fn check_bands(node: &Node) -> Result<(), Wrong> {
         && let Some(band) = map.iter().find(|band| *band >= bands)
     {
         let advice = format!("bands count from 0: write a priomap of 0 to {}", bands - 1);
-        return Err(wrong(format!("priomap names band {band} of {bands}"), advice));
+        return Err(wrong(format!("priomap names band {band}, but there are only {bands} bands"), advice));
     }
     let strict = match node.setting("strict") {
         Some(SettingValue::Count(strict)) => *strict,

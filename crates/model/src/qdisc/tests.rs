@@ -388,7 +388,10 @@ fn mistakes_are_shown_where_they_are() {
             r#""qdisc root handle 1: prio", "filter parent 1: prio 1 u32 match ip dport 1 0xffff classid 1:1""#,
             "a filter has no number here",
         ),
-        (r#""qdisc root handle 1: prio bands 2 priomap 1 2""#, "priomap names band 2 of 2"),
+        (
+            r#""qdisc root handle 1: prio bands 2 priomap 1 2""#,
+            "priomap names band 2, but there are only 2 bands",
+        ),
         (r#""qdisc parent 1: handle 2: fq""#, "there is no qdisc 1: yet"),
         (
             r#""qdisc root mq", "class parent {flow}:{queue} classid 1:1 x""#,

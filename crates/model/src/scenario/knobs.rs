@@ -211,7 +211,7 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     if queues > link.queues {
         return Some(Clash {
             knobs: &["queues"],
-            problem: format!("{queues} queues, and the link has {}", link.queues),
+            problem: format!("{queues} queues, but the link has {}", link.queues),
             advice: format!("use at most {}", link.queues),
         });
     }
@@ -225,7 +225,7 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     if !link.priorities.is_empty() && queues != link.queues {
         return Some(Clash {
             knobs: &["queues"],
-            problem: format!("{queues} queues, and the link's priorities have {}", link.queues),
+            problem: format!("{queues} queues, but the link's priorities have {}", link.queues),
             advice: "use all queues, or leave link.priorities out".to_owned(),
         });
     }

@@ -60,13 +60,13 @@ pub enum InsertError {
     #[error("the filter table is full")]
     Full,
     /// Filters of the table do not support this match, or do not support RSS.
-    #[error("filters of this table do not support this match, or RSS")]
+    #[error("this table's filters do not support this match, or do not support RSS")]
     Unsupported,
     /// The filters of the table share one mask, and the existing filters have another mask.
-    #[error("the filters of this table share one mask, and others have another")]
+    #[error("all filters of this table need the same mask, but its existing filters have another one")]
     OtherMask,
     /// The table can only be used while another table is empty, and the other table has filters.
-    #[error("this table works only while another one is empty, and it is not")]
+    #[error("this table works only while another table is empty, but that one has filters")]
     OtherMode,
     /// The table does not have this priority or location.
     #[error("the table has no such priority or location")]

@@ -29,7 +29,7 @@ pub enum BindProblem {
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },
     /// A class names a queue that does not exist.
-    #[error("class {class} names queue {queue}, and there are queues 0 to {last}")]
+    #[error("class {class} names queue {queue}, but there are only queues 0 to {last}")]
     NoQueue {
         class: String,
         queue: QueueId,
@@ -37,7 +37,7 @@ pub enum BindProblem {
         last: u16,
     },
     /// One class has exclusive use of a queue, and another class names the same queue.
-    #[error("queue {queue} is the own one of a class, and class {class} names it as well")]
+    #[error("queue {queue} belongs to one class alone, but class {class} also names it")]
     Twice {
         /// Name of the other class.
         class: String,

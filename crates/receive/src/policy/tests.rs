@@ -171,12 +171,12 @@ fn classes_cannot_have_queues_that_there_are_not() {
     assert!(told(&class("a", "queues = 5")).contains("ask for 5 of 4 queues"));
     assert!(
         told(&class("a", "queues = [4]"))
-            .starts_with("p.toml: class a names queue 4, and there are queues 0 to 3")
+            .starts_with("p.toml: class a names queue 4, but there are only queues 0 to 3")
     );
     let twice = [class("a", "queues = [1]"), class("b", "pin = 1")].concat();
-    assert!(told(&twice).contains("class b names it as well"));
+    assert!(told(&twice).contains("class b also names it"));
     let other_way = [class("b", "pin = 1"), class("a", "queues = [1]")].concat();
-    assert!(told(&other_way).contains("class b names it as well"));
+    assert!(told(&other_way).contains("class b also names it"));
 }
 
 proptest! {

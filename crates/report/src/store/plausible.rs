@@ -26,7 +26,7 @@ pub enum Implausible {
     Order { field: String, value: f64, other: String, bound: f64 },
     #[error("{field} is {}, which contradicts {what}", figure(*.value))]
     Contradiction { field: String, value: f64, what: String },
-    #[error("{field} is {rate_bps} bit/s, which is no line rate: these lie between {} and {}", LINE_RATES.start(), LINE_RATES.end())]
+    #[error("{field} is {rate_bps} bit/s, which cannot be the rate of a line: these are between {} and {}", LINE_RATES.start(), LINE_RATES.end())]
     LineRate { field: &'static str, rate_bps: u64 },
     #[error("a variant has no name")]
     NoName,

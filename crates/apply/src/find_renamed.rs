@@ -33,8 +33,8 @@ pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     Ok(found)
 }
 
-/// Refuses an interface with a renamed journal: a run would take a dead run's values for the administrator's. A run that
-/// does not keep its changes restores kept ones, so their journal is no obstacle to it.
+/// Refuses an interface with a renamed journal, because a run would mistake a dead run's values for the administrator's.
+/// The journal of kept changes does not prevent a run that restores its changes: it restores the kept values.
 ///
 /// # Errors
 /// Returns [`JournalError::Renamed`], or an error if the directory cannot be read.

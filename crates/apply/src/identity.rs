@@ -61,13 +61,13 @@ impl InterfaceIdentity {
         })
     }
 
-    /// Returns whether both are of the same boot.
+    /// Returns whether both are from the same boot.
     #[must_use]
     pub fn same_boot(&self, other: &Self) -> bool {
         self.boot == other.boot
     }
 
-    /// Returns whether both are of the same network namespace of the same boot.
+    /// Returns whether both are from the same boot and the same network namespace.
     #[must_use]
     pub fn same_namespace(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.namespace_cookie == other.namespace_cookie

@@ -61,7 +61,7 @@ impl<T: Copy> Mapped<T> {
 
     pub(crate) fn read(&self, index: usize) -> T {
         // SAFETY: a valid, aligned pointer into the mapping; every bit pattern is valid for the plain C
-        // structures that `T` stands for.
+        // structures that `T` represents.
         unsafe { std::ptr::read_volatile(self.pointer(index)) }
     }
 }

@@ -145,7 +145,7 @@ impl SoftNic {
     }
 }
 
-/// Returns the weight back end. `guaranteed_rates` is for flows of different weights.
+/// Returns the weight back end. Set `guaranteed_rates` if flows have different weights.
 pub(crate) fn weights(
     queues: Vec<HtbQueue>,
     index: u32,

@@ -20,7 +20,6 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTime {
     pub id: u32,
-    /// Number of the parent process.
     pub parent: u32,
     pub is_kernel_thread: bool,
     /// Time in user space, ticks.

@@ -45,7 +45,7 @@ pub struct NicOptions {
     pub ring: u32,
     /// MTU, bytes.
     pub mtu: u32,
-    /// Name of the interrupts; `{}` stands for the queue.
+    /// Name of the interrupts; `{}` is the queue.
     pub action: &'static str,
 }
 

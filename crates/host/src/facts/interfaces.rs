@@ -602,7 +602,7 @@ fn iommu_type(text: &str) -> Option<String> {
     TYPES.contains(&text).then(|| text.to_owned())
 }
 
-/// Returns the directory of a NIC's files in a recording. The parent directory stands for the parent device,
+/// Returns the directory of a NIC's files in a recording. The parent directory represents the parent device,
 /// so that `device/..` works.
 pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> std::path::PathBuf {
     for (link, name) in links {

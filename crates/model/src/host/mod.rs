@@ -28,7 +28,6 @@ pub use unknown::Unknown;
 pub struct HostFacts {
     /// Kernel release, such as `6.18.2`.
     pub kernel: Option<String>,
-    /// Name of the distribution.
     pub distribution: Option<String>,
     /// Model name of the processors.
     pub processor_model: Option<String>,
@@ -38,7 +37,6 @@ pub struct HostFacts {
     pub virtual_machine: bool,
     /// Time since boot, s; the counters count during this time.
     pub uptime_s: Option<u64>,
-    /// Memory, bytes.
     pub memory_bytes: Option<u64>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,

@@ -46,7 +46,6 @@ pub enum SocketKind {
     Tcp,
     /// A TCP listener.
     TcpListen,
-    /// A UDP socket.
     Udp,
 }
 
@@ -67,11 +66,8 @@ pub struct TcpFacts {
     /// Bytes sent and acknowledged.
     pub bytes_acked: u64,
     pub bytes_received: u64,
-    /// Segments sent.
     pub segments_out: u64,
-    /// Segments received.
     pub segments_in: u64,
-    /// Retransmitted segments.
     pub retransmitted: u64,
     /// Congestion control; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -11,7 +11,6 @@ use super::{QdiscTree, Surroundings};
 /// A configuration of qdiscs, classes and filters under a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscSetup {
-    /// Name of the setup.
     pub name: String,
     /// Description in a sentence.
     pub summary: String,
@@ -51,7 +50,6 @@ impl fmt::Display for Claim {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the qdisc setup {setup}: {problem}; {advice}")]
 pub struct ResolveError {
-    /// Name of the setup.
     pub setup: String,
     pub problem: String,
     /// The remedy.

@@ -96,9 +96,9 @@ pub(super) struct SettingTemplate {
 /// A qdisc or a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeTemplate {
-    /// None stands for the device.
+    /// `None`: the device.
     pub(super) parent: Option<HandleTemplate>,
-    /// None stands for an unused handle.
+    /// `None`: an unused handle.
     pub(super) handle: Option<HandleTemplate>,
     pub(super) kind: String,
     pub(super) settings: Vec<SettingTemplate>,

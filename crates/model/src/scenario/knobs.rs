@@ -127,7 +127,7 @@ pub(super) fn knob<'t, T>(
     read(&field).map(|value| field.located(value))
 }
 
-/// Returns a formatter for an optional value; `word` stands for none.
+/// Returns a formatter for an optional value; `word` means `None`.
 fn or<T: fmt::Display>(word: &'static str) -> impl Fn(&Option<T>) -> String {
     move |value| value.as_ref().map_or_else(|| word.to_owned(), T::to_string)
 }

@@ -7,7 +7,6 @@ use crate::text::{excerpt, suggestion};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("scenario '{scenario}' has no variant or group '{}'; {advice}", excerpt(.name))]
 pub struct UnknownVariant {
-    /// Name of the scenario.
     pub scenario: String,
     /// The requested name.
     pub name: String,

@@ -196,7 +196,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Reads a whole number; the keyword stands for none.
+    /// Reads a whole number; the keyword means `None`.
     pub fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),

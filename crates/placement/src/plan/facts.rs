@@ -90,8 +90,8 @@ mod tests {
         Channels, HostFacts, InterfaceKind, Interrupt, ProcessFacts, Processor, SocketKind, TcpFacts,
     };
 
-    /// Creates two sockets of eight cores with two threads each. Each socket has a NIC of 100 Gbit/s, the second one
-    /// also an application.
+    /// Creates a host with two processor sockets of eight cores with two threads each. Each socket has a NIC of
+    /// 100 Gbit/s, the second one also has an application.
     fn host() -> HostFacts {
         let processor = |number: u32| Processor {
             number,

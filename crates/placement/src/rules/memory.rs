@@ -138,8 +138,8 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns two shares: of the pages intended for a node, those allocated elsewhere; of the pages allocated on the node,
-/// those of processes that run elsewhere.
+/// Returns two shares. The first: pages intended for a node that were allocated elsewhere. The second: pages allocated
+/// on the node for processes that run elsewhere.
 fn remote_shares(pages: &NodeAllocations) -> (f64, f64) {
     let share = |remote: u64, local: u64| remote as f64 / remote.saturating_add(local).max(1) as f64;
     (share(pages.foreign, pages.hit), share(pages.other, pages.local))

@@ -35,7 +35,6 @@ pub struct Series {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesFlow {
-    /// Name of the flow in the record.
     pub name: String,
     /// On the wire, per bin.
     pub bytes: Vec<u64>,
@@ -232,7 +231,7 @@ fn fields(line: &str) -> Result<Vec<String>, String> {
                 let (text, after) = inner.split_once('"').ok_or("a quote is not closed")?;
                 field.push_str(text);
                 match after.strip_prefix('"') {
-                    // Two consecutive quotes stand for one literal quote.
+                    // Two consecutive quotes are one literal quote.
                     Some(more) => {
                         field.push('"');
                         inner = more;

@@ -108,7 +108,6 @@ pub struct Machine {
     pub interrupt_delay: Span,
     /// Load on the other direction of the interconnect, as a share of the data.
     pub reverse_share: f64,
-    /// Node of the NIC.
     pub nic_node: u32,
     /// Cycles of a memory access that misses the caches.
     pub miss: f64,

@@ -57,7 +57,7 @@ pub struct Buffer {
     pub written_before: u64,
 }
 
-/// Where a queue's interrupt stands.
+/// State of a queue's interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Napi {
     /// The interrupt is enabled.

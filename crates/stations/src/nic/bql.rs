@@ -11,7 +11,6 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 pub enum ByteQueueLimit {
     /// No limit: the driver does not support BQL, as veth.
     Off,
-    /// Dynamic queue limits.
     Dynamic(Dql),
 }
 

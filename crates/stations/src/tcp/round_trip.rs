@@ -94,7 +94,7 @@ impl RoundTrip {
         self.minimum
     }
 
-    /// Returns the retransmission timeout after `backoff` timeouts in a row.
+    /// Returns the retransmission timeout after `backoff` consecutive timeouts.
     pub fn timeout(&self, backoff: u32) -> Span {
         let base = if self.smoothed_8 == 0 { INITIAL_TIMEOUT } else { self.smoothed() + self.variance };
         // 2^20 microseconds exceed the longest timeout, so a larger shift has no effect.

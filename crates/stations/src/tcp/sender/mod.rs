@@ -192,7 +192,7 @@ pub struct Sender {
     buffer_full: bool,
     /// Upper limit of a segment's packets.
     largest: u32,
-    /// Timeouts in a row (`icsk_backoff`).
+    /// Consecutive timeouts (`icsk_backoff`).
     backoff: u32,
     board: Scoreboard,
     round_trip: RoundTrip,

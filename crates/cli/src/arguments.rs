@@ -43,7 +43,7 @@ pub enum Command {
     /// Watch a run and restore its settings when it dies (started by the run itself)
     #[command(hide = true)]
     Guard(GuardOptions),
-    /// List and show NIC models, or pick the one of an interface
+    /// List and show NIC models, or pick the model for an interface
     #[command(subcommand, after_help = examples::NIC)]
     Nic(NicCommand),
     /// Search for the filters that place flows on queues under a policy
@@ -303,7 +303,7 @@ pub enum NicCommand {
     /// Pick the model for an interface, and give the reasons
     #[command(after_help = examples::NIC_PROBE)]
     Probe {
-        /// The interface
+        /// Interface whose NIC the model must fit
         interface: String,
         #[command(flatten)]
         source: NicSource,
@@ -469,7 +469,7 @@ pub struct CheckOptions {
     /// Explain a rule and show its findings on this host; `all` describes every rule
     #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
-    /// State the speed of a link whose driver reports none or a wrong one, as in clouds: IFACE=25gbit
+    /// State the speed of a link whose driver reports none or a wrong one, as cloud drivers do: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
@@ -479,7 +479,7 @@ pub struct CheckOptions {
 
 #[derive(Debug, Args)]
 pub struct TuneOptions {
-    /// The interface
+    /// Interface whose settings to change
     pub interface: String,
     /// Print every change and its undo as shell lines, and change nothing; the default
     #[arg(long, conflicts_with = "apply")]
@@ -503,7 +503,7 @@ pub struct TuneOptions {
     /// Plan for the host that `evenkeel check --save` recorded in this directory
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]
     pub from: Option<PathBuf>,
-    /// State the speed of a link whose driver reports none or a wrong one, as in clouds: IFACE=25gbit
+    /// State the speed of a link whose driver reports none or a wrong one, as cloud drivers do: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
@@ -562,8 +562,8 @@ pub struct FairOptions {
     /// How to serve queues by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
     pub queue_weights: QueueWeightsChoice,
-    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below the line's capacity; or
-    /// the line rate that `max-rate` divides [default for max-rate: the device's speed]
+    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: slightly below the line's
+    /// capacity; with `max-rate`, the line rate that its queues share [default for max-rate: the device's speed]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
     /// Service balancing: flows alternate on shared queues if nothing serves the queues by weight
@@ -590,7 +590,7 @@ pub struct FairOptions {
 pub enum BalanceChoice {
     /// Flows stay on their queues
     Off,
-    /// Flows alternate, unless the queues are served by weight or processors keep to pools
+    /// Flows alternate, unless the device has queue weights or pools of queues
     Auto,
     /// Flows alternate; refused if that is not possible
     On,
@@ -665,7 +665,7 @@ pub struct SteerOptions {
 /// How the search's result is applied to the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
-    /// N-tuple rules if the driver takes them, else XDP
+    /// N-tuple rules if the driver supports them, else XDP
     Auto,
     /// N-tuple rules and the RSS table of the NIC, through ethtool
     Ntuple,
@@ -689,11 +689,11 @@ pub enum BaselineChoice {
 pub enum QueueWeightsChoice {
     /// Not by weight: the device's own scheduling
     Off,
-    /// By the device if it takes weights (net-shaper), else by its own scheduling
+    /// By the device if it supports weights (net-shaper), else by its own scheduling
     Auto,
     /// By a soft NIC of HTB classes in front of the device, which may have a single queue
     Htb,
-    /// By the device, through the kernel's net-shaper interface; refused if it takes no weights
+    /// By the device, through the kernel's net-shaper interface; refused if it does not support weights
     NetShaper,
     /// By a maximum rate per queue (tx_maxrate): no other queue can use an unused share
     MaxRate,
@@ -712,7 +712,7 @@ pub enum Segments {
 /// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum XpsChoice {
-    /// Keep the maps; refused if one is set, because it leaves no choice
+    /// Keep the maps; refuse to run if the device has any
     Respect,
     /// Empty the maps: every processor may use every queue
     Off,

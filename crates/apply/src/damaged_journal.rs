@@ -81,7 +81,7 @@ impl fmt::Display for Damaged {
         if let Some(Obstacle { reason, next }) = &self.obstacle {
             return write!(
                 formatter,
-                "settings{of} may still be changed: the journal {path} cannot be read, because {reason}; {next}, then run \
+                "settings{of} may still have the values of evenkeel: the journal {path} cannot be read, because {reason}; {next}, then run \
                  `{revert}`; if the journal is lost, compare the settings with {compare}, restore them by hand, \
                  then remove {path}"
             );
@@ -91,9 +91,8 @@ impl fmt::Display for Damaged {
             self.readable.iter().map(|knob| knob.on(interface.unwrap_or("?")).to_string()).collect();
         write!(
             formatter,
-            "settings{of} may still be changed: the journal {path} is damaged ({}), and the settings of the lines that cannot \
-             be read are not known; {}; compare the others with {compare} and the file, restore them by hand, then remove \
-             the file",
+            "settings{of} may still have the values of evenkeel: the journal {path} is damaged ({}), so some of its settings are \
+             unknown; {}; compare the file with {compare}, restore the other settings by hand, then remove the file",
             few(&damage),
             match (readable.is_empty(), self.is_set_aside()) {
                 (true, _) => "no setting can be read".to_owned(),

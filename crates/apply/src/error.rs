@@ -99,7 +99,7 @@ pub enum JournalError {
     #[error(transparent)]
     Renamed(Box<Renamed>),
     /// Another run has changed this setting, which belongs to the whole namespace or host.
-    #[error("{knob} is changed by evenkeel {} on {} already (process {})", .owner.command, .owner.interface.name, .owner.process.id)]
+    #[error("{knob} is already changed by evenkeel {} on {} (process {}); end that run first", .owner.command, .owner.interface.name, .owner.process.id)]
     Owned { knob: String, owner: Box<Header> },
     /// A run in another network namespace changed settings that the interface still has.
     #[error(
@@ -113,7 +113,7 @@ pub enum JournalError {
     },
     /// A dead run left a setting that cannot be restored now.
     #[error(
-        "{knob}, which a run that died had changed, cannot be restored: {reason}; restore it by hand, then remove \
+        "a run that died changed {knob}, which cannot be restored: {reason}; restore it by hand, then remove \
          {path}",
         path = path_text(.path)
     )]
@@ -189,8 +189,8 @@ fn revert_here(interface: &str) -> String {
 /// number has no meaning for this one.
 fn end_first(process: u32, since: &str) -> String {
     match process {
-        0 => format!("a process of another process namespace{since}; end that one first"),
-        process => format!("process {process}{since}; end that one first (kill {process})"),
+        0 => format!("a process in another PID namespace{since}; end it first"),
+        process => format!("process {process}{since}; end it first (kill {process})"),
     }
 }
 
@@ -211,7 +211,7 @@ fn not_removed(source: &JournalError) -> String {
     match source {
         JournalError::Supplanted { .. } => source.to_string(),
         _ => format!(
-            "the journal stays: {source}; `{}` removes it when that is possible",
+            "the journal remains: {source}; correct this, then run `{}`",
             printed_command("evenkeel revert", &[])
         ),
     }
@@ -242,7 +242,7 @@ pub enum ApplyError {
     #[error("{knob} was set to {wanted}, but the kernel shows {found}")]
     NotTaken { knob: String, wanted: String, found: String },
     /// The journal does not list the value, so it could not be undone.
-    #[error("{value} is not among the values that the journal has for {knob}")]
+    #[error("refused to set {knob} to {value}: the journal does not have this value")]
     NotAllowed { knob: String, value: String },
     /// Another program changed the knob during the run.
     #[error("{0}")]
@@ -250,7 +250,7 @@ pub enum ApplyError {
     #[error("cannot start the guardian process: {0}")]
     Guardian(io::Error),
     /// The guardian could not roll back.
-    #[error("settings of {interface} are still changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
+    #[error("settings of {interface} still have the values of evenkeel: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
     /// Everything is rolled back, but the journal could not be removed.
     #[error("{rolled_back}, but {}", not_removed(.source))]

@@ -217,14 +217,14 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         positions = position + 1;
         let is_counted = counted.map_or(!text.is_empty(), |counted| position < counted);
         match parse_line(text) {
-            Some((_, line)) if line.run.file != file => report(position + 2, "it is of another journal"),
+            Some((_, line)) if line.run.file != file => report(position + 2, "it belongs to another journal"),
             Some((sum, line)) => {
                 let number = line.line as usize;
                 if counted.is_some_and(|counted| number >= counted) {
                     continue;
                 }
                 if number != position {
-                    report(position + 2, "it is not in its place");
+                    report(position + 2, "it is out of order");
                 }
                 lines.entry(number).or_insert((sum, line));
             }
@@ -241,11 +241,11 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
     let mut before: Option<(usize, u32)> = None;
     for (number, (sum, line)) in &lines {
         if Some(&line.run) != run.as_ref() {
-            report(number + 2, "it is of another run");
+            report(number + 2, "it belongs to another run");
             continue;
         }
         if before.is_some_and(|(earlier, sum)| earlier + 1 == *number && sum != line.after) {
-            report(number + 2, "it does not follow the line before");
+            report(number + 2, "its checksum does not match the line before");
         }
         before = Some((*number, *sum));
         if let Some(entry) = &line.entry {
@@ -292,7 +292,7 @@ fn parse_version_1(bytes: &[u8]) -> Contents {
         }
     }
     if whole == 0 {
-        contents.damage.push(Damage { line: 1, reason: "it has no end" });
+        contents.damage.push(Damage { line: 1, reason: "it is cut short" });
     }
     contents
 }

@@ -439,7 +439,7 @@ impl LiveKernel {
                     return Ok(());
                 }
                 device.delete_context(made).map_err(or_gone_device)?;
-                let what = format!("that the next RSS context is {made}, and not {context}");
+                let what = format!("that the next RSS context is {made} instead of {context}");
                 Err(EthtoolError::Answer { interface: device.interface().to_owned(), what }.into())
             }
             None if stands => device.delete_context(context).map_err(or_gone_device),

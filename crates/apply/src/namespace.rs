@@ -128,9 +128,7 @@ fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
     while let Some(at) = waiting.pop() {
         match &looked[at] {
             Ok(known) if known.others => {
-                return Whereabouts::Unknown(
-                    "there is a network namespace that cannot be looked into".to_owned(),
-                );
+                return Whereabouts::Unknown("a network namespace could not be searched".to_owned());
             }
             Ok(known) => waiting.extend(known.listed.iter().copied().filter(|next| reached.insert(*next))),
             Err(error) => return Whereabouts::Unknown(error.clone()),

@@ -32,8 +32,8 @@ impl fmt::Display for Renamed {
         let Header { interface, command, process, .. } = &self.header;
         write!(
             formatter,
-            "settings of {} are still changed: the journal of evenkeel {command} (process {}) was renamed; `{}` puts them \
-             back",
+            "settings of {} still have the values of evenkeel: the journal of evenkeel {command} (process {}) was renamed; `{}` \
+             restores them",
             interface.name,
             process.id,
             self.fix()

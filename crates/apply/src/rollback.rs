@@ -91,21 +91,22 @@ impl Report {
         let moved = self
             .moved_to
             .iter()
-            .map(|to| format!("{interface} was moved to {to}: its own settings are restored there"));
+            .map(|to| format!("{interface} was moved to {to}: evenkeel restored its settings there"));
         let left = self.left_alone.iter().map(|left| left.describe(interface));
         let dropped = self.dropped.iter().map(|dropped| {
             let LeftAlone { knob, from, .. } = dropped;
             let had_set = dropped.had_set();
             format!(
-                "{} is not restored, because the kernel drops it when an interface moves: {had_set}before it was {from}",
+                "{} is not restored, because the kernel drops it when an interface moves: {had_set}the old value \
+                 was {from}",
                 knob.on(interface)
             )
         });
         let went_along = |knob: &&Knob| self.deleted.is_some() && knob.is_of_interface();
         let count = self.gone.iter().filter(went_along).count();
         let deleted = self.deleted.iter().filter(|_| count > 0).map(move |deleted| match count {
-            1 => format!("{deleted}: 1 setting went with it"),
-            _ => format!("{deleted}: {count} settings went with it"),
+            1 => format!("{deleted}: 1 setting was removed with it"),
+            _ => format!("{deleted}: {count} settings were removed with it"),
         });
         let lost = (!self.lost.is_empty()).then(|| {
             format!(
@@ -119,8 +120,8 @@ impl Report {
         let failed = by_cause(&self.failed, interface);
         let anew = self.anew.then(|| {
             format!(
-                "the interrupts of {interface} may be new with its channels: the driver chose their affinity, which is not \
-                 restored; evenkeel check {interface} compares it with the queues"
+                "{interface} may have new interrupts, because its channels changed: the driver chose their \
+                 affinity, which is not restored; `evenkeel check {interface}` compares it with the queues"
             )
         });
         moved
@@ -157,9 +158,9 @@ impl LeftAlone {
         let ours: Vec<String> = self.ours.iter().map(ToString::to_string).collect();
         match ours.as_slice() {
             [] => String::new(),
-            [value] => format!("evenkeel had set {value}, and "),
+            [value] => format!("evenkeel had set {value}; "),
             // The journal has every value that the run was allowed to set.
-            values => format!("evenkeel could have set {}, and ", values.join(" or ")),
+            values => format!("evenkeel may have set {}; ", values.join(" or ")),
         }
     }
 
@@ -171,7 +172,7 @@ impl LeftAlone {
     fn describe(&self, interface: &str) -> String {
         let had_set = self.had_set();
         format!(
-            "{} is left as another program set it since: {}; {had_set}before it was {}",
+            "{} is left as another program set it: {}; {had_set}the old value was {}",
             self.knob.on(interface),
             self.found,
             self.from
@@ -339,7 +340,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
         }
         Ok(now) => KnobError::NotRestorable {
             what: format!("the value {}", entry.from),
-            reason: format!("the kernel took it and shows {now}"),
+            reason: format!("the kernel accepted the value, but shows {now}"),
         },
         Err(error) => error,
     };

@@ -348,8 +348,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
                 let place = self.storage.as_ref().and_then(Storage::taken_place);
                 if let Some(path) = place.filter(|_| !std::mem::replace(&mut self.lost_journal, true)) {
                     self.remarks.push(format!(
-                        "another file or directory has the name of the journal {}: remove it, and the journal is written \
-                         again; if both this process and its guardian are killed meanwhile, the settings of {} stay",
+                        "another file or directory has the name of the journal {}: remove it, so that evenkeel can \
+                         write the journal again; if both this process and its guardian are killed before that, the \
+                         settings of {} are not restored",
                         path_text(&path),
                         self.name
                     ));
@@ -365,8 +366,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             Err(error) if !self.lost_journal => {
                 self.lost_journal = true;
                 self.remarks.push(format!(
-                    "the journal was removed, and cannot be written again: {error}; if both this process and its guardian \
-                     are killed, the settings of {} stay",
+                    "the journal was removed, and cannot be written again: {error}; if both this process and its \
+                     guardian are killed, the settings of {} are not restored",
                     self.name
                 ));
             }

@@ -401,7 +401,7 @@ fn maps_that_another_program_set_since_stay() {
     assert_eq!(
         report.remarks("x"),
         [
-            "/sys/class/net/x/queues/tx-0/xps_cpus is left as another program set it since: '5'; before it was '1'"
+            "/sys/class/net/x/queues/tx-0/xps_cpus is left as another program set it: '5'; the old value was '1'"
         ]
     );
     assert_eq!(
@@ -457,7 +457,7 @@ fn what_another_program_set_is_named_with_what_it_was() {
     assert_eq!(report.to_string(), "0 settings restored, 1 left as another program set them");
     let remarks = report.remarks("x");
     assert!(
-        remarks[0].contains("201 bytes") && remarks[0].contains("before it was 100 bytes"),
+        remarks[0].contains("201 bytes") && remarks[0].contains("the old value was 100 bytes"),
         "{}",
         remarks[0]
     );

@@ -44,7 +44,7 @@ fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(
             Removal::Removed(path) => print(&format!("{}: removed\n", path_text(path)))?,
             Removal::Edited(path) => {
                 if left.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
-                    say(&format!("{} is left: it was edited since", path_text(path)));
+                    say(&format!("{} is not removed, because it was edited", path_text(path)));
                 }
             }
         }
@@ -81,7 +81,8 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     if let Some(name) = &options.interface
         && !exists(name)?
     {
-        let message = format!("there is neither an interface nor a journal of '{name}'");
+        let message =
+            format!("there is no interface '{name}' and no journal of it; `ip link` lists the interfaces");
         return Err(Failure::new(Exit::Usage, message));
     }
     let state = StateDirectory::from_environment();
@@ -234,8 +235,8 @@ fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
         Remains::Absent(damaged) => {
             if is_about(&damaged) {
                 say(&format!(
-                    "{} is what is left of a damaged journal, whose interface is not in this network namespace: remove it if \
-                     that interface is gone",
+                    "{} is the rest of a damaged journal, whose interface is not in this network namespace: remove \
+                     the file if that interface no longer exists",
                     path_text(&damaged.path)
                 ));
             }
@@ -293,7 +294,7 @@ pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
 /// Returns why the journals cannot be read; `None` if they can, or if there are none.
 pub fn unreadable() -> Option<String> {
     let error = StateDirectory::from_environment().journals().err()?;
-    Some(format!("what dead runs have left is unknown: {error}"))
+    Some(format!("cannot find out which settings dead runs left changed: {error}"))
 }
 
 /// Reports settings that a dead run's damaged or renamed journal left changed, before a command that uses a live host.
@@ -405,7 +406,10 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
     match outcome {
         RevertOutcome::Nothing => {}
         RevertOutcome::Void(header) => {
-            print(&format!("{}: its settings went with its boot or its network namespace\n", whose(header)))?;
+            print(&format!(
+                "{}: nothing to restore after a reboot, or without its network namespace\n",
+                whose(header)
+            ))?;
         }
         RevertOutcome::OtherNamespace { header, alive: true, .. } => say(&format!(
             "{} runs in another network namespace (net:[{}]) and is left alone",
@@ -483,7 +487,7 @@ pub fn tell_unfinished(header: &Header) {
 /// Describes a dead run whose changes were not undone, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
     format!(
-        "{} had died, and what it had changed is still there: `{}` restores it",
+        "{} had died before it restored its changes: `{}` restores them",
         whose(header),
         printed_command("evenkeel revert {}", &[&header.interface.name])
     )

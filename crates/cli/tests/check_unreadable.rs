@@ -374,7 +374,7 @@ fn a_tree_without_facts_is_refused() {
     for arguments in [vec!["check", "--from", from], vec!["tune", "eth0", "--from", from]] {
         let ended = run(&arguments);
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
-        assert!(ended.stderr.contains("no facts about a host"), "{ended:?}");
+        assert!(ended.stderr.contains("as a recorded host"), "{ended:?}");
     }
     // With only a loopback interface, the missing files are named.
     std::fs::create_dir_all(directory.path().join("sys/class/net/lo")).unwrap();
@@ -420,11 +420,11 @@ fn printed_commands_name_the_directories() {
     write_tree(&facts, directory.path()).unwrap();
     let mut tune = support::evenkeel(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]);
     let plain = run(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]).stdout;
-    assert!(plain.contains("# evenkeel revert ens2f0 takes them back"), "{plain}");
+    assert!(plain.contains("# evenkeel revert ens2f0 undoes them"), "{plain}");
     tune.env("EVENKEEL_STATE_DIR", "/x y/state").env("EVENKEEL_ETC_DIR", "/etc2");
     let named = support::end(tune).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let environment = "EVENKEEL_STATE_DIR='/x y/state' EVENKEEL_ETC_DIR=/etc2";
-    for command in ["revert ens2f0 takes", "tune ens2f0 --apply makes"] {
+    for command in ["revert ens2f0 undoes", "tune ens2f0 --apply makes"] {
         assert!(named.replace("# ", "").contains(&format!("{environment} evenkeel {command}")), "{named}");
     }
 }

@@ -298,7 +298,10 @@ fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
         let ended = revert(state.path());
         assert_eq!(ended.code, 0, "{ended:?}");
         if is_empty(state.path()) {
-            assert!(ended.stdout.contains("went with its boot or its network namespace"), "{ended:?}");
+            assert!(
+                ended.stdout.contains("nothing to restore after a reboot, or without its network namespace"),
+                "{ended:?}"
+            );
             break;
         }
         // The kernel removes a namespace asynchronously. Before Linux 6.18, the removal cannot be detected.
@@ -392,7 +395,7 @@ fn a_session_of_another_pid_namespace_is_named_by_its_number_here() {
     running.wait_for_activity(AT_WORK);
     let session = children(running.id())[0].id;
     let words = format!("evenkeel fair manages evk0 already: process {session}, since ");
-    let next = format!("end that one first (kill {session})");
+    let next = format!("end it first (kill {session})");
     for arguments in [
         &["revert", NAME][..],
         &["fair", NAME, "--xps", "off"],

@@ -58,7 +58,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
         }
         let plain = with_state(&managed, &managed.state.path().join("missing"), &["check", NAME]);
         let checked = with_state(&managed, &directory, &["check", NAME]);
-        let words = "what dead runs have left is unknown: ";
+        let words = "cannot find out which settings dead runs left changed: ";
         assert_eq!(checked.code, plain.code, "{wrong:o}: {checked:?}");
         assert!(checked.stdout.contains(words), "{wrong:o}: {checked:?}");
         assert!(!plain.stdout.contains(words), "{plain:?}");
@@ -128,7 +128,7 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
         let ended = end(managed.command(arguments));
         let said =
             format!("{}{}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(" evenkeel revert evk0` restores it"), "{arguments:?}: {ended:?}");
+        assert!(said.contains(" evenkeel revert evk0` restores them"), "{arguments:?}: {ended:?}");
         assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
     }
     let ended = end(managed.command(&["revert", "evkbr"]));

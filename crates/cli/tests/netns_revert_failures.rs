@@ -64,7 +64,7 @@ fn a_damaged_journal_is_reported_until_its_file_is_removed() {
         std::fs::write(&journal, damage(&text)).unwrap();
         let kept = format!("{}.damaged", journal.display());
         let words = [
-            "settings of evk0 may still be changed",
+            "settings of evk0 may still have the values of evenkeel",
             &kept,
             "line ",
             "tc qdisc show dev evk0",
@@ -154,7 +154,12 @@ fn a_journal_whose_place_is_taken_is_reported_and_restored_once_it_is_put_back()
         running.signal(Signal::SIGSTOP);
         kill_both(running);
         let place = journal.display().to_string();
-        let words = ["settings of evk0 may still be changed", &place, reason, " evenkeel revert evk0`"];
+        let words = [
+            "settings of evk0 may still have the values of evenkeel",
+            &place,
+            reason,
+            " evenkeel revert evk0`",
+        ];
         for (arguments, code) in [
             (&["revert"][..], 4),
             (&["revert", NAME], 4),
@@ -194,11 +199,13 @@ fn no_command_promises_to_restore_what_a_damaged_journal_has_lost() {
             &["fair", NAME, "--observe", "--for", "100ms"],
         ] {
             let ended = run(&managed, arguments);
-            let words =
-                ["settings of evk0 may still be changed", " evenkeel revert evk0` restores only these"];
+            let words = [
+                "settings of evk0 may still have the values of evenkeel",
+                " evenkeel revert evk0` restores only these",
+            ];
             assert_has(&ended.stderr, &words);
             let said = format!("{}{}", ended.stdout, ended.stderr);
-            assert!(!said.contains("restores it") && !said.contains("\"command\": \"fair\""), "{ended:?}");
+            assert!(!said.contains("restores them") && !said.contains("\"command\": \"fair\""), "{ended:?}");
         }
         assert_eq!(run(&managed, &["revert"]).code, 4);
         std::fs::remove_file(format!("{}.damaged", journal.display())).unwrap();
@@ -300,7 +307,7 @@ fn a_guardian_that_cannot_restore_names_the_interface() {
     std::thread::sleep(Duration::from_millis(200));
     managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
     running.signal(Signal::SIGKILL);
-    let words = ["settings of evk0 are still changed: ", " evenkeel revert evk0`"];
+    let words = ["settings of evk0 still have the values of evenkeel: ", " evenkeel revert evk0`"];
     wait_for("the message", LIMIT, || words.iter().all(|word| running.said().contains(word)));
     running.kill();
     assert_eq!(run(&managed, &["revert", NAME]).code, 0);
@@ -320,8 +327,8 @@ fn a_journal_that_cannot_be_removed_does_not_hide_the_summary() {
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
         let words = [
             "evk0: 2 settings restored",
-            "but the journal stays: cannot remove",
-            " evenkeel revert` removes it",
+            "but the journal remains: cannot remove",
+            "correct this, then run `",
         ];
         wait_for("the summary", LIMIT, || words.iter().all(|word| running.said().contains(word)));
         if signal == Signal::SIGINT {
@@ -692,7 +699,7 @@ fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
     std::fs::write(&journal, flip(&text)).unwrap();
     assert_eq!(script(&managed, "mkdir $S/7-9.journal.damaged").code, 0);
     let checked = run(&managed, &["check", NAME]);
-    assert_has(&checked.stderr, &["settings of evk0 may still be changed"]);
+    assert_has(&checked.stderr, &["settings of evk0 may still have the values of evenkeel"]);
     assert!(!checked.stderr.contains("does not restore it"), "{checked:?}");
     assert_eq!(run(&managed, &["revert"]).code, 4);
 }

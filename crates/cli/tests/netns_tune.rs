@@ -137,7 +137,7 @@ fn what_is_applied_stays_until_it_is_reverted() {
         all.stdout.contains("the sysctl net.ipv4.tcp_timestamps: '0' -> '1'  (timestamps-off)"),
         "{all:?}"
     );
-    assert!(all.stdout.contains("whether it helps is unknown"), "nothing was sent: {all:?}");
+    assert!(all.stdout.contains("the effect on losses is unknown"), "nothing was sent: {all:?}");
     assert_eq!(host.values(), ON);
     let tuned = host.managed.seen();
 
@@ -223,7 +223,7 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     running.signal(Signal::SIGINT);
     let ended = running.end();
     assert_eq!(ended.code, 130, "{ended:?}");
-    let left = "net.ipv4.tcp_timestamps is left as another program set it since: '2'; evenkeel had set '1'";
+    let left = "net.ipv4.tcp_timestamps is left as another program set it: '2'; evenkeel had set '1'";
     let count = "interrupted: 3 settings restored, 1 left as another program set them";
     assert!(ended.stderr.contains(left) && ended.stderr.contains(count), "{ended:?}");
     assert_eq!(host.values(), ["0", "0", "0", "2"]);
@@ -572,7 +572,7 @@ fn a_file_that_was_edited_is_left_and_reported_once() {
     std::fs::write(&file, &text).unwrap();
     let reverted = host.revert();
     assert_eq!(reverted.code, 0, "{reverted:?}");
-    assert_eq!(reverted.stderr.matches("is left: it was edited since").count(), 1, "{reverted:?}");
+    assert_eq!(reverted.stderr.matches("is not removed, because it was edited").count(), 1, "{reverted:?}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 

@@ -44,7 +44,7 @@ pub enum HostError {
         reason: String,
     },
     /// There is no interface, not even a loopback.
-    #[error("no facts about a host: {path} names no interface", path = path_text(.path))]
+    #[error("cannot use {path} as a recorded host: it has no interface; name a directory that `evenkeel check --save` wrote", path = path_text(.path))]
     NoHost {
         /// The directory of the interfaces.
         path: PathBuf,

@@ -28,7 +28,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     if options.explain.as_deref() == Some("all") {
         if options.interface.is_some() || options.from.is_some() {
             let message =
-                "--explain all describes every rule, of no host: leave out the interface and --from";
+                "--explain all describes every rule without a host: leave out the interface and --from";
             return Err(Failure::new(Exit::Usage, message));
         }
         print(&explain::all())?;

@@ -73,7 +73,7 @@ pub fn sessions(page: &mut Page, sessions: &[Session], unread: &[String]) {
         page.gap();
     }
     for session in sessions {
-        page.line(&format!("{}: the rules judge the values before.", session.words()));
+        page.line(&format!("{}: the rules judge the values from before that run.", session.words()));
     }
     if !unread.is_empty() {
         page.line(&format!(

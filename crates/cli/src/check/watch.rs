@@ -164,7 +164,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
         let list: Vec<String> =
             others.iter().map(|(reason, packets)| format!("{reason} {}", count(*packets))).collect();
         page.gap();
-        page.line(&format!("Other packets that the kernel freed unused: {}", list.join(", ")));
+        page.line(&format!("Packets dropped for other reasons: {}", list.join(", ")));
     }
 }
 

@@ -97,7 +97,7 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
             &mut text,
             "",
             &format!(
-                "{}{same} makes these changes, {} {first}{same} those of {first} alone;\n{} takes them back",
+                "{}{same} makes these changes, {} {first}{same} those of {first} alone;\n{} undoes them",
                 command(" --apply"),
                 command(" --apply"),
                 printed_command("evenkeel revert {}", &[&interface])
@@ -300,7 +300,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
         Watched::NoTraffic { before, after } => {
             let _ = writeln!(
                 text,
-                "whether it helps is unknown: {interface} carried {before} packets in the watch before and {after} in \
+                "the effect on losses is unknown: {interface} carried {before} packets in the watch before and {after} in \
                  the one after; evenkeel check --watch 10s shows losses under load"
             );
         }

@@ -240,7 +240,7 @@ fn maps_of_the_driver_are_refused_unless_they_are_to_be_taken_over() {
         managed.set_map(queue, map);
     }
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
-    assert!(refused.code == 3 && refused.stderr.contains("wins over any choice"), "{refused:?}");
+    assert!(refused.code == 3 && refused.stderr.contains("overrides the queue choice"), "{refused:?}");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_map_that_is_set_by_hand_stays_and_the_others_come_back() {
     let managed = Managed::with_maps();
     let running = managed.session(&["--xps", "off"]);
     managed.set_map(1, "3");
-    assert_exits_after_change(running, &["tx-1/xps_cpus to '3'", "before it was '2'", "is left"]);
+    assert_exits_after_change(running, &["tx-1/xps_cpus to '3'", "the old value was '2'", "is left"]);
     assert_eq!(managed.maps(), ["1", "3", "0", "0"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
     // Setting a map that was empty overrides the choice, too.
@@ -300,7 +300,7 @@ fn an_interface_that_is_removed_is_gone_and_that_is_all() {
     let running = managed.session(&["--xps", "off"]);
     managed.netlink.delete_link(managed.index).unwrap();
     let words = ["the interface left this network namespace (deleted or moved); nothing is left to restore"];
-    assert_exits_after_change(running, &[words[0], "evk0 was deleted: 2 settings went with it"]);
+    assert_exits_after_change(running, &[words[0], "evk0 was deleted: 2 settings were removed with it"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
 }
 
@@ -596,16 +596,16 @@ fn a_device_without_queue_weights_is_refused_or_left_as_it_is() {
     let managed = Managed::new();
     let before = managed.seen();
     for (arguments, words) in [
-        (&["net-shaper"][..], "evk0 (driver veth) takes no queue weights"),
-        (&["max-rate"], "takes no highest rates of queues (tx_maxrate)"),
-        (&["max-rate", "--rate", "1gbit"], "takes no highest rates of queues (tx_maxrate)"),
+        (&["net-shaper"][..], "evk0 (driver veth) does not support queue weights"),
+        (&["max-rate"], "does not support a maximum rate per queue (tx_maxrate)"),
+        (&["max-rate", "--rate", "1gbit"], "does not support a maximum rate per queue (tx_maxrate)"),
     ] {
         let refused = end_of(&managed, &[&["fair", NAME, "--queue-weights"], arguments].concat());
         assert!(refused.code == 3 && refused.stderr.contains(words), "{arguments:?}: {refused:?}");
     }
     let arguments = ["fair", NAME, "--queue-weights", "auto", "--for", "300ms", "--format", "json"];
     let ended = end_of(&managed, &arguments);
-    assert!(ended.code == 0 && ended.stderr.contains("takes no queue weights"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stderr.contains("does not support queue weights"), "{ended:?}");
     assert_eq!(json(&ended)["devices"][0]["status"]["queue_weights"], "none");
     assert_same(&managed.seen(), &before, "after auto");
 }

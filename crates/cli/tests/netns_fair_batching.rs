@@ -27,9 +27,11 @@ fn it_is_refused_without_bpf_qdiscs_and_else_leaves_no_trace() {
         for arguments in [&["--for", "1s"][..], &["--plan"]] {
             let refused = end(managed.command(&[&["fair", NAME, "--batching", "on"], arguments].concat()));
             assert_eq!((refused.code, refused.stdout.as_str()), (3, ""), "{refused:?}");
-            for words in
-                ["this kernel has none", "Linux 6.16 or later with CONFIG_NET_SCH_BPF", "--batching off"]
-            {
+            for words in [
+                "which this kernel does not support",
+                "Linux 6.16 or later with CONFIG_NET_SCH_BPF",
+                "--batching off",
+            ] {
                 assert!(refused.stderr.contains(words), "{words}: {refused:?}");
             }
         }

@@ -179,15 +179,19 @@ fn a_device_that_takes_no_weights_is_refused_or_left_alone() {
 
     let refused = fair(&["--queue-weights", "net-shaper"]);
     assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.stderr.contains("(driver igb) takes no queue weights"), "{refused:?}");
+    assert!(refused.stderr.contains("(driver igb) does not support queue weights"), "{refused:?}");
     let refused = fair(&["--queue-weights", "max-rate", "--rate", "1gbit"]);
     assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.stderr.contains("(igb) takes no highest rates of queues (tx_maxrate)"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("(igb) does not support a maximum rate per queue (tx_maxrate)"),
+        "{refused:?}"
+    );
     let left_alone = fair(&["--queue-weights", "auto"]);
     assert_eq!(left_alone.code, 0, "{left_alone:?}");
-    for words in
-        ["takes no queue weights (net-shaper): its queues are served as it does it", "no setting is changed"]
-    {
+    for words in [
+        "does not support queue weights (net-shaper): the device alone decides how it serves its queues",
+        "no setting is changed",
+    ] {
         assert!(left_alone.stdout.contains(words), "{words}: {left_alone:?}");
     }
 }

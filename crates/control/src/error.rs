@@ -26,11 +26,13 @@ pub enum ControlError {
     #[error("another program removed {what}")]
     RemovedByOthers { what: String },
     /// The gate refused the value because the journal could not restore it.
-    #[error("refused to set {setting}: the journal does not have this value, so nothing could restore it")]
+    #[error(
+        "refused to set {setting}: the journal does not have this value, so evenkeel could not restore it"
+    )]
     Refused { setting: Setting },
     /// The value read back differs: another program changed it, or the device took another value.
     #[error(
-        "{what} reads {found} after it was set to {set}: another program changes it, or the device rounds"
+        "{what} is {found} after evenkeel set it to {set}: another program changes it, or the device rounds it"
     )]
     ReadBack { what: String, set: u64, found: String },
 }

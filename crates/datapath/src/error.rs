@@ -25,7 +25,9 @@ pub enum DatapathError {
         ifindex: i32,
         source: io::Error,
     },
-    #[error("the BPF object has no {kind} named {name}: it was built from other sources")]
+    #[error(
+        "the BPF object has no {kind} named {name}: it was built from other sources; build evenkeel again"
+    )]
     Missing { kind: &'static str, name: &'static str },
     #[error("cannot {action}: {source}")]
     System { action: &'static str, source: io::Error },

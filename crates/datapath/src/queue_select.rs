@@ -383,7 +383,7 @@ impl QueueSelect {
     pub fn attach_mover(&self, ifindex: i32) -> Result<FlowMover, DatapathError> {
         if self.completion != Completion::Sockets {
             return Err(DatapathError::Limit(format!(
-                "flows are moved by what their sockets say, and completion is by {}",
+                "moving flows needs completion by sockets, but completion is by {}",
                 self.completion
             )));
         }
@@ -584,12 +584,12 @@ fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     let queues = options.queues;
     if queues == 0 || queues as usize > MAX_QUEUES {
         return Err(DatapathError::Limit(format!(
-            "{queues} queues: the queue choice handles 1 to {MAX_QUEUES}"
+            "the queue choice cannot handle {queues} queues; use 1 to {MAX_QUEUES}"
         )));
     }
     if !(1..=raw::EK_MAX_FLOWS).contains(&options.max_flows) {
         return Err(DatapathError::Limit(format!(
-            "{} flows: the queue choice tracks 1 to {}",
+            "the queue choice cannot track {} flows; use 1 to {}",
             options.max_flows,
             raw::EK_MAX_FLOWS
         )));

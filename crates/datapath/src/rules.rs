@@ -38,7 +38,10 @@ pub struct Rule {
 impl Rule {
     pub(crate) fn to_raw(&self) -> Result<raw::ek_rule, DatapathError> {
         let weight = u16::try_from(self.weight).ok().filter(|weight| *weight > 0).ok_or_else(|| {
-            DatapathError::Limit(format!("a flow weight of {}: it is 1 to {MAX_FLOW_WEIGHT}", self.weight))
+            DatapathError::Limit(format!(
+                "a flow weight cannot be {}; use 1 to {MAX_FLOW_WEIGHT}",
+                self.weight
+            ))
         })?;
         let mut rule = raw::ek_rule { weight, ..raw::ek_rule::default() };
         if let Some(protocol) = self.protocol {

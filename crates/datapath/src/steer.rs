@@ -360,7 +360,7 @@ impl ReceiveSteering {
     ) -> Result<(), DatapathError> {
         if classes.len() > MAX_STEERED_CLASSES {
             return Err(DatapathError::Limit(format!(
-                "{} classes: the steering program holds {MAX_STEERED_CLASSES}",
+                "the steering program cannot hold {} classes; use at most {MAX_STEERED_CLASSES}",
                 classes.len()
             )));
         }
@@ -396,7 +396,7 @@ impl ReceiveSteering {
     fn check(&self, target: SteerTarget) -> Result<(), DatapathError> {
         match target {
             SteerTarget::Cpu(cpu) if !self.options.cpus.contains(&cpu) => {
-                Err(DatapathError::Limit(format!("CPU {cpu} has no ring")))
+                Err(DatapathError::Limit(format!("cannot steer to CPU {cpu}: it has no ring")))
             }
             _ => Ok(()),
         }
@@ -415,7 +415,9 @@ impl ReceiveSteering {
             return Ok(());
         }
         let slot = self.taken.take().ok_or_else(|| {
-            DatapathError::Limit(format!("more than {MAX_STEERED_FLOWS} flows with a CPU of their own"))
+            DatapathError::Limit(format!(
+                "too many flows with a CPU of their own; use at most {MAX_STEERED_FLOWS}"
+            ))
         })?;
         let first = raw::ek_steer_slot {
             wanted: target.raw(),
@@ -428,7 +430,7 @@ impl ReceiveSteering {
             object::map(&self.object, "flows")?.update(&tuple.to_bytes(), &slot.to_ne_bytes(), MapFlags::ANY);
         if let Err(error) = updated {
             self.taken.resting.push_back((Instant::now(), slot));
-            return Err(DatapathError::system("give a flow its slot")(error));
+            return Err(DatapathError::system("assign a slot to a flow")(error));
         }
         self.taken.of.insert(*tuple, slot);
         Ok(())
@@ -442,7 +444,7 @@ impl ReceiveSteering {
         let Some(slot) = self.taken.of.remove(tuple) else { return Ok(()) };
         object::map(&self.object, "flows")?
             .delete(&tuple.to_bytes())
-            .map_err(DatapathError::system("take a flow's slot away"))?;
+            .map_err(DatapathError::system("free the slot of a flow"))?;
         self.taken.resting.push_back((Instant::now(), slot));
         Ok(())
     }
@@ -552,24 +554,26 @@ fn is_attached(link: &OwnedFd) -> bool {
 
 fn narrow(target: SteerTarget) -> Result<u16, DatapathError> {
     if target == SteerTarget::Rules {
-        return Err(DatapathError::Limit("a rule cannot have the rules for its target".to_owned()));
+        return Err(DatapathError::Limit("a rule cannot have other rules as its target".to_owned()));
     }
     let raw = target.raw();
     u16::try_from(raw)
-        .map_err(|_| DatapathError::Limit(format!("CPU {raw}: CPUs below 65000 can be targets")))
+        .map_err(|_| DatapathError::Limit(format!("cannot steer to CPU {raw}; use CPUs below 65000")))
 }
 
 fn raw_class(class: &SteeredClass) -> Result<raw::ek_steer_class, DatapathError> {
     if class.targets.is_empty() || class.targets.len() > MAX_CLASS_TARGETS {
         return Err(DatapathError::Limit(format!(
-            "a class with {} targets: it takes 1 to {MAX_CLASS_TARGETS}",
+            "a class cannot have {} targets; use 1 to {MAX_CLASS_TARGETS}",
             class.targets.len()
         )));
     }
     let versions = [class.source, class.destination].map(|end| end.map(|end| end.address.is_ipv4()));
     let ipv4 = versions[0].or(versions[1]);
     if versions.into_iter().flatten().any(|version| Some(version) != ipv4) {
-        return Err(DatapathError::Limit("a class with addresses of two IP versions".to_owned()));
+        return Err(DatapathError::Limit(
+            "a class has addresses of two IP versions; use one version".to_owned(),
+        ));
     }
     let mut entry = raw::ek_steer_class {
         family: match ipv4 {

@@ -38,7 +38,7 @@ impl BalanceMode {
         let obstacle = if backend != Backend::None {
             Some((
                 format!(
-                    "the queues of {name} are served by weight ({}), which is fairer than turns",
+                    "the queues of {name} are served by weight ({}), which is fairer than balancing",
                     backend.name()
                 ),
                 "use --queue-weights off or --balance off",
@@ -46,7 +46,7 @@ impl BalanceMode {
         } else if !pools.is_empty() {
             Some((
                 format!(
-                    "the processors of {name} keep to pools of queues, and flows cannot be moved between them"
+                    "{name} has pools of queues (--xps pools), and balancing cannot move flows between pools"
                 ),
                 "use --xps off or --balance off",
             ))
@@ -80,7 +80,7 @@ impl BalanceMode {
                 return Ok(None);
             }
             return Err(FairError::unable(
-                "this kernel lets no program read sockets, by which flows are moved",
+                "this kernel does not let BPF programs read sockets, which balancing needs",
                 "use --balance off",
             ));
         }

@@ -70,8 +70,8 @@ impl BatchingMode {
         check_restorable()?;
         let BatchOptions { hold_ns, batch_packets, limit_packets, .. } = BatchOptions::default();
         remarks.push(format!(
-            "transmit batching: each queue of {} is a FIFO of {limit_packets} segments while this runs; a segment that \
-             comes into an empty one waits up to {} us for others, or until they are {batch_packets}",
+            "transmit batching: each queue of {} is a FIFO of {limit_packets} segments while this runs; a segment \
+             in an empty queue waits up to {} us, or until {batch_packets} are queued",
             device.name,
             hold_ns / 1000
         ));
@@ -92,7 +92,7 @@ impl BatchingMode {
         }
         if !available {
             return Err(FairError::unable(
-                "transmit batching is a BPF qdisc, and this kernel has none",
+                "transmit batching needs BPF qdiscs, which this kernel does not support",
                 "use Linux 6.16 or later with CONFIG_NET_SCH_BPF, or --batching off",
             ));
         }

@@ -43,7 +43,7 @@ pub enum FairError {
     #[error(transparent)]
     Control(#[from] ControlError),
     /// Privileges could not be dropped.
-    #[error("cannot give up capabilities that are not needed any more: {0}")]
+    #[error("cannot drop the capabilities that are no longer needed: {0}")]
     Privileges(#[source] std::io::Error),
     #[error(transparent)]
     Netlink(#[from] NetlinkError),

@@ -41,9 +41,8 @@ impl OwnRoot {
     /// Chooses a major number that no qdisc of the interface has.
     pub(crate) fn choose(netlink: &mut Netlink, index: u32) -> Result<Self, FairError> {
         let taken: Vec<u16> = netlink.qdiscs(index)?.iter().map(|qdisc| qdisc.handle.major).collect();
-        let major = free_major(&taken).ok_or_else(|| {
-            FairError::unable("no handle is left for a root qdisc", "remove qdiscs that are of no use")
-        })?;
+        let major = free_major(&taken)
+            .ok_or_else(|| FairError::unable("no handle is left for a root qdisc", "remove unused qdiscs"))?;
         Ok(Self { major })
     }
 
@@ -80,7 +79,7 @@ impl fmt::Display for StrayRoot {
         write!(
             formatter,
             "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and {journal}: the old root \
-             and other settings that it may have changed (XPS maps, segment sizes) are not known; `{}` removes it, and the \
+             and other settings that it may have changed (XPS maps, segment sizes) are unknown; run `{}`, and the \
              kernel installs its default",
             handle.major,
             self.fix()

@@ -107,10 +107,8 @@ impl Preflight {
         let mut remarks = Vec::new();
         if real.iter().any(|link| link.index != named.index) {
             let names: Vec<&str> = real.iter().map(|link| link.name.as_str()).collect();
-            remarks.push(format!(
-                "{interface} is not a device of its own: its real devices are {}",
-                names.join(", ")
-            ));
+            remarks
+                .push(format!("{interface} is a virtual device: its real devices are {}", names.join(", ")));
         }
         let mut devices = Vec::new();
         let mut refusals = Vec::new();
@@ -223,7 +221,8 @@ pub(crate) fn check_machine(host: &Host) -> Result<(), FairError> {
         let list: Vec<String> = missing.iter().map(ToString::to_string).collect();
         return Err(FairError::unable(
             format!(
-                "this process lacks {}, which it takes to query the hook, load programs and change settings; a plan queries, too",
+                "this process lacks {}, which evenkeel needs to query the hook, load programs and change settings; \
+                 --plan needs them too",
                 list.join(", ")
             ),
             host.how_to_be_privileged(),
@@ -343,8 +342,7 @@ fn plan(
         && let Some(command) = device.more_queues()
     {
         remarks.push(format!(
-            "with more busy flows than queues some have to share, and nothing serves the queues of {} by weight: it can \
-             have more of them ({command})",
+            "if more flows than queues are busy, some flows share a queue of {} and get less: add queues ({command})",
             device.name
         ));
     }
@@ -383,7 +381,7 @@ fn check_restorable(device: &Device) -> Result<(), FairError> {
 fn too_many_queues(device: &Device) -> FairError {
     FairError::unable(
         format!(
-            "{} has {} transmit queues, and the queue choice handles {MAX_QUEUES}",
+            "{} has {} transmit queues, but the queue choice handles at most {MAX_QUEUES}",
             device.name, device.queues
         ),
         format!("use fewer: {}", Line::new("ethtool -L {}", &[&device.name])),
@@ -413,9 +411,9 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
         // skb_tx_hash limits a chosen queue to the range of the packet's traffic class.
         "mqprio" | "taprio" => {
             return Err(FairError::unable(
-                format!("{name} has the root qdisc {}, whose traffic classes decide over the queues", root.kind),
+                format!("{name} has the root qdisc {}, whose traffic classes select the queues", root.kind),
                 format!(
-                    "put mq in its place ({}), or leave {name} as it is",
+                    "replace it by mq ({}), or do not run fair on {name}",
                     Line::new("tc qdisc replace dev {} root mq", &[name])
                 ),
             ));
@@ -423,8 +421,8 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
         // Evenkeel's mq replaces it.
         _ if batching == BatchingMode::On => {}
         kind => remarks.push(format!(
-            "{name} has the root qdisc {kind}, which does not count by queue: whether the driver follows the choice \
-             cannot be proven"
+            "{name} has the root qdisc {kind}, which does not count by queue: evenkeel cannot verify that the \
+             driver follows the choice"
         )),
     }
     Ok(())
@@ -437,12 +435,12 @@ fn plan_xps(device: &Device, mode: XpsMode, sysfs: &Sysfs) -> Result<(Vec<Change
         (XpsState::Unset, _) => Ok((Vec::new(), Vec::new())),
         (_, XpsMode::Respect) => {
             let what = match state {
-                XpsState::OneQueueEach => "one queue to each processor, so that there is nothing to choose",
-                _ => "pools of queues to processors, and wins over any choice",
+                XpsState::OneQueueEach => "one queue to each processor, which overrides the queue choice",
+                _ => "pools of queues to processors, and overrides the queue choice",
             };
             Err(FairError::unable(
                 format!("XPS of {name} (driver {}) gives {what}", device.driver_name()),
-                "take XPS over for as long as this runs: --xps off lets every processor use every queue, --xps pools \
+                "let evenkeel manage XPS during this run: --xps off lets every processor use every queue, --xps pools \
                  keeps to the queues of the processor's NUMA node or pool",
             ))
         }
@@ -466,7 +464,7 @@ fn remark_on_xps(device: &Device, remarks: &mut Vec<String>) {
         XpsState::OneQueueEach => "one queue to each processor",
         XpsState::SeveralQueues => "pools of queues to processors",
     };
-    remarks.push(format!("XPS of {} gives {what}: to manage it takes --xps off or --xps pools", device.name));
+    remarks.push(format!("XPS of {} gives {what}: use --xps off or --xps pools to manage it", device.name));
 }
 
 fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
@@ -481,16 +479,16 @@ fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
         }
         let name = if program.name.is_empty() { "without a name" } else { &program.name };
         remarks.push(format!(
-            "{} has another program at tcx egress: {name} (id {}); it runs first, and what it does not hand on \
-             (TCX_NEXT) the choice does not see",
+            "{} has another program at tcx egress: {name} (id {}); it runs first, so the queue choice sees only \
+             packets that it passes on (TCX_NEXT)",
             device.name, program.id
         ));
     }
     for filter in &device.filters {
         let name = filter.program.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
         remarks.push(format!(
-            "{} has a filter at clsact egress: {}{name} (preference {}); it comes after tcx, and wins if it sets the \
-             queue",
+            "{} has a filter at clsact egress: {}{name} (preference {}); it runs after tcx, so a queue that it sets \
+             replaces the queue choice",
             device.name, filter.kind, filter.preference
         ));
     }

@@ -84,7 +84,10 @@ impl QueueWeights {
             Self::Auto => {
                 let takes_weights = takes_weights(device)?;
                 if !takes_weights {
-                    remarks.push(format!("{}: its queues are served as it does it", no_weights(device)));
+                    remarks.push(format!(
+                        "{}: the device alone decides how it serves its queues",
+                        no_weights(device)
+                    ));
                 }
                 Ok(if takes_weights { Backend::NetShaper } else { Backend::None })
             }
@@ -98,7 +101,7 @@ impl QueueWeights {
                 if !has_caps(device, sysfs)? {
                     return Err(FairError::unable(
                         format!(
-                            "the driver of {} ({}) takes no highest rates of queues (tx_maxrate)",
+                            "the driver of {} ({}) does not support a maximum rate per queue (tx_maxrate)",
                             device.name,
                             device.driver_name()
                         ),
@@ -106,8 +109,8 @@ impl QueueWeights {
                     ));
                 }
                 remarks.push(format!(
-                    "highest rates of the queues of {} are caps: no other queue gets what a queue leaves \
-                     of its share of {line}",
+                    "maximum rates of the queues of {} are caps: no other queue can use the unused part of a \
+                     queue's share of {line}",
                     device.name
                 ));
                 Ok(Backend::MaxRate(line))
@@ -125,7 +128,7 @@ fn takes_weights(device: &Device) -> Result<bool, FairError> {
 }
 
 fn no_weights(device: &Device) -> String {
-    format!("{} (driver {}) takes no queue weights (net-shaper)", device.name, device.driver_name())
+    format!("{} (driver {}) does not support queue weights (net-shaper)", device.name, device.driver_name())
 }
 
 /// Returns the rate that is divided among the queues.
@@ -133,8 +136,11 @@ fn line(rate: Option<BitRate>, device: &Device) -> Result<BitRate, FairError> {
     let speed = device.speed_bps.filter(|speed| *speed >= MEGABIT).map(BitRate::from_bits_per_second);
     rate.or(speed).ok_or_else(|| {
         FairError::unable(
-            format!("{} does not report its speed, of which queues could get shares", device.name),
-            "name it: --rate RATE",
+            format!(
+                "{} does not report its speed, from which the shares of queues are computed",
+                device.name
+            ),
+            "state it with --rate RATE",
         )
     })
 }

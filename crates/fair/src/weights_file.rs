@@ -106,7 +106,7 @@ impl WeightsFile {
         for path in missing.difference(&self.missing) {
             let file = shown(self.file.path());
             self.remarks.push(format!(
-                "{file}: there is no cgroup {path} now; its rule matches nothing until there is"
+                "{file}: there is no cgroup {path} now; its rule matches nothing until the cgroup exists"
             ));
         }
         self.missing = missing;

@@ -82,7 +82,7 @@ pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, S
     let by_processor = queues_by_member(maps, XpsKey::Cpus);
     if by_processor.is_empty() {
         return Err(
-            "the maps go by receive queue (xps_rxqs), of which no pools of processors follow".to_owned()
+            "the maps are per receive queue (xps_rxqs), so they give no pools of processors".to_owned()
         );
     }
     let several = state(maps) == XpsState::SeveralQueues;
@@ -100,7 +100,7 @@ pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, S
             let Some(set) = set else { return Ok(all) };
             contiguous(set).ok_or_else(|| {
                 let list: Vec<String> = set.iter().map(ToString::to_string).collect();
-                format!("the queues {} of processor {processor} are not in a row", list.join(", "))
+                format!("the queues {} of processor {processor} are not consecutive", list.join(", "))
             })
         })
         .collect()

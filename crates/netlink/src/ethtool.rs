@@ -230,13 +230,13 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         put(&mut data, RXNFC_RULE, rule.as_bytes());
         // The context is sent in the field of the count.
         put(&mut data, RXNFC_COUNT, &rule.context().unwrap_or(0).to_ne_bytes());
-        self.ask(&mut data, || format!("take the n-tuple rule {rule} at location {}", rule.location()))
+        self.ask(&mut data, || format!("install the n-tuple rule {rule} at location {}", rule.location()))
     }
 
     pub fn delete(&self, location: u32) -> Result<(), EthtoolError> {
         let mut data = request(SRXCLSRLDEL, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE + RULE_LOCATION, &location.to_ne_bytes());
-        self.ask(&mut data, || format!("take out the n-tuple rule at location {location}"))
+        self.ask(&mut data, || format!("delete the n-tuple rule at location {location}"))
     }
 
     /// Returns indirection table and key; none if the driver does not support them.
@@ -295,7 +295,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns an error if the driver refuses the length or a queue.
     pub fn set_indirection(&self, indirection: &[u32]) -> Result<(), EthtoolError> {
         let mut data = table_request(0, indirection);
-        self.ask(&mut data, || "take an RSS table".to_owned())
+        self.ask(&mut data, || "set an RSS table".to_owned())
     }
 }
 

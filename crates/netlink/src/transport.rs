@@ -27,7 +27,7 @@ pub enum NetlinkError {
     #[error("netlink: cannot understand the kernel's answer to {action}: {reason}")]
     Answer { action: String, reason: String },
     /// The kernel accepted a setting, but uses another value.
-    #[error("the kernel accepted to {action}, but what is in force is {found}")]
+    #[error("the kernel accepted the request to {action}, but uses {found}")]
     NotInForce { action: String, found: String },
 }
 

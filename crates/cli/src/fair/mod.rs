@@ -130,7 +130,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
             remarks
                 .extend(changes.iter().map(|change| format!("a run first restores: {}", change.shell(name))));
             remarks.push(format!(
-                "this plan is made from the values that a dead run left; after `{}` it is that of the next run",
+                "this plan uses the values that a dead run left; run `{}` first to see the plan of the next run",
                 printed_command("evenkeel revert {}", &[name])
             ));
         }
@@ -150,7 +150,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
-        "a run first restores what the dead run changed, but no plan can be made before that: run `{revert}` first ({error})"
+        "cannot make a plan before the changes of a dead run are restored: run `{revert}` first ({error})"
     );
     Failure::new(Exit::Unable, message)
 }
@@ -203,7 +203,7 @@ fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> R
     let mut observer = Observer::start(preflight).map_err(failure)?;
     give_up_privileges().map_err(failure)?;
     stop_if_interrupted(signals)?;
-    say(&format!("observing {}: no choice and no setting is changed; Ctrl-C ends it", options.interface));
+    say(&format!("observing {}: evenkeel changes nothing; Ctrl-C ends it", options.interface));
     let end = keep_going(&mut observer, SAMPLE_INTERVAL, options.time, signals, Observer::tick, |observer| {
         show::observation(&observer.observation())
     })
@@ -214,7 +214,7 @@ fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> R
         Format::Table => print(&show::observation(&seen))?,
         Format::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
     }
-    Ok(exit_of(&end, "evenkeel observed until then"))
+    Ok(exit_of(&end, "evenkeel observed until the change"))
 }
 
 fn manage(
@@ -300,7 +300,7 @@ fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), Fa
                 Refreshed::Cgroups => "flow weights: set again, as a cgroup has changed",
             });
         }
-        Err(error) => say(&format!("{error}; the weights before stay in force")),
+        Err(error) => say(&format!("{error}; the previous weights stay in force")),
     }
     weights.take_remarks().iter().for_each(|remark| say(remark));
     Ok(())

@@ -143,13 +143,13 @@ fn show_status(page: &mut Page, devices: &[Status]) {
         page.line(&format!("  {}", status.proof));
         if status.untracked > 0 {
             page.line(&format!(
-                "  the table of flows was full: {} segments of flows without a place in it were hashed",
+                "  the flow table was full: the kernel hashed {} segments of flows without an entry",
                 status.untracked
             ));
         }
         if let Some(balance) = &status.balance {
             page.line(&format!(
-                "  {} of {} moves for fair turns done, {:.1} ms held back each; {} given up, {} overruled",
+                "  service balancing: {} of {} moves done, each held for {:.1} ms; {} expired, {} overruled",
                 balance.done, balance.wanted, balance.mean_hold_ms, balance.expired, balance.overruled
             ));
         }

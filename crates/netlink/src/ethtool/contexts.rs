@@ -49,9 +49,9 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns an error if the driver has no further context, or refuses the table.
     pub fn create_context(&self, indirection: &[u32]) -> Result<u32, EthtoolError> {
         let mut data = table_request(NEW, indirection);
-        self.ask(&mut data, || "make an RSS context".to_owned())?;
+        self.ask(&mut data, || "create an RSS context".to_owned())?;
         match word(&data, RXFH_CONTEXT) {
-            NEW | 0 => Err(self.strange("nothing of the RSS context that it was to make".to_owned())),
+            NEW | 0 => Err(self.strange("no RSS context after it was asked to create one".to_owned())),
             context => Ok(context),
         }
     }
@@ -62,7 +62,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns an error if the context does not exist, or the driver refuses the length or a queue.
     pub fn set_context(&self, context: u32, indirection: &[u32]) -> Result<(), EthtoolError> {
         let mut data = table_request(context, indirection);
-        self.ask(&mut data, || format!("take a table for RSS context {context}"))
+        self.ask(&mut data, || format!("set the table of RSS context {context}"))
     }
 
     /// Deletes a context.
@@ -73,6 +73,6 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         // A request with an empty table deletes the context.
         let mut data = request(SRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());
-        self.ask(&mut data, || format!("take out RSS context {context}"))
+        self.ask(&mut data, || format!("delete RSS context {context}"))
     }
 }

@@ -221,7 +221,7 @@ fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
     device.delete_context(1).unwrap();
     assert_eq!(driver.last_asked(), "470000000100000000000000000000000000000000000000");
     assert_eq!((device.context(1).unwrap(), device.context(2).unwrap()), (None, Some(vec![0; 4])));
-    assert!(device.delete_context(1).unwrap_err().to_string().contains("take out RSS context 1"));
+    assert!(device.delete_context(1).unwrap_err().to_string().contains("delete RSS context 1"));
     let without = Driver { without_contexts: true, ..Driver::default() };
     assert!(!ReceiveRules::new(&without, "eth0").has_contexts().unwrap());
 }
@@ -269,7 +269,7 @@ fn rules_come_and_go() {
     assert_eq!(table.rules[0].to_hex(), TCP4);
     device.delete(6).unwrap();
     assert_eq!(device.rule(6).unwrap(), None);
-    assert!(device.delete(6).unwrap_err().to_string().contains("take out the n-tuple rule at location 6"));
+    assert!(device.delete(6).unwrap_err().to_string().contains("delete the n-tuple rule at location 6"));
     // `ethtool -N lo delete 5` uses the same field for the location.
     device.delete(5).unwrap();
     let asked = driver.asked.borrow();

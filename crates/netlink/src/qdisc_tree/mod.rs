@@ -287,7 +287,7 @@ pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet
         }
     }
     let gone = request(RTM_DELQDISC, index, CLSACT, CLSACT_PARENT);
-    netlink.change_raw(gone, 0, &format!("take clsact from interface {index}"))?;
+    netlink.change_raw(gone, 0, &format!("remove clsact from interface {index}"))?;
     failed.map_or(Ok(missing), Err)
 }
 

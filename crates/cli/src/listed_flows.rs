@@ -65,8 +65,10 @@ fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
         .map(|name| name.escape_debug().to_string())
         .collect();
     if !unknown.is_empty() {
-        let message =
-            format!("flows of {} are of no class of the policy, and so of the rest", unknown.join(", "));
+        let message = format!(
+            "flows of {} match no class of the policy, so they belong to the rest",
+            unknown.join(", ")
+        );
         say(&format!("evenkeel: {message}"));
     }
 }

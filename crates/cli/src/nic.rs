@@ -111,7 +111,7 @@ fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
     let is_path = interface.contains('/') || interface.is_empty() || interface.starts_with('.');
     if is_path || !sysfs.path(&format!("class/net/{interface}/ifindex")).exists() {
         let message =
-            format!("there is no interface '{}'; ip link shows those there are", interface.escape_debug());
+            format!("there is no interface '{}'; `ip link` lists the interfaces", interface.escape_debug());
         return Err(Failure::new(Exit::Usage, message));
     }
     let queues =

@@ -64,7 +64,7 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
     let mut running = managed.steering(&["--policy", file.to_str().unwrap(), "--format", "json"]);
     running.wait_for_activity("5 flows came");
     policy(&managed, "policy = \"balence\"\n");
-    running.wait_for_activity("the policy before stays in force");
+    running.wait_for_activity("the previous policy stays in force");
     assert!(running.said().contains("policy.toml:1:10"), "{}", running.said());
     // A pipe in place of the file has no writer: the session must not wait for one.
     std::fs::remove_file(&file).unwrap();
@@ -92,7 +92,7 @@ fn a_script_of_its_own_is_read_again_when_it_changes() {
     script("fn queue_cost(queue) { queue.flows * queue.flows }\n");
     let mut running = managed.steering(&["--policy", file.to_str().unwrap(), "--format", "json"]);
     script("fn queue_cost(queue) {\n  queue.flows *\n}\n");
-    running.wait_for_activity("the policy before stays in force");
+    running.wait_for_activity("the previous policy stays in force");
     assert!(running.said().contains("even.rhai:3:"), "{}", running.said());
     script("fn queue_cost(queue) { queue.flows }\n");
     running.wait_for_activity("the policy was read again");
@@ -107,9 +107,9 @@ fn a_policy_that_fails_in_its_first_search_or_is_removed_is_not_followed() {
     let load = managed.load(2, "5M", 6);
     let mut running = managed.steering(&["--policy", file.to_str().unwrap()]);
     policy(&managed, "policy = \"script\"\nscript = \"fn queue_cost(queue) { loop {} }\"\n");
-    running.wait_for_activity("the policy before stays in force");
+    running.wait_for_activity("the previous policy stays in force");
     std::fs::remove_file(&file).unwrap();
-    running.wait_for_activity("was removed; the policy before stays in force");
+    running.wait_for_activity("was removed; the previous policy stays in force");
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().code, 0);
     load.finish();
@@ -155,7 +155,7 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     let ended =
         end(managed.command(&["steer", NAME, "--backend", "rps", "--policy", "locality", "--for", "500ms"]));
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stdout.contains("is not known"), "{ended:?}");
+    assert!(ended.stdout.contains("neither knows nor changes"), "{ended:?}");
     std::fs::remove_file(file).unwrap();
     assert_eq!((mask().as_str(), managed.journals()), ("", vec![]));
     let running = managed.steering(&["--backend", "rps", "--policy", "balance"]);
@@ -260,11 +260,11 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
         (&["steer", "evk-not-here", "--policy", "balance"], 2, "there is no interface 'evk-not-here' here"),
         (&["steer", NAME, "--policy", path], 2, "queues"),
         (&["steer", NAME, "--policy", "/nowhere.toml"], 2, "cannot read /nowhere.toml"),
-        (&["steer", NAME, "--policy", "balance", "--backend", "ntuple"], 3, "takes no n-tuple rules"),
+        (&["steer", NAME, "--policy", "balance", "--backend", "ntuple"], 3, "does not accept n-tuple rules"),
         (
             &["steer", NAME, "--policy", "balance", "--plan", "--backend", "ntuple"],
             3,
-            "takes no n-tuple rules",
+            "does not accept n-tuple rules",
         ),
         (&["steer", "lo", "--policy", "balance", "--plan"], 3, "lo has no XDP"),
         (
@@ -273,7 +273,11 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             "evk0: policy balance not judged",
         ),
         (&["steer", "evkw", "--policy", "balance", "--plan"], 3, "its peer has more transmit queues"),
-        (&["steer", NAME, "--policy", "balance", "--model", "sfc9020"], 2, "XDP steering is of the model"),
+        (
+            &["steer", NAME, "--policy", "balance", "--model", "sfc9020"],
+            2,
+            "XDP steering works only with the model",
+        ),
         (&["steer", NAME, "--policy", "balance", "--queues", "4000"], 2, "are online"),
         (&["steer", NAME, "--policy", "balance", "--netns", "evk-no-such"], 2, "evk-no-such"),
     ] {

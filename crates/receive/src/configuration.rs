@@ -376,7 +376,7 @@ mod tests {
             ("queues = 129", "x.toml:1:10: queues: 129 is out of range"),
             (
                 "indirection = [0, 1]",
-                "x.toml:1:15: indirection: 2 entries for the indirection table, which has 128",
+                "x.toml:1:15: indirection: the indirection table has 128 entries, not 2",
             ),
             (
                 "[[filter]]\ntable = 'five'\nqueue = 0",

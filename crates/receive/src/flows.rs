@@ -112,7 +112,9 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
         let flow = columns.flow(&record).map_err(fails)?;
         if let Some(queue) = flow.queue.filter(|queue| queue.0 >= queues) {
             let queues = counted(usize::from(queues), "queue");
-            return Err(fails(format!("queue {queue} of a NIC with {queues}; the first one is 0")));
+            return Err(fails(format!(
+                "queue {queue} does not exist: the NIC has {queues}, numbered from 0"
+            )));
         }
         if let Some(first) = seen.insert(flow.tuple, line) {
             return Err(fails(format!("duplicate of the flow in line {first}")));
@@ -352,7 +354,7 @@ mod tests {
         assert!(fails(&format!("{flow},,,,,,65536")).starts_with("f.csv:1: queue '65536' is no"));
         assert_eq!(
             fails(&format!("{flow}\n{flow}0,,,,,,1000")),
-            "f.csv:2: queue 1000 of a NIC with 1,000 queues; the first one is 0"
+            "f.csv:2: queue 1000 does not exist: the NIC has 1,000 queues, numbered from 0"
         );
         assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u001b"));
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");

@@ -154,7 +154,7 @@ fn there_is_no_way_round() {
         "any = [\"loop.yes\", \"is-tcp.no\", \"exact.miss\"]\ntrue = [\"rss\", \"loop\"]\n\n\
          [function.loop]\nport.yes = { when = \"fragment\" }",
         "rest]",
-        "operator.rest: a packet would go round in a circle: rest, loop",
+        "operator.rest: these nodes form a loop: rest, loop",
     );
 }
 
@@ -193,7 +193,7 @@ fn a_function_enables_one_port() {
         "port.yes = { when = \"not fragment\" }\nport.no = { }",
         "port.yes = { when = \"not fragment\" }\nport.no = { when = \"protocol = tcp\" }",
         "is-whole]",
-        "function.is-whole: no port, or more than one, is for this packet: ether-type = ipv4 and protocol = tcp",
+        "function.is-whole: not exactly one port matches this packet: ether-type = ipv4 and protocol = tcp",
     );
     assert_refused(
         "{ when = \"not fragment\" }\n",

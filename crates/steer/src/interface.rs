@@ -273,9 +273,9 @@ fn pair(queues: u16, interrupts: &[QueueInterrupt], online: &[u32]) -> (Vec<u32>
     let notes = [
         told(
             &unknown,
-            "their interrupts are not known, so they are taken for served by the processors in turn",
+            "their interrupts are unknown, so evenkeel assumes that the processors serve them in turn",
         ),
-        told(&shared, "several processors may take their interrupts, of which the first counts"),
+        told(&shared, "several processors may serve their interrupts; evenkeel counts only the first"),
     ];
     let notes: Vec<String> = notes.into_iter().flatten().collect();
     (processors, (!notes.is_empty()).then(|| notes.join("; ")))
@@ -306,8 +306,8 @@ mod tests {
         assert_eq!(
             note.as_deref(),
             Some(
-                "queues 2, 4: their interrupts are not known, so they are taken for served by the processors in turn; \
-                 queues 3: several processors may take their interrupts, of which the first counts"
+                "queues 2, 4: their interrupts are unknown, so evenkeel assumes that the processors serve them in turn; \
+                 queues 3: several processors may serve their interrupts; evenkeel counts only the first"
             )
         );
         assert_eq!(pair(3, &[], &[0, 4]).0, [0, 4, 0]);

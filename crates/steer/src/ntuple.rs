@@ -117,7 +117,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             }
             if !taken {
                 self.remarks.push(format!(
-                    "{}: the rule of others at location {} is beyond the model",
+                    "{}: the model cannot represent another program's rule at location {}",
                     self.name,
                     rule.location()
                 ));
@@ -125,12 +125,12 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
         if !rules.is_empty() {
             self.remarks.push(format!(
-                "{} n-tuple rules of others are left alone and count against the budget{}",
+                "{} n-tuple rules of other programs are kept and count against the budget{}",
                 rules.len(),
                 match unread {
                     0 => String::new(),
                     unread => format!(
-                        "; {unread} of them are not understood, so flows that they match may lie elsewhere"
+                        "; {unread} of them are not understood, so flows that match them may use other queues"
                     ),
                 }
             ));
@@ -155,8 +155,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             self.indirection = found.indirection;
         } else {
             self.remarks.push(format!(
-                "the RSS table of {} has {here} entries and that of the model {} {entries}: it is left alone, and flows \
-                 without a rule may lie elsewhere than is shown",
+                "the RSS table of {} has {here} entries and that of the model {} {entries}: it is not changed, and \
+                 flows without a rule may use other queues than shown",
                 self.name,
                 self.nic.model().name()
             ));
@@ -264,7 +264,7 @@ pub fn live_ntuple(
 
 pub(crate) fn no_rules(name: &str) -> SteerError {
     SteerError::unable(
-        format!("the driver of {name} takes no n-tuple rules at locations of one's choice"),
+        format!("the driver of {name} does not accept n-tuple rules at chosen locations"),
         "turn them on if it has them (ethtool -K DEVICE ntuple on), or use --backend xdp",
     )
 }

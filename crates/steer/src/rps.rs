@@ -37,8 +37,8 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     remarks: Vec<String>,
     /// Prevents other processes from steering the interface; `None` for a modelled kernel.
     alone: Option<SocketName>,
-    /// With the inode of the interface's directory: another interface may get its name and index. `None` for a modelled
-    /// kernel.
+    /// The sysfs, and the inode of the interface's directory: another interface may get the same name and index. `None`
+    /// for a modelled kernel.
     sysfs: Option<(Sysfs, Option<u64>)>,
 }
 
@@ -66,8 +66,7 @@ pub fn live_rps(
 }
 
 /// Remark of each session and plan with RPS.
-pub(crate) const UNKNOWN_QUEUES: &str = "RPS hashes flows over the processors by itself: which flow is on which is not \
-                                         known, and no flow can be given one of its own";
+pub(crate) const UNKNOWN_QUEUES: &str = "RPS chooses a flow's processor by hash: evenkeel neither knows nor changes the processor of a single flow";
 
 /// Checks that an interface supports RPS.
 ///
@@ -140,7 +139,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
             Err(_) => {
                 self.remarks.push(
                     "RFS needs the sysctl net.core.rps_sock_flow_entries, which this network namespace does not show: \
-                     if it is 0, readers are not followed"
+                     if it is 0, RFS does not follow the reading processes"
                         .to_owned(),
                 );
             }

@@ -316,19 +316,20 @@ impl Backend for XdpBackend {
         let partial = sum(|cpu| cpu.partial);
         if partial > 0 {
             remarks.push(format!(
-                "{partial} packets from senders on this host came with half a checksum, which the program finished; \
-                 `ethtool -K DEVICE tx off` on the sender's device spares it that"
+                "{partial} packets from senders on this host had a partial checksum, which the program completed; \
+                 `ethtool -K DEVICE tx off` on the sender's device avoids this work"
             ));
         }
         let refused = sum(|cpu| cpu.refused);
         if refused > 0 {
-            remarks.push(format!("{refused} packets could not be sent to their processor and stayed"));
+            remarks.push(format!(
+                "{refused} packets could not be sent to their processor and stayed on the receiving one"
+            ));
         }
         if moved.1 > 0 {
             remarks.push(format!(
-                "of {} moves of flows {} did not wait any longer for the old ring: packets may have changed their \
-                 order there",
-                moved.0, moved.1
+                "{} of {} flow moves did not wait until the old ring was empty: packets of these flows may be reordered",
+                moved.1, moved.0
             ));
         }
         remarks

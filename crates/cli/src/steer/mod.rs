@@ -38,7 +38,7 @@ const JSON_FLOW_BYTES: usize = 560;
 /// The model of XDP steering.
 const XDP_MODEL: &str = "xdp-cpumap";
 const XDP_HAS_A_MODEL: &str =
-    "XDP steering is of the model xdp-cpumap; other models are for n-tuple rules and --plan";
+    "XDP steering works only with the model xdp-cpumap; use other models with --backend ntuple or --plan";
 /// The model of NICs that only hash, and of RPS.
 const RPS_MODEL: &str = "rss-only";
 /// The model of NICs with n-tuple rules.
@@ -105,7 +105,7 @@ fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
     } else if options.backend == BackendChoice::Xdp && is_another_model {
         XDP_HAS_A_MODEL
     } else if options.backend == BackendChoice::Rps && options.model.is_some() {
-        "RPS has no other model: --model is for other back ends"
+        "--model is not for RPS; leave it out, or use another --backend"
     } else {
         return Ok(());
     };
@@ -216,8 +216,7 @@ fn rps(
     policy: &PolicyFile,
 ) -> Result<Box<dyn Backend>, Failure> {
     if options.baseline.is_some() || options.model.is_some() {
-        let message =
-            "RPS has no baseline and no other model: --baseline and --model are for other back ends";
+        let message = "--baseline and --model are not for RPS; leave them out, or use another --backend";
         return Err(Failure::new(Exit::Usage, message));
     }
     let (backend, leftover) = evenkeel_steer::live_rps(
@@ -294,7 +293,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     Ok(Exit::Done)
 }
 
-const STAYS: &str = "the policy before stays in force";
+const STAYS: &str = "the previous policy stays in force";
 
 /// A policy that is reloaded when its file changes.
 struct WatchedPolicy {

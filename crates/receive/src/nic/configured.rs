@@ -25,7 +25,7 @@ pub struct FilterId {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigureError {
     /// More queues than the NIC has, or fewer than its graph names.
-    #[error("{wanted} queues: this NIC works with {least} to {most}")]
+    #[error("this NIC cannot use {wanted} queues; use {least} to {most}")]
     Queues {
         wanted: u16,
         /// Minimum of the model.
@@ -34,14 +34,14 @@ pub enum ConfigureError {
         most: u16,
     },
     /// An indirection table of the wrong length.
-    #[error("{found} entries for the indirection table, which has {wanted}")]
+    #[error("the indirection table has {wanted} entries, not {found}")]
     Entries {
         found: usize,
         /// Entries of the NIC's table; 0 if it has none.
         wanted: usize,
     },
     /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
-    #[error("the NIC has only {most} RSS contexts")]
+    #[error("the NIC has only {most} RSS contexts; use fewer")]
     Contexts { most: u16 },
     /// An entry of the indirection table cannot name this queue.
     #[error("entries of the indirection table can name queues below {limit}, not {queue}")]
@@ -57,7 +57,7 @@ pub enum ConfigureError {
 pub enum InsertError {
     #[error("there is no such filter table")]
     NoTable,
-    #[error("the filter table is full")]
+    #[error("the filter table is full; delete a filter first")]
     Full,
     /// Filters of the table do not support this match, or do not support RSS.
     #[error("this table's filters do not support this match, or do not support RSS")]
@@ -72,7 +72,7 @@ pub enum InsertError {
     #[error("the table has no such priority or location")]
     Priority,
     /// Another filter has the same match, or is at the same location.
-    #[error("another filter of the table has this key or location")]
+    #[error("another filter of the table has this match or location")]
     Taken,
     /// The queue is not in use, or filters of the table cannot name it.
     #[error("filters of this table cannot name this queue")]
@@ -80,7 +80,7 @@ pub enum InsertError {
     #[error("no filter at this location")]
     NoFilter,
     /// The indirection table does not have this entry, or its entries cannot name the queue.
-    #[error("the indirection table has no such entry, or cannot name the queue")]
+    #[error("the indirection table has no such entry, or its entries cannot name the queue")]
     Indirection,
 }
 

@@ -217,7 +217,7 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     };
     let walk = graph.walk(header, None);
     if let Some(node) = walk.undecided {
-        return fault(Some(node), "no port, or more than one, is for this packet");
+        return fault(Some(node), "not exactly one port matches this packet");
     }
     let default = match *walk.queues.as_slice() {
         [only] => only,
@@ -227,7 +227,7 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     for (position, hit) in walk.met.iter().enumerate() {
         let steered = graph.walk(header, Some(*hit));
         if let Some(node) = steered.undecided {
-            return fault(Some(node), "no port, or more than one, is for this packet");
+            return fault(Some(node), "not exactly one port matches this packet");
         }
         let other = steered.met.iter().find(|node| !walk.met[..=position].contains(node));
         if let Some(node) = steered.queues.first().or(other) {

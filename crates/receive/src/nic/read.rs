@@ -404,7 +404,7 @@ fn sorted(drafts: &[Draft<'_>], edges: &[(usize, usize)], complaints: &Complaint
     let begin = way.iter().position(|passed| *passed == node).unwrap_or(0);
     let cycle: Vec<&str> = way[begin..].iter().rev().map(|node| drafts[*node].name.as_str()).collect();
     let first = way[begin..].iter().min_by_key(|node| drafts[**node].span.start)?;
-    let problem = format!("a packet would go round in a circle: {}", cycle.join(", "));
+    let problem = format!("these nodes form a loop: {}", cycle.join(", "));
     complaints.push(Cycle, &drafts[*first].span, &drafts[*first].path, problem, "");
     None
 }

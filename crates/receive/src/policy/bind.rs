@@ -23,8 +23,8 @@ pub struct BindError {
 pub enum BindProblem {
     /// The classes leave no queue for the rest.
     #[error(
-        "the classes ask for {wanted} of {queues} queues ({}), and one at least must be left for the other flows; give \
-         them fewer",
+        "the classes ask for {wanted} of {queues} queues ({}), but the other flows need at least one; give the \
+         classes fewer",
         list(.classes.iter().map(String::as_str))
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },

@@ -190,7 +190,7 @@ impl Reader<'_> {
                 (name, self.term(policy, kind, script, Weight::ONE).into_iter().collect())
             }
             (None, Some(list)) => {
-                self.refuse_script(script, "the script belongs into the term that is one");
+                self.refuse_script(script, "move the script to the term with policy = \"script\"");
                 self.terms(list)
             }
             (None, None) => {
@@ -408,8 +408,8 @@ impl Reader<'_> {
                 if kind == Some(Kind::Isolation) {
                     policy.complain(
                         ScenarioErrorKind::BadValue,
-                        "a class in a class",
-                        "name how its flows lie",
+                        "isolation within a class",
+                        "name another policy for the flows of the class",
                     );
                 }
                 self.term(&policy, kind, script, Weight::ONE).into_iter().collect()
@@ -419,7 +419,8 @@ impl Reader<'_> {
         let has_terms = !terms.is_empty();
         let share = match (&queues, &pin) {
             (Some(_), Some(pin)) => {
-                let advice = "queues are the class's own; those of pin may be used by others";
+                let advice =
+                    "leave one of them out: other flows may use the queues of pin, but not those of queues";
                 pin.at_key().complain(ScenarioErrorKind::BadValue, "beside queues", advice);
                 None
             }

@@ -100,7 +100,6 @@ pub struct ClassState {
     pub name: String,
     /// Allowed queues.
     pub queues: Vec<QueueId>,
-    /// Number of its flows.
     pub flows: u64,
     /// Number of its flows outside of its queues.
     pub misplaced: u64,
@@ -243,7 +242,7 @@ impl Policy {
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
-    /// Returns a remark for each fact that terms need and that no flow of their pool has: these terms judge nothing.
+    /// Returns a remark for each fact that terms need and that no flow of their pool has: these terms have no effect.
     #[must_use]
     pub fn remarks<'f>(&self, flows: impl Iterator<Item = &'f Flow> + Clone) -> Vec<String> {
         let lacking = |(number, pool): (usize, &Pool)| {
@@ -256,7 +255,7 @@ impl Policy {
             pool.terms.iter().filter_map(lack).collect::<Vec<_>>()
         };
         let lacking: BTreeSet<&str> = self.pools.iter().enumerate().flat_map(lacking).collect();
-        let remark = |fact: &str| format!("no flow has a {fact}: the policy's terms about it judge nothing");
+        let remark = |fact: &str| format!("no flow has a {fact}: the policy's terms about it have no effect");
         lacking.into_iter().map(remark).collect()
     }
 

@@ -198,7 +198,7 @@ pub fn plain_words(message: &str) -> String {
     }
     if let Some((before, rest)) = message.split_once("data did not match any variant of untagged enum ") {
         let (_, place) = split_place(rest);
-        return format!("{before}it has none of the forms that are known here{place}");
+        return format!("{before}it has none of the known forms{place}");
     }
     for (mark, kind) in [("unknown field `", "unknown field"), ("unknown variant `", "unknown word")] {
         let Some((before, rest)) = message.split_once(mark) else { continue };
@@ -547,10 +547,7 @@ mod tests {
                 "a.json:2: unknown field 'qeue' at line 2 column 9; did you mean 'queue'? known: queue, rings",
             ),
             ("missing field `schema` at line 1 column 2", "the field 'schema' is missing at line 1 column 2"),
-            (
-                "data did not match any variant of untagged enum Text",
-                "it has none of the forms that are known here",
-            ),
+            ("data did not match any variant of untagged enum Text", "it has none of the known forms"),
             ("expected value at line 1 column 1", "no JSON at line 1 column 1"),
             ("EOF while parsing a value at line 1 column 0", "it is empty"),
             (

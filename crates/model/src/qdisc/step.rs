@@ -415,7 +415,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     }
     if !time.as_u64().is_multiple_of(unit) {
         return Err(wrong(
-            format!("{time} is not a whole number of {called}"),
+            format!("{time} is not a whole number of {called}, the kernel's unit"),
             "the kernel keeps nothing finer",
         ));
     }
@@ -490,11 +490,11 @@ fn filter(words: &mut Words<'_>) -> Result<StepTemplate, Mistake> {
         } else if words.peek().is_some_and(|word| word.text == "dev") {
             skip_device(words)?;
         } else if words.take("protocol").is_some() {
-            words.expect("ip", "filters here look at IPv4: write protocol ip, or leave it out")?;
+            words.expect("ip", "filters of a setup match IPv4: write protocol ip, or leave it out")?;
         } else if let Some(word) = words.take("prio").or_else(|| words.take("pref")) {
             return Err(word.wrong(
                 "a filter has no number here",
-                "leave it out: filters are asked in the order of the steps",
+                "leave it out: the order of the steps is the order of the filters",
             ));
         } else {
             break;

@@ -152,8 +152,8 @@ impl<'t> Tree<'t> {
         let qdisc = self.qdisc(node.handle)?;
         let makes = kind(qdisc.kind).is_none_or(|kind| kind.classes == Classes::Made);
         if !makes {
-            let problem = format!("classes of {} are not made", qdisc.kind);
-            return Err(wrong(problem, "they are there with it: leave this step out"));
+            let problem = format!("a step cannot create a class of {}", qdisc.kind);
+            return Err(wrong(problem, "the qdisc creates its classes: leave this step out"));
         }
         if qdisc.kind != node.kind {
             let problem = format!("{} is of kind {}", shown(node.handle), qdisc.kind);
@@ -188,7 +188,7 @@ impl<'t> Tree<'t> {
         let target = |class: Handle| {
             if class.major != parent.major {
                 let problem = format!("{class} is not a class of {}", shown(parent));
-                return Err(wrong(problem, "a filter sends to classes of the qdisc that asks it"));
+                return Err(wrong(problem, "name a class of the filter's own qdisc"));
             }
             self.need_class(class)
         };

@@ -334,7 +334,7 @@ fn mistakes_are_shown_where_they_are() {
             r#""qdisc root handle 1: tbf rate 1gbit burst 10kB limit 10kb""#,
             "'kB' means 1000s to some and 1024s to others",
         ),
-        (r#""qdisc root handle 1: fq quantum 2*mss""#, "'mss' is nothing to take several of"),
+        (r#""qdisc root handle 1: fq quantum 2*mss""#, "'mss' cannot be multiplied"),
         (r#""qdisc root handle 1: fq buckets 1000""#, "1000 is not a power of two"),
         (r#""qdisc root handle 1: fq horizon 2h""#, "'h' is not a unit of a time"),
         (r#""qdisc root handle 1: fq horizon 10ns""#, "10ns is not a whole number of us"),
@@ -359,7 +359,7 @@ fn mistakes_are_shown_where_they_are() {
         ),
         (
             r#""qdisc root handle 1: prio", "class parent 1: classid 1:4 prio""#,
-            "classes of prio are not made",
+            "a step cannot create a class of prio",
         ),
         (
             r#""qdisc root handle 1: drr", "class parent 1: classid 1:4 qfq""#,

@@ -133,7 +133,7 @@ pub(super) fn size(text: &str) -> Result<SizeTerm, Wrong> {
         return Ok(SizeTerm::Times(u32::try_from(times).unwrap_or(u32::MAX), measure));
     }
     if times.is_some() {
-        let problem = format!("'{}' is nothing to take several of", excerpt(what));
+        let problem = format!("'{}' cannot be multiplied", excerpt(what));
         return Err(wrong(problem, "write for example 2*segment or 2*mtu"));
     }
     let (number, unit) = split_unit(text);

@@ -129,7 +129,11 @@ fn read_group(
     let name = table.require("name", "for example name = \"best-effort\"").and_then(|field| {
         let name = field.name("a name", "-")?;
         if name == metric::ALL_CLIENTS {
-            field.complain(BadValue, "what all clients together are called", "give the group another name");
+            field.complain(
+                BadValue,
+                "a name reserved for all clients together",
+                "give the group another name",
+            );
         }
         if !names.insert(name.clone()) {
             let problem = format!("'{}' appears above already", excerpt(&name));

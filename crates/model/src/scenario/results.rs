@@ -119,7 +119,7 @@ fn read_figures(
             field.at_key().complain(
                 Duplicate,
                 "appears twice",
-                "once with a dot and once as a table is once too often",
+                "write it with a dot or as a table, not both",
             );
         }
     }
@@ -250,7 +250,7 @@ fn read_share(table: &mut Table<'_>) -> Option<f64> {
         .require("share", "the share of the repeats that must lie within the bounds, for example 0.8")?;
     let share = field.figure()?;
     if share <= 0.0 || share >= 1.0 {
-        let hint = "a claim about every repeat fails more often the more are measured; use for example 0.9";
+        let hint = "the more repeats there are, the more likely one of them fails; use for example 0.9";
         field.complain(BadValue, format!("{share} is not between 0 and 1"), hint);
     }
     Some(share)

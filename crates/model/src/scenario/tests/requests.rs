@@ -67,7 +67,7 @@ const REQUESTS: &[Case] = &[
     ("client-hosts = 4\n", "", (10, 1), ": workload.client-hosts: missing"),
     ("client-hosts = 4", "flows = 4", (14, 1), ": workload.flows: only with workload.kind = bulk; known keys: kind, server, client-hosts, set-percent, clients"),
     ("name = \"high\"\n", "", (16, 1), ": workload.clients[0].name: missing"),
-    ("name = \"high\"", "name = \"all\"", (17, 8), ": workload.clients[0].name: what all clients together are called"),
+    ("name = \"high\"", "name = \"all\"", (17, 8), ": workload.clients[0].name: a name reserved for all clients together"),
     ("name = \"added\"", "name = \"high\"", (23, 8), ": workload.clients[1].name: 'high' appears above already"),
     ("name = \"high\"", "name = \"a.b\"", (17, 8), ": workload.clients[0].name: 'a.b' cannot be a name"),
     ("count = 2", "count = 90_000\noutstanding = 1", (16, 1), ": workload.clients: 1440001 flows in all; have at most 100000"),

@@ -25,7 +25,8 @@ pub fn require_stack() -> Result<(), Failure> {
 /// Returns the error of a limit, in bytes, that is lower than needed; `option` is the shell's for it.
 fn limited(what: &str, option: &str, limit: u64, needed: u64) -> Failure {
     let message = format!(
-        "the {what} of this process is limited to {} KiB (ulimit {option}), and {} KiB are needed; start it with a higher limit",
+        "the {what} of this process is limited to {} KiB (ulimit {option}), but {} KiB are needed; start it with a \
+         higher limit",
         limit >> 10,
         needed >> 10
     );
@@ -57,7 +58,7 @@ pub fn require_within_limit(needed: u64, work: &str, advice: &str) -> Result<(),
     if needed > MOST {
         let (needed, most) = (size(needed), size(MOST));
         let message =
-            format!("{work} needs up to about {needed} of memory, and {most} are the most; {advice}");
+            format!("{work} needs up to about {needed} of memory, but at most {most} are allowed; {advice}");
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(())
@@ -69,7 +70,7 @@ pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
         Some(available) if available < needed => {
             let (needed, available) = (size(needed), size(available));
             let message = format!(
-                "{work} needs up to about {needed} of memory, and {available} are available; {advice}"
+                "{work} needs up to about {needed} of memory, but only {available} are available; {advice}"
             );
             Err(Failure::new(Exit::Unable, message))
         }

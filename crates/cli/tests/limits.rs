@@ -175,7 +175,7 @@ fn a_simulation_of_many_hosts_announces_its_memory() {
     child.wait().unwrap();
     assert!(first.contains("1 at a time, need up to about 388 MB of memory"), "{first}");
     let ended = run(&[&arguments[..6], &["--repeat", "100"]].concat());
-    let expected = " of memory, and 500 MB are the most; simulate fewer flows or hosts";
+    let expected = " of memory, but at most 500 MB are allowed; simulate fewer flows or hosts";
     assert!(ended.code == 2 && ended.stderr.contains(expected), "{ended:?}");
 }
 
@@ -237,7 +237,7 @@ fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
     for arguments in [&["search", "bench", "--flows", "900000"][..], &[&plan[..], &["900000"]].concat()] {
         let ended = run(arguments);
         assert!(
-            ended.code == 2 && ended.stderr.contains(" MB of memory, and 500 MB are the most"),
+            ended.code == 2 && ended.stderr.contains(" MB of memory, but at most 500 MB are allowed"),
             "{ended:?}"
         );
     }
@@ -297,7 +297,7 @@ fn a_small_address_space_is_refused_or_suffices() {
             break;
         }
         assert!(
-            ended.stderr.contains(" KiB (ulimit -v), and ") && ended.stderr.lines().count() == 1,
+            ended.stderr.contains(" KiB (ulimit -v), but ") && ended.stderr.lines().count() == 1,
             "{ended:?}"
         );
         refused += 1;

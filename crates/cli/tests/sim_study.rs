@@ -344,7 +344,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
             assert!(message.contains(word), "{arguments:?}: {word:?} is not in {message}");
         }
     };
-    refused(&["--on", "sim", "--scenario", "titan-6-flows"], 2, &["titan-6-flows is none of qdiscs"]);
+    refused(&["--on", "sim", "--scenario", "titan-6-flows"], 2, &["titan-6-flows does not compare qdiscs"]);
     refused(&["--on", "sim", "--scenario", "tc-x"], 2, &["no scenario 'tc-x'", "tc-clients"]);
     refused(&["--on", "sim", "--qdisc", "pfifoo"], 2, &["'pfifoo'", "pfifo_fast", "--qdiscs FILE"]);
     refused(&["--on", "sim", "--qdiscs", "absent.toml"], 2, &["absent.toml"]);
@@ -365,7 +365,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     refused(
         &with(&["--out", "done", "--repeats", "2", "--qdisc", "pfifo"]),
         2,
-        &["another study", "its number of repeats is 1, and here it is 2"],
+        &["another study", "its number of repeats is 1, not 2"],
     );
     // A resumed study has its own settings, so these options are refused.
     let settings: [&[&str]; 5] =

@@ -139,8 +139,8 @@ fn options_that_would_be_ignored_are_refused() {
         (with(&steer, &["--plan", "--interval", "1s"]), "cannot be used with"),
         (with(&steer, &["--plan", "--generate", "9", "--netns", "all"]), "cannot be used with"),
         (with(&steer, &["--plan", "--generate", "9", "--idle", "1s"]), "cannot be used with"),
-        (with(&steer, &["--backend", "xdp", "--model", "i82599"]), "of the model xdp-cpumap"),
-        (with(&steer, &["--backend", "rps", "--model", "i82599"]), "RPS has no other model"),
+        (with(&steer, &["--backend", "xdp", "--model", "i82599"]), "only with the model xdp-cpumap"),
+        (with(&steer, &["--backend", "rps", "--model", "i82599"]), "--model is not for RPS"),
         (
             with(&steer, &["--plan", "--backend", "xdp", "--model", "i82599"]),
             "leave out --backend or --model",

@@ -44,7 +44,7 @@ pub struct Request<'a> {
 pub enum ConductError<E: std::error::Error> {
     #[error(transparent)]
     World(E),
-    #[error("{world} can run none of the requested variants: {}", reasons(.refused))]
+    #[error("{world} cannot run any of the requested variants: {}", reasons(.refused))]
     NothingToRun {
         world: &'static str,
         /// The refused variants, with the reasons.

@@ -98,7 +98,7 @@ fn judge_one(
             None => (Some(false), None),
             Some(Some(interval)) if interval.lies_within(low, high) => (Some(true), None),
             Some(Some(interval)) if interval.lies_outside(low, high) => (Some(false), None),
-            Some(_) => (None, Some("the interval holds a bound: more repeats decide".to_owned())),
+            Some(_) => (None, Some("the interval contains a bound: run more repeats".to_owned())),
         }
     };
     ExpectationRecord {
@@ -201,7 +201,7 @@ mod tests {
     fn an_interval_that_holds_a_bound_leaves_it_open() {
         let found = judged(&expect(Statistic::Mean, Some(0.7), Some(0.8)), &[0.5, 0.9, 0.7, 0.8, 0.6]);
         assert_eq!(found.met, None);
-        assert!(found.open.unwrap().contains("holds a bound"));
+        assert!(found.open.unwrap().contains("contains a bound"));
     }
 
     #[test]

@@ -6,17 +6,10 @@ use crate::qdisc::KindError;
 pub enum TopologyError {
     /// A host has no link or more than one.
     #[error("host {host} has {links} links; it must have one")]
-    HostLinks {
-        host: u32,
-        /// Number of its links.
-        links: usize,
-    },
+    HostLinks { host: u32, links: usize },
     /// A link ends at a missing host or switch.
-    #[error("link {link} ends at a host or switch that does not exist, or at the switch that it comes from")]
-    LooseEnd {
-        /// Number of the link.
-        link: usize,
-    },
+    #[error("link {link} does not end at another existing host or switch")]
+    LooseEnd { link: usize },
     /// Two hosts are not connected.
     #[error("no path leads from host {from} to host {to}")]
     Unreachable {
@@ -26,7 +19,7 @@ pub enum TopologyError {
         to: u32,
     },
     /// A host sends to itself, or does not exist.
-    #[error("there is no transfer from host {from} to host {to}")]
+    #[error("host {from} cannot send to host {to}: it is the same host or does not exist")]
     Transfer {
         /// Sending host.
         from: u32,
@@ -52,7 +45,8 @@ pub enum SimulationError {
     Topology(#[from] TopologyError),
     /// The calendar is empty, but transfers are unfinished.
     #[error(
-        "the simulation makes no progress at {at_us} µs: no event is pending, and {unfinished} flows have data outstanding"
+        "the simulation makes no progress at {at_us} µs: no event is pending, but {unfinished} flows have data \
+         outstanding; check the rates and limits of the scenario"
     )]
     Standstill {
         /// Simulated time, µs.
@@ -62,8 +56,8 @@ pub enum SimulationError {
     },
     /// Events continue, but no packet is sent.
     #[error(
-        "the simulation makes no progress at {at_us} µs: {events} events without a packet that left; this is a \
-         mistake in the simulator, please report it with the scenario and the seed"
+        "the simulation makes no progress at {at_us} µs: {events} events did not send a packet; this is an error in \
+         the simulator: report it with the scenario and the seed"
     )]
     Livelock {
         /// Simulated time, µs.
@@ -73,8 +67,8 @@ pub enum SimulationError {
     },
     /// Simulated time advances, but no new data arrives.
     #[error(
-        "the transfers make no progress: at {at_us} µs nothing new has arrived anywhere for {wait_s} s, and \
-         {unfinished} flows are incomplete"
+        "the transfers make no progress: at {at_us} µs no host has received new data for {wait_s} s, and \
+         {unfinished} flows are incomplete; check the rates and limits of the scenario"
     )]
     NoProgress {
         /// Simulated time, µs.

@@ -34,10 +34,10 @@ pub enum StudyError<E: std::error::Error> {
     /// The study's directory could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("{world} can run none of the points: {why}")]
+    #[error("{world} cannot run any of the points: {why}")]
     NothingToRun { world: &'static str, why: String },
     /// Too many consecutive repeats failed.
-    #[error("{MOST_FAILURES} repeats failed one after the other, the last with: {0}")]
+    #[error("{MOST_FAILURES} consecutive repeats failed; error of the last one: {0}")]
     Failing(E),
     #[error("interrupted")]
     Interrupted,

@@ -97,13 +97,13 @@ impl Settings {
         let facts: BTreeSet<&String> = self.host.keys().chain(found.host.keys()).collect();
         shown.extend(facts.into_iter().map(|name| (name.as_str(), fact(found, name), fact(self, name))));
         if let Some((name, there, here)) = shown.into_iter().find(|(_, there, here)| there != here) {
-            return Some(format!("its {name} is {there}, and here it is {here}"));
+            return Some(format!("its {name} is {there}, not {here}"));
         }
         if self.setups_text != found.setups_text {
-            return Some("its file of setups has another text".to_owned());
+            return Some("its file of setups differs".to_owned());
         }
         let changed = self.scenarios.iter().find(|(name, text)| found.scenarios.get(*name) != Some(text));
-        changed.map(|(name, _)| format!("its scenario {name} has another text"))
+        changed.map(|(name, _)| format!("its scenario {name} differs"))
     }
 }
 
@@ -182,7 +182,7 @@ pub enum JournalError {
     #[error("{} has other files than a study's; name a new directory", path_text(.0))]
     Occupied(PathBuf),
     /// Another process uses the directory.
-    #[error("another process is running the study in {}", path_text(.0))]
+    #[error("another process is running the study in {}; wait until it ends", path_text(.0))]
     Busy(PathBuf),
     #[error("{}:{line}{}; the file was changed, so start again in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
@@ -202,7 +202,7 @@ pub enum JournalError {
         line: usize,
         what: String,
     },
-    #[error("{}: {}; it is not a study's, or one of another version of evenkeel", path_text(.path), plain_words(&.source.to_string()))]
+    #[error("{}: {}; it does not belong to a study, or another version of evenkeel wrote it", path_text(.path), plain_words(&.source.to_string()))]
     Settings { path: PathBuf, source: serde_json::Error },
     #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version that wrote it", path_text(.path))]
     Schema { path: PathBuf, found: u32 },

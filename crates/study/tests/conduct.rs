@@ -273,34 +273,31 @@ fn another_study_is_refused_with_the_reason() {
     drop(Journal::open(directory.path(), &settings()).unwrap());
     let why = |settings: Settings| Journal::open(directory.path(), &settings).unwrap_err().to_string();
     for (other, words) in [
-        (Settings { seed: 6, ..settings() }, "its seed is 5, and here it is 6"),
-        (
-            Settings { evenkeel: "1".to_owned(), ..settings() },
-            "its version of evenkeel is 0, and here it is 1",
-        ),
-        (Settings { quick: true, ..settings() }, "its effort is full, and here it is quick"),
+        (Settings { seed: 6, ..settings() }, "its seed is 5, not 6"),
+        (Settings { evenkeel: "1".to_owned(), ..settings() }, "its version of evenkeel is 0, not 1"),
+        (Settings { quick: true, ..settings() }, "its effort is full, not quick"),
         (
             Settings { rate_bps: Some(1_000_000_000), ..settings() },
-            "its rate is what the world can carry, and here it is 1gbit",
+            "its rate is what the world can carry, not 1gbit",
         ),
-        (Settings { kernel: "2".to_owned(), ..settings() }, "its kernel is 1, and here it is 2"),
+        (Settings { kernel: "2".to_owned(), ..settings() }, "its kernel is 1, not 2"),
         (
             Settings {
                 scenarios: BTreeMap::from([("tc-work-conservation".to_owned(), String::new())]),
                 ..settings()
             },
-            "its scenario tc-work-conservation has another text",
+            "its scenario tc-work-conservation differs",
         ),
         (
             Settings { host: BTreeMap::from([("cpu".to_owned(), "x".to_owned())]), ..settings() },
-            "its cpu is unknown, and here it is x",
+            "its cpu is unknown, not x",
         ),
     ] {
         let text = why(other);
         assert!(text.contains(words) && text.contains("name another directory"), "{text}");
     }
     let text = why(Settings { repeats: Some(2), ..settings() });
-    assert!(text.contains("its number of repeats is what the scenarios say, and here it is 2"), "{text}");
+    assert!(text.contains("its number of repeats is what the scenarios say, not 2"), "{text}");
     // The start time may differ between runs of a study.
     Journal::open(directory.path(), &Settings { started: "later".to_owned(), ..settings() }).unwrap();
     let occupied = tempfile::tempdir().unwrap();

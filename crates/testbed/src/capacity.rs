@@ -82,8 +82,8 @@ pub(crate) fn settle(
             .map(BitRate::from_bits_per_second)
             .ok_or_else(|| TestbedError::Unable {
                 missing: format!(
-                    "this machine's processors carry only {} of these flows: too little to leave the NIC the \
-                     bottleneck at any rate from {} on",
+                    "this machine's processors carry only {} of these flows: too little for the NIC to be the \
+                     bottleneck at {} or more",
                     gigabits(capacity_bps),
                     ladder.last().map_or(nominal, |least| BitRate::from_bits_per_second(*least))
                 ),

@@ -60,7 +60,9 @@ pub(crate) fn assess(
         variant.knobs();
     let Knobs { queue_weights, segment_size, service_balancing, .. } = variant.knobs();
     if *queue_weights && topology == Topology::Mq {
-        return Err("the queues of the topology mq take no weights; the soft NIC's do".to_owned());
+        return Err(
+            "the queues of the topology mq do not support weights; those of the soft NIC do".to_owned()
+        );
     }
     if *service_balancing && topology == Topology::SoftNic {
         return Err(
@@ -69,9 +71,7 @@ pub(crate) fn assess(
     }
     if *service_balancing && *queue_choice != QueueChoice::Dqa {
         return Err(
-            "service balancing moves flows between queues that dynamic queue assignment has chosen: set \
-                    queue-choice to dqa"
-                .to_owned(),
+            "service balancing works only with dynamic queue assignment: set queue-choice to dqa".to_owned()
         );
     }
 

@@ -178,8 +178,8 @@ pub(crate) fn run(
     repeat.notes.push(format!("completion: {}", bed.select.completion()));
     if let Some(busy) = repeat.busy_cores.filter(|busy| *busy > MOST_BUSY * cpus as f64) {
         repeat.notes.push(format!(
-            "the processors were {:.0} % busy while it ran: something else used them too, or they and not the \
-             NIC were the bottleneck; run it again on a quiet machine",
+            "the processors were {:.0} % busy while it ran: another program used them, or they were the bottleneck, \
+             not the NIC; run it again on a quiet machine",
             100.0 * busy / cpus as f64
         ));
     }

@@ -260,7 +260,7 @@ pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Fail
         let why = if agreement.compared.is_empty() {
             "nothing to compare: the studies have no point in common"
         } else {
-            "nothing to compare: no point has 5 repeats in both studies, and fewer have no interval"
+            "nothing to compare: no point has 5 repeats in both studies, the fewest that give an interval"
         };
         let failure = Failure::new(Exit::Usage, why);
         return Err(if gaps.is_empty() { failure } else { failure.and(&gaps.join("; ")) });

@@ -36,7 +36,7 @@ pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScena
             let origin = format!("{}/study.json: scenarios.{name}", path_text(directory));
             let Loaded { scenario, .. } = parse_loaded(text, &origin, Path::new(""), own.as_ref())?;
             if scenario.name != *name {
-                let text = format!("{origin}: its text is that of {}", scenario.name);
+                let text = format!("{origin} has the same text as {}", scenario.name);
                 return Err(Failure::new(Exit::Usage, text));
             }
             Ok(StudyScenario { scenario, text: text.clone() })
@@ -131,7 +131,7 @@ impl Wanted {
         for Loaded { scenario, .. } in &scenarios {
             if scenario.workload.tenants().is_none() {
                 let text = format!(
-                    "the scenario {} is none of qdiscs: its workload is not of the kind \"tenants\"",
+                    "the scenario {} does not compare qdiscs: its workload is not of the kind \"tenants\"",
                     scenario.name
                 );
                 return Err(Failure::new(Exit::Usage, text));
@@ -206,7 +206,7 @@ fn require_quick_points(scenarios: &[Loaded], setups: &[String]) -> Result<(), F
         _ => "these scenarios",
     };
     let text = if quick.is_empty() {
-        format!("no quick point is in {of}; leave out --quick")
+        format!("no quick point in {of}; leave out --quick")
     } else if let Some(left_out) = setups.iter().find(|setup| !quick.contains(setup.as_str())) {
         let quick: Vec<&str> = quick.into_iter().collect();
         format!(

@@ -64,7 +64,7 @@ pub(super) fn check_figures(repeat: &RepeatRecord) -> Result<(), Implausible> {
     let sum: f64 = shares().map(|(_, share)| share).sum();
     let is_complete = shares().count() == metric::CPU_SHARE_PARTS.len();
     if sum > 1.0 + ROUNDING || is_complete && sum < 1.0 - ROUNDING {
-        return Err(against("the sum of cpu_share", sum, "its parts, which are shares of one whole"));
+        return Err(against("the sum of cpu_share", sum, "its parts, whose sum cannot be above 1"));
     }
     for key in [metric::JAIN_BYTES, metric::JAIN_PACKETS] {
         let count = |flow: &FlowRecord| if key == metric::JAIN_BYTES { flow.bytes } else { flow.packets };

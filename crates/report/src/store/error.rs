@@ -19,7 +19,7 @@ pub enum StoreError {
     Input(#[from] InputError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error("{} does not exist", path_text(path))]
+    #[error("{} does not exist; name a record's directory or its record.json", path_text(path))]
     Missing { path: PathBuf },
     #[error(
         "{} is truncated: it ends in the middle of the record; run the scenario again, or restore the file",
@@ -40,7 +40,10 @@ pub enum StoreError {
         path_text(path)
     )]
     Schema { path: PathBuf, found: u32, supported: u32 },
-    #[error("{} is not a record of a run: {source}", path_text(path))]
+    #[error(
+        "{} is not a record of a run: {source}; restore the file, or run the scenario again",
+        path_text(path)
+    )]
     Implausible { path: PathBuf, source: Implausible },
     /// A figure is not finite, so JSON cannot hold it.
     #[error("{field} is {value}; only finite numbers can be recorded")]

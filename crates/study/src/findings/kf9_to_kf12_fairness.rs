@@ -89,7 +89,7 @@ pub(super) fn kf9(results: &Results) -> Finding {
     let end = match (confirmed, unfair.is_empty()) {
         (true, _) => "all fair".to_owned(),
         (_, false) => format!("not with {}", unfair.join(", ")),
-        _ => "an interval holds the bound, so it stays open".to_owned(),
+        _ => "an interval contains the bound, so the finding stays open".to_owned(),
     };
     draft.judged(confirmed, format!("{}; {end}", parts.join(", ")))
 }
@@ -122,7 +122,7 @@ pub(super) fn kf10(results: &Results) -> Finding {
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
         (true, _) => "it drops",
         (_, true) => "it does not drop so far",
-        _ => "the interval holds the bound, so it stays open",
+        _ => "the interval contains the bound, so the finding stays open",
     };
     draft.judged(is_below(&found, BOUND), format!("64 KiB over 4 KiB: {}; {end}", shown(&found)))
 }
@@ -157,7 +157,7 @@ pub(super) fn kf11(results: &Results) -> Finding {
         (_, true) => {
             "it does not drop so far: TCP makes full packets of writes of any length while a flow has a backlog"
         }
-        _ => "the interval holds the bound, so it stays open",
+        _ => "the interval contains the bound, so the finding stays open",
     };
     let setups: std::collections::BTreeSet<&str> =
         pairs.iter().map(|(mixed, _)| mixed.setup.as_str()).collect();
@@ -189,7 +189,7 @@ pub(super) fn kf12(results: &Results) -> Finding {
         (true, true) => "fair by bytes and less so by packets",
         (false, _) => "not close to ideal by bytes to begin with",
         (true, false) if is_above(&ratio, 0.95) => "as fair by packets as by bytes",
-        _ => "the interval holds the bound, so it stays open",
+        _ => "the interval contains the bound, so the finding stays open",
     };
     let reason = format!("bytes {}, packets over bytes {}; {end}", shown(&bytes), shown(&ratio));
     draft.judged(ideal && less, reason)

@@ -165,7 +165,7 @@ fn stands(effect: &Effect, bound: f64) -> &'static str {
     match (met, against) {
         (true, _) => "beyond the bound",
         (_, true) => "short of the bound",
-        _ => "the interval holds the bound, so it stays open",
+        _ => "the interval contains the bound, so the finding stays open",
     }
 }
 

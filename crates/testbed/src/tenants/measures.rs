@@ -102,8 +102,7 @@ pub(super) fn flows(
     }
     raw.counters.insert("meter_vs_iperf3_max_error".to_owned(), worst);
     if silent > 0 {
-        raw.notes
-            .push(format!("{silent} iperf3 ended without a report: their flows are the meter's word alone"));
+        raw.notes.push(format!("{silent} iperf3 ended without a report: only the meter counted their flows"));
     }
     if let Some((source, destination)) = worst_flow.filter(|_| worst > LARGEST_METER_ERROR) {
         raw.notes.push(format!(

@@ -245,7 +245,7 @@ fn remark(raw: &mut RawRepeat, line: bool, processors: usize, overflow: u64) {
     }
     if let Some(busy) = raw.busy_cores.filter(|busy| line && *busy > MOST_BUSY * processors as f64) {
         raw.notes.push(format!(
-            "the processors were {:.0} % busy: they and not the line may have been the bottleneck; ask for a lower \
+            "the processors were {:.0} % busy: they may have been the bottleneck, not the line; ask for a lower \
              --rate, or run it again on a quiet machine",
             100.0 * busy / processors as f64
         ));

@@ -134,7 +134,7 @@ pub enum ParseError {
         samples: usize,
     },
     /// The number of samples differs from the number in the log's header.
-    #[error("{origin}: {found} samples of {announced} that the log announces")]
+    #[error("{origin}: the log has {found} samples, but announces {announced}")]
     Count {
         origin: String,
         /// Number in the header.
@@ -451,7 +451,7 @@ mod tests {
             (
                 "SentMessages=54; ReceivedMessages=54",
                 "SentMessages=54; ReceivedMessages=55",
-                "54 samples of 55",
+                "54 samples, but announces 55",
             ),
             ("ReceivedMessages=54", "ReceivedMessages=", "it:6: ReceivedMessages="),
             ("5.030\n", "5.030\nmore\n", "it:76: row: 1 fields instead of 4"),

@@ -14,10 +14,23 @@ pub struct Host {
     pub machine: Machine,
 }
 
+/// Cores of a receiver's queues and applications, numbered within the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiverCores {
+    /// Core that serves each receive queue.
+    pub queues: Vec<u32>,
+    /// Queue of each entry of the indirection table (RSS).
+    pub indirection: Vec<u32>,
+    /// Cores of the reading applications; flows take them in turn.
+    pub readers: Vec<u32>,
+}
+
 /// Settings of senders, receivers, and the path between them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub machine: Machine,
+    /// Machine of the senders, with the nodes and cores of `machine`; none: `machine`.
+    pub sender: Option<Machine>,
     pub senders: u32,
     pub receivers: u32,
     pub flows: u32,
@@ -29,6 +42,9 @@ pub struct Settings {
     pub switch: Option<(u64, u64)>,
     /// Round trip without queues.
     pub round_trip: Span,
+    /// Its part from the senders to the receivers. The interconnect serves transfers in the order of events, so a
+    /// packet that is under way for long holds up readers that use it meanwhile.
+    pub forward: Span,
     pub mss: u32,
     pub descriptors: u32,
     /// TSO and GSO; GRO.
@@ -44,6 +60,8 @@ pub struct Settings {
     pub interrupts: InterruptCores,
     pub interrupt_node: HostNode,
     pub application_node: HostNode,
+    /// Cores of each receiver, in place of those that `interrupts` and the two nodes describe.
+    pub receiver_cores: Option<ReceiverCores>,
     /// Whether the governor keeps the clock at its highest.
     pub performance: bool,
 }
@@ -103,6 +121,7 @@ impl Settings {
                 HostMachine::Kit2014 => Machine::kit_2014(),
                 HostMachine::Xeon6128 => Machine::xeon_6128(),
             },
+            sender: None,
             senders: knobs.senders,
             receivers: knobs.receivers,
             flows: knobs.flows,
@@ -110,6 +129,7 @@ impl Settings {
             ports: knobs.ports.iter().map(|port| port.bits_per_second()).collect(),
             switch: knobs.switch_buffer.map(|buffer| (rate.bits_per_second(), buffer.bytes())),
             round_trip: span_of(knobs.round_trip),
+            forward: span_of(knobs.round_trip) / 2,
             mss: mss_of(knobs.mtu),
             descriptors: knobs.ring,
             segmentation: knobs.tso,
@@ -122,6 +142,7 @@ impl Settings {
             interrupts: knobs.interrupts,
             interrupt_node: knobs.interrupt_node,
             application_node: knobs.application_node,
+            receiver_cores: None,
             performance: knobs.highest_clock,
         }
     }
@@ -156,7 +177,9 @@ impl Settings {
         let per_node = machine.cores_per_node;
         let other = (machine.nic_node + 1) % machine.nodes.max(1);
         let node = |node: HostNode| if node == HostNode::Nic { machine.nic_node } else { other };
-        let hosts = vec![Host { machine: machine.clone() }; (self.senders + self.receivers) as usize];
+        let host = |machine: &Machine| Host { machine: machine.clone() };
+        let mut hosts = vec![host(self.sender.as_ref().unwrap_or(machine)); self.senders as usize];
+        hosts.resize((self.senders + self.receivers) as usize, host(machine));
         let mut ports = Vec::new();
         for _ in 0..self.senders {
             ports.extend(&self.ports);
@@ -168,8 +191,14 @@ impl Settings {
         for receiver in 0..self.receivers {
             let first = (self.senders + receiver) * per_host;
             let own = (0..self.flows).filter(|flow| receiver_of(*flow) == receiver).count() as u32;
-            let base = first + node(self.interrupt_node) * per_node;
-            queues.push(self.interrupt_cores(own).into_iter().map(|core| base + core).collect::<Vec<u32>>());
+            let cores: Vec<u32> = match &self.receiver_cores {
+                Some(cores) => cores.queues.iter().map(|core| first + core % per_host).collect(),
+                None => {
+                    let base = first + node(self.interrupt_node) * per_node;
+                    self.interrupt_cores(own).into_iter().map(|core| base + core).collect()
+                }
+            };
+            queues.push(if cores.is_empty() { vec![first] } else { cores });
         }
         let mut first_queue = Vec::new();
         let mut all = Vec::new();
@@ -184,19 +213,28 @@ impl Settings {
             let number = counts[receiver as usize];
             counts[receiver as usize] += 1;
             let choices = queues[receiver as usize].len() as u32;
-            let queue = match self.interrupts {
-                InterruptCores::WithReader | InterruptCores::OwnCore => number % choices,
-                InterruptCores::EveryCore | InterruptCores::Apart | InterruptCores::OnApplications => {
-                    random.below(choices.into()) as u32
+            let queue = match (&self.receiver_cores, self.interrupts) {
+                (Some(cores), _) => {
+                    let entry = random.below(cores.indirection.len() as u64) as usize;
+                    cores.indirection.get(entry).map_or(0, |queue| queue % choices)
                 }
+                (None, InterruptCores::WithReader | InterruptCores::OwnCore) => number % choices,
+                (
+                    None,
+                    InterruptCores::EveryCore | InterruptCores::Apart | InterruptCores::OnApplications,
+                ) => random.below(choices.into()) as u32,
             };
             let sending = sender * per_host + machine.nic_node * per_node;
-            let reading = (self.senders + receiver) * per_host + node(self.application_node) * per_node;
+            let host = (self.senders + receiver) * per_host;
+            let reader = match self.receiver_cores.as_ref().map(|cores| cores.readers.as_slice()) {
+                Some(readers @ [_, ..]) => readers[number as usize % readers.len()] % per_host,
+                _ => node(self.application_node) * per_node + number % per_node,
+            };
             // The sender's interrupts are on cores of their own.
             let half = per_node / 2;
             flows.push(FlowPlace {
                 writer: sending + on_sender % half.max(1),
-                reader: reading + number % per_node,
+                reader: host + reader,
                 ack_core: sending + half + on_sender % (per_node - half).max(1),
                 port: sender * own_ports + on_sender % own_ports,
                 queue: first_queue[receiver as usize] + queue,

@@ -521,13 +521,14 @@ impl Simulation {
     }
 
     fn acknowledge(&mut self, number: u32) {
-        let at = self.engine.now + self.settings.round_trip / 2;
+        let at = self.engine.now + (self.settings.round_trip - self.settings.forward);
+        let delay = self.ack_delay();
         let flow = &mut self.flows[number as usize];
         let ack = flow.socket.receiver.acknowledgement();
         let window_end = flow.socket.advertise();
         flow.answers.push_back(Answer { at, ack, window_end });
         if !flow.is_raised {
-            self.engine.plan_no_later(Event::Acks(number), at + self.settings.machine.interrupt_delay);
+            self.engine.plan_no_later(Event::Acks(number), at + delay);
         }
     }
 
@@ -647,7 +648,7 @@ impl Simulation {
             gap = gap.max(own);
             first_at = first_at + wait + own;
         }
-        first_at += self.settings.round_trip / 2;
+        first_at += self.settings.forward;
         self.packets += u64::from(packets);
         let flow = &self.flows[segment.flow as usize];
         let queue = flow.queue;

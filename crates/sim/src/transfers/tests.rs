@@ -2,12 +2,12 @@
 
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
 use evenkeel_model::scenario::{TransferKnobs, parse};
-use evenkeel_model::units::ByteSize;
+use evenkeel_model::units::{ByteSize, Nanoseconds};
 
-use super::settings::Settings;
+use super::settings::{ReceiverCores, Settings};
 use super::simulation::{Simulation, Snapshot};
 use crate::tcp::{CongestionControl, Profile};
-use crate::time::{MILLISECOND, SECOND, Time};
+use crate::time::{MICROSECOND, MILLISECOND, SECOND, Time};
 
 /// Returns the settings of a bundled scenario's variant, with changed knobs.
 fn settings(scenario: &str, variant: &str, change: impl FnOnce(&mut TransferKnobs)) -> Settings {
@@ -118,4 +118,41 @@ fn equal_seeds_give_equal_results() {
         (found.1.read, found.1.retransmitted, found.1.packets)
     };
     assert_eq!(run(3), run(3));
+}
+
+/// Cores in place of names: the first three cores of the second node read, and all of it serve interrupts.
+#[test]
+fn listed_cores_do_the_work_of_named_ones() {
+    let named = settings("tcp100g-placement", "case-1", |_| {});
+    let cores = ReceiverCores {
+        queues: (8..16).collect(),
+        indirection: (0..8).collect(),
+        readers: (8..11).collect(),
+    };
+    let listed = Settings { receiver_cores: Some(cores), ..named.clone() };
+    let run = |settings: Settings| measure(settings, 3, 50, 50).1.read;
+    assert_eq!(run(named.clone()), run(listed.clone()));
+    // The whole table leads to the core of the first reader.
+    let queues = ReceiverCores { queues: vec![8], indirection: vec![0], readers: vec![8] };
+    let slow = Settings { receiver_cores: Some(queues), ..listed };
+    assert!(gbps(&measure(slow, 3, 50, 50)) < 0.7 * gbps(&measure(named, 3, 50, 50)));
+}
+
+/// Packets that are under way to another node do not hold up its readers if the acknowledgements take the round trip.
+#[test]
+fn a_long_round_trip_does_not_hold_up_readers_on_another_node() {
+    let change = |knobs: &mut TransferKnobs| knobs.round_trip = Nanoseconds::from_millis(1);
+    let far = settings("tcp100g-placement", "case-2", change);
+    let late = Settings { forward: 5 * MICROSECOND, ..far.clone() };
+    assert!(gbps(&measure(late, 1, 200, 200)) > 5.0 * gbps(&measure(far, 1, 200, 200)));
+}
+
+/// Slow senders limit a connection, whatever the receiver can do.
+#[test]
+fn senders_may_have_another_machine() {
+    let settings = settings("tcp100g-mtu", "mtu-9000", |_| {});
+    let mut sender = settings.machine.clone();
+    (sender.turbo_hz, sender.all_cores_hz) = (sender.turbo_hz / 10.0, sender.all_cores_hz / 10.0);
+    let slow = Settings { sender: Some(sender), ..settings.clone() };
+    assert!(gbps(&measure(slow, 1, 100, 100)) < 0.5 * gbps(&measure(settings, 1, 100, 100)));
 }

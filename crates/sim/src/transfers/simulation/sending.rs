@@ -2,11 +2,16 @@
 
 use super::{EVENT, Event, MOST_ACKS, PIECE, Simulation, transmission};
 use crate::tcp::Blocked;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::transfers::cores::Soft;
 use crate::transfers::machine::{Shares, span_of};
 
 impl Simulation {
+    /// Returns the time between an acknowledgement and its interrupt at the sender.
+    pub(super) fn ack_delay(&self) -> Span {
+        self.settings.sender.as_ref().unwrap_or(&self.settings.machine).interrupt_delay
+    }
+
     pub(super) fn begin_acks(&mut self, number: u32, flow: u32) -> Time {
         let now = self.engine.now;
         let arrived = self.flows[flow as usize].answers.iter().take_while(|answer| answer.at <= now);
@@ -34,11 +39,11 @@ impl Simulation {
         }
         self.send(number, core);
         self.wake_writer(number);
+        let delay = self.ack_delay();
         let flow = &mut self.flows[number as usize];
         match flow.answers.front().map(|answer| answer.at) {
             Some(at) if at <= now => return (count, Some(Soft::Acks(number))),
             Some(at) => {
-                let delay = self.settings.machine.interrupt_delay;
                 self.engine.plan_no_later(Event::Acks(number), at + delay);
             }
             None => {}

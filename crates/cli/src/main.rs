@@ -31,6 +31,7 @@ mod run;
 mod scenario;
 mod search;
 mod signals;
+mod simulate;
 mod steer;
 mod study;
 mod tune;

@@ -32,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
     ("stations", &["model"]),
     ("sim", &["model", "transmit", "receive", "stations"]),
+    ("forecast", &["model", "metrics", "placement", "sim"]),
     ("report", &["files", "model", "metrics"]),
     ("experiment", &["model", "metrics", "report"]),
     ("study", &["files", "model", "metrics", "report", "experiment"]),
@@ -55,6 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "experiment",
             "study",
             "sim",
+            "forecast",
         ],
     ),
 ];
@@ -72,6 +74,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("stations", &["std::fs", "std::net", "std::process", "std::time", "static mut"]),
     ("sim", &["std::fs", "std::net", "std::process", "std::time", "static mut"]),
     ("receive", NO_SOCKETS),
+    ("forecast", &["std::fs", "std::net", "std::process"]),
     // The rules compute the queue of a connection from its addresses.
     ("placement", NO_SOCKETS),
     // This crate writes records to files named after the process id, but starts no process.

@@ -4,10 +4,19 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_model::change::{Channels, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value};
+use evenkeel_model::change::{Change, Channels, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value};
 use evenkeel_model::host::{
     HostFacts, Interface, Interrupt, QdiscFacts, ReceiveQueue, TransmitQueue, parse_processor_list,
 };
+
+/// Makes changes in the facts, in their order. Returns whether the facts contain all of their knobs.
+pub fn apply<'c>(
+    facts: &mut HostFacts,
+    interface: Option<&str>,
+    changes: impl IntoIterator<Item = &'c Change>,
+) -> bool {
+    changes.into_iter().fold(true, |all, Change { knob, to }| set(facts, interface, knob, to) && all)
+}
 
 /// Sets a knob to a value in the facts. Returns whether the facts contain the knob.
 pub fn set(facts: &mut HostFacts, interface: Option<&str>, knob: &Knob, value: &Value) -> bool {

@@ -23,6 +23,7 @@ use crate::live::say;
 use crate::managed;
 use crate::progress::page;
 use crate::signals::Signals;
+use crate::simulate;
 
 pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     if options.explain.as_deref() == Some("all") {
@@ -42,7 +43,8 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     state_speeds(&mut facts, &options.speeds)?.iter().for_each(|remark| say(remark));
     require_interface(&facts, options.interface.as_deref())?;
     let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
-    let mut judgement = judge_beside(&facts, &managed::settings(&sessions));
+    let settings = managed::settings(&sessions);
+    let mut judgement = judge_beside(&facts, &settings);
     require_judged(&judgement, options.from.is_some())?;
     judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {
@@ -53,6 +55,12 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     }
     let left = if options.from.is_none() { Left::on(&facts, options) } else { Left::default() };
     let unread = if options.from.is_none() { managed::unread(&facts, &sessions) } else { Vec::new() };
+    let forecast = options.simulate.then(|| {
+        let mut before = facts.clone();
+        restore(&mut before, &settings);
+        simulate::findings(&before, options.interface.as_deref(), &judgement.findings)
+    });
+    let forecast = forecast.transpose()?;
     match options.format {
         Format::Table => {
             let mut page = page();
@@ -60,11 +68,17 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
             left.stray.iter().for_each(|stray| page.answer(&stray.to_string()));
             left.renamed.iter().for_each(|renamed| page.answer(&renamed.to_string()));
             left.unreadable.iter().for_each(|reason| page.answer(reason));
-            show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
+            show::screen(&mut page, &facts, &judgement, options.interface.as_deref(), forecast.as_ref());
             show::sessions(&mut page, &sessions, &unread);
             print_page(page)?;
         }
-        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement, &left, &sessions)))?,
+        Format::Json => {
+            let mut json = show::json(&facts, &judgement, &left, &sessions);
+            if let Some(forecast) = &forecast {
+                simulate::add_to(&mut json, forecast);
+            }
+            print(&format!("{json:#}\n"))?;
+        }
     }
     let serious =
         !left.is_empty() || judgement.findings.iter().any(|finding| finding.severity == Severity::High);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use evenkeel_apply::{Header, printed_command};
+use evenkeel_forecast::Forecast;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{counted, path_text, printable};
 use evenkeel_placement::current::undo;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::Left;
 use crate::managed::Session;
+use crate::simulate;
 
 /// The number of lines to show for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,13 @@ pub enum Lines {
 const LABEL: usize = 10;
 
 /// Shows one screen: the summary, the host, its interfaces, the findings.
-pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
+pub fn screen(
+    page: &mut Page,
+    facts: &HostFacts,
+    judgement: &Judgement,
+    only: Option<&str>,
+    forecast: Option<&Forecast>,
+) {
     let findings = &judgement.findings;
     page.answer(&answer(judgement));
     page.gap();
@@ -53,9 +61,14 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
     if !few && veths > 0 {
         page.line(&format!("  and {}", counted(veths, "veth interface")));
     }
-    for found in findings {
+    for (at, found) in findings.iter().enumerate() {
         page.gap();
         finding(page, facts, found, Lines::First);
+        let verdict = forecast.and_then(|forecast| forecast.verdicts.get(at));
+        simulate::show_finding(page, &format!("  {:<LABEL$}", "simulated"), verdict);
+    }
+    if let Some(forecast) = forecast {
+        simulate::show_assumptions(page, forecast);
     }
     if let Some(text) = not_judged(judgement) {
         page.gap();

@@ -25,6 +25,7 @@ use crate::managed;
 use crate::progress::page;
 use crate::revert::tell_managed;
 use crate::signals::Signals;
+use crate::simulate;
 
 /// File that lists settings to keep, below `/etc`.
 const KEEP: &str = "evenkeel/keep.toml";
@@ -91,13 +92,25 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
         tell_managed(&options.interface, plan);
     }
     let files = files::planned(options, &prepared)?;
+    let forecast = options.simulate.then(|| {
+        let step = |ready: &Ready| Step { rule: ready.rule, change: ready.change.clone() };
+        let steps: Vec<Step> = prepared.ready.iter().map(step).collect();
+        simulate::plan(&prepared.facts, &options.interface, &steps)
+    });
+    let forecast = forecast.transpose()?;
     match options.format {
         Format::Table => {
             let mut page = page();
-            page.script(&show::plan(options, &prepared, &files));
+            page.script(&show::plan(options, &prepared, &files, forecast.as_ref()));
             print_page(page)?;
         }
-        Format::Json => print(&format!("{:#}\n", show::plan_json(&options.interface, &prepared, &files)))?,
+        Format::Json => {
+            let mut json = show::plan_json(&options.interface, &prepared, &files);
+            if let (Some(forecast), Some(object)) = (&forecast, json.as_object_mut()) {
+                object.insert("simulation".to_owned(), simulate::plan_json(forecast));
+            }
+            print(&format!("{json:#}\n"))?;
+        }
     }
     Ok(Exit::Done)
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use evenkeel_apply::{Etc, printed_command};
+use evenkeel_forecast::PlanForecast;
 use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
@@ -16,6 +17,7 @@ use super::apply::Outcome;
 use super::{Prepared, Ready};
 use crate::arguments::TuneOptions;
 use crate::check::show::{missed, not_judged, rules};
+use crate::simulate::plan_lines;
 
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
@@ -36,7 +38,12 @@ fn undo(interface: &str, ready: &Ready) -> String {
 }
 
 /// Returns the plan as shell commands with their undo; the first line is the summary.
-pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String {
+pub fn plan(
+    options: &TuneOptions,
+    prepared: &Prepared,
+    files: &Files,
+    forecast: Option<&PlanForecast>,
+) -> String {
     let interface = options.interface.as_str();
     let mut text = String::new();
     let mut shown: Vec<&str> = Vec::new();
@@ -87,6 +94,10 @@ pub fn plan(options: &TuneOptions, prepared: &Prepared, files: &Files) -> String
         comment(&mut text, "", &reasons);
     }
     written(&mut text, files, "would be written with --apply");
+    if let Some(forecast) = forecast {
+        text.push('\n');
+        plan_lines(forecast).iter().for_each(|line| comment(&mut text, "", line));
+    }
     if let Some(first) = shown.first() {
         let command = |more: &'static str| printed_command("evenkeel tune {}", &[&interface]).with(more, &[]);
         // Without these options, the plan or its files would differ.

@@ -502,7 +502,7 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
 }
 
 /// Returns the irqbalance process, unless its arguments keep it from moving interrupts.
-pub(crate) fn running_balancer(facts: &HostFacts) -> Option<&ProcessFacts> {
+pub fn running_balancer(facts: &HostFacts) -> Option<&ProcessFacts> {
     const HARMLESS: [&str; 8] =
         ["-o", "--oneshot", "-l", "--policyscript", "-i", "--banirq", "-m", "--banmod"];
     let is_harmless = |word: &String| HARMLESS.contains(&word.split('=').next().unwrap_or_default());

@@ -32,7 +32,7 @@ mod stack_drops;
 mod tcp;
 mod transmit;
 
-pub(crate) use interrupts::running_balancer;
+pub use interrupts::running_balancer;
 pub(crate) use queues::mask;
 pub(crate) use stack_drops::receive_queue_drops;
 

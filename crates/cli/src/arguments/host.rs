@@ -1,0 +1,88 @@
+//! The options of the commands that judge and tune a host.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{Format, StatedSpeed, parse_speed, parse_watch};
+
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// Check this interface and the host-wide settings [default: every interface]
+    pub interface: Option<String>,
+    /// Count losses for this time, such as 10s, and show where they occur
+    #[arg(long, value_name = "TIME", value_parser = parse_watch, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain"])]
+    pub watch: Option<Duration>,
+    /// Record this host as a tree of files in a new or empty directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
+    pub save: Option<PathBuf>,
+    /// Replace addresses and process names in the recording
+    #[arg(long, requires = "save", conflicts_with_all = ["from", "watch", "explain"])]
+    pub anonymise: bool,
+    /// Check a host that was recorded with --save, or written by hand (docs/reference/check.md)
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Explain a rule and show its findings on this host; `all` describes every rule
+    #[arg(long, value_name = "RULE", conflicts_with = "format")]
+    pub explain: Option<String>,
+    /// Simulate the receiving host before and after the fix of each finding, and show what it gains;
+    /// takes up to about 20 s on two cores
+    #[arg(long, conflicts_with_all = ["watch", "explain"])]
+    pub simulate: bool,
+    /// State the speed of a link whose driver reports none or a wrong one, as cloud drivers do: IFACE=25gbit
+    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
+    pub speeds: Vec<StatedSpeed>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct TuneOptions {
+    /// Interface whose settings to change
+    pub interface: String,
+    /// Print every change and its undo as shell lines, and change nothing; the default
+    #[arg(long, conflicts_with = "apply")]
+    pub print: bool,
+    /// Make all changes, or only these items, named as in --print; they stay until `evenkeel
+    /// revert`
+    #[arg(long, value_name = "ITEM", num_args = 0..)]
+    pub apply: Option<Vec<String>>,
+    /// TOML file of settings to leave alone [default: /etc/evenkeel/keep.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub keep: Option<PathBuf>,
+    /// Also write files that apply the settings after a reboot; `evenkeel revert` removes them
+    #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
+    pub persist: Vec<PersistChoice>,
+    /// How long to count losses before and after the changes
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_watch, allow_hyphen_values = true, requires = "apply", conflicts_with_all = ["from", "print"])]
+    pub watch: Duration,
+    /// Do not count losses
+    #[arg(long, requires = "apply", conflicts_with_all = ["watch", "from", "print"])]
+    pub no_watch: bool,
+    /// Plan for the host that `evenkeel check --save` recorded in this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "apply")]
+    pub from: Option<PathBuf>,
+    /// Simulate the receiving host before and after the plan, with the changes of each rule alone, and
+    /// without them; takes up to about 20 s on two cores
+    #[arg(long, conflicts_with = "apply")]
+    pub simulate: bool,
+    /// State the speed of a link whose driver reports none or a wrong one, as cloud drivers do: IFACE=25gbit
+    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
+    pub speeds: Vec<StatedSpeed>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// A kind of file that makes settings again after a reboot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PersistChoice {
+    /// /etc/sysctl.d: sysctls
+    Sysctl,
+    /// A systemd unit: all settings that a shell line can set
+    Systemd,
+    /// udev rules: settings of the interface, applied when it appears
+    Udev,
+}

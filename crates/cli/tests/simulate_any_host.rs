@@ -1,0 +1,123 @@
+//! Tests that every synthetic host can be simulated, or is refused with a sentence: no facts cause a panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+// Several test binaries share these files, and each uses a part of them.
+#[allow(dead_code)]
+#[path = "support/faults.rs"]
+mod faults;
+#[path = "support/hosts.rs"]
+mod hosts;
+#[path = "support/parallel.rs"]
+mod parallel;
+#[allow(dead_code)]
+#[path = "support/random_hosts.rs"]
+mod random_hosts;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use evenkeel_forecast::{of_findings, of_plan};
+use evenkeel_host::facts::complete;
+use evenkeel_model::host::{Channels, HostFacts, InterfaceKind, Rings};
+use evenkeel_model::world::Observer;
+use evenkeel_placement::check;
+use evenkeel_placement::tune::{Keep, TuningPlan};
+use faults::FAULTS;
+use parallel::on_all_processors;
+
+/// Ends the simulations after this many steps of runs, so that many hosts take little time.
+struct Short(AtomicU32);
+
+impl Observer for Short {
+    fn progress(&self, _fraction: f64, _activity: &str) {}
+    fn remark(&self, _text: &str) {}
+    fn interrupted(&self) -> bool {
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+    }
+}
+
+fn simulate(facts: &HostFacts) {
+    let mut facts = facts.clone();
+    complete(&mut facts);
+    let _ = of_findings(&facts, None, &check(&facts), &Short(AtomicU32::new(4)));
+    for nic in facts.interfaces.iter().filter(|nic| nic.kind == InterfaceKind::Device) {
+        let plan = TuningPlan::settle(&facts, &nic.name, &Keep::default(), &[]);
+        let _ = of_plan(&facts, &nic.name, &plan.steps, &Short(AtomicU32::new(2)));
+    }
+}
+
+#[test]
+fn hosts_with_each_fault() {
+    let mut all: Vec<HostFacts> = hosts::HOSTS.iter().map(|(_, host)| host()).collect();
+    for fault in FAULTS {
+        let (_, host) = (fault.hosts)()[0];
+        let mut facts = host();
+        (fault.plant)(&mut facts);
+        all.push(facts);
+    }
+    on_all_processors(&all, simulate);
+}
+
+#[test]
+fn random_hosts() {
+    let all: Vec<HostFacts> = (0..60).map(|number| random_hosts::host(0, number)).collect();
+    on_all_processors(&all, simulate);
+}
+
+/// Facts at the ends of their ranges, and facts that contradict each other.
+#[test]
+fn odd_facts() {
+    let edits: &[fn(&mut HostFacts)] = &[
+        |facts| facts.processors.clear(),
+        |facts| facts.interrupts.clear(),
+        |facts| facts.interfaces.clear(),
+        |facts| facts.processors.truncate(1),
+        |facts| facts.processors.iter_mut().for_each(|processor| processor.core = u32::MAX),
+        |facts| facts.processors.iter_mut().for_each(|processor| processor.node = u32::MAX),
+        |facts| facts.interrupts.iter_mut().for_each(|interrupt| interrupt.queue = Some(u32::MAX)),
+        |facts| facts.interrupts.iter_mut().for_each(|interrupt| interrupt.effective = vec![u32::MAX]),
+        |facts| nic(facts, |nic| nic.speed_bps = Some(u64::MAX)),
+        |facts| nic(facts, |nic| nic.speed_bps = Some(0)),
+        |facts| nic(facts, |nic| nic.mtu = Some(0)),
+        |facts| nic(facts, |nic| nic.mtu = Some(68)),
+        |facts| nic(facts, |nic| nic.node = Some(77)),
+        |facts| nic(facts, |nic| nic.rings = Some(Rings { rx: u32::MAX, ..Rings::default() })),
+        |facts| nic(facts, |nic| nic.rings = Some(Rings { rx: 1, ..Rings::default() })),
+        |facts| nic(facts, |nic| nic.channels = Some(Channels { combined: u32::MAX, ..Channels::default() })),
+        |facts| {
+            nic(facts, |nic| nic.rss.iter_mut().for_each(|rss| rss.indirection = vec![u32::MAX; 3]));
+        },
+        |facts| {
+            nic(facts, |nic| nic.coalescing.iter_mut().for_each(|found| found.rx_usecs = u32::MAX));
+        },
+        |facts| {
+            nic(facts, |nic| nic.pcie.iter_mut().for_each(|link| link.speed_gts = f64::INFINITY));
+        },
+        |facts| {
+            facts.sysctls.insert("net/ipv4/tcp_rmem".to_owned(), "1 1 1".to_owned());
+        },
+        |facts| facts.processor_model = Some("x @ NaNGHz".to_owned()),
+        |facts| {
+            facts.sockets.iter_mut().filter_map(|socket| socket.tcp.as_mut()).for_each(|tcp| {
+                (tcp.rtt_us, tcp.min_rtt_us, tcp.bytes_received) = (u64::MAX, u64::MAX, u64::MAX);
+            });
+        },
+    ];
+    let hosts: Vec<HostFacts> = edits
+        .iter()
+        .map(|edit| {
+            let (_, host) = hosts::HOSTS[0];
+            let mut facts = host();
+            edit(&mut facts);
+            facts
+        })
+        .collect();
+    on_all_processors(&hosts, |facts| {
+        let _ = of_findings(facts, None, &check(facts), &Short(AtomicU32::new(4)));
+        let _ = of_plan(facts, "ens2f0", &[], &Short(AtomicU32::new(4)));
+    });
+}
+
+/// Edits the first NIC.
+fn nic(facts: &mut HostFacts, edit: impl FnOnce(&mut evenkeel_model::host::Interface)) {
+    edit(hosts::nic_mut(facts).unwrap());
+}

@@ -1,0 +1,276 @@
+//! Forecasts of the findings of a check, and of a plan to tune an interface.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::host::HostFacts;
+use evenkeel_model::world::Observer;
+use evenkeel_placement::Finding;
+use evenkeel_placement::applied::apply;
+use evenkeel_placement::tune::Step;
+
+use crate::effect::Effect;
+use crate::receiver::{Modelled, Receiver, nic_of};
+use crate::runs::{Interrupted, Run, Runs, run, work};
+
+/// Most work of a forecast: twelve hosts with 100 Gbit/s and a short round trip, about 20 s on two cores.
+const MOST_WORK: f64 = 12.0 * 100e9;
+
+/// What the simulation says about a change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    Effect(Effect),
+    /// The change does not alter anything that the model has.
+    Outside,
+    /// The simulations before this one take all of the time.
+    NoTime,
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn effect(&self) -> Option<&Effect> {
+        match self {
+            Self::Effect(effect) => Some(effect),
+            Self::Outside | Self::NoTime => None,
+        }
+    }
+}
+
+/// A NIC whose traffic is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulated {
+    pub modelled: Modelled,
+    /// The host as it is, before and after no change.
+    pub effect: Effect,
+}
+
+/// The forecast of a check's findings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    pub nics: Vec<Simulated>,
+    /// Why the model does not have a NIC or the host.
+    pub obstacles: Vec<String>,
+    /// The verdict about each finding, in their order.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// The forecast of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanForecast {
+    /// The NIC, or why the model does not have it.
+    pub nic: Result<Modelled, String>,
+    pub all: Verdict,
+    /// The changes of each rule alone, and all others without them.
+    pub rules: Vec<(&'static str, Verdict, Verdict)>,
+}
+
+/// Different receivers to run, each once.
+#[derive(Default)]
+struct Cases {
+    receivers: Vec<Receiver>,
+    work: f64,
+}
+
+impl Cases {
+    /// Returns the number of a receiver's runs; none if there is no time for them.
+    fn add(&mut self, receiver: &Receiver) -> Option<usize> {
+        if let Some(at) = self.receivers.iter().position(|known| known == receiver) {
+            return Some(at);
+        }
+        let work = work(receiver);
+        if !self.receivers.is_empty() && self.work + work > MOST_WORK {
+            return None;
+        }
+        self.work += work;
+        self.receivers.push(receiver.clone());
+        Some(self.receivers.len() - 1)
+    }
+
+    /// Adds a host before and after a change.
+    fn compare(&mut self, before: &Receiver, after: &Receiver) -> Compared {
+        if before == after {
+            return Compared::Same;
+        }
+        match (self.add(before), self.add(after)) {
+            (Some(before), Some(after)) => Compared::Runs(before, after),
+            _ => Compared::NoTime,
+        }
+    }
+
+    fn run(&self, observer: &dyn Observer) -> Result<Vec<Runs>, Interrupted> {
+        run(&self.receivers.iter().collect::<Vec<_>>(), observer)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Compared {
+    Same,
+    Runs(usize, usize),
+    NoTime,
+}
+
+impl Compared {
+    fn verdict(self, runs: &[Runs]) -> Verdict {
+        match self {
+            Self::Same => Verdict::Outside,
+            Self::Runs(before, after) => match (of(runs, before), of(runs, after)) {
+                (Some(before), Some(after)) => Verdict::Effect(Effect::of(before, after)),
+                _ => Verdict::Outside,
+            },
+            Self::NoTime => Verdict::NoTime,
+        }
+    }
+}
+
+/// Returns why the simulator failed.
+fn failures(runs: &[Runs]) -> impl Iterator<Item = String> {
+    runs.iter().filter_map(|runs| Some(format!("the simulator failed ({})", runs.as_ref().err()?)))
+}
+
+/// Returns the runs of a receiver; none if the simulator failed.
+fn of(runs: &[Runs], at: usize) -> Option<&[Run]> {
+    runs.get(at)?.as_deref().ok()
+}
+
+/// Simulates the host as it is, and with the fix of each finding alone. Findings that come first have priority if the
+/// time is short; `only` names the checked interface, if there is one.
+///
+/// # Errors
+/// Returns an error if the observer interrupts the simulations.
+pub fn of_findings(
+    facts: &HostFacts,
+    only: Option<&str>,
+    findings: &[Finding],
+    observer: &dyn Observer,
+) -> Result<Forecast, Interrupted> {
+    let mut hosts = Hosts { facts, now: BTreeMap::new(), obstacles: Vec::new(), cases: Cases::default() };
+    hosts.now(&[only]);
+    let compared: Vec<Compared> = findings.iter().map(|finding| hosts.compare(finding)).collect();
+    let Hosts { now, mut obstacles, cases, .. } = hosts;
+    let runs = cases.run(observer)?;
+    obstacles.extend(failures(&runs));
+    let mut seen = BTreeSet::new();
+    obstacles.retain(|why| seen.insert(why.clone()));
+    let verdicts = compared.into_iter().map(|compared| compared.verdict(&runs)).collect();
+    let nics = now.into_values().flatten().filter_map(|now| {
+        let own = of(&runs, now.runs?)?;
+        Some(Simulated { effect: Effect::of(own, own), modelled: now.modelled })
+    });
+    Ok(Forecast { nics: nics.collect(), obstacles, verdicts })
+}
+
+/// A host as it is, and its runs; none if there is no time for them.
+struct Now {
+    modelled: Modelled,
+    runs: Option<usize>,
+}
+
+/// The host with the traffic through each of its NICs.
+struct Hosts<'f> {
+    facts: &'f HostFacts,
+    /// The present host by NIC; none if the model does not have it.
+    now: BTreeMap<String, Option<Now>>,
+    obstacles: Vec<String>,
+    cases: Cases,
+}
+
+impl Hosts<'_> {
+    /// Returns the host as it is, with the traffic through the first NIC of these names, else through the fastest.
+    fn now(&mut self, names: &[Option<&str>]) -> Option<Modelled> {
+        let Some(nic) = nic_of(self.facts, names) else {
+            self.obstacles.push("no NIC is up, and the model has hosts that receive through one".to_owned());
+            return None;
+        };
+        if !self.now.contains_key(&nic.name) {
+            let now = match Modelled::of(self.facts, nic) {
+                Ok(modelled) => Some(Now { runs: self.cases.add(&modelled.receiver), modelled }),
+                Err(why) => {
+                    self.obstacles.push(why);
+                    None
+                }
+            };
+            self.now.insert(nic.name.clone(), now);
+        }
+        Some(self.now.get(&nic.name)?.as_ref()?.modelled.clone())
+    }
+
+    fn compare(&mut self, finding: &Finding) -> Compared {
+        let (interface, changes) = (finding.remedy.interface.as_deref(), &finding.remedy.changes);
+        if changes.is_empty() {
+            return Compared::Same;
+        }
+        let Some(now) = self.now(&[interface, Some(&finding.subject)]) else { return Compared::Same };
+        let then = changed(self.facts, &now.interface, |facts| apply(facts, interface, changes));
+        then.map_or(Compared::Same, |then| self.cases.compare(&now.receiver, &then.receiver))
+    }
+}
+
+/// Simulates an interface's host with all steps of a plan, with those of each rule alone, and with all but these.
+///
+/// # Errors
+/// Returns an error if the observer interrupts the simulations.
+pub fn of_plan(
+    facts: &HostFacts,
+    interface: &str,
+    steps: &[Step],
+    observer: &dyn Observer,
+) -> Result<PlanForecast, Interrupted> {
+    let outside = |nic| PlanForecast { nic, all: Verdict::Outside, rules: Vec::new() };
+    let Some(nic) = facts.interface(interface) else {
+        return Ok(outside(Err(format!("{interface} does not exist"))));
+    };
+    let now = match Modelled::of(facts, nic) {
+        Ok(now) => now,
+        Err(why) => return Ok(outside(Err(why))),
+    };
+    let with = |is_made: &dyn Fn(&Step) -> bool| {
+        let changes: Vec<_> = steps.iter().filter(|step| is_made(step)).map(|step| &step.change).collect();
+        // A step that follows from another one may lack its object alone, such as the interrupt of a new queue.
+        let then = changed(facts, interface, |facts| {
+            apply(facts, Some(interface), changes.iter().copied());
+            true
+        });
+        then.map_or_else(|| now.receiver.clone(), |then| then.receiver)
+    };
+    let mut names: Vec<&'static str> = Vec::new();
+    for step in steps {
+        if !names.contains(&step.rule) {
+            names.push(step.rule);
+        }
+    }
+    let mut cases = Cases::default();
+    let whole = with(&|_| true);
+    let all = cases.compare(&now.receiver, &whole);
+    let mut rules = Vec::new();
+    for name in names {
+        let alone = cases.compare(&now.receiver, &with(&|step| step.rule == name));
+        rules.push((name, alone, with(&|step| step.rule != name)));
+    }
+    // Changes that the model has come first.
+    let rules: Vec<_> = rules
+        .into_iter()
+        .map(|(name, alone, others)| {
+            let without = match alone {
+                Compared::Same if others == whole => Compared::Same,
+                _ if others == now.receiver => Compared::Same,
+                _ => cases.compare(&now.receiver, &others),
+            };
+            (name, alone, without)
+        })
+        .collect();
+    let runs = cases.run(observer)?;
+    let rules = rules
+        .into_iter()
+        .map(|(name, alone, without)| (name, alone.verdict(&runs), without.verdict(&runs)))
+        .collect();
+    let nic = failures(&runs).next().map_or(Ok(now), Err);
+    Ok(PlanForecast { nic, all: all.verdict(&runs), rules })
+}
+
+/// Returns the host after a change; none if the change is not possible or the model does not have the result.
+fn changed(facts: &HostFacts, nic: &str, change: impl FnOnce(&mut HostFacts) -> bool) -> Option<Modelled> {
+    let mut facts = facts.clone();
+    if !change(&mut facts) {
+        return None;
+    }
+    Modelled::of(&facts, facts.interface(nic)?).ok()
+}

@@ -1,0 +1,418 @@
+//! Translates the facts of a host into a receiving host of the simulator.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, processor_list};
+use evenkeel_model::scenario::{HostNode, InterruptCores};
+use evenkeel_model::units::ByteSize;
+use evenkeel_placement::View;
+use evenkeel_placement::rules::running_balancer;
+use evenkeel_placement::view::{Direction, gigabits, milliseconds};
+use evenkeel_sim::segment::mss_of;
+use evenkeel_sim::tcp::{CongestionControl, Profile};
+use evenkeel_sim::time::{MICROSECOND, Span};
+use evenkeel_sim::transfers::machine::Machine;
+use evenkeel_sim::transfers::settings::{ReceiverCores, Settings};
+
+use crate::topology::Topology;
+
+/// Largest number of cores and of receive queues that are simulated: the time of a run is bounded.
+const MOST_CORES: u32 = 256;
+const MOST_QUEUES: usize = 256;
+/// Most connections that are simulated.
+const MOST_FLOWS: usize = 16;
+/// Connections if the host shows none that received much: as many as filled 100 Gbit/s in *TCP at 100 Gbit/s*.
+const FLOWS: usize = 3;
+/// Link speeds and round trips that are simulated, bit/s and µs.
+const LEAST_BPS: u64 = 100_000_000;
+const MOST_BPS: u64 = 400_000_000_000;
+const LEAST_RTT_US: u64 = 5;
+const MOST_RTT_US: u64 = 20_000;
+/// Settings of Linux that a host does not show.
+const MTU: u32 = 1500;
+const RING: u32 = 1024;
+const RECEIVE_BUFFER: u64 = 6_291_456;
+/// Send buffer of an unlimited sender, bytes: the largest that Linux allows.
+const SEND_BUFFER: u64 = (1 << 31) - 1;
+
+/// A receiving host and its traffic, as the simulator runs them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Receiver {
+    machine: Machine,
+    performance: bool,
+    cores: ReceiverCores,
+    flows: u32,
+    pub speed_bps: u64,
+    round_trip_us: u64,
+    mtu: u32,
+    ring: u32,
+    merges: bool,
+    receive_buffer: u64,
+}
+
+/// A receiver, and the assumptions that replace facts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Modelled {
+    pub interface: String,
+    pub receiver: Receiver,
+    /// One sentence about the traffic.
+    pub traffic: String,
+    /// The other assumptions.
+    pub assumptions: Vec<String>,
+}
+
+/// Returns the NIC whose traffic is simulated for a finding: the one that the finding concerns, otherwise the fastest.
+#[must_use]
+pub fn nic_of<'f>(facts: &'f HostFacts, names: &[Option<&str>]) -> Option<&'f Interface> {
+    let is_nic = |nic: &&Interface| nic.kind == InterfaceKind::Device && nic.up;
+    let named = names.iter().flatten().find_map(|name| facts.interface(name)).filter(is_nic);
+    let all = || facts.interfaces.iter().filter(is_nic);
+    named.or_else(|| all().max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name))))
+}
+
+impl Modelled {
+    /// Translates a host with the traffic through one NIC.
+    ///
+    /// # Errors
+    /// Returns the reason if the model does not have such a host.
+    pub fn of(facts: &HostFacts, nic: &Interface) -> Result<Self, String> {
+        let name = &nic.name;
+        if facts.virtual_machine {
+            return Err(
+                "this host is a virtual machine, and the model has the cores and the NIC of hardware"
+                    .to_owned(),
+            );
+        }
+        let speed_bps = nic
+            .speed_bps
+            .ok_or_else(|| format!("the speed of {name} is unknown: state it with --speed {name}=RATE"))?;
+        if !(LEAST_BPS..=MOST_BPS).contains(&speed_bps) {
+            let (least, most) = (gigabits(LEAST_BPS as f64), gigabits(MOST_BPS as f64));
+            return Err(format!(
+                "{name} has {}, and the model has {least} to {most}",
+                gigabits(speed_bps as f64)
+            ));
+        }
+        let topology = Topology::of(facts);
+        if !(1..=MOST_CORES).contains(&topology.cores()) {
+            return Err(format!(
+                "the host has {} cores, and the model has 1 to {MOST_CORES}",
+                topology.cores()
+            ));
+        }
+        let view = View::new(facts);
+        let mut assumptions = Vec::new();
+        let (queues, indirection) = queues(&view, nic, &topology)?;
+        let round_trip = view.round_trip(nic);
+        if round_trip.us > MOST_RTT_US {
+            return Err(format!(
+                "the round trip is {}, and the model has up to {}",
+                milliseconds(round_trip.us),
+                milliseconds(MOST_RTT_US)
+            ));
+        }
+        let machine = machine(facts, nic, &topology, &mut assumptions);
+        let applications = Applications::of(&view, nic, &topology, machine.nic_node);
+        let readers: Vec<u32> =
+            applications.readers.iter().filter_map(|reader| topology.core(*reader)).collect();
+        let traffic = format!(
+            "{} as fast as the link of {name} carries them ({}, round trip {}); {}",
+            match applications.flows {
+                1 => "one TCP connection receives".to_owned(),
+                flows => format!("{flows} TCP connections receive"),
+            },
+            gigabits(speed_bps as f64),
+            round_trip.words(),
+            applications.place
+        );
+        let receiver = Receiver {
+            performance: highest_clock(facts, nic, &topology, &mut assumptions),
+            cores: ReceiverCores { queues, indirection, readers },
+            flows: applications.flows as u32,
+            speed_bps,
+            round_trip_us: round_trip.us.max(LEAST_RTT_US),
+            mtu: known(nic.mtu.filter(|mtu| (68..=65_535).contains(mtu)), MTU, "MTU", &mut assumptions),
+            ring: known(
+                nic.rings.map(|rings| rings.rx).filter(|ring| *ring > 0),
+                RING,
+                "descriptors of the receive ring",
+                &mut assumptions,
+            ),
+            merges: merges(nic, &mut assumptions),
+            receive_buffer: known(
+                receive_buffer(facts),
+                RECEIVE_BUFFER,
+                "bytes in tcp_rmem",
+                &mut assumptions,
+            ),
+            machine,
+        };
+        ignored(facts, nic, &mut assumptions);
+        Ok(Self { interface: name.clone(), receiver, traffic, assumptions })
+    }
+}
+
+impl Receiver {
+    /// Returns the settings of the simulator.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        /// The senders' processors cost no time: they never limit the connections.
+        const FAST_HZ: f64 = 1e12;
+        /// Time of the largest segment at 100 Gbit/s. The acknowledgements take the rest of the round trip.
+        const FORWARD: Span = 5 * MICROSECOND;
+        let profile = Machine::xeon_6128();
+        let sender = Machine {
+            turbo_hz: FAST_HZ,
+            all_cores_hz: FAST_HZ,
+            base_hz: FAST_HZ,
+            interrupt_delay: profile.interrupt_delay,
+            pcie_bps: profile.pcie_bps,
+            ..self.machine.clone()
+        };
+        Settings {
+            machine: self.machine.clone(),
+            sender: Some(sender),
+            senders: 1,
+            receivers: 1,
+            flows: self.flows,
+            start_interval: 0,
+            ports: vec![self.speed_bps],
+            switch: None,
+            round_trip: self.round_trip(),
+            forward: FORWARD.min(self.round_trip() / 2),
+            mss: mss_of(ByteSize::from_bytes(self.mtu.into())),
+            descriptors: self.ring,
+            segmentation: true,
+            aggregation: self.merges,
+            pacing: true,
+            congestion: CongestionControl::Cubic,
+            profile: Profile::Linux6_18,
+            receive_buffer: self.receive_buffer,
+            send_buffer: SEND_BUFFER,
+            interrupts: InterruptCores::EveryCore,
+            interrupt_node: HostNode::Nic,
+            application_node: HostNode::Nic,
+            receiver_cores: Some(self.cores.clone()),
+            performance: self.performance,
+        }
+    }
+
+    /// Returns the round trip.
+    #[must_use]
+    pub fn round_trip(&self) -> Span {
+        self.round_trip_us * MICROSECOND
+    }
+}
+
+/// Returns a known value, otherwise the default, which becomes an assumption.
+fn known<T: Copy + std::fmt::Display>(
+    value: Option<T>,
+    default: T,
+    what: &str,
+    assumptions: &mut Vec<String>,
+) -> T {
+    value.unwrap_or_else(|| {
+        assumptions.push(format!("{default} {what} (not recorded)"));
+        default
+    })
+}
+
+/// Returns the core of each receive queue, and the queue of each entry of the indirection table.
+fn queues(view: &View<'_>, nic: &Interface, topology: &Topology) -> Result<(Vec<u32>, Vec<u32>), String> {
+    let mut cores: BTreeMap<u32, u32> = BTreeMap::new();
+    for interrupt in view.receive_interrupts(nic) {
+        if let (Some(queue), Some(core)) = (interrupt.queue, core_of(interrupt, topology)) {
+            cores.entry(queue).or_insert(core);
+        }
+    }
+    if cores.is_empty() {
+        return Err(format!("the processors of the receive interrupts of {} are unknown", nic.name));
+    }
+    // Some drivers number the receive queues of a NIC from another number than 0.
+    let queues = nic.receive_queue_count().max(1) as usize;
+    let cores: Vec<u32> = cores.into_values().take(queues).collect();
+    if cores.len() > MOST_QUEUES {
+        return Err(format!(
+            "{} has {} receive queues, and the model has up to {MOST_QUEUES}",
+            nic.name,
+            cores.len()
+        ));
+    }
+    let table = nic.rss.as_ref().map(|rss| rss.indirection.clone()).unwrap_or_default();
+    let table: Vec<u32> = table.into_iter().filter(|queue| (*queue as usize) < cores.len()).collect();
+    let table = if table.is_empty() { (0..cores.len() as u32).collect() } else { table };
+    Ok((cores, table))
+}
+
+/// Returns the core that serves an interrupt: of several allowed ones, the one that served it most, else the first.
+fn core_of(interrupt: &Interrupt, topology: &Topology) -> Option<u32> {
+    let allowed = interrupt.target();
+    let served = interrupt.served.iter().filter(|(processor, _)| allowed.contains(processor));
+    let most = served.max_by_key(|(processor, count)| (*count, std::cmp::Reverse(*processor)));
+    let processor = most.map(|(processor, _)| *processor).or_else(|| allowed.first().copied())?;
+    topology.core(processor)
+}
+
+/// The applications that receive.
+struct Applications {
+    flows: usize,
+    /// Processors on which they read.
+    readers: Vec<u32>,
+    /// Description of their place.
+    place: String,
+}
+
+impl Applications {
+    /// Returns the applications of the busiest receiving connections. A pinned process reads on its processors, another
+    /// one where it ran last. Without any, they are on the first cores of the NIC's package, as in the profiles.
+    fn of(view: &View<'_>, nic: &Interface, topology: &Topology, package: u32) -> Self {
+        let mut busy: Vec<&SocketFacts> = view.bulk(nic, Direction::Receive);
+        busy.sort_by_key(|socket| std::cmp::Reverse(Direction::Receive.bytes(socket)));
+        busy.truncate(MOST_FLOWS);
+        let mut turns: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
+        let (mut readers, mut is_pinned) = (Vec::new(), true);
+        for socket in &busy {
+            let Some(process) = socket.process.and_then(|number| view.facts.process(number)) else {
+                continue;
+            };
+            let online = |processor: &u32| topology.core(*processor).is_some();
+            let pinned = view
+                .pinned(process.number)
+                .map(|allowed| allowed.into_iter().filter(online).collect::<Vec<u32>>());
+            let allowed = match pinned {
+                Some(allowed) if !allowed.is_empty() => allowed,
+                _ => {
+                    let Some(last) = process.processor.filter(online) else { continue };
+                    is_pinned = false;
+                    vec![last]
+                }
+            };
+            let turn = turns.entry(allowed.clone()).or_insert(0);
+            readers.extend(allowed.get(*turn % allowed.len()));
+            *turn += 1;
+        }
+        let flows = if busy.is_empty() { FLOWS } else { busy.len() };
+        if !readers.is_empty() {
+            let list = processor_list(&readers);
+            let how = if is_pinned { "as they are pinned" } else { "as they are pinned, or ran last" };
+            return Self {
+                flows,
+                readers,
+                place: format!("their applications run on processors {list}, {how}"),
+            };
+        }
+        let first = package * topology.cores_per_package;
+        let cores = (first..first + topology.cores_per_package).take(flows);
+        let readers: Vec<u32> = cores.filter_map(|core| topology.processor(core)).collect();
+        let place = format!(
+            "their applications are assumed on processors {}, the first cores beside the NIC",
+            processor_list(&readers)
+        );
+        Self { flows, readers, place }
+    }
+}
+
+/// Returns the machine: the host's cores, clock, slot and moderation with the costs of a profile.
+fn machine(
+    facts: &HostFacts,
+    nic: &Interface,
+    topology: &Topology,
+    assumptions: &mut Vec<String>,
+) -> Machine {
+    // Xeon E5 and E7 have the interconnect of kit-2014 (QPI).
+    let model = facts.processor_model.as_deref().unwrap_or_default();
+    let is_old = ["E5-", "E7-"].iter().any(|name| model.contains(name));
+    let profile = if is_old { Machine::kit_2014() } else { Machine::xeon_6128() };
+    assumptions.push(format!("cycles, caches and interconnect of the profile {}", profile.name));
+    let nominal = nominal_hz(model);
+    let hz = nominal.unwrap_or(profile.base_hz);
+    if nominal.is_none() {
+        assumptions.push(format!("clock of {:.1} GHz (the processor's name has none)", hz / 1e9));
+    }
+    let nic_node = nic.node.and_then(|node| topology.package(node));
+    if nic_node.is_none() && topology.packages > 1 {
+        assumptions.push(format!("{} is in the first package (its node is unknown)", nic.name));
+    }
+    let delay =
+        nic.coalescing.filter(|coalescing| !coalescing.adaptive_rx).map(|coalescing| coalescing.rx_usecs);
+    if delay.is_none() {
+        assumptions.push(format!(
+            "interrupts after {} µs (adaptive or unknown)",
+            profile.interrupt_delay / MICROSECOND
+        ));
+    }
+    let slot = nic.pcie.map(|link| link.current_bps()).filter(|bps| *bps > 0.0);
+    let is_same = |clock: f64| hz * clock / profile.base_hz;
+    Machine {
+        nodes: topology.packages,
+        cores_per_node: topology.cores_per_package,
+        turbo_hz: is_same(profile.turbo_hz),
+        all_cores_hz: is_same(profile.all_cores_hz),
+        base_hz: hz,
+        pcie_bps: slot.unwrap_or(profile.pcie_bps),
+        interrupt_delay: delay.map_or(profile.interrupt_delay, |us| Span::from(us.min(10_000)) * MICROSECOND),
+        nic_node: nic_node.unwrap_or(0),
+        ..profile
+    }
+}
+
+/// Returns the nominal clock in the name of an Intel processor, such as `Xeon(R) Gold 6128 CPU @ 3.40GHz`.
+fn nominal_hz(model: &str) -> Option<f64> {
+    let (_, clock) = model.rsplit_once("@ ")?;
+    let ghz: f64 = clock.trim().strip_suffix("GHz")?.parse().ok()?;
+    (0.5..10.0).contains(&ghz).then_some(ghz * 1e9)
+}
+
+/// Returns whether the cores beside the NIC keep their highest clock.
+fn highest_clock(
+    facts: &HostFacts,
+    nic: &Interface,
+    topology: &Topology,
+    assumptions: &mut Vec<String>,
+) -> bool {
+    let package = nic.node.and_then(|node| topology.package(node)).unwrap_or(0);
+    let is_near = |number: u32| {
+        topology.core(number).is_some_and(|core| core / topology.cores_per_package.max(1) == package)
+    };
+    let near = facts.processors.iter().filter(|processor| is_near(processor.number));
+    let governors: Vec<_> = near
+        .filter_map(|processor| {
+            let governor = processor.governor.as_deref()?;
+            Some(governor == "performance" || processor.energy_preference.as_deref() == Some("performance"))
+        })
+        .collect();
+    if governors.is_empty() {
+        assumptions.push("highest clock (no governor is recorded)".to_owned());
+    }
+    governors.iter().all(|highest| *highest)
+}
+
+/// Returns whether GRO or the NIC merges packets.
+fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
+    if nic.features.is_empty() {
+        assumptions.push("GRO on (not recorded)".to_owned());
+        return true;
+    }
+    ["rx-gro", "rx-gro-hw", "rx-lro"].iter().any(|name| nic.feature(name).is_some_and(|feature| feature.on))
+}
+
+/// Returns the limit of a receive buffer: without autotuning, the default.
+fn receive_buffer(facts: &HostFacts) -> Option<u64> {
+    let tunes = facts.sysctl_number("net/ipv4/tcp_moderate_rcvbuf") != Some(0);
+    facts
+        .sysctl_field("net/ipv4/tcp_rmem", if tunes { 2 } else { 1 })
+        .filter(|bytes| (1..1 << 31).contains(bytes))
+}
+
+/// Adds what the host has and the model ignores.
+fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
+    if facts.processors.iter().any(|processor| processor.siblings.len() > 1) {
+        assumptions.push("the threads of a core count as one".to_owned());
+    }
+    if running_balancer(facts).is_some() {
+        assumptions.push("interrupts stay where they are (irqbalance may move them)".to_owned());
+    }
+    if nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()) {
+        assumptions.push("no RPS (the model has none)".to_owned());
+    }
+}

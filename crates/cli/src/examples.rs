@@ -130,6 +130,8 @@ Examples:
     evenkeel check eth0 --watch 10s
   Why does a rule fire, and what are all of its fixes?
     evenkeel check --explain rx-ring-drops
+  What would each fix gain? Simulated, changes nothing:
+    evenkeel check --simulate
 
 Exits with 1 if a finding has high severity, with 0 otherwise.";
 

@@ -15,12 +15,13 @@ mod random_hosts;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use evenkeel_forecast::{of_findings, of_plan};
+use evenkeel_forecast::{Interrupted, of_findings, of_plan};
 use evenkeel_host::facts::complete;
 use evenkeel_model::host::{Channels, HostFacts, InterfaceKind, Rings};
 use evenkeel_model::world::Observer;
 use evenkeel_placement::check;
 use evenkeel_placement::tune::{Keep, TuningPlan};
+use evenkeel_synthetic::{HostBuilder, NicOptions};
 use faults::FAULTS;
 use parallel::on_all_processors;
 
@@ -42,6 +43,27 @@ fn simulate(facts: &HostFacts) {
     for nic in facts.interfaces.iter().filter(|nic| nic.kind == InterfaceKind::Device) {
         let plan = TuningPlan::settle(&facts, &nic.name, &Keep::default(), &[]);
         let _ = of_plan(&facts, &nic.name, &plan.steps, &Short(AtomicU32::new(2)));
+    }
+}
+
+#[test]
+fn an_interruption_ends_the_simulations() {
+    let (_, host) = hosts::HOSTS[0];
+    let facts = host();
+    assert_eq!(of_findings(&facts, None, &[], &Short(AtomicU32::new(10))), Err(Interrupted));
+    let plan = TuningPlan::settle(&facts, "ens2f0", &Keep::default(), &[]);
+    assert!(of_plan(&facts, "ens2f0", &plan.steps, &Short(AtomicU32::new(0))).is_ok(), "nothing to run");
+}
+
+/// 256 cores and 256 queues are the most that the model has.
+#[test]
+fn large_hosts() {
+    for (cores, queues, is_simulated) in [(64, 64, true), (65, 65, false)] {
+        let options = NicOptions { queues: (queues, queues), ..hosts::MLX5 };
+        let facts = HostBuilder::new(4, cores, 1).nic(&options).build();
+        let found = of_findings(&facts, None, &[], &Short(AtomicU32::new(4)));
+        assert_eq!(found == Err(Interrupted), is_simulated, "{found:?}");
+        assert!(is_simulated || found.unwrap().obstacles[0].contains("260 cores"));
     }
 }
 

@@ -12,8 +12,8 @@ use crate::effect::Effect;
 use crate::receiver::{Modelled, Receiver, nic_of};
 use crate::runs::{Interrupted, Run, Runs, run, work};
 
-/// Most work of a forecast: twelve hosts with 100 Gbit/s and a short round trip, about 20 s on two cores.
-const MOST_WORK: f64 = 12.0 * 100e9;
+/// Most work of a forecast: 24 hosts with 100 Gbit/s and a short round trip, at most 20 s on two cores.
+const MOST_WORK: f64 = 24.0 * 100e9;
 
 /// What the simulation says about a change.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -416,3 +416,142 @@ fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
         assumptions.push("no RPS (the model has none)".to_owned());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use evenkeel_model::host::{Coalescing, Feature, ProcessFacts, Processor, Rss, SocketKind, TcpFacts};
+
+    use super::*;
+
+    /// Returns a host with two packages of four cores, and a NIC with two queues in the second.
+    fn host() -> HostFacts {
+        let processor = |number| Processor {
+            number,
+            node: number / 4,
+            package: number / 4,
+            core: number % 4,
+            governor: Some("performance".to_owned()),
+            ..Processor::default()
+        };
+        let interrupt = |queue| Interrupt {
+            number: 40 + queue,
+            interface: "eth0".to_owned(),
+            queue: Some(queue),
+            receives: true,
+            affinity: vec![4 + queue],
+            ..Interrupt::default()
+        };
+        let nic = Interface {
+            name: "eth0".to_owned(),
+            kind: InterfaceKind::Device,
+            up: true,
+            node: Some(1),
+            speed_bps: Some(10_000_000_000),
+            coalescing: Some(Coalescing { rx_usecs: 20, ..Coalescing::default() }),
+            features: [("rx-gro".to_owned(), Feature { on: false, fixed: false })].into(),
+            rss: Some(Rss { indirection: vec![1, 0, 9, 1], ..Rss::default() }),
+            receive_queues: vec![Default::default(); 2],
+            ..Interface::default()
+        };
+        HostFacts {
+            processor_model: Some("Intel(R) Xeon(R) CPU E5-2640 v4 @ 2.40GHz".to_owned()),
+            processors: (0..8).map(processor).collect(),
+            interrupts: vec![interrupt(0), interrupt(1)],
+            interfaces: vec![nic],
+            sysctls: [("net/ipv4/tcp_rmem".to_owned(), "4096 131072 1048576".to_owned())].into(),
+            ..HostFacts::default()
+        }
+    }
+
+    fn modelled(facts: &HostFacts) -> Modelled {
+        Modelled::of(facts, nic_of(facts, &[None]).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn facts_become_settings_and_the_rest_assumptions() {
+        let found = modelled(&host());
+        let receiver = &found.receiver;
+        assert_eq!((receiver.machine.name, receiver.machine.base_hz), ("kit-2014", 2.4e9));
+        assert_eq!((receiver.machine.nodes, receiver.machine.cores_per_node), (2, 4));
+        assert_eq!((receiver.machine.nic_node, receiver.machine.interrupt_delay), (1, 20 * MICROSECOND));
+        assert_eq!((receiver.receive_buffer, receiver.merges, receiver.performance), (1 << 20, false, true));
+        // The table names a queue that does not exist. The applications are assumed on the first cores.
+        let cores = ReceiverCores { queues: vec![4, 5], indirection: vec![1, 0, 1], readers: vec![4, 5, 6] };
+        assert_eq!((&receiver.cores, receiver.flows), (&cores, 3));
+        assert!(found.traffic.contains("assumed on processors 4-6"), "{}", found.traffic);
+        for assumed in ["kit-2014", "1500 MTU", "1024 descriptors"] {
+            assert!(found.assumptions.iter().any(|line| line.contains(assumed)), "{:?}", found.assumptions);
+        }
+    }
+
+    #[test]
+    fn settings_that_limit_the_receiver_are_known() {
+        let changed = |change: fn(&mut HostFacts)| {
+            let mut facts = host();
+            change(&mut facts);
+            modelled(&facts).receiver
+        };
+        let fixed = changed(|facts| {
+            facts.sysctls.insert("net/ipv4/tcp_moderate_rcvbuf".to_owned(), "0".to_owned());
+        });
+        assert_eq!(fixed.receive_buffer, 131_072);
+        let slow = changed(|facts| facts.processors[5].governor = Some("powersave".to_owned()));
+        assert!(!slow.performance);
+        let elsewhere = changed(|facts| facts.processors[0].governor = Some("powersave".to_owned()));
+        assert!(elsewhere.performance);
+        let merged = changed(|facts| {
+            let lro = Feature { on: true, fixed: false };
+            facts.interfaces[0].features.insert("rx-lro".to_owned(), lro);
+        });
+        assert!(merged.merges);
+    }
+
+    /// A pinned process reads on its processors in turn, another one where it ran last.
+    #[test]
+    fn applications_read_where_the_facts_place_them() {
+        let mut facts = host();
+        for (number, allowed) in [(7, vec![2, 3]), (8, (0..8).collect())] {
+            let process = ProcessFacts { number, allowed, processor: Some(6), ..ProcessFacts::default() };
+            facts.processes.push(process);
+        }
+        for (at, process) in [7, 7, 7, 8].into_iter().enumerate() {
+            facts.sockets.push(SocketFacts {
+                kind: SocketKind::Tcp,
+                local: "10.0.0.1:1".to_owned(),
+                process: Some(process),
+                tcp: Some(TcpFacts {
+                    min_rtt_us: 100,
+                    bytes_received: 1_000_000_000 - at as u64,
+                    ..TcpFacts::default()
+                }),
+                ..SocketFacts::default()
+            });
+        }
+        let found = modelled(&facts);
+        assert_eq!(found.receiver.cores.readers, [2, 3, 2, 6]);
+        assert_eq!((found.receiver.flows, found.receiver.round_trip_us), (4, 100));
+        assert!(found.traffic.contains("as they are pinned, or ran last"), "{}", found.traffic);
+    }
+
+    #[test]
+    fn other_hosts_are_refused_with_a_reason() {
+        let refused = |change: fn(&mut HostFacts)| {
+            let mut facts = host();
+            change(&mut facts);
+            Modelled::of(&facts, &facts.interfaces[0]).unwrap_err()
+        };
+        assert!(refused(|facts| facts.virtual_machine = true).contains("virtual machine"));
+        assert!(refused(|facts| facts.interfaces[0].speed_bps = None).contains("--speed eth0="));
+        assert!(refused(|facts| facts.interrupts.clear()).contains("receive interrupts of eth0"));
+        assert!(refused(|facts| facts.processors.clear()).contains("0 cores"));
+    }
+
+    #[test]
+    fn the_nominal_clock_is_in_the_name() {
+        assert_eq!(nominal_hz("Intel(R) Xeon(R) Gold 6128 CPU @ 3.40GHz"), Some(3.4e9));
+        for name in ["AMD EPYC 9554 64-Core Processor", "x @ NaNGHz", "x @ 99GHz", ""] {
+            assert_eq!(nominal_hz(name), None, "{name}");
+        }
+    }
+}

@@ -152,7 +152,7 @@ fn missing(forecast: &Forecast) -> Vec<String> {
     let mut lines: Vec<String> =
         forecast.obstacles.iter().map(|why| format!("Not simulated: {}.", printable(why))).collect();
     let is = |count: usize| if count == 1 { "is" } else { "are" };
-    if outside > 0 && lines.is_empty() {
+    if outside > 0 && !forecast.nics.is_empty() {
         lines.push(format!("{} {} outside the model.", counted(outside, "finding"), is(outside)));
     }
     if late > 0 {

@@ -12,11 +12,16 @@ mod parallel;
 #[allow(dead_code)]
 #[path = "support/random_hosts.rs"]
 mod random_hosts;
+#[allow(dead_code)]
+#[path = "support/recorded.rs"]
+mod recorded;
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use evenkeel_forecast::{Interrupted, of_findings, of_plan};
-use evenkeel_host::facts::complete;
+use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_model::host::{Channels, HostFacts, InterfaceKind, Rings};
 use evenkeel_model::world::Observer;
 use evenkeel_placement::check;
@@ -77,6 +82,20 @@ fn hosts_with_each_fault() {
         all.push(facts);
     }
     on_all_processors(&all, simulate);
+}
+
+#[test]
+fn recorded_hosts() {
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
+    let files = fs::read_dir(hosts).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> =
+        files.filter(|file| file.extension().is_some_and(|kind| kind == "host")).collect();
+    assert!(files.len() > 100);
+    on_all_processors(&files, |file| {
+        let directory = tempfile::tempdir().unwrap();
+        recorded::unpack(&fs::read_to_string(file).unwrap(), directory.path()).unwrap();
+        simulate(&read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap());
+    });
 }
 
 #[test]

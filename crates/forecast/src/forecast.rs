@@ -15,6 +15,8 @@ use crate::runs::{Interrupted, Run, Runs, run, work};
 /// Most work of a forecast: 24 hosts with 100 Gbit/s and a short round trip, at most 20 s on two cores.
 const MOST_WORK: f64 = 24.0 * 100e9;
 
+const NO_NIC: &str = "no NIC is up, and the model has hosts that receive through one";
+
 /// What the simulation says about a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
@@ -143,7 +145,9 @@ pub fn of_findings(
     observer: &dyn Observer,
 ) -> Result<Forecast, Interrupted> {
     let mut hosts = Hosts { facts, now: BTreeMap::new(), obstacles: Vec::new(), cases: Cases::default() };
-    hosts.now(&[only]);
+    if let Some(now) = hosts.now(&[only]) {
+        hosts.cases.add(&now.receiver);
+    }
     let compared: Vec<Compared> = findings.iter().map(|finding| hosts.compare(finding)).collect();
     let Hosts { now, mut obstacles, cases, .. } = hosts;
     let runs = cases.run(observer)?;
@@ -151,24 +155,20 @@ pub fn of_findings(
     let mut seen = BTreeSet::new();
     obstacles.retain(|why| seen.insert(why.clone()));
     let verdicts = compared.into_iter().map(|compared| compared.verdict(&runs)).collect();
-    let nics = now.into_values().flatten().filter_map(|now| {
-        let own = of(&runs, now.runs?)?;
-        Some(Simulated { effect: Effect::of(own, own), modelled: now.modelled })
+    // A NIC that no simulated fix concerns has no runs.
+    let nics = now.into_values().flatten().filter_map(|modelled| {
+        let at = cases.receivers.iter().position(|receiver| *receiver == modelled.receiver)?;
+        let own = of(&runs, at)?;
+        Some(Simulated { effect: Effect::of(own, own), modelled })
     });
     Ok(Forecast { nics: nics.collect(), obstacles, verdicts })
-}
-
-/// A host as it is, and its runs; none if there is no time for them.
-struct Now {
-    modelled: Modelled,
-    runs: Option<usize>,
 }
 
 /// The host with the traffic through each of its NICs.
 struct Hosts<'f> {
     facts: &'f HostFacts,
     /// The present host by NIC; none if the model does not have it.
-    now: BTreeMap<String, Option<Now>>,
+    now: BTreeMap<String, Option<Modelled>>,
     obstacles: Vec<String>,
     cases: Cases,
 }
@@ -177,20 +177,14 @@ impl Hosts<'_> {
     /// Returns the host as it is, with the traffic through the first NIC of these names, else through the fastest.
     fn now(&mut self, names: &[Option<&str>]) -> Option<Modelled> {
         let Some(nic) = nic_of(self.facts, names) else {
-            self.obstacles.push("no NIC is up, and the model has hosts that receive through one".to_owned());
+            self.obstacles.push(NO_NIC.to_owned());
             return None;
         };
         if !self.now.contains_key(&nic.name) {
-            let now = match Modelled::of(self.facts, nic) {
-                Ok(modelled) => Some(Now { runs: self.cases.add(&modelled.receiver), modelled }),
-                Err(why) => {
-                    self.obstacles.push(why);
-                    None
-                }
-            };
+            let now = Modelled::of(self.facts, nic).map_err(|why| self.obstacles.push(why)).ok();
             self.now.insert(nic.name.clone(), now);
         }
-        Some(self.now.get(&nic.name)?.as_ref()?.modelled.clone())
+        self.now.get(&nic.name)?.clone()
     }
 
     fn compare(&mut self, finding: &Finding) -> Compared {
@@ -215,9 +209,7 @@ pub fn of_plan(
     observer: &dyn Observer,
 ) -> Result<PlanForecast, Interrupted> {
     let outside = |nic| PlanForecast { nic, all: Verdict::Outside, rules: Vec::new() };
-    let Some(nic) = facts.interface(interface) else {
-        return Ok(outside(Err(format!("{interface} does not exist"))));
-    };
+    let Some(nic) = nic_of(facts, &[Some(interface)]) else { return Ok(outside(Err(NO_NIC.to_owned()))) };
     let now = match Modelled::of(facts, nic) {
         Ok(now) => now,
         Err(why) => return Ok(outside(Err(why))),
@@ -225,7 +217,7 @@ pub fn of_plan(
     let with = |is_made: &dyn Fn(&Step) -> bool| {
         let changes: Vec<_> = steps.iter().filter(|step| is_made(step)).map(|step| &step.change).collect();
         // A step that follows from another one may lack its object alone, such as the interrupt of a new queue.
-        let then = changed(facts, interface, |facts| {
+        let then = changed(facts, &nic.name, |facts| {
             apply(facts, Some(interface), changes.iter().copied());
             true
         });

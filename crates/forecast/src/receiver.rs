@@ -61,12 +61,12 @@ pub struct Modelled {
     pub assumptions: Vec<String>,
 }
 
-/// Returns the NIC whose traffic is simulated for a finding: the one that the finding concerns, otherwise the fastest.
+/// Returns the NIC whose traffic is simulated: the first of these names that is one, otherwise the fastest that is up.
 #[must_use]
 pub fn nic_of<'f>(facts: &'f HostFacts, names: &[Option<&str>]) -> Option<&'f Interface> {
-    let is_nic = |nic: &&Interface| nic.kind == InterfaceKind::Device && nic.up;
-    let named = names.iter().flatten().find_map(|name| facts.interface(name)).filter(is_nic);
-    let all = || facts.interfaces.iter().filter(is_nic);
+    let is_nic = |nic: &&Interface| nic.kind == InterfaceKind::Device;
+    let named = names.iter().flatten().filter_map(|name| facts.interface(name)).find(is_nic);
+    let all = || facts.interfaces.iter().filter(is_nic).filter(|nic| nic.up);
     named.or_else(|| all().max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name))))
 }
 
@@ -82,6 +82,9 @@ impl Modelled {
                 "this host is a virtual machine, and the model has the cores and the NIC of hardware"
                     .to_owned(),
             );
+        }
+        if !nic.up {
+            return Err(format!("{name} is down"));
         }
         let speed_bps = nic
             .speed_bps
@@ -116,10 +119,10 @@ impl Modelled {
         let readers: Vec<u32> =
             applications.readers.iter().filter_map(|reader| topology.core(*reader)).collect();
         let traffic = format!(
-            "{} as fast as the link of {name} carries them ({}, round trip {}); {}",
+            "{} from an unlimited sender through {name} ({}, round trip {}); {}",
             match applications.flows {
-                1 => "one TCP connection receives".to_owned(),
-                flows => format!("{flows} TCP connections receive"),
+                1 => "one bulk TCP connection receives".to_owned(),
+                flows => format!("{flows} bulk TCP connections receive"),
             },
             gigabits(speed_bps as f64),
             round_trip.words(),
@@ -542,6 +545,7 @@ mod tests {
             Modelled::of(&facts, &facts.interfaces[0]).unwrap_err()
         };
         assert!(refused(|facts| facts.virtual_machine = true).contains("virtual machine"));
+        assert_eq!(refused(|facts| facts.interfaces[0].up = false), "eth0 is down");
         assert!(refused(|facts| facts.interfaces[0].speed_bps = None).contains("--speed eth0="));
         assert!(refused(|facts| facts.interrupts.clear()).contains("receive interrupts of eth0"));
         assert!(refused(|facts| facts.processors.clear()).contains("0 cores"));

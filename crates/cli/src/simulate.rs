@@ -88,8 +88,10 @@ fn unit(bps: f64) -> (&'static str, f64) {
 
 /// Returns an effect in one line.
 pub fn words(effect: &Effect) -> String {
-    let (unit, scale) = unit(effect.before_bps.max(effect.after_bps));
-    let rates = format!("{:.1} → {:.1} {unit}", effect.before_bps / scale, effect.after_bps / scale);
+    let ((first, scale), (second, to_second)) = (unit(effect.before_bps), unit(effect.after_bps));
+    let shown = if first == second { String::new() } else { format!(" {first}") };
+    let (before, after) = (effect.before_bps / scale, effect.after_bps / to_second);
+    let rates = format!("{before:.1}{shown} → {after:.1} {second}");
     let seeds = counted(effect.seeds, "seed");
     let change = match (effect.ratio, effect.interval) {
         (Some(ratio), Some(interval)) => {
@@ -238,4 +240,34 @@ pub fn plan_json(forecast: &PlanForecast) -> Value {
         "plan": verdict_json(&forecast.all),
         "rules": forecast.rules.iter().map(rule).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(before_bps: f64, after_bps: f64, ratio: Option<f64>) -> Effect {
+        Effect {
+            before_bps,
+            after_bps,
+            ratio,
+            interval: None,
+            drops_before_per_s: 4433.4,
+            drops_after_per_s: 0.12,
+            seeds: 10,
+        }
+    }
+
+    #[test]
+    fn an_effect_is_one_line() {
+        let line = words(&effect(43e9, 98.9e9, None));
+        assert_eq!(line, "43.0 → 98.9 Gbit/s (10 seeds, some without throughput); drops/s 4433 → 0.1");
+        assert!(words(&effect(25.1e6, 1.3e9, Some(52.0))).starts_with("25.1 Mbit/s → 1.3 Gbit/s"));
+    }
+
+    #[test]
+    fn changes_have_a_sign_unless_they_round_to_0() {
+        let shown = [1.0, 0.9999, 1.012, 0.95, 2.3, 0.5].map(per_cent);
+        assert_eq!(shown, ["0.0", "0.0", "+1.2", "-5.0", "+130", "-50"]);
+    }
 }

@@ -43,6 +43,7 @@ fn no_line_is_longer_than_the_terminal() {
     let screens: &[&[&str]] = &[
         &["check", "--from", host],
         &["check", "--from", host, "--explain", "irq-remote-node"],
+        &["check", "--from", host, "--simulate"],
         &["check", "--watch", "100ms"],
         &["scenario", "list"],
         &["scenario", "show", "titan-12-flows"],

@@ -27,7 +27,7 @@ const FLOWS: usize = 3;
 const LEAST_BPS: u64 = 100_000_000;
 const MOST_BPS: u64 = 400_000_000_000;
 const LEAST_RTT_US: u64 = 5;
-const MOST_RTT_US: u64 = 20_000;
+const MOST_RTT_US: u64 = 100_000;
 /// Settings of Linux that a host does not show.
 const MTU: u32 = 1500;
 const RING: u32 = 1024;
@@ -399,12 +399,17 @@ fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
     ["rx-gro", "rx-gro-hw", "rx-lro"].iter().any(|name| nic.feature(name).is_some_and(|feature| feature.on))
 }
 
-/// Returns the limit of a receive buffer: without autotuning, the default.
+/// Returns the limit of a receive buffer: without autotuning, the default; without window scaling, that of a window of
+/// 16 bits, which is half of the buffer.
 fn receive_buffer(facts: &HostFacts) -> Option<u64> {
-    let tunes = facts.sysctl_number("net/ipv4/tcp_moderate_rcvbuf") != Some(0);
-    facts
-        .sysctl_field("net/ipv4/tcp_rmem", if tunes { 2 } else { 1 })
-        .filter(|bytes| (1..1 << 31).contains(bytes))
+    const UNSCALED: u64 = 2 * 65_535;
+    let is_off = |sysctl: &str| facts.sysctl_number(sysctl) == Some(0);
+    let field = if is_off("net/ipv4/tcp_moderate_rcvbuf") { 1 } else { 2 };
+    let limit = facts.sysctl_field("net/ipv4/tcp_rmem", field).filter(|bytes| (1..1 << 31).contains(bytes));
+    if is_off("net/ipv4/tcp_window_scaling") {
+        return Some(limit.unwrap_or(UNSCALED).min(UNSCALED));
+    }
+    limit
 }
 
 /// Adds what the host has and the model ignores.
@@ -414,6 +419,9 @@ fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
     }
     if running_balancer(facts).is_some() {
         assumptions.push("interrupts stay where they are (irqbalance may move them)".to_owned());
+    }
+    if facts.sysctl_number("net/ipv4/tcp_sack") == Some(0) {
+        assumptions.push("selective acknowledgements (off on this host)".to_owned());
     }
     if nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()) {
         assumptions.push("no RPS (the model has none)".to_owned());
@@ -499,6 +507,10 @@ mod tests {
             facts.sysctls.insert("net/ipv4/tcp_moderate_rcvbuf".to_owned(), "0".to_owned());
         });
         assert_eq!(fixed.receive_buffer, 131_072);
+        let unscaled = changed(|facts| {
+            facts.sysctls.insert("net/ipv4/tcp_window_scaling".to_owned(), "0".to_owned());
+        });
+        assert_eq!(unscaled.receive_buffer, 131_070);
         let slow = changed(|facts| facts.processors[5].governor = Some("powersave".to_owned()));
         assert!(!slow.performance);
         let elsewhere = changed(|facts| facts.processors[0].governor = Some("powersave".to_owned()));

@@ -215,7 +215,10 @@ fn interrupts_that_were_spread_since_are_history() {
     }
     let found = findings(facts.clone());
     let history = find(&found, "irq-one-processor").unwrap();
-    assert!(history.evidence.contains("that is history") && history.severity == Severity::Low, "{history:?}");
+    assert!(
+        history.evidence.contains("the counts are from the past") && history.severity == Severity::Low,
+        "{history:?}"
+    );
     for interrupt in &mut facts.interrupts {
         serve(interrupt, 15);
     }

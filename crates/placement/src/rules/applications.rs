@@ -13,13 +13,14 @@ use crate::{Basis, View};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-node",
-        looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the NIC that carries these",
-        fires_when: "when such a process is in another package, from 10 Gbit/s on; high where the process is pinned there, its \
-                     connections carried 100 MB (1 MB/s since boot, or through a NIC with load), and the NIC is faster than the interconnect of \
-                     the paper's hosts (68 Gbit/s)",
-        why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender down to what it \
-              carries: few losses, less throughput (the paper's case 3).",
-        fix: "the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",
+        looks_at: "processors that processes with connections are pinned to, or last ran on, and the node of the NIC \
+                   that carries the connections",
+        fires_when: "when such a process is in another package, from 10 Gbit/s; high: the process is pinned there, \
+                     its connections carried 100 MB (1 MB/s since boot, or through a NIC with load), and the NIC is \
+                     faster than the interconnect of the paper's hosts (68 Gbit/s)",
+        why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender to \
+              the rate of the interconnect: few losses, less throughput (the paper's case 3).",
+        fix: "run the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",
         source: "the paper, section III-A, figures 8 and 9 (case 3)",
         needs: &[
             needs::SPEED,
@@ -35,16 +36,19 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-on-application",
-        looks_at: "whether processes that are kept to some processors are kept to those that serve the NIC's interrupts, or to their twins",
-        fires_when: "when at least half of a process's cores serve interrupts, from 10 Gbit/s on, and the package has cores for these to which no \
-                     application is kept; without such cores when four cores and more do both and are half of the process's, and less than a \
-                     quarter of these serves no interrupt; medium where a \
-                     processor that serves them spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC, high then from \
-                     40 Gbit/s on where the node has other cores and the process's connections carried 100 MB (1 MB/s since boot, or through \
-                     a NIC with load), else low",
-        why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
-              Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
-        fix: "interrupts and applications on different cores of the same node",
+        looks_at: "whether pinned processes are pinned to processors that serve the NIC's interrupts, or to their SMT \
+                   siblings",
+        fires_when: "when at least half of a process's cores serve interrupts, from 10 Gbit/s, and the package has \
+                     cores for the interrupts to which no application is pinned; without such cores: at least four \
+                     cores do both and are half of the process's cores, and fewer than a quarter of these serve no \
+                     interrupt; medium: a processor that serves the interrupts spends 30 % of its time in softirqs, \
+                     or 10,000 packets were lost at the NIC; high: the same from 40 Gbit/s, if the node has other \
+                     cores and the process's connections carried 100 MB (1 MB/s since boot, or through a NIC with \
+                     load); low: otherwise",
+        why: "Interrupts preempt applications: the reader is delayed, the receive window closes, and packets are lost \
+              in the ring. On separate cores, the paper's three flows reached 100 Gbit/s in all runs; on the same \
+              cores they did not.",
+        fix: "put interrupts and applications on different cores of the same node",
         source: "the paper, section III-B, figures 10 and 11 (distribution 3 against 2)",
         needs: &[
             needs::SPEED,
@@ -160,12 +164,12 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                     let grave = speed > INTERCONNECT_BPS;
                     (
                         if grave { High } else { Medium },
-                        format!("{verb} kept to processors {}", processor_list(allowed)),
+                        format!("{verb} pinned to processors {}", processor_list(allowed)),
                     )
                 }
                 (Some(allowed), _) if !allowed.iter().any(is_remote) => continue,
                 (_, Some(last)) if is_remote(&last) && group.bytes >= MUCH => {
-                    (Low, format!("ran on processor {last} last"))
+                    (Low, format!("last ran on processor {last}"))
                 }
                 _ => continue,
             };
@@ -188,8 +192,8 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 format!("free cores of node {node} for it: all of them are isolated (isolcpus)")
             } else {
                 format!(
-                    "keep it on the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
-                 start, or CPUAffinity= and NUMAPolicy= in its unit",
+                    "pin it to the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
+                     start, or CPUAffinity= and NUMAPolicy= in its unit",
                     group.taskset(&list)
                 )
             };
@@ -251,20 +255,20 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                     format!("{} of which serve interrupts of {}", processor_list(&same), nic.name)
                 }
                 (true, _) => format!(
-                    "{} of which are twins of processors that serve interrupts of {}",
+                    "{} of which are SMT siblings of processors that serve interrupts of {}",
                     processor_list(&twins),
                     nic.name
                 ),
                 (false, false) => format!(
-                    "{} of which serve interrupts of {} and {} of which are their twins",
+                    "{} of which serve interrupts of {} and {} of which are their SMT siblings",
                     processor_list(&same),
                     nic.name,
                     processor_list(&twins)
                 ),
             };
             let (who, verb) = group.words();
-            let text = format!("{who} {verb} kept to processors {}, {place}", processor_list(&allowed));
-            let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
+            let text = format!("{who} {verb} pinned to processors {}, {place}", processor_list(&allowed));
+            let effect = "interrupts delay the application that reads, and packets are lost below TCP";
             let severity = match (view.is_busy(nic), speed >= GRAVE_BPS && !crowded) {
                 (true, true) => High,
                 (true, false) => Medium,

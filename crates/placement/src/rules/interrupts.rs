@@ -15,11 +15,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-remote-node",
         looks_at: "the memory node of each NIC, and the processors that served its receive interrupts by the counts of /proc/interrupts",
-        fires_when: "when more than a tenth of them were served in another package; high from 30 % and 25 Gbit/s on, with load; low when the \
-                     NIC is idle, only the past shows it, or they went to another node of the same package (more than half)",
-        why: "Each packet crosses the interconnect of the packages, twice where the application is on the NIC's node. TCP's flow \
-              control cannot prevent the losses, as they happen below it: the worst of the paper's four placements (case 2). Nodes of one \
-              package (sub-NUMA clustering, AMD's NPS) cost a few nanoseconds per access, no interconnect.",
+        fires_when: "when more than a tenth of them were served in another package; high: at least 30 %, from 25 \
+                     Gbit/s, with load; low: the NIC is idle, only past counts show it, or more than half went to \
+                     another node of the same package",
+        why: "Each packet crosses the interconnect of the packages, twice if the application is on the NIC's node. \
+              TCP's flow control cannot prevent the losses, because they occur below it: the worst of the paper's \
+              four placements (case 2). Nodes of one package (sub-NUMA clustering, AMD's NPS) cost a few nanoseconds \
+              per access, no interconnect.",
         fix: "interrupts on cores of the NIC's own node",
         source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4); AMD, Linux Network Tuning Guide for EPYC (NPS)",
         needs: &[
@@ -36,10 +38,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-one-processor",
         looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
-        fires_when: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
-                     10 Gbit/s on where a processor that serves them spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low when \
-                     the NIC is idle; and when \
-                     several served 90 %, each for four queues and more, and spend 30 % of their time in softirqs, the others half of that or less",
+        fires_when: "when one processor served at least 80 % of them although the queues share the packets, or all \
+                     are pinned to one; high: from 10 Gbit/s, if a processor that serves them spends 30 % of its time \
+                     in softirqs or 10,000 packets were lost at the NIC; low: the NIC is idle; also when several \
+                     processors served 90 %, each for at least four queues, and spend 30 % of their time in softirqs, \
+                     the others at most half of that",
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
         fix: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
@@ -58,8 +61,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-smt-twins",
         looks_at: "whether two processors of one core both serve receive interrupts while other cores of the node serve none",
-        fires_when: "from 25 Gbit/s on",
-        why: "Two processors of a core share its execution units and first caches: two queues there get little more than one.",
+        fires_when: "from 25 Gbit/s",
+        why: "Two processors of a core share its execution units and first caches: two queues there get little more \
+              throughput than one.",
         fix: "one core for each queue's interrupt",
         source: "the paper, section III-B, figure 10",
         needs: &[
@@ -75,9 +79,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-on-isolated",
-        looks_at: "interrupts served by processors that isolcpus= or nohz_full= keep free",
+        looks_at: "interrupts served by processors that isolcpus= or nohz_full= isolate",
         fires_when: "when at least a hundredth of a NIC's receive interrupts are served there",
-        why: "Who isolates a processor wants nothing to interrupt what runs there; irqaffinity= or masks have to say so as well.",
+        why: "Isolated processors should run their application without interruption; irqaffinity= or the masks must \
+              exclude them as well.",
         fix: "interrupts on processors that are not isolated",
         source: "Documentation/admin-guide/kernel-parameters.txt (isolcpus, irqaffinity)",
         needs: &[
@@ -91,11 +96,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irqbalance-runs",
-        looks_at: "whether irqbalance runs beside a NIC of 10 Gbit/s or more that has interrupts, without a policy script and not just once",
-        fires_when: "low; medium when interrupts are on another package than their NIC now, or all on one processor",
-        why: "It moves interrupts every 10 seconds by load and undoes any placement. Sources disagree: the paper (Table I) and ESnet stop \
-              it on transfer hosts, AWS advises to keep it running beside ENA. Bans of single interrupts or a policy script make both \
-              possible.",
+        looks_at: "whether irqbalance runs next to a NIC of at least 10 Gbit/s that has interrupts, without a policy \
+                   script and not just once",
+        fires_when: "low; medium: interrupts are in another package than their NIC now, or all on one processor",
+        why: "irqbalance moves interrupts every 10 seconds by load and undoes any placement. Sources disagree: the \
+              paper (Table I) and ESnet stop it on transfer hosts, AWS advises to keep it running with ENA. Bans of \
+              single interrupts or a policy script allow both.",
         fix: "stop it, or ban the NIC's interrupts in its options",
         source: "the paper, Table I; irqbalance(1); ESnet, fasterdata.es.net (host tuning, interrupt binding); amzn-drivers, ENA Linux best \
                  practices",
@@ -107,7 +113,7 @@ pub(super) const RULES: &[Rule] = &[
 /// Adds to a finding the changes that move a NIC's interrupts to cores near it.
 pub(super) fn with_placement(view: &View<'_>, nic: &Interface, found: Found) -> Found {
     if !interrupt_places(view, nic).near {
-        let advice = "all processors of its package are isolated: leave some of them to interrupts";
+        let advice = "all processors of its package are isolated: keep some of them for interrupts";
         return found.on(&nic.name).advice(advice);
     }
     let changes = interrupt_changes(view, nic);
@@ -169,7 +175,7 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
         interrupts.iter().filter(goes_away).flat_map(|interrupt| interrupt.target()).copied().collect();
     let now = processor_list(&now.into_iter().collect::<Vec<_>>());
     let (severity, evidence) = if share > SHARE && all_home {
-        (Low, format!("{counted}; now all of them go to its own package, so that is history"))
+        (Low, format!("{counted}; now all of them go to its own package, so the counts are from the past"))
     } else if share > SHARE {
         let grave = share >= GRAVE_SHARE && nic.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
         let more = if away > 0 {
@@ -212,7 +218,7 @@ fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
         count(elsewhere),
         count(total)
     );
-    let effect = "packets come from the memory of another node: some nanoseconds for each cache line, and no interconnect";
+    let effect = "packets come from the memory of another node: a few nanoseconds for each cache line, and no interconnect";
     Some(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)))
 }
 
@@ -342,7 +348,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             interrupts.len()
         );
         if by_count && have_moved_away(view, nic, &interrupts, &BTreeSet::from([*processor])) {
-            let text = format!("{served}; now none of them goes there, so that is history");
+            let text = format!("{served}; now none of them goes there, so the counts are from the past");
             found.push(Found::on_basis(view.cost_basis(nic), Low, &nic.name, text, effect).on(&nic.name));
             continue;
         }
@@ -493,7 +499,7 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
                 count(there),
                 count(all)
             );
-            let effect = "what was to run there undisturbed is interrupted with every packet";
+            let effect = "every packet interrupts the application that should run there undisturbed";
             let basis = view.load_basis(nic).min(Basis::Setting);
             found.push(with_placement(view, nic, Found::on_basis(basis, Medium, &nic.name, text, effect)));
         }
@@ -525,16 +531,16 @@ fn balancer(view: &View<'_>) -> Vec<Found> {
     let misplaced =
         fast.iter().any(|nic| other_package(view, nic).is_some()) || !one_processor(view).is_empty();
     let text = format!(
-        "irqbalance (process {}) runs beside {}{}",
+        "irqbalance (process {}) runs next to {}{}",
         process.number,
         names.join(", "),
         if misplaced { ", whose interrupts are not well placed" } else { "" }
     );
-    let effect = "interrupts move every 10 seconds, and any placement of them is undone";
-    let mut advice = "systemctl disable --now irqbalance; or keep it from the NIC's interrupts with --banirq or a policy script"
+    let effect = "irqbalance moves interrupts every 10 seconds and undoes any placement";
+    let mut advice = "systemctl disable --now irqbalance; or exclude the NIC's interrupts with --banirq or a policy script"
         .to_owned();
     if view.nics().any(|nic| nic.driver.as_deref() == Some("ena")) {
-        advice += "; for interfaces of ena AWS advises to keep it running";
+        advice += "; for ena interfaces AWS advises to keep it running";
     }
     vec![Found::setting(if misplaced { Medium } else { Low }, "host", text, effect).advice(advice)]
 }

@@ -10,11 +10,11 @@ use crate::view::count;
 pub(super) const RULES: &[Rule] = &[Rule {
     name: "msi-off",
     looks_at: "pci=nomsi on the kernel's command line, and NICs whose only interrupt comes from a pin (IO-APIC)",
-    fires_when: "medium, on hosts with several processors; high where a processor that serves the interrupt spends 30 % of its time in softirqs, and \
-                 the NIC lost 100 packets and one in a million",
-    why: "A NIC has one pin and any number of MSI-X vectors: without MSI its driver sets up one queue, and one processor takes all packets, \
-          whatever the settings of queues and RSS.",
-    fix: "the kernel's command line without pci=nomsi; receive packet steering bridges the time until the restart",
+    fires_when: "medium: hosts with several processors; high: a processor that serves the interrupt spends 30 % of \
+                 its time in softirqs, and the NIC lost 100 packets and one in a million",
+    why: "A NIC has one pin but many MSI-X vectors. Without MSI its driver sets up one queue, and one processor takes \
+          all packets, whatever the settings of queues and RSS.",
+    fix: "remove pci=nomsi from the kernel's command line; until the restart, receive packet steering",
     source: "Documentation/admin-guide/kernel-parameters.txt (pci=nomsi); Documentation/PCI/msi-howto.rst; vmxnet3_alloc_intr_resources, \
              drivers/net/vmxnet3/vmxnet3_drv.c",
     needs: &[

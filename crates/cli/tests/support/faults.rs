@@ -290,7 +290,7 @@ pub const FAULTS: &[Fault] = &[
     fault(
         "an emulated NIC",
         || vec![hosts::HOSTS[5]],
-        "emulated-card",
+        "emulated-nic",
         &[],
         |facts| {
             nic(facts).driver = Some("e1000".to_owned());

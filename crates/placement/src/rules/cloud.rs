@@ -11,10 +11,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "cloud-allowance",
         looks_at: "packets that the cloud queued or dropped at this machine's allowances (ena: `*_allowance_exceeded`)",
-        fires_when: "from 100 packets and one in a million on",
-        why: "Bandwidth and packets per second are those of the machine's size: no setting of this host changes them. Two allowances can be \
-          helped: tracked connections, which rules of security groups without tracking do not take, and packets to services of the \
-          link-local network (DNS, metadata, time), 1,024 per second.",
+        fires_when: "from 100 packets and one in a million",
+        why: "The machine's size determines bandwidth and packets per second: no setting of this host changes them. \
+              The host can reduce the use of two allowances: tracked connections (untracked rules of security groups \
+              need none), and packets to link-local services (DNS, metadata, time), 1,024 per second.",
         fix: "by allowance: a larger machine or less traffic; untracked connections and shorter idle timeouts; a local DNS cache",
         source: "Amazon EC2 User Guide (Monitor network performance for ENA settings; Security group connection tracking); \
              Documentation/networking/device_drivers/ethernet/amazon/ena.rst (statistics)",
@@ -23,12 +23,16 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "vf-unused",
-        looks_at: "packets that the virtual function below an interface of netvsc carried, against all of the interface",
-        fires_when: "when it carried less than half of at least a million packets; high below a tenth; without any function low with load, medium where \
-                     a processor that serves its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC",
-        why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only its start. Without it \
-          each packet passes the host's processors, by few channels, at a fraction of the rate.",
-        fix: "the virtual function up again; where that does not last, the driver of the function, and the machine redeployed",
+        looks_at: "packets that the virtual function below a netvsc interface carried, against all packets of the \
+                   interface",
+        fires_when: "when it carried less than half of at least a million packets; high: below a tenth; without any \
+                     function: low with load, medium if a processor that serves its interrupts spends 30 % of its \
+                     time in softirqs or 10,000 packets were lost at the NIC",
+        why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only \
+              the start of each flow. Without it each packet passes the host's processors through few channels, at a \
+              fraction of the rate.",
+        fix: "set the virtual function up again; if it goes down again, update the function's driver and redeploy the \
+              machine",
         source: "Documentation/networking/device_drivers/ethernet/microsoft/netvsc.rst (SR-IOV support); Microsoft, How Accelerated Networking \
              works in Linux",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -64,9 +68,10 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
                 );
                 let severity = if view.is_busy(nic) { Medium } else { Low };
                 found.push(
-                    Found::measured(severity, &nic.name, text, "packets take the way through the hypervisor's switch").advice(
-                        "switch accelerated networking on where the machine's size has it (`az network nic update --accelerated-networking true`, \
-                         with the machine stopped), and the driver of the function into the image (mlx5_core, mana)",
+                    Found::measured(severity, &nic.name, text, "packets pass the hypervisor's switch").advice(
+                        "switch accelerated networking on if the machine's size supports it (`az network nic update \
+                         --accelerated-networking true`, with the machine stopped), and add the function's driver to \
+                         the image (mlx5_core, mana)",
                     ),
                 );
             }
@@ -83,8 +88,8 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
         let severity = if by_function < all / 10 { High } else { Medium };
         let name = function.map_or("FUNCTION", |function| function.name.as_str());
         found.push(
-            Found::measured(severity, &nic.name, text, "packets take the way through the hypervisor's switch").advice(format!(
-                "`ip link set {name} up`, and the kernel's log for the reason of its end; then redeploy the machine"
+            Found::measured(severity, &nic.name, text, "packets pass the hypervisor's switch").advice(format!(
+                "`ip link set {name} up`, and look for the cause in the kernel's log; then redeploy the machine"
             )),
         );
     }
@@ -104,13 +109,13 @@ const ALLOWANCES: &[(&str, &str)] = &[
     ),
     (
         "conntrack_allowance_exceeded",
-        "tracked connections: security group rules that allow all traffic both ways are not tracked; shorter idle timeouts of the network \
-         interface; connections that are kept",
+        "tracked connections: security group rules that allow all traffic both ways are not tracked; shorter idle \
+         timeouts of the network interface; persistent connections",
     ),
     (
         "linklocal_allowance_exceeded",
-        "packets to DNS, metadata and time services: a DNS cache on this host (systemd-resolved, nscd, NodeLocal DNSCache), metadata that is \
-         kept",
+        "packets to DNS, metadata and time services: a DNS cache on this host (systemd-resolved, nscd, NodeLocal \
+         DNSCache), cached metadata",
     ),
 ];
 
@@ -131,7 +136,7 @@ fn allowance_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let figures: Vec<String> =
         exceeded.iter().map(|(name, _, value)| format!("{name} {}", count(*value))).collect();
     let text = format!(
-        "{} packets were over the machine's allowances: {} ({} of {} packets{})",
+        "{} packets exceeded the machine's allowances: {} ({} of {} packets{})",
         count(held),
         figures.join(", "),
         per_cent(held as f64 / packets.max(held).max(1) as f64),
@@ -140,7 +145,7 @@ fn allowance_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     );
     let advice: Vec<&str> = exceeded.iter().map(|(_, advice, _)| *advice).collect();
     Some(
-        Found::measured(severity, &nic.name, text, "the cloud queues or drops what is over the allowance")
+        Found::measured(severity, &nic.name, text, "the cloud queues or drops packets above the allowance")
             .advice(advice.join("; ")),
     )
 }

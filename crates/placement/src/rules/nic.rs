@@ -31,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pcie-shared",
         looks_at: "the ports of one NIC that are up, and the PCI Express link that they share",
-        fires_when: "when together they are faster than it, and each alone is not",
+        fires_when: "when their total rate exceeds the link's, and no single port does",
         why: "Each port reaches its rate alone, but not all at the same time.",
         fix: "a faster slot, or ports on two NICs",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
@@ -41,13 +41,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-ring-drops",
         looks_at: "packets that found no receive descriptor, or were lost in the NIC in front of the ring (driver statistics by common names)",
-        fires_when: "from 100 packets and one in a million on; high from one in ten thousand on, or where busy connections would get less than half of \
-                     the line rate together at this loss; low where one flow still gets the line rate, on hosts with less than a twentieth of TCP \
-                     packets (routers, name servers) only below one in 100,000",
-        why: "The receive ring is below TCP's flow control, which cannot keep it from overflowing. A larger ring bridges longer pauses \
-              of the processor that empties it; the paper saw fewer losses with the largest.",
-        fix: "the largest ring that this NIC has; where it has that already, what keeps the processor from emptying it; where the bus or RDMA explains \
-              losses in front of the ring, their fix alone",
+        fires_when: "from 100 packets and one in a million; high: from one in ten thousand, or if busy connections \
+                     together would get less than half of the line rate at this loss; low: one flow still gets the \
+                     line rate, but only below one in 100,000 on hosts with less than a twentieth of TCP packets \
+                     (routers, name servers)",
+        why: "TCP's flow control does not protect the receive ring, which is below it. A larger ring bridges longer \
+              pauses of the processor that empties it; the paper saw fewer losses with the largest.",
+        fix: "the largest ring that this NIC has; if it is set already, remove the cause of the slow processor; if \
+              the bus or RDMA explains losses in front of the ring, only their fix",
         source: "the paper, section IV, figure 12 and section III-C, Table I (RX-Ring)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_drops,
@@ -55,9 +56,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-ring-short",
         looks_at: "the receive ring against its maximum, in time at line rate",
-        fires_when: "when it is below its maximum and full after less than 200 µs of full-sized packets, from 10 Gbit/s on",
-        why: "A processor is away from its ring for a whole round of softirqs or a wake-up from idleness. Rings of slower links last \
-              longer: there the default is enough.",
+        fires_when: "when it is below its maximum and full after less than 200 µs of full-sized packets, from 10 \
+                     Gbit/s",
+        why: "A processor leaves its ring for a whole round of softirqs or a wake-up from an idle state. Rings of \
+              slower links last longer: the default is enough.",
         fix: "the largest ring that this NIC has",
         source: "the paper, section III-C, Table I (RX-Ring)",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -66,8 +68,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-ring-stops",
         looks_at: "how often a transmit queue stopped because its ring was full",
-        fires_when: "from one stop in a thousand packets on, with a ring below its maximum",
-        why: "While a queue is stopped packets wait in the qdisc; they are not lost, but bursts grow and completions become uneven.",
+        fires_when: "from one stop in a thousand packets, with a ring below its maximum",
+        why: "While a queue is stopped, packets wait in the qdisc. They are not lost, but bursts grow and completions \
+              become uneven.",
         fix: "a larger transmit ring",
         source: "the paper, section IV, figure 12; Documentation/networking/driver.rst",
         needs: &[needs::RINGS, needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -76,9 +79,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "coalescing-long",
         looks_at: "how long the NIC waits before it interrupts, against its ring and its link",
-        fires_when: "when half of the ring can fill at line rate in that time, or it is 250 µs and more, without adaption",
+        fires_when: "when half of the ring can fill at line rate in that time, or it is at least 250 µs, without \
+                     adaptive coalescing",
         why: "The ring fills before the interrupt, and each round trip grows by the wait.",
-        fix: "a shorter wait, or adaption by the driver",
+        fix: "a shorter wait, or adaptive coalescing",
         source: "Documentation/networking/statistics.rst; ethtool(8), -C; the paper, section IV",
         needs: &[needs::SPEED, needs::COALESCING, needs::RINGS, needs::MTU],
         check: coalescing_long,
@@ -86,10 +90,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "coalescing-off",
         looks_at: "whether the NIC interrupts for each packet",
-        fires_when: "low at 10 Gbit/s or more; on slower NICs with at least 5,000 interrupts per second and one interrupt for two packets or \
-                     fewer; medium with such interrupts at 10 Gbit/s or more",
-        why: "At line rate that is hundreds of thousands of interrupts a second, each with a switch of context. On a host whose only \
-              aim is latency this is wanted.",
+        fires_when: "low: at least 10 Gbit/s, or a slower NIC with at least 5,000 interrupts per second and one \
+                     interrupt for two packets or fewer; medium: such interrupts at 10 Gbit/s or more",
+        why: "At line rate the NIC raises hundreds of thousands of interrupts a second, each with a context switch. A \
+              host that needs only low latency wants this.",
         fix: "a wait of microseconds that the ring bridges easily",
         source: "ethtool(8), -C; Documentation/networking/napi.rst",
         needs: &[needs::SPEED, needs::COALESCING, needs::INTERRUPTS, needs::STATISTICS, needs::CPUINFO],
@@ -97,20 +101,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "iommu-translates",
-        looks_at: "how the IOMMU group of a NIC of 40 Gbit/s and more translates addresses",
-        fires_when: "when each buffer is mapped and unmapped: strict (DMA) medium, lazy (DMA-FQ) low from 100 Gbit/s on",
+        looks_at: "how the IOMMU group of a NIC of at least 40 Gbit/s translates addresses",
+        fires_when: "when each buffer is mapped and unmapped; medium: strict (DMA); low: lazy (DMA-FQ), from 100 \
+                     Gbit/s",
         why: "Mapping costs processor time for each packet, and strict flushing stalls all queues on one lock.",
-        fix: "iommu=pt on the kernel's command line, where the devices are trusted",
+        fix: "iommu=pt on the kernel's command line, if the devices are trusted",
         source: "Documentation/ABI/testing/sysfs-kernel-iommu_groups; Documentation/admin-guide/kernel-parameters.txt (iommu, iommu.strict)",
         needs: &[needs::SPEED, needs::IOMMU],
         check: iommu,
     },
     Rule {
-        name: "emulated-card",
+        name: "emulated-nic",
         looks_at: "the driver of a virtual machine's NIC",
-        fires_when: "when the hypervisor emulates a NIC of hardware that never had several queues or cheap interrupts",
-        why: "Every register that the driver touches is an exit to the hypervisor.",
-        fix: "a paravirtual NIC: virtio-net, vmxnet3, or what the cloud has",
+        fires_when: "when the hypervisor emulates a hardware NIC without several queues or cheap interrupts",
+        why: "Every access of the driver to a register is an exit to the hypervisor.",
+        fix: "a paravirtual NIC: virtio-net, vmxnet3, or the cloud's own",
         source: "Documentation/networking/device_drivers/ethernet; virtio 1.2, section 5.1",
         needs: &[needs::DRIVER, needs::CPUINFO],
         check: emulated,
@@ -150,16 +155,16 @@ fn pcie_narrow(view: &View<'_>) -> Vec<Found> {
             if slow || narrow { format!("{text}; the NIC supports {}", link_words(&best)) } else { text };
         let advice = match (slow, narrow) {
             (true, true) => {
-                "put it into a slot with its lanes and speed, or look at the slot's settings in the firmware: bifurcation, PCIe generation"
+                "put it into a slot with its lanes and speed, or check the slot's settings in the firmware: bifurcation, PCIe generation"
             }
             (true, false) => {
-                "all lanes are in use, at a lower speed: set the slot's PCIe generation in the firmware to the NIC's or to automatic, seat the \
-                 NIC again, replace a riser, or take another slot"
+                "all lanes are in use, at a lower speed: set the slot's PCIe generation in the firmware to the NIC's \
+                 or to automatic, reseat the NIC, replace a riser, or use another slot"
             }
             (false, true) => {
-                "put it into a slot with more lanes, seat it again, or look at the slot's settings in the firmware (bifurcation)"
+                "put it into a slot with more lanes, reseat it, or check the slot's settings in the firmware (bifurcation)"
             }
-            (false, false) => "neither NIC nor slot can do more: spread the traffic over two NICs",
+            (false, false) => "neither NIC nor slot supports more: spread the traffic over two NICs",
         };
         found.push(Found::limit(High, &nic.name, text, effect).advice(advice));
     }
@@ -182,7 +187,7 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
         if nics.len() > 1 && alone && sum as f64 > link.current_bps() {
             let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
             let text = format!(
-                "{} ports of {slot} have {} together, and their PCI Express link, {}, carries {}",
+                "{} ports of {slot} have {} in total, and their PCI Express link, {}, carries {}",
                 nics.len(),
                 gigabits(sum as f64),
                 link_words(&link),
@@ -318,7 +323,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
             let squeezed: u64 =
                 view.facts.softnet.iter().map(|processor| processor.squeezed).saturating_sum();
             let ring = if nic.rings.is_some() {
-                "the ring is as large as it gets"
+                "the ring has its maximum size"
             } else {
                 "the size of the ring is not known"
             };
@@ -329,8 +334,8 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
                 )
             } else {
                 format!(
-                    "{ring}: spread the packets over more queues and cores (interrupts, hash fields), and look at idle states, the bus and \
-                     interrupt coalescing"
+                    "{ring}: spread the packets over more queues and cores (interrupts, hash fields), and check idle \
+                     states, the bus and interrupt coalescing"
                 )
             });
         }
@@ -358,8 +363,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
                 "the receive ring has {} of {} entries, {time:.0} µs of packets of {} bytes at line rate",
                 rings.rx, rings.rx_max, mtu
             );
-            let effect =
-                "a processor that is away for longer loses packets that TCP's flow control cannot hold back";
+            let effect = "if the processor does not poll for longer, packets are lost that TCP's flow control cannot stop";
             let entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
             found.push(entry.change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max)));
         }
@@ -470,7 +474,7 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "it interrupts without a wait (rx-usecs 0, no adaption){}",
+            "it interrupts without a wait (rx-usecs 0, not adaptive){}",
             if shows {
                 format!(
                     ": {} interrupts for {} packets, {} per second since boot",
@@ -482,7 +486,7 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
                 String::new()
             }
         );
-        let effect = "an interrupt for almost every packet: processor time that receives nothing";
+        let effect = "an interrupt for almost every packet costs processor time that receives nothing";
         let severity = if shows && fast { Medium } else { Low };
         let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         let by_itself = nic.driver.as_deref().is_some_and(|driver| SELF_TUNING.contains(&driver));
@@ -510,7 +514,7 @@ fn iommu(view: &View<'_>) -> Vec<Found> {
         ) + &view.work_words(nic);
         let effect = "processor time for each packet, and a lock that all queues share";
         found.push(Found::setting(severity, &nic.name, text, effect).advice(
-            "iommu=pt on the kernel's command line, and a restart; only where the devices of this host are trusted",
+            "iommu=pt on the kernel's command line, and a restart; only if the devices of this host are trusted",
         ));
     }
     found
@@ -524,7 +528,7 @@ fn emulated(view: &View<'_>) -> Vec<Found> {
     let nics = view.nics().filter_map(|nic| Some((nic, nic.driver.as_deref()?)));
     nics.filter(|(_, driver)| EMULATED.contains(driver))
         .map(|(nic, driver)| {
-            let text = format!("the driver is {driver}: the hypervisor emulates a NIC of hardware")
+            let text = format!("the driver is {driver}: the hypervisor emulates a hardware NIC")
                 + &view.work_words(nic);
             Found::setting(
                 Medium,

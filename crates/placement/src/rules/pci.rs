@@ -12,21 +12,23 @@ use crate::view::{count, gigabits};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "read-request-small",
-        looks_at: "MaxReadReq of NICs of 100 Gbit/s and more (PCI configuration space, which root alone can read)",
-        fires_when: "low, below 1,024 bytes of Mellanox/NVIDIA NICs, below 512 of others",
-        why: "A NIC reads what it sends in requests of that size: small ones cost headers and wait for more round trips on the bus. Receiving \
-              does not depend on it.",
-        fix: "4,096 bytes on mlx5_core, as NVIDIA's tuning guides have it; 512 and more on others",
+        looks_at: "MaxReadReq of NICs of at least 100 Gbit/s (PCI configuration space, which only root can read)",
+        fires_when: "low: below 1,024 bytes on Mellanox/NVIDIA NICs, below 512 on others",
+        why: "A NIC reads the data that it sends in requests of that size. Small requests cost headers and wait for \
+              more round trips on the bus. Receiving does not depend on it.",
+        fix: "4,096 bytes on mlx5_core, as in NVIDIA's tuning guides; at least 512 on others",
         source: "NVIDIA, Understanding PCIe Configuration for Maximum Performance; PCI Express Base Specification, Device Control; setpci(8)",
         needs: &[needs::SPEED, needs::READ_REQUEST],
         check: read_request,
     },
     Rule {
         name: "cqe-compression-off",
-        looks_at: "rx_cqe_compress of NICs of mlx5_core whose PCI Express link carries little more than the network's",
-        fires_when: "low, when it is off and the link carries less than 1.25 times the line rate, or the NIC discarded packets in front of the ring",
-        why: "Each received packet comes with a completion of 64 bytes over the bus. Compressed, several share one: more packets fit through a \
-              slot that is nearly full. It costs some processor time, and does not go with hardware timestamps.",
+        looks_at: "rx_cqe_compress of mlx5_core NICs whose PCI Express link carries little more than the network link",
+        fires_when: "low: it is off, and the link carries less than 1.25 times the line rate or the NIC discarded \
+                     packets in front of the ring",
+        why: "For each received packet the NIC writes a completion of 64 bytes over the bus. With compression several \
+              packets share one, and more packets fit through a slot that is nearly full. Compression costs some \
+              processor time and does not work with hardware timestamps.",
         fix: "rx_cqe_compress on",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5; NVIDIA, CQE compression; ethtool(8), --set-priv-flags",
         needs: &[
@@ -41,9 +43,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pcie-stalled",
         looks_at: "how often the NIC wanted to write or read over PCI Express and could not (mlx5_core: outbound_pci_stalled_*)",
-        fires_when: "medium from 1,000 events on; high where the NIC discarded packets or sent pause frames at the same time",
-        why: "The NIC's requests wait for credits of the host: memory that is too slow (few channels, another node), a full bus, or an IOMMU \
-              that translates each of them. Packets wait in the NIC, which then drops them or pauses the switch.",
+        fires_when: "medium: from 1,000 events; high: the NIC discarded packets or sent pause frames at the same time",
+        why: "The NIC's requests wait for credits of the host: slow memory (few channels, another node), a full bus, \
+              or an IOMMU that translates each request. Packets wait in the NIC, which then drops them or pauses the \
+              switch.",
         fix: "memory in all channels, buffers on the NIC's own node, iommu=pt; until then a lower rate",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst (PCIe counters)",
         needs: &[needs::DRIVER_STATISTICS],
@@ -52,9 +55,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "firmware-differs",
         looks_at: "the firmware of NICs of one driver",
-        fires_when: "low, when NICs of one driver and speed have different versions",
-        why: "Drivers work around faults of firmware by its version; two versions on one host behave differently, and one is likely old. \
-              Whether a version is the newest no host can tell.",
+        fires_when: "low: NICs of one driver and speed have different versions",
+        why: "Drivers work around firmware bugs by version. Two versions on one host behave differently, and one is \
+              probably old. A host cannot tell whether a version is the newest.",
         fix: "the same, current firmware on all",
         source: "ethtool(8), -i; the vendor's release notes",
         needs: &["/sys/class/net/*/ethtool/firmware", needs::DRIVER],
@@ -103,16 +106,11 @@ fn compression(view: &View<'_>) -> Vec<Found> {
             text += &format!("; the NIC discarded {} packets", count(lost));
         }
         found.push(
-            Found::setting(
-                Low,
-                &nic.name,
-                text,
-                "completions take their share of a bus that is nearly full",
-            )
-            .advice(format!(
-                "`ethtool --set-priv-flags {} rx_cqe_compress on`, where no hardware timestamps are needed",
-                nic.name
-            )),
+            Found::setting(Low, &nic.name, text, "completions take their share of a bus that is nearly full")
+                .advice(format!(
+                    "`ethtool --set-priv-flags {} rx_cqe_compress on`, if no hardware timestamps are needed",
+                    nic.name
+                )),
         );
     }
     found
@@ -180,9 +178,9 @@ fn firmware(view: &View<'_>) -> Vec<Found> {
                 Low,
                 &names.join(", "),
                 text,
-                "faults of the older version show on some ports alone",
+                "bugs of the older version appear only on some ports",
             )
-            .advice("bring all to the version that the vendor recommends for this driver"),
+            .advice("update all to the version that the vendor recommends for this driver"),
         );
     }
     found

@@ -11,9 +11,12 @@ use crate::view::{count, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-drops",
-        looks_at: "packets that a NIC or its driver dropped on sending (tx_dropped, tx_errors, tx_carrier_errors, the driver's counters)",
-        fires_when: "low from 100 and one in a million sent packets on, medium from one in 10,000, high from one in a hundred on",
-        why: "They passed the qdisc and never left the host: the ring was full, the link was away, or driver and NIC refused them.",
+        looks_at: "packets that a NIC or its driver dropped when sending (tx_dropped, tx_errors, tx_carrier_errors, \
+                   the driver's counters)",
+        fires_when: "low: from 100 and one in a million sent packets; medium: from one in 10,000; high: from one in a \
+                     hundred",
+        why: "These packets passed the qdisc but never left the host: the ring was full, the link was down, or driver \
+              or NIC refused them.",
         fix: "by counter: a larger transmit ring, a link that stays up, no duplex mismatch, a current driver",
         source: "Documentation/networking/statistics.rst (struct rtnl_link_stats64: tx_dropped, tx_errors, tx_carrier_errors, tx_fifo_errors)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -22,10 +25,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "virtual-drops",
         looks_at: "packets that TAP, veth, VLAN, tunnel and bridge interfaces dropped",
-        fires_when: "low from 1,000 and one in 10,000 packets on, medium from one in a thousand on, high from one in twenty on of TAP and veth; low \
-                     of bridges",
-        why: "A TAP interface drops what its guest does not fetch in time, a veth what its peer's namespace does not take. No counter of the NIC \
-              shows it.",
+        fires_when: "low: from 1,000 and one in 10,000 packets; medium: from one in a thousand; high: from one in \
+                     twenty, for TAP and veth; bridges: low",
+        why: "A TAP interface drops packets that its guest does not fetch in time, a veth those that its peer's \
+              namespace does not take. No counter of the NIC shows these drops.",
         fix: "more queues and a longer ring of the guest's NIC (vhost-net), processors for the guest; for veth the peer's backlog and processors",
         source: "drivers/net/tun.c (tun_net_xmit); drivers/net/veth.c (veth_xmit); Documentation/networking/tuntap.rst",
         needs: &[needs::STATISTICS],
@@ -34,9 +37,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pcie-errors",
         looks_at: "errors of the NIC's PCI Express link (rx_pci_signal_integrity of mlx5, pcie_..._signal_integrity of bnxt, buffer overflows)",
-        fires_when: "medium from 100 on",
-        why: "Damaged transfers are repeated: the bus loses bandwidth and time, and retrains at worst at a lower speed.",
-        fix: "seat the NIC again; another slot, riser or NIC; no power saving of the link (pcie_aspm=off)",
+        fires_when: "medium: from 100",
+        why: "The link repeats damaged transfers: the bus loses bandwidth and time, and may retrain at a lower speed.",
+        fix: "reseat the NIC; another slot, riser or NIC; no power saving of the link (pcie_aspm=off)",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst (rx_pci_signal_integrity)",
         needs: &[needs::DRIVER_STATISTICS],
         check: pcie_errors,
@@ -44,8 +47,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "frames-too-long",
         looks_at: "received frames that were longer than the MTU allows (rx_oversize..., rx_long_length_errors, packets over the MRU)",
-        fires_when: "medium from 1,000 and one in a million received packets on",
-        why: "Another host of the network sends larger frames than this NIC takes: they are dropped here, and its connections hang.",
+        fires_when: "medium: from 1,000 and one in a million received packets",
+        why: "Another host of the network sends frames that are larger than this NIC accepts. The NIC drops them, and \
+              the host's connections hang.",
         fix: "the same MTU on all hosts and switches of the network",
         source: "Documentation/networking/statistics.rst (rx_length_errors); RFC 4821, section 1",
         needs: &[needs::DRIVER_STATISTICS, needs::MTU],
@@ -53,9 +57,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "legacy-receive",
-        looks_at: "private flags of drivers: legacy-rx (Intel), rx_striding_rq (mlx5_core, from 50 Gbit/s on)",
-        fires_when: "when the driver copies each packet or takes a buffer for each: medium with load from 10 Gbit/s on, else low",
-        why: "The driver's older receive path takes an allocation or a copy for each packet, and more of the bus.",
+        looks_at: "private flags of drivers: legacy-rx (Intel), rx_striding_rq (mlx5_core, from 50 Gbit/s)",
+        fires_when: "when the driver copies each packet or allocates a buffer for each; medium: with load, from 10 \
+                     Gbit/s; low: otherwise",
+        why: "The driver's older receive path needs an allocation or a copy for each packet, and more of the bus.",
         fix: "the flag's default",
         source: "Documentation/networking/device_drivers/ethernet/intel/i40e.rst; Documentation/networking/device_drivers/ethernet/mellanox/mlx5",
         needs: &[needs::PRIVATE_FLAGS, needs::DRIVER_STATISTICS],
@@ -90,7 +95,7 @@ fn transmit_drops(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let mut text = format!(
-            "{} of {} packets were dropped on sending ({}{})",
+            "{} of {} packets were dropped when sending ({}{})",
             count(lost),
             count(sent.saturating_add(lost)),
             per_cent(lost as f64 / sent.saturating_add(lost) as f64),
@@ -126,7 +131,9 @@ fn transmit_drops(view: &View<'_>) -> Vec<Found> {
         let carrier = field("tx_carrier_errors").saturating_mul(2) >= lost;
         let mut advice = Vec::new();
         if carrier || nic.carrier_changes.is_some_and(|changes| changes >= 20) {
-            advice.push("the link was away or lost its carrier: cable, transceiver, the other side's port");
+            advice.push(
+                "the link was down or lost its carrier: check cable, transceiver, the other side's port",
+            );
         }
         if field("collisions") >= FEWEST {
             advice.push("collisions: let both ends negotiate full duplex");
@@ -135,7 +142,7 @@ fn transmit_drops(view: &View<'_>) -> Vec<Found> {
             entry.evidence += &format!("; the transmit ring has {} of {} entries", rings.tx, rings.tx_max);
             entry = entry.change(Knob::Ring(Ring::Tx), Value::Number(rings.tx_max));
         }
-        advice.push("the kernel's log and a newer driver or firmware where the driver refuses packets");
+        advice.push("check the kernel's log, and update driver or firmware if the driver refuses packets");
         found.push(entry.advice(advice.join("; ")));
     }
     found
@@ -184,16 +191,17 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
         let name = &interface.name;
         let advice = if is_tap {
             format!(
-                "the guest does not fetch them in time: queues for its vCPUs (libvirt `<driver name='vhost' queues='N' rx_queue_size='1024'/>`), \
-                 `ip link set dev {name} txqueuelen 10000`, processors that vhost and vCPUs do not share"
+                "the guest does not fetch them in time: queues for its vCPUs (libvirt `<driver name='vhost' \
+                 queues='N' rx_queue_size='1024'/>`), `ip link set dev {name} txqueuelen 10000`, separate processors \
+                 for vhost and vCPUs"
             )
         } else if interface.kind == InterfaceKind::Veth {
-            "its peer's namespace does not take them in time: a longer net.core.netdev_max_backlog, RPS on the veth, processors (quota) for the pod, \
-             or an XDP program or filter that drops"
+            "its peer's namespace does not take them in time: a longer net.core.netdev_max_backlog, RPS on the veth, \
+             more processors (quota) for the pod; or an XDP program or filter drops them"
                 .to_owned()
         } else {
             format!(
-                "`ip -s -s link show {name}` and `tc -s qdisc show dev {name}` name the kind; compare its MTU and state with those below it"
+                "`ip -s -s link show {name}` and `tc -s qdisc show dev {name}` show the kind of drop; compare its MTU and state with those below it"
             )
         };
         found.push(
@@ -235,9 +243,9 @@ fn pcie_errors(view: &View<'_>) -> Vec<Found> {
             largest(nic, is_error).join(", "),
             view.rate_words(errors)
         );
-        found.push(Found::measured(Medium, &nic.name, text, "transfers are repeated: bandwidth and time of the bus are lost").advice(
-            "seat the NIC again, take another slot or riser, or replace the NIC; pcie_aspm=off on the kernel's command line where errors come after \
-             idle times; `lspci -vv` shows the link's errors",
+        found.push(Found::measured(Medium, &nic.name, text, "the link repeats transfers: the bus loses bandwidth and time").advice(
+            "reseat the NIC, use another slot or riser, or replace the NIC; pcie_aspm=off on the kernel's command \
+             line if errors come after idle times; `lspci -vv` shows the link's errors",
         ));
     }
     found
@@ -275,8 +283,8 @@ fn too_long(view: &View<'_>) -> Vec<Found> {
             largest(nic, is_too_long).join(", ")
         );
         found.push(Found::measured(Medium, &nic.name, text, "large frames of other hosts are dropped, and their connections hang").advice(format!(
-            "give all hosts and switches of this network the same MTU: `ip link set dev {} mtu 9000` where they use jumbo frames, else 1500 on the \
-             hosts that send them",
+            "give all hosts and switches of this network the same MTU: `ip link set dev {} mtu 9000` if they use \
+             jumbo frames, else 1500 on the hosts that send them",
             nic.name
         )));
     }

@@ -15,7 +15,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "link-half-duplex",
         looks_at: "the duplex mode of each link",
         fires_when: "when it is half",
-        why: "Both sides wait for each other, and collide if one of them believes in full duplex: the mark of a failed negotiation.",
+        why: "Both sides wait for each other, and collide if one of them uses full duplex. The usual cause is a \
+              failed negotiation.",
         fix: "negotiation on both ends, or the same fixed mode",
         source: "IEEE 802.3, clause 28; ethtool(8)",
         needs: &[needs::DUPLEX],
@@ -24,8 +25,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-slow",
         looks_at: "the link's speed against the fastest that the NIC supports",
-        fires_when: "low when it is half or less, medium at a tenth or less of a NIC that is not idle (100 packets/s)",
-        why: "A damaged cable, a wrong transceiver or a slow port on the other side: everything else can be tuned in vain.",
+        fires_when: "low: half or less; medium: a tenth or less of a NIC that is not idle (100 packets/s)",
+        why: "A damaged cable, a wrong transceiver or a slow port on the other side limits the link, whatever the \
+              other settings.",
         fix: "cable, transceiver, the other side's port",
         source: "ethtool(8), supported link modes",
         needs: &[needs::SPEED, needs::LINK_MODES, needs::STATISTICS],
@@ -34,8 +36,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-flaps",
         looks_at: "how often the carrier came or went",
-        fires_when: "low from 20 changes on, medium from 100 and four a day on",
-        why: "Each time routes, neighbours and connections start again.",
+        fires_when: "low: from 20 changes; medium: from 100 and four a day",
+        why: "With each change, routes, neighbours and connections start again.",
         fix: "cable, transceiver, the other side's port",
         source: "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
         needs: &[needs::CARRIER_CHANGES],
@@ -44,7 +46,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "wire-errors",
         looks_at: "packets that arrived damaged: checksum, symbol, length errors",
-        fires_when: "from 100 packets and one in ten million on; high from one in a hundred thousand on",
+        fires_when: "from 100 packets and one in ten million; high: from one in a hundred thousand",
         why: "TCP takes a damaged packet for congestion. A good link has fewer than one in a hundred million (bit error ratio 1e-12).",
         fix: "clean or change cable and transceiver",
         source: "IEEE 802.3, clause 1.1.3 (bit error ratio); Documentation/networking/statistics.rst",
@@ -54,11 +56,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-sent",
         looks_at: "pause frames that this NIC sent, of the link and of priorities (priority flow control)",
-        fires_when: "from 1,000 and one in 100,000 received packets on; high where pauses took 10 % of the uptime, without a count of their time \
-                     from one frame for ten packets on, or when the NIC itself saw a storm (tx_pause_storm_warning_events of mlx5)",
-        why: "The NIC's buffer was full and it stopped the switch, which holds up other hosts as well: the same cause as drops in the \
-              ring, shown elsewhere.",
-        fix: "what keeps the ring from being emptied: its size, interrupts, queues",
+        fires_when: "from 1,000 and one in 100,000 received packets; high: pauses took 10 % of the uptime, or the NIC \
+                     itself saw a storm (tx_pause_storm_warning_events of mlx5); without a count of pause time, high: \
+                     from one frame for ten packets",
+        why: "The NIC's buffer was full and it paused the switch, which then holds up other hosts as well. The cause \
+              is the same as for drops in the ring.",
+        fix: "remove the reason why the ring is not emptied: its size, interrupts, queues",
         source: "IEEE 802.3, annex 31B; the paper, section IV; \
                  Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -67,10 +70,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-received",
         looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
-        fires_when: "from 1,000 and one in 100,000 sent packets on; medium where pauses took 1 % of the uptime, high from 10 % on. Where the NIC \
-                     does not count their time: medium from one frame for a hundred packets on, high from one for ten on, a storm",
-        why: "The switch or the peer stopped this host: its queues wait for another host's receiver.",
-        fix: "the switch's or the peer's end; no setting of this host",
+        fires_when: "from 1,000 and one in 100,000 sent packets; medium: pauses took 1 % of the uptime; high: from 10 \
+                     %; without a count of pause time, medium: from one frame for a hundred packets, high: from one \
+                     for ten (a storm)",
+        why: "The switch or the peer paused this host: its queues wait for another host's receiver.",
+        fix: "at the switch or the peer; no setting of this host helps",
         source: "IEEE 802.3, annex 31B",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: pause_received,
@@ -110,7 +114,7 @@ fn slow(view: &View<'_>) -> Vec<Found> {
             let severity = if is_fault { Medium } else { Low };
             found.push(
                 Found::limit(severity, &nic.name, text, effect)
-                    .advice("look at cable, transceiver and the other side's port"),
+                    .advice("check cable, transceiver and the other side's port"),
             );
         }
     }
@@ -140,8 +144,8 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
                     &faults.map(|(full, value)| format!("; {full} {}", count(*value))).unwrap_or_default();
             }
             found.push(
-                Found::measured(severity, &nic.name, text, "connections stall while the link is away")
-                    .advice("look at cable, transceiver and the other side's port"),
+                Found::measured(severity, &nic.name, text, "connections stall while the link is down")
+                    .advice("check cable, transceiver and the other side's port"),
             );
         }
     }
@@ -315,7 +319,7 @@ fn pause_sent(view: &View<'_>) -> Vec<Found> {
         let frames = (nic.losses.pause_sent, nic.losses.priority_pause_sent);
         let Some(pauses) = many_pauses(view, nic, "tx", frames, packets) else { continue };
         let mut text = format!("it sent {} while it received {} packets", pauses.words, count(packets));
-        let effect = "its buffer was full: the switch waits, and other hosts with it";
+        let effect = "its buffer was full: the switch waits, and so do other hosts";
         let stalls = nic.driver_statistics.get(STORMS).copied().unwrap_or(0);
         let severity = if stalls > 0 { High } else { pauses.severity.max(Medium) };
         if stalls > 0 {
@@ -342,7 +346,7 @@ fn pause_sent(view: &View<'_>) -> Vec<Found> {
                 );
             }
             advice.push(format!(
-                "switch flow control off where TCP or a router should see the loss: `ethtool -A {} autoneg off rx off tx off`, and at the switch's port",
+                "switch flow control off if TCP or a router should see the loss: `ethtool -A {} autoneg off rx off tx off`, and at the switch's port",
                 nic.name
             ));
         }
@@ -367,8 +371,8 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
             "find the port of the switch that sends them, and the receiver behind it that cannot keep up; ECN with DCQCN slows senders before \
              the switch pauses them, and a watchdog of the switch ends storms of priority pauses"
         } else {
-            "find the port of the switch that sends them, and the receiver or the slower port behind it; where TCP should see the loss instead: \
-             `ethtool -A DEV autoneg off rx off`"
+            "find the port of the switch that sends them, and the receiver or the slower port behind it; if TCP \
+             should see the loss instead: `ethtool -A DEV autoneg off rx off`"
         };
         let advice = advice.replace("DEV", &nic.name);
         found.push(

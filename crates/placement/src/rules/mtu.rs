@@ -12,12 +12,12 @@ use crate::view::{count, gigabits};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-standard",
-        looks_at: "the MTU of links that are faster than what one processor receives in packets of 1,500 bytes",
-        fires_when: "above 25 Gbit/s, with an MTU of 1,500 or less, where TCP has a twentieth of the packets and more, and fewer than a tenth of \
-                     the connections have a path MTU below it",
-        why: "Work is by the packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes and 43 with 9,000. Not every path \
-              carries jumbo frames; towards the Internet 1,500 is right.",
-        fix: "9,000 bytes on every host and switch of the same network, with MTU probing for what lies beyond",
+        looks_at: "the MTU of links that are faster than one processor can receive in packets of 1,500 bytes",
+        fires_when: "above 25 Gbit/s, if the MTU is at most 1,500, TCP has at least a twentieth of the packets, and \
+                     fewer than a tenth of the connections have a path MTU below it",
+        why: "The cost is per packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes and 43 with \
+              9,000. Not every path carries jumbo frames; towards the Internet 1,500 is right.",
+        fix: "9,000 bytes on every host and switch of the same network, with MTU probing for paths beyond it",
         source: "the paper, section II-A, figure 5, and Table I (Maximum Transmission Unit)",
         needs: &[needs::SPEED, needs::MTU],
         check: standard_mtu,
@@ -26,8 +26,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "mtu-mismatch",
         looks_at: "the MTU of bonds, bridges and VLANs against that of the interfaces below, and of a bridge's ports against each other, with the \
                    packets that the smaller ones dropped",
-        fires_when: "when a packet that fits above does not fit below",
-        why: "Large packets vanish or are fragmented while small ones pass: connections that hang as soon as they carry data.",
+        fires_when: "when a packet that fits the upper interface does not fit the lower one",
+        why: "Large packets are dropped or fragmented while small ones pass: connections hang when they start to \
+              carry data.",
         fix: "the same MTU from top to bottom",
         source: "RFC 4821, section 1; Documentation/networking/bridge.rst; __is_skb_forwardable, include/linux/netdevice.h",
         needs: &[needs::MTU, needs::STATISTICS],
@@ -37,10 +38,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "mtu-tunnel",
         looks_at: "the MTU of tunnels (VXLAN, Geneve, GRE, IP in IP, WireGuard) against that of the NIC below less the tunnel's headers, and \
                    datagrams that this host cut into fragments or could not send whole (Ip.FragCreates, FragFails)",
-        fires_when: "low, when a full packet of the tunnel does not fit below; medium from 100 fragments made or datagrams not sent on, where these \
-                     are one in a thousand sent packets",
-        why: "The outer packet is cut into fragments, or dropped where that is forbidden. Two packets for one, no GRO and one queue for all \
-              fragments of a pair of hosts at the receiver; a lost one takes the whole with it.",
+        fires_when: "low: a full packet of the tunnel does not fit below; medium: from 100 fragments made or \
+                     datagrams not sent, if these are one in a thousand sent packets",
+        why: "The host cuts the outer packet into fragments, or drops it if fragments are forbidden. Fragments double \
+              the packets, cannot use GRO and share one receive queue per pair of hosts; one lost fragment loses the \
+              whole packet.",
         fix: "the MTU of the NIC less the headers: 50 bytes for VXLAN and Geneve, 20 more over IPv6; or a larger MTU below",
         source: "RFC 7348, section 4.3; vxlan_headroom, include/net/vxlan.h; RFC 8900; Documentation/networking/snmp_counter.rst",
         needs: &[needs::MTU, needs::SNMP, needs::DRIVER],
@@ -50,10 +52,12 @@ pub(super) const RULES: &[Rule] = &[
         name: "mtu-above-path",
         looks_at: "the path MTU of the connections through each interface (pmtu of tcp_info) against its MTU, and ICMP messages about unreachable \
                    destinations, among which are those about the size (Icmp.InDestUnreachs, Icmp6InPktTooBigs)",
-        fires_when: "when 90 % of 10 connections and more, to two addresses and more, have the same path MTU below the interface's, and at least \
-                     100 such messages arrived, and one for each 10 minutes since boot (the kernel keeps a path's MTU for so long); low on an idle NIC",
-        why: "The network behind the interface carries less than its MTU. Each path loses its first full packet until a router reports the size, \
-              and again when the kernel has forgotten it; where ICMP is filtered connections hang.",
+        fires_when: "when 90 % of at least 10 connections, to at least two addresses, have the same path MTU below \
+                     the interface's, and at least 100 such messages arrived, and one for each 10 minutes since boot \
+                     (the kernel caches a path's MTU for that time); low: an idle NIC",
+        why: "The network behind the interface carries less than its MTU. Each path loses its first full packet until \
+              a router reports the size, and again when the kernel's cached value expires. If ICMP is filtered, \
+              connections hang.",
         fix: "the MTU of the network at the interface, or a larger one in the network",
         source: "RFC 1191; RFC 8201; Documentation/networking/ip-sysctl.rst (mtu_expires); Google Cloud, VPC: maximum transmission unit",
         needs: &[needs::MTU, needs::SOCKETS, needs::SNMP, needs::STATISTICS],
@@ -79,8 +83,8 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes, 43 with 9,000";
         let advice = format!(
-            "if every host and switch of this network can do it: `ip link set dev {} mtu 9000`, with net.ipv4.tcp_mtu_probing=1 for paths \
-             beyond it; otherwise leave it",
+            "if every host and switch of this network supports it: `ip link set dev {} mtu 9000`, with \
+             net.ipv4.tcp_mtu_probing=1 for paths beyond it; otherwise keep it",
             nic.name
         );
         found.push(Found::setting(Low, &nic.name, text, effect).advice(advice));
@@ -143,7 +147,7 @@ fn above_path(view: &View<'_>) -> Vec<Found> {
             count(messages),
             view.rate_words(messages)
         );
-        let effect = "a full packet is lost on each path until a router reports the size, and connections hang where ICMP is filtered";
+        let effect = "a full packet is lost on each path until a router reports the size, and connections hang if ICMP is filtered";
         let severity = if view.is_idle(interface) { Low } else { Medium };
         found.push(Found::measured(severity, &interface.name, text, effect).advice(format!(
             "`ip link set dev {} mtu {size}`, and the same in the configuration of the interface (DHCP option 26, the image); or an MTU of {mtu} \
@@ -158,7 +162,7 @@ fn above_path(view: &View<'_>) -> Vec<Found> {
 fn mtu_words(interface: &Interface, mtu: u32) -> String {
     const FEWEST: u64 = 100;
     let dropped = interface.losses.transmit.filter(|dropped| *dropped >= FEWEST);
-    let dropped = dropped.map(|dropped| format!(" and dropped {} packets on sending", count(dropped)));
+    let dropped = dropped.map(|dropped| format!(" and dropped {} packets when sending", count(dropped)));
     format!("{} has {mtu}{}", interface.name, dropped.unwrap_or_default())
 }
 
@@ -189,7 +193,7 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
         } else {
             continue;
         };
-        let effect = "large packets are lost or fragmented where small ones pass";
+        let effect = "large packets are lost or fragmented while small ones pass";
         found.push(Found::setting(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));
     }
     found
@@ -242,7 +246,7 @@ fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
             wanted + headers,
             headers + OVER_IPV6
         );
-        let effect = "full packets are cut into two fragments, or dropped where that is forbidden";
+        let effect = "full packets are cut into two fragments, or dropped if fragments are forbidden";
         let entry = if shows {
             text += &format!(
                 "; this host made {} fragments of {} datagrams and could not send {} for their size, of {} sent",
@@ -256,8 +260,8 @@ fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
             Found::setting(Low, &tunnel.name, text, effect)
         };
         found.push(entry.advice(format!(
-            "`ip link set dev {} mtu {wanted}` ({} over IPv6), and the same in the configuration of what makes the tunnel; or {} bytes and more \
-             on {}, where the network below carries that",
+            "`ip link set dev {} mtu {wanted}` ({} over IPv6), and the same in the tunnel's configuration; or at \
+             least {} bytes on {}, if the network below carries that",
             tunnel.name,
             wanted.saturating_sub(OVER_IPV6),
             mtu + headers,

@@ -12,10 +12,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-timer-alone",
         looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each NIC, and of each veth whose GRO is on: without GRO or XDP a veth has no NAPI",
-        fires_when: "when one is set and the other is 0; medium when packets may wait for 100 µs and more",
-        why: "Both belong together: napi_defer_hard_irqs keeps interrupts off for some empty polls, which the timer starts. The timer alone \
-              leaves interrupts on and lets GRO hold packets until it fires; the count alone does nothing. A veth has no interrupts: its peer \
-              starts the polls.",
+        fires_when: "when one is set and the other is 0; medium: packets may wait for at least 100 µs",
+        why: "The two settings belong together: napi_defer_hard_irqs defers interrupts for some empty polls, which \
+              the timer starts. The timer alone leaves interrupts on and lets GRO hold packets until it fires; the \
+              count alone does nothing. A veth has no interrupts: its peer starts the polls.",
         fix: "both, or neither",
         source: "Documentation/networking/napi.rst (IRQ mitigation); napi_complete_done, net/core/dev.c; veth_poll, drivers/net/veth.c",
         needs: &["/sys/class/net/*/gro_flush_timeout", "/sys/class/net/*/napi_defer_hard_irqs"],
@@ -24,9 +24,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "busy-poll-odd",
         looks_at: "net.core.busy_poll and busy_read",
-        fires_when: "when one is above 200 µs (medium from 1,000 on), or busy_poll is set and busy_read is 0",
-        why: "A process that polls keeps its processor for that long each time it waits: the kernel's documentation recommends 50 µs, or 100 \
-              for many sockets. busy_poll takes only sockets that busy_read or SO_BUSY_POLL has marked.",
+        fires_when: "when one is above 200 µs (medium: from 1,000), or busy_poll is set and busy_read is 0",
+        why: "A process that polls keeps its processor for that time at each wait: the kernel's documentation \
+              recommends 50 µs, or 100 for many sockets. busy_poll applies only to sockets with busy_read or \
+              SO_BUSY_POLL.",
         fix: "50 for both, or 0",
         source: "Documentation/admin-guide/sysctl/net.rst (busy_read, busy_poll)",
         needs: &["/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"],
@@ -35,8 +36,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "budget-large",
         looks_at: "net.core.netdev_budget and netdev_budget_usecs, and how often rounds of receiving ended with work left",
-        fires_when: "low, when they are above 1,000 packets or 10,000 µs and fewer than one round in 10,000 packets ended early",
-        why: "A longer round keeps its processor from the applications that read what came. It helps only where rounds end early.",
+        fires_when: "low: they are above 1,000 packets or 10,000 µs, and fewer than one round in 10,000 packets ended \
+                     early",
+        why: "A longer round keeps the processor from the applications that read the packets. It helps only if rounds \
+              end early.",
         fix: "300 packets, 8,000 µs",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget, netdev_budget_usecs)",
         needs: &[
@@ -48,10 +51,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "interrupts-late",
-        looks_at: "how long a NIC waits before it interrupts, beside an application that waits for answers",
-        fires_when: "from 20 µs on, without adaption or beside processors that are isolated for the application; medium when that is a quarter of the shortest round trip of its connections, or from 50 µs on",
-        why: "Each packet waits that long before the stack sees it: for a request and its answer twice.",
-        fix: "rx-usecs 0, or a few µs where the load needs batches",
+        looks_at: "how long a NIC waits before it interrupts, on a host with an application that waits for answers",
+        fires_when: "from 20 µs, without adaptive coalescing or with processors that are isolated for the \
+                     application; medium: a quarter of the shortest round trip of its connections, or from 50 µs",
+        why: "Each packet waits for that time before the stack sees it: a request and its answer wait twice.",
+        fix: "rx-usecs 0, or a few µs if the load needs batches",
         source: "ethtool(8), -C; NVIDIA and Intel low-latency tuning guides (interrupt moderation)",
         needs: &[
             needs::COALESCING,
@@ -65,10 +69,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flow-limit",
         looks_at: "packets that the flow limit of RPS dropped (column 11 of /proc/net/softnet_stat), and flow_limit_cpu_bitmap",
-        fires_when: "medium from 100 drops and one in a million packets on; low when a processor's backlog dropped, RPS is on, and the limit is off",
-        why: "When a backlog is half full the limit drops packets of flows that are more than half of the traffic, so that small flows get \
-              through. On a host for few large flows it drops what is wanted; without it a large flow drops all others.",
-        fix: "a longer backlog where large flows are wanted; the limit where small ones are",
+        fires_when: "medium: from 100 drops and one in a million packets; low: a processor's backlog dropped, RPS is \
+                     on, and the limit is off",
+        why: "When a backlog is half full, the limit drops packets of flows that make up more than half of the \
+              traffic, so that small flows get through. On a host for few large flows it drops useful packets; \
+              without it the backlog drops packets of all other flows.",
+        fix: "a longer backlog for large flows; the limit for small ones",
         source: "Documentation/networking/scaling.rst (RPS Flow Limit)",
         needs: &[
             needs::SOFTNET,
@@ -108,7 +114,7 @@ fn timer_alone(view: &View<'_>) -> Vec<Found> {
             }
             (0, 1..) => {
                 let text = format!("napi_defer_hard_irqs is {polls}, and gro_flush_timeout is 0");
-                let effect = "interrupts are not put off: without the timer the setting does nothing";
+                let effect = "interrupts are not deferred: without the timer the setting has no effect";
                 Found::setting(Low, &nic.name, text, effect)
                     .on(&nic.name)
                     .change(
@@ -145,11 +151,11 @@ fn busy_poll(view: &View<'_>) -> Vec<Found> {
     }
     if poll > 0 && view.facts.sysctl_number("net/core/busy_read") == Some(0) {
         let text = format!("net.core.busy_poll is {poll} µs, and busy_read is 0");
-        let effect = "poll and epoll busy-poll no socket but those that set SO_BUSY_POLL";
+        let effect = "poll and epoll busy-poll only sockets that set SO_BUSY_POLL";
         return vec![
             Found::setting(Low, "host", text, effect)
                 .sysctl("net/core/busy_read", poll)
-                .advice("nothing, if the application sets SO_BUSY_POLL"),
+                .advice("no change, if the application sets SO_BUSY_POLL"),
         ];
     }
     Vec::new()
@@ -180,8 +186,7 @@ fn large_budget(view: &View<'_>) -> Vec<Found> {
         count(processed),
         count(squeezed)
     );
-    let effect =
-        "a round of receiving keeps its processor from applications for longer, and nothing is gained";
+    let effect = "a round of receiving keeps its processor from applications for longer, without a gain";
     let mut entry = Found::setting(Low, "host", text, effect);
     for (name, _, wanted) in large {
         entry = entry.sysctl(&format!("net/core/{name}"), wanted);
@@ -208,7 +213,7 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
         };
         let shows =
             wait >= VERY_LONG_US || application.rtt_us.is_some_and(|rtt| wait * PART_OF_ROUND_TRIP >= rtt);
-        let how = if adapts { "by adaption it waits up to" } else { "it waits" };
+        let how = if adapts { "with adaptive coalescing it waits up to" } else { "it waits" };
         let text = format!("{how} {wait} µs before it interrupts, and {}", application.words);
         let effect = "each packet waits that long before the stack sees it";
         let severity = if shows { Medium } else { Low };

@@ -16,11 +16,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-few",
         looks_at: "receive queues in use against what the NIC has, the cores of its node, and its speed",
-        fires_when: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; of NICs without a speed fewer than 4, on slower NICs \
-                     when there is a single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
-                     or rings overflow, with queues for half of the cores or fewer; high where these processors are that busy and packets were lost \
-                     at the NIC (100, and one in a million), and with a single queue from 43 Gbit/s on, or from 10 Gbit/s on where its processor \
-                     spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC",
+        fires_when: "from 10 Gbit/s, when there are fewer than one for each 25 Gbit/s, or fewer than 4; NICs without \
+                     a speed: fewer than 4; slower NICs: a single one; all NICs: their queues are for at most half of \
+                     the cores, and either rings overflow or their processors spend a quarter of their time in \
+                     softirqs and the others less than half of that; high: these processors are that busy, and \
+                     packets were lost at the NIC (100, and one in a million); with a single queue, high: from 43 \
+                     Gbit/s, or from 10 Gbit/s if its processor spends 30 % of its time in softirqs or 10,000 packets \
+                     were lost at the NIC",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
@@ -31,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "queues-many",
         looks_at: "receive queues in use against the processors of the whole host",
         fires_when: "when there are more queues than processors",
-        why: "Several queues share a processor: more interrupts, smaller batches, no more parallel work.",
+        why: "Several queues share a processor: more interrupts and smaller batches, but no more parallel work.",
         fix: "one channel for each core",
         source: "Documentation/networking/scaling.rst (Suggested configuration)",
         needs: &[needs::CHANNELS, needs::TOPOLOGY],
@@ -40,9 +42,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-share-interrupts",
         looks_at: "the interrupts of each NIC's receive queues against the queues in use",
-        fires_when: "when there are two queues and more for each interrupt: medium with load, else low",
-        why: "Queues on one interrupt are polled by one processor: they spread nothing. Drivers get fewer interrupts than they ask for where \
-              virtual functions or a limit of the platform took them.",
+        fires_when: "when there are at least two queues for each interrupt; medium: with load; low: otherwise",
+        why: "One processor polls all queues on one interrupt, so they do not spread load. Drivers get fewer \
+              interrupts than they request if virtual functions or a limit of the platform took them.",
         fix: "as many channels as interrupts, or fewer virtual functions",
         source: "Documentation/PCI/msi-howto.rst (pci_alloc_irq_vectors); Documentation/networking/scaling.rst (RSS IRQ Configuration)",
         needs: &[needs::CHANNELS, needs::INTERRUPTS, needs::STATISTICS],
@@ -50,9 +52,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tx-queues-few",
-        looks_at: "transmit channels of drivers that have them apart from receive channels, and how often queues stopped",
-        fires_when: "when at most half of what NIC and cores allow are in use, and queues stopped 10,000 times and once in 10,000 packets",
-        why: "Processors share queues, locks and rings when they send: a queue that is full stops all of them.",
+        looks_at: "transmit channels of drivers with separate transmit and receive channels, and how often queues \
+                   stopped",
+        fires_when: "when at most half of the channels that NIC and cores allow are in use, and queues stopped 10,000 \
+                     times and once in 10,000 packets",
+        why: "When processors send, they share queues, locks and rings: a full queue stops all of them.",
         fix: "a transmit channel for each core",
         source: "ethtool(8), -L; Documentation/networking/scaling.rst (XPS)",
         needs: &[
@@ -67,11 +71,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-missing",
-        looks_at: "NICs that have all their receive queues in use, for at most half of the cores of their node, and the time that \
-                   processors spend in softirqs",
-        fires_when: "when those that serve its interrupts spend a quarter of their time there, or end rounds with work left, and the others \
-                     half of that or less",
-        why: "The hardware cannot spread packets; the kernel can, after the first look at each.",
+        looks_at: "NICs that use all their receive queues, for at most half of the cores of their node, and the time \
+                   that processors spend in softirqs",
+        fires_when: "when the processors that serve the NIC's interrupts spend a quarter of their time there, or end \
+                     rounds with work left, and the others at most half of that",
+        why: "The hardware cannot spread packets over more processors; the kernel can, after it has read the header \
+              of each packet.",
         fix: "receive packet steering to the other processors",
         source: "Documentation/networking/scaling.rst (RPS); amzn-drivers, ENA Linux best practices (RPS)",
         needs: &[
@@ -88,12 +93,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-one-processor",
-        looks_at: "RPS masks that have a single processor, the processor that the queue's interrupt goes to, and what that one does",
-        fires_when: "low when it is the interrupt's own; medium when it is the only one of all queues, and spends 30 % of its time in softirqs \
-                     or its backlog dropped packets",
-        why: "RPS hands the packets of a queue to the processors of its mask. The interrupt's own processor alone only queues each packet again; \
-              another one alone takes over the work of all, and is the limit instead.",
-        fix: "the other processors of the node where queues are few, no mask where each core has a queue",
+        looks_at: "RPS masks that have a single processor, the processor that serves the queue's interrupt, and the \
+                   load of the mask's processor",
+        fires_when: "low: it is the interrupt's own; medium: it is the only one of all queues, and spends 30 % of its \
+                     time in softirqs or its backlog dropped packets",
+        why: "RPS passes the packets of a queue to the processors of its mask. If that is only the interrupt's own \
+              processor, it queues each packet a second time. If it is one other processor, that one does the work of \
+              all and becomes the limit.",
+        fix: "the other processors of the node if queues are few; no mask if each core has a queue",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration); get_rps_cpu, net/core/dev.c",
         needs: &[
             needs::QUEUES,
@@ -110,7 +117,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "rps-redundant",
         looks_at: "receive packet steering on NICs whose own queues reach every core of the node",
         fires_when: "when both are on",
-        why: "Packets that already are on their own processor are handed to another one: an interrupt between processors for each batch.",
+        why: "RPS passes packets that are already on the right processor to another one: an interrupt between \
+              processors for each batch.",
         fix: "switch it off and let the NIC spread",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration)",
         needs: &[needs::QUEUES, needs::NODE, needs::NODES, needs::TOPOLOGY],
@@ -119,8 +127,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rps-remote",
         looks_at: "processors that receive packet steering may choose, and the node of the NIC",
-        fires_when: "when processors of another package are among them, from 10 Gbit/s on",
-        why: "Packets cross the interconnect in the middle of the stack, below TCP's flow control.",
+        fires_when: "when processors of another package are among them, from 10 Gbit/s",
+        why: "Packets cross the interconnect inside the stack, below TCP's flow control.",
         fix: "processors of the NIC's package only",
         source: "Documentation/networking/scaling.rst (RPS); the paper, section III-A",
         needs: &[needs::SPEED, needs::QUEUES, needs::NODE, needs::NODES],
@@ -130,7 +138,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "rfs-half",
         looks_at: "rps_sock_flow_entries of the host and rps_flow_cnt of the queues",
         fires_when: "when one is set and the other is 0",
-        why: "Receive flow steering needs both: with one alone nothing is steered.",
+        why: "Receive flow steering needs both: with only one of them set, the kernel steers nothing.",
         fix: "both, or neither",
         source: "Documentation/networking/scaling.rst (RFS, Configuration)",
         needs: &[needs::QUEUES, "/proc/sys/net/core/rps_sock_flow_entries"],
@@ -277,11 +285,11 @@ fn share_interrupts(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!("{queues} receive queues have {lines} interrupts");
-        let effect = "queues that share an interrupt are served one after the other by the same processor";
+        let effect = "the same processor serves queues that share an interrupt one after the other";
         let severity = if view.is_loaded(nic) { Medium } else { Low };
         let wanted = u32::try_from(lines).unwrap_or(1);
         found.push(with_channels(nic, Found::setting(severity, &nic.name, text, effect), wanted).advice(
-            "or more interrupts: virtual functions take those of the NIC (sriov_numvfs), as may a limit of the platform",
+            "or more interrupts: virtual functions (sriov_numvfs) or a limit of the platform may take the NIC's",
         ));
     }
     found
@@ -379,7 +387,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         }
         let without_msi = super::msi::off(view, nic);
         let text = format!(
-            "{queues} receive queue{}, which is all that it has{}; processors {} spend {} of their time in softirqs, the others {}",
+            "{queues} receive queue{}, the NIC's maximum{}; processors {} spend {} of their time in softirqs, the others {}",
             if queues == 1 { "" } else { "s" },
             if without_msi.is_some() { " without MSI" } else { "" },
             processor_list(&servers.iter().copied().collect::<Vec<_>>()),
@@ -529,7 +537,7 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
             nic.receive_queues.len(),
             steered.len()
         );
-        let effect = "packets change their processor for nothing";
+        let effect = "packets change their processor without a gain";
         let mut entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
         for queue in steered {
             entry = entry.change(

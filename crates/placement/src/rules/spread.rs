@@ -14,13 +14,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-narrow",
         looks_at: "queues that the indirection table names, against the receive queues in use",
-        fires_when: "when some queues are in no entry; medium where the processors of those that are spend 30 % of their time in softirqs and twice as \
-                     much as the others, high where 10,000 packets were lost at the NIC as well, or from 10 Gbit/s on where they spend 60 %; with a \
-                     single queue left medium, from 10 Gbit/s on high where its processor spends 30 % or 10,000 packets were lost. If /proc/interrupts lacks the NIC's interrupts (hv_netvsc), the busiest processors count, one for each queue in \
-                     the table",
-        why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that was set by hand is not extended; \
-              an administrator may also keep queues free for filters.",
-        fix: "the table over all queues",
+        fires_when: "when some queues are in no entry; medium: the processors of the other queues spend 30 % of their \
+                     time in softirqs and twice as much as the rest; high: also 10,000 packets were lost at the NIC, \
+                     or from 10 Gbit/s they spend 60 %; with a single queue left: medium, or high from 10 Gbit/s if \
+                     its processor spends 30 % or 10,000 packets were lost; if /proc/interrupts lacks the NIC's \
+                     interrupts (hv_netvsc), the busiest processors count, one for each queue in the table",
+        why: "Queues without an entry receive no hashed packets. `ethtool -L` does not extend a table that was set by \
+              hand; an administrator may also keep queues free for filters.",
+        fix: "spread the table over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
         needs: &[needs::RSS, needs::CHANNELS],
         check: table_narrow,
@@ -28,21 +29,23 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-uneven",
         looks_at: "how many entries of the indirection table each queue has",
-        fires_when: "when one has at least twice as many as another that has any; medium from four times on",
+        fires_when: "when one has at least twice as many as another that has any; medium: from four times",
         why: "Queues get flows in proportion to their entries.",
-        fix: "the table evenly over all queues",
+        fix: "spread the table evenly over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
         needs: &[needs::RSS],
         check: table_uneven,
     },
     Rule {
         name: "rss-hash-fields",
-        looks_at: "header fields that the NIC hashes, for TCP over IPv4 and IPv6, and for UDP where it is a fifth of the packets and more",
-        fires_when: "when addresses are left out (all routed traffic has the same MAC addresses): medium, from 10 Gbit/s on high where a processor \
-                     that serves its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; or when ports are \
-                     (medium; low where no queue got twice its share); low on an idle NIC",
-        why: "Without addresses everything between two machines is one flow to the NIC, as on a router between two networks. Without ports \
-              all connections between two hosts are.",
+        looks_at: "header fields that the NIC hashes, for TCP over IPv4 and IPv6, and for UDP if it is at least a \
+                   fifth of the packets",
+        fires_when: "when addresses are left out (all routed traffic has the same MAC addresses): medium, or high \
+                     from 10 Gbit/s if a processor that serves its interrupts spends 30 % of its time in softirqs or \
+                     10,000 packets were lost at the NIC; when ports are left out: medium, or low if no queue got \
+                     twice its share; low: an idle NIC",
+        why: "Without addresses, all packets between two machines are one flow to the NIC, as on a router between two \
+              networks. Without ports, all connections between two hosts are one flow.",
         fix: "addresses and ports in the hash",
         source: "ethtool(8), -N rx-flow-hash; Documentation/networking/scaling.rst (RSS Configuration)",
         needs: &[needs::RSS, needs::CHANNELS, needs::SNMP, needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -50,11 +53,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rss-skew",
-        looks_at: "packets of each receive queue, or where the driver does not count them, interrupts of each",
-        fires_when: "when one queue of two has 90 % of at least a million packets, of more queues 60 %, more than one flow is the reason, and \
-                     packet steering does not spread that queue",
-        why: "One queue's processor does most of the work and is the limit.",
-        fix: "hash fields and table; where the NIC cannot hash what comes (PPPoE, tunnels), packet steering in software",
+        looks_at: "packets of each receive queue, or interrupts of each if the driver does not count packets",
+        fires_when: "when one queue of two has 90 % of at least a million packets, or one of more queues 60 %; more \
+                     than one flow is the reason, and packet steering does not spread that queue",
+        why: "The processor of one queue does most of the work and is the limit.",
+        fix: "hash fields and table; packet steering in software, if the NIC cannot hash these packets (PPPoE, \
+              tunnels)",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
         needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS],
         check: skew,
@@ -63,9 +67,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "one-flow",
         looks_at: "packets of each queue and bytes of each connection",
         fires_when: "when one queue is busy because one connection carries 80 % of all bytes",
-        why: "A flow stays on one queue and one processor, or its packets would be reordered. That is no fault of any balancing: the paper's \
-              single flow reached 43 Gbit/s.",
-        fix: "several connections in the application; a faster core; nothing that spreads interrupts",
+        why: "A flow stays on one queue and one processor, because its packets would be reordered otherwise. Load \
+              balancing is not at fault: the paper's single flow reached 43 Gbit/s.",
+        fix: "several connections in the application; a faster core; spreading interrupts does not help",
         source: "the paper, section II (figure 1)",
         needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS, needs::SOCKETS],
         check: one_flow,
@@ -73,12 +77,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flows-collide",
         looks_at: "the queue of each large connection, computed from the NIC's hash key and table",
-        fires_when: "when one queue has more large connections than a random hash gives it in one case of twenty, while others have none (8 on \
-                     16 queues: 4 or more on one), or when connections that share a queue carried less than 70 % of what the others did. A \
-                     connection is large if it carries at least a tenth of the largest",
-        why: "By chance of the hash flows share a queue and its processor, and get half each: the reason why the paper's throughput varied \
-              from run to run.",
-        fix: "`evenkeel steer` puts them on queues of their own",
+        fires_when: "when one queue has more large connections than a random hash gives it in one case of twenty, \
+                     while others have none (8 on 16 queues: 4 or more on one); or when connections that share a \
+                     queue carried less than 70 % of the data of the others; a connection is large if it carries at \
+                     least a tenth of the largest",
+        why: "The hash puts flows on the same queue and processor by chance, and each gets half. For this reason the \
+              paper's throughput varied from run to run.",
+        fix: "`evenkeel steer` puts them on separate queues",
         source: "the paper, section III-B; Documentation/networking/scaling.rst (RSS)",
         needs: &[needs::RSS, needs::RSS_HASH, needs::SOCKETS],
         check: collide,
@@ -181,7 +186,7 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
                 text += &format!("; {} packets were lost at the NIC", count(lost));
             }
         }
-        let effect = "the other queues receive nothing that is hashed";
+        let effect = "the other queues receive no hashed packets";
         found.push(with_even_table(
             nic,
             rss,
@@ -399,7 +404,7 @@ fn skew(view: &View<'_>) -> Vec<Found> {
             let file = format!("queues/rx-{queue}/rps_cpus");
             entry = entry
                 .change(Knob::InterfaceFile(file), Value::Text(super::queues::mask(&targets)))
-                .advice("the hash covers what it can: what arrives may be a kind of packet that the NIC does not look into (PPPoE, tunnels, fragments)");
+                .advice("the hash covers all fields: the NIC may be unable to parse these packets (PPPoE, tunnels, fragments)");
         } else {
             entry = entry.advice("`evenkeel steer` puts flows on queues by a policy");
         }
@@ -420,7 +425,7 @@ fn one_flow(view: &View<'_>) -> Vec<Found> {
             socket.remote,
             per_cent(of_bytes)
         );
-        let effect = "one flow is one queue and one processor: no setting can spread it";
+        let effect = "one flow uses one queue and one processor: no setting can spread it";
         found.push(
             Found::measured(Low, &nic.name, text, effect)
                 .advice("several parallel connections in the application; interrupts, RSS and irqbalance are not at fault"),
@@ -561,10 +566,12 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         );
         let effect =
             format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
-        found.push(Found::measured(by_speed(nic, Medium, Low), &nic.name, text, effect).advice(format!(
-            "`evenkeel steer {} --policy balance` puts each on a queue of its own",
-            nic.name
-        )));
+        found.push(
+            Found::measured(by_speed(nic, Medium, Low), &nic.name, text, effect).advice(format!(
+                "`evenkeel steer {} --policy balance` puts each on a separate queue",
+                nic.name
+            )),
+        );
     }
     found
 }

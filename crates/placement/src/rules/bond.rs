@@ -11,9 +11,9 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-hash",
-        looks_at: "what a bond over several ports hashes",
-        fires_when: "when it hashes MAC addresses only; medium when one port sent 90 % of all packets",
-        why: "Everything towards the same router has the same MAC address: one port carries it all.",
+        looks_at: "the header fields that a bond over several ports hashes",
+        fires_when: "when it hashes MAC addresses only; medium: one port sent 90 % of all packets",
+        why: "All packets to the same router have the same MAC address: one port carries all of them.",
         fix: "layer3+4",
         source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
         needs: &[needs::BONDING, needs::STATISTICS],
@@ -22,10 +22,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-ports",
         looks_at: "whether each port of a bond is up, and the speed of the ports of bonds that spread",
-        fires_when: "when a port is down while another is up, or ports that are up differ in speed in modes 802.3ad and balance-xor",
-        why: "Without the port the bond has less bandwidth or no reserve. With 802.3ad only ports of one speed belong to the active aggregator; \
-              the others carry nothing.",
-        fix: "the port's cable, transceiver and switch port; ports of one speed",
+        fires_when: "when a port is down while another is up, or in modes 802.3ad and balance-xor, when ports that \
+                     are up differ in speed",
+        why: "Without the port the bond has less bandwidth or no spare port. With 802.3ad only ports of one speed \
+              belong to the active aggregator; the others carry no packets.",
+        fix: "check the port's cable, transceiver and switch port; use ports of one speed",
         source: "Documentation/networking/bonding.rst (mode 802.3ad); IEEE 802.1AX, clause 6.3",
         needs: &[needs::BONDING, needs::SPEED],
         check: ports,
@@ -33,8 +34,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-round-robin",
         looks_at: "bonds of mode balance-rr, and segments that came out of order (TCPOFOQueue, TCPSACKReorder, TCPTSReorder)",
-        fires_when: "low with two ports up and more, medium where one in a hundred segments came or was acknowledged out of order",
-        why: "Packets of one flow alternate between the ports and overtake each other: TCP takes that for loss, sends again and slows down.",
+        fires_when: "low: at least two ports are up; medium: one in a hundred segments came or was acknowledged out \
+                     of order",
+        why: "Packets of one flow alternate between the ports and overtake each other. TCP takes that for loss, \
+              retransmits and slows down.",
         fix: "802.3ad or balance-xor with layer3+4",
         source: "Documentation/networking/bonding.rst (mode balance-rr; section 12, MT Bonding Mode Selection)",
         needs: &[needs::BONDING, needs::NETSTAT, needs::SNMP],
@@ -66,7 +69,7 @@ fn ports(view: &View<'_>) -> Vec<Found> {
             );
             found.push(
                 Found::limit(Medium, &bond.name, text, "less bandwidth, and no reserve if another port fails")
-                    .advice("look at cable, transceiver and the other side's port; `ip link set PORT up` if it was set down"),
+                    .advice("check cable, transceiver and the other side's port; `ip link set PORT up` if it was set down"),
             );
         }
         let mut speeds: Vec<u64> = up.iter().filter_map(|port| port.speed_bps).collect();
@@ -78,10 +81,10 @@ fn ports(view: &View<'_>) -> Vec<Found> {
                 .map(|port| format!("{} has {}", port.name, gigabits(port.speed_bps.unwrap_or(0) as f64)))
                 .collect();
             let text = format!("mode {}, and its ports differ in speed: {}", settings.mode, words.join(", "));
-            let effect = "ports of another speed carry nothing, or the slowest is the limit of its flows";
+            let effect = "ports of another speed carry no packets, or the slowest port limits its flows";
             found.push(
                 Found::limit(Medium, &bond.name, text, effect)
-                    .advice("ports of one speed; look at the cable and transceiver of the slower one"),
+                    .advice("use ports of one speed; check the cable and transceiver of the slower one"),
             );
         }
     }
@@ -103,19 +106,19 @@ fn round_robin(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "mode balance-rr over {up} ports; {} of {} received segments came out of order, and reordering of sent ones was seen {} times",
+            "mode balance-rr over {up} ports; {} of {} received segments came out of order, and sent ones were reordered {} times",
             count(received),
             count(counter("Tcp.InSegs")),
             count(sent)
         );
-        let effect = "TCP takes packets that overtake each other for losses";
+        let effect = "TCP takes reordered packets for lost ones";
         let entry = if shows {
             Found::measured(Medium, &bond.name, text, effect)
         } else {
             Found::setting(Low, &bond.name, text, effect)
         };
         found.push(entry.advice(
-            "a mode that keeps a flow on one port: 802.3ad with a switch that has it, else balance-xor, both with xmit_hash_policy layer3+4",
+            "a mode that keeps a flow on one port: 802.3ad if the switch supports it, else balance-xor, both with xmit_hash_policy layer3+4",
         ));
     }
     found

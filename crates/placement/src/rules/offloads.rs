@@ -12,9 +12,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-off",
         looks_at: "generic-receive-offload of each NIC",
-        fires_when: "when it is off and can be switched on; medium, from 10 Gbit/s on high where a processor that serves its interrupts spends \
-                     30 % of its time in softirqs or 10,000 packets were lost at the NIC; low on an idle NIC",
-        why: "Each packet goes through the stack alone: with 1,500 bytes that is more than forty times the work of a merged one of 64 KB.",
+        fires_when: "when it is off and can be switched on; medium, or high from 10 Gbit/s if a processor that serves \
+                     its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low: \
+                     an idle NIC",
+        why: "The stack handles each packet separately: with 1,500 bytes that is more than forty times the work of a \
+              merged one of 64 KB.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
@@ -25,16 +27,17 @@ pub(super) const RULES: &[Rule] = &[
                 "generic-receive-offload",
                 High,
                 Medium,
-                "every received packet passes the stack alone",
+                "every received packet passes the stack separately",
             )
         },
     },
     Rule {
         name: "tso-off",
         looks_at: "tcp-segmentation-offload of each NIC",
-        fires_when: "when it is off and can be switched on; medium, from 10 Gbit/s on high where a processor that serves its interrupts spends \
-                     30 % of its time in softirqs or 10,000 packets were lost at the NIC; low on an idle NIC",
-        why: "The processor cuts segments and computes headers that the NIC could.",
+        fires_when: "when it is off and can be switched on; medium, or high from 10 Gbit/s if a processor that serves \
+                     its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low: \
+                     an idle NIC",
+        why: "The processor cuts segments and computes headers, which the NIC could do.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
@@ -44,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "gso-off",
         looks_at: "generic-segmentation-offload of each NIC",
         fires_when: "when it is off and can be switched on",
-        why: "Protocols and devices without TSO send packet by packet through the whole stack.",
+        why: "Protocols and devices without TSO send each packet separately through the whole stack.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
@@ -82,7 +85,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "tx-checksum-off",
         looks_at: "transmit checksums of each NIC",
         fires_when: "when all of them are off and one can be switched on",
-        why: "The processor sums every byte, and without checksums there is no segmentation offload and no scatter-gather.",
+        why: "The processor sums every byte, and without checksums the kernel disables segmentation offload and \
+              scatter-gather.",
         fix: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
         needs: &[needs::FEATURES],
@@ -92,7 +96,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "scatter-gather-off",
         looks_at: "scatter-gather of each NIC",
         fires_when: "when it is off and can be switched on",
-        why: "Each packet is copied into one piece, and segmentation offload is off with it.",
+        why: "The kernel copies each packet into one buffer, and segmentation offload is off as well.",
         fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
@@ -103,15 +107,15 @@ pub(super) const RULES: &[Rule] = &[
                 "scatter-gather",
                 Medium,
                 Low,
-                "packets are copied again, and TSO and GSO are off with it",
+                "packets are copied again, and TSO and GSO are off as well",
             )
         },
     },
     Rule {
         name: "tso6-off",
         looks_at: "tx-tcp6-segmentation of each NIC whose TSO for IPv4 is on",
-        fires_when: "when it is off and can be switched on; medium when a tenth of the packets sent are IPv6",
-        why: "TSO is one switch for each version of IP: over IPv6 the processor cuts segments and computes headers.",
+        fires_when: "when it is off and can be switched on; medium: a tenth of the packets sent are IPv6",
+        why: "TSO has a switch for each version of IP: over IPv6 the processor cuts segments and computes headers.",
         fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst; NETIF_F_TSO6, include/linux/netdev_features.h",
         needs: &[needs::FEATURES, needs::SNMP6, needs::SNMP],
@@ -120,9 +124,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "hardware-gro-off",
         looks_at: "rx-gro-hw of NICs whose driver switches it on by default (bnxt_en, qede, bnx2x)",
-        fires_when: "when it is off and can be switched on, from 25 Gbit/s on",
-        why: "The NIC merges segments before it interrupts: fewer buffers, fewer passes through the stack. Unlike LRO what it merges can \
-              be forwarded.",
+        fires_when: "when it is off and can be switched on, from 25 Gbit/s",
+        why: "The NIC merges segments before it interrupts: fewer buffers, fewer passes through the stack. Unlike \
+              with LRO, the host can forward merged packets.",
         fix: "switch it on",
         source: "Documentation/networking/netdev-features.rst (rx-gro-hw)",
         needs: &[needs::FEATURES, needs::DRIVER],
@@ -130,11 +134,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "big-tcp-off",
-        looks_at: "gso_max_size and gro_max_size against what the driver can send (tso_max_size), from 100 Gbit/s on",
-        fires_when: "low, when they are 65,536, the driver can send twice that, the kernel has BIG TCP for IPv4 (6.3), and TCP has a \
-                     twentieth of the packets and more",
-        why: "The stack handles one packet of 180 KB as it handles one of 64 KB: a single flow gains most. Programs that capture packets or \
-              parse headers of 16-bit lengths may not cope, so it is no default.",
+        looks_at: "gso_max_size and gro_max_size against the size that the driver can send (tso_max_size), from 100 \
+                   Gbit/s",
+        fires_when: "low: they are 65,536, the driver can send twice that, the kernel has BIG TCP for IPv4 (6.3), and \
+                     TCP has at least a twentieth of the packets",
+        why: "For the stack, a packet of 180 KB costs as much as one of 64 KB: a single flow gains most. It is not \
+              the default because programs that capture packets or parse headers with 16-bit lengths may fail.",
         fix: "185,000 bytes for both",
         source: "LWN 884104 (Going big with TCP packets); ip-link(8), gso_max_size, gro_ipv4_max_size; include/linux/netdevice.h",
         needs: &[needs::SPEED, needs::KERNEL, "netlink/links"],
@@ -144,8 +149,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "lro-forwards",
         looks_at: "large-receive-offload on a host that forwards, or on a port of a bridge",
         fires_when: "when it is on and packets are forwarded",
-        why: "What LRO merged cannot be taken apart as it was: forwarded packets are damaged or dropped. GRO can be undone. The kernel \
-              switches LRO off when forwarding or a bridge is set up; it was switched on again by hand.",
+        why: "The kernel cannot restore the packets that LRO merged: it damages or drops them when it forwards. GRO \
+              can be undone. The kernel switches LRO off when forwarding or a bridge is set up; somebody switched it \
+              on again by hand.",
         fix: "switch it off",
         source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c; br_add_if, net/bridge/br_if.c",
         needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],
@@ -154,8 +160,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tunnel-offload-off",
         looks_at: "tx-udp_tnl-segmentation of each NIC on a host with tunnels in UDP (vxlan, geneve, flannel, cilium_vxlan)",
-        fires_when: "when it is off and can be switched on: medium from 10 Gbit/s on, low on slower NICs and idle ones",
-        why: "The NIC could cut segments within a tunnel; without it the processor cuts each packet of pods and guests.",
+        fires_when: "when it is off and can be switched on; medium: from 10 Gbit/s; low: slower NICs and idle ones",
+        why: "The processor segments each packet of pods and guests inside the tunnel, which the NIC could do.",
         fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst (UDP tunnels); NETIF_F_GSO_UDP_TUNNEL, include/linux/netdev_features.h",
         needs: &[needs::FEATURES],
@@ -164,8 +170,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "vlan-offload-off",
         looks_at: "rx-vlan-hw-parse and tx-vlan-hw-insert of each NIC that carries VLANs: one below a VLAN interface or in a bridge",
-        fires_when: "low when one is off and can be switched on, medium from 10 Gbit/s on with load",
-        why: "The processor takes the tag out of each packet and puts it in again; many drivers then neither segment nor merge tagged packets.",
+        fires_when: "low: one is off and can be switched on; medium: from 10 Gbit/s, with load",
+        why: "The processor removes the tag of each received packet and inserts it when sending; many drivers then \
+              neither segment nor merge tagged packets.",
         fix: "switch them on",
         source: "ethtool(8), -K rxvlan, txvlan; NETIF_F_HW_VLAN_CTAG_RX, include/linux/netdev_features.h",
         needs: &[needs::FEATURES, needs::STATISTICS],
@@ -192,7 +199,7 @@ fn vlan_offload(view: &View<'_>) -> Vec<Found> {
         let severity = if view.is_loaded(nic) { by_speed(nic, Medium, Low) } else { Low };
         let text = format!("{} {} off", off.join(" and "), if off.len() == 1 { "is" } else { "are" })
             + &view.work_words(nic);
-        let effect = "the processor handles the tag of each packet that the NIC could";
+        let effect = "the processor handles the tag of each packet, which the NIC could do";
         let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         found
             .push(off.into_iter().fold(entry, |entry, name| {
@@ -215,7 +222,7 @@ fn tunnel_offload(view: &View<'_>) -> Vec<Found> {
     let found = view.nics().filter(is_off).map(|nic| {
         let text =
             format!("{NAME} is off, and packets of {} leave in UDP{}", tunnel.name, view.work_words(nic));
-        let effect = "the processor segments within the tunnel what the NIC could";
+        let effect = "the processor segments inside the tunnel, which the NIC could do";
         let severity = by_speed(nic, Medium, Low);
         let entry = Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect)
             .on(&nic.name)
@@ -265,7 +272,7 @@ fn tso_off(view: &View<'_>) -> Vec<Found> {
         "tcp-segmentation-offload",
         High,
         Medium,
-        "the processor segments what the NIC could",
+        "the processor segments, which the NIC could do",
     );
     let with_six = |mut entry: Found| {
         let nic = view.facts.interface(&entry.subject);
@@ -292,7 +299,7 @@ fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!("transmit checksums are off{}", view.work_words(nic));
-        let effect = "the processor sums every byte, and segmentation offload is off with it";
+        let effect = "the processor sums every byte, and segmentation offload is off as well";
         let mut entry = Found::setting(by_speed(nic, Medium, Low), &nic.name, text, effect).on(&nic.name);
         for name in able {
             entry = entry.change(Knob::Feature(name.to_owned()), Value::Switch(true));
@@ -317,7 +324,7 @@ fn tso6_off(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let mut text = "tx-tcp6-segmentation is off, and TSO for IPv4 is on".to_owned();
-        let effect = "the processor segments over IPv6 what the NIC could";
+        let effect = "the processor segments over IPv6, which the NIC could do";
         let entry = if is_used {
             text += &format!("; {} of the packets sent are IPv6{}", per_cent(share), view.work_words(nic));
             Found::on_basis(view.cost_basis(nic), Medium, &nic.name, text, effect)
@@ -342,7 +349,7 @@ fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
         if by_default && gro && nic.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
         {
             let text = "rx-gro-hw is off";
-            let effect = "the processor merges segments that the NIC could";
+            let effect = "the processor merges segments, which the NIC could do";
             let entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
             found.push(entry.change(Knob::Feature("rx-gro-hw".to_owned()), Value::Switch(true)));
         }
@@ -370,7 +377,7 @@ fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
             "gso_max_size is {} and gro_max_size {}; the driver can send {most} bytes at once (BIG TCP)",
             sizes.gso, sizes.gro
         );
-        let effect = "a single flow passes the stack in more, smaller packets than it could";
+        let effect = "a single flow passes the stack in more and smaller packets than necessary";
         let size = Value::Sizes { all: wanted, ipv4: wanted };
         found.push(
             Found::setting(Low, &nic.name, text, effect)
@@ -429,9 +436,7 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
         let effect = "forwarded packets are damaged, dropped or sent too large";
         let entry = Found::setting(Medium, &nic.name, text, effect).on(&nic.name);
         found.push(if nic.feature("rx-lro").is_some_and(|feature| feature.fixed) {
-            entry.advice(
-                "its driver does not let it be switched off: another driver, or forward over another NIC",
-            )
+            entry.advice("its driver cannot switch it off: use another driver, or forward over another NIC")
         } else {
             entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false))
         });

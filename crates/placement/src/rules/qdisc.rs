@@ -13,13 +13,14 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-no-pacing",
-        looks_at: "the qdiscs of NICs of 10 Gbit/s and more, and net.core.default_qdisc",
-        fires_when: "when no queue has fq and the congestion control does not pace by itself; not with a shaper, netem or classes such as prio; medium when a thousandth of all segments is sent \
-                     again and neither the cloud's allowances nor recoveries without SACK explain that; not where TCP has less than a twentieth \
-                     of the packets",
-        why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the receiver's ring overflow. fq \
-              sends evenly. Sources disagree about fq_codel: the paper sets fq, ESnet recommends fq and calls fq_codel fine where hosts do \
-              not pace.",
+        looks_at: "the qdiscs of NICs of at least 10 Gbit/s, and net.core.default_qdisc",
+        fires_when: "when no queue has fq and the congestion control does not pace by itself; medium: a thousandth of \
+                     all segments is retransmitted, and neither the cloud's allowances nor recoveries without SACK \
+                     explain that; not with a shaper, netem or classes such as prio; not if TCP has less than a \
+                     twentieth of the packets",
+        why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the \
+              receiver's ring overflow. fq sends evenly. Sources disagree about fq_codel: the paper sets fq; ESnet \
+              recommends fq and accepts fq_codel if hosts do not pace.",
         fix: "fq at every queue, and as the default",
         source: "the paper, section III-C and Table I (net.core.default_qdisc); ESnet, fasterdata.es.net (packet pacing); tc-fq(8)",
         needs: &[
@@ -33,9 +34,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bbr-without-fq",
         looks_at: "whether TCP uses BBR, the kernel, and the qdiscs of the NICs",
-        fires_when: "when a NIC has no fq and the kernel is older than 4.20; medium before 4.13 and with load",
-        why: "BBR needs pacing. Before Linux 4.13 only fq paces: without it BBR sends in bursts and misjudges the path. From 4.13 on TCP \
-              paces by a timer for each socket, from 4.20 on by one that costs little: there fq is not needed.",
+        fires_when: "when a NIC has no fq and the kernel is older than 4.20; medium: before 4.13 and with load",
+        why: "BBR needs pacing. Before Linux 4.13 only fq paces: without it BBR sends in bursts and misjudges the \
+              path. From 4.13 TCP paces by a timer for each socket, from 4.20 by one that costs little: fq is not \
+              needed there.",
         fix: "fq at every queue, and as the default",
         source: "tcp(7); tc-fq(8); tcp_bbr.c (\"NOTE: BBR might be used with the fq qdisc\"); tcp_internal_pacing, net/ipv4/tcp_output.c",
         needs: &[needs::KERNEL, needs::QDISCS, "/proc/sys/net/ipv4/tcp_congestion_control"],
@@ -44,9 +46,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-one-lock",
         looks_at: "the root qdisc of fast NICs with several transmit queues",
-        fires_when: "when it is one qdisc for all queues instead of one for each (mq), from 10 Gbit/s and four transmit queues on; low, and advice \
-                     only, for a shaper, for which the queues count that the NIC could have",
-        why: "All processors that send take the same lock: several queues bring nothing.",
+        fires_when: "when it is one qdisc for all queues instead of one for each (mq), from 10 Gbit/s and four \
+                     transmit queues; low, and only advice, for a shaper (all queues that the NIC could have count)",
+        why: "All processors that send take the same lock, so several queues give no gain.",
         fix: "mq, with a qdisc for each queue",
         source: "tc-mq(8); sch_generic.c (dev_activate)",
         needs: &[needs::SPEED, needs::QDISCS, needs::QUEUES],
@@ -56,8 +58,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "qdisc-left-over",
         looks_at: "qdiscs that hold packets back on a NIC: netem, and shapers below half of the line rate",
         fires_when: "when there is one",
-        why: "Often what is left of an experiment: delay, loss or a cap that no other counter explains.",
-        fix: "remove it, if it is not wanted",
+        why: "Experiments often leave such a qdisc: a delay, loss or rate limit that no other counter explains.",
+        fix: "remove it, if nobody needs it",
         source: "tc-netem(8), tc-tbf(8)",
         needs: &[needs::SPEED, needs::QDISCS],
         check: left_over,
@@ -65,8 +67,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-drops",
         looks_at: "packets that qdiscs dropped",
-        fires_when: "low from 100 and one in 100,000 on, medium from one in 10,000, high from one in a hundred on; low of shapers",
-        why: "Lost before they left the host. A shaper drops on purpose; fq_codel at a full queue; pfifo_fast when txqueuelen is reached.",
+        fires_when: "low: from 100 and one in 100,000; medium: from one in 10,000; high: from one in a hundred; \
+                     shapers: low",
+        why: "These packets were lost before they left the host. A shaper drops on purpose, fq_codel at a full queue, \
+              pfifo_fast at txqueuelen.",
         fix: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
         needs: &[needs::QDISCS],
@@ -75,8 +79,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "txqueuelen-short",
         looks_at: "txqueuelen of NICs whose queues are first in, first out",
-        fires_when: "below 1,000 packets from 10 Gbit/s on",
-        why: "A burst of a few segments of 64 KB fills it.",
+        fires_when: "below 1,000 packets, from 10 Gbit/s",
+        why: "A burst of a few segments of 64 KB fills the queue.",
         fix: "1,000, the kernel's default",
         source: "DEFAULT_TX_QUEUE_LEN, include/linux/netdevice.h; tc-pfifo_fast(8)",
         needs: &[needs::SPEED, needs::QDISCS, needs::TX_QUEUE_LENGTH],
@@ -141,13 +145,13 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
         };
         let mut text = format!("{kinds}, and {congestion} does not pace");
         if lossy {
-            text += &format!("; {} of all segments were sent again", per_cent(retransmitted(view)));
+            text += &format!("; {} of all segments were retransmitted", per_cent(retransmitted(view)));
         }
         let cause = other_cause(view, nic).filter(|_| lossy);
         if let Some(cause) = &cause {
             text += &format!(", which {cause}");
         }
-        let effect = "windows are sent in bursts at line rate, which buffers on the way and the receiver's ring have to take";
+        let effect = "TCP sends windows in bursts at line rate, which may overflow buffers on the path and the receiver's ring";
         let severity = if lossy && cause.is_none() { Medium } else { Low };
         let mut entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         if default != Some("fq") {
@@ -228,7 +232,7 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
         let severity = if shapes { Low } else { Medium };
         let entry = Found::setting(severity, &nic.name, text, "all processors that send take one lock");
         found.push(if shapes {
-            entry.advice("a shaper for all queues needs one lock; mqprio or a rate for each queue (tx_maxrate) do without")
+            entry.advice("a shaper for all queues needs one lock; mqprio or a rate for each queue (tx_maxrate) needs none")
         } else {
             let queues = u16::try_from(nic.transmit_queues.len()).unwrap_or(u16::MAX);
             let kind = if root.kind == "fq_codel" || root.kind == "pfifo_fast" || root.kind == "pfifo" { "fq" } else { root.kind.as_str() };
@@ -265,7 +269,7 @@ fn left_over(view: &View<'_>) -> Vec<Found> {
                 );
             }
             let severity = if qdisc.kind == "netem" { Medium } else { Low };
-            let effect = "packets are held back here, and no other counter says so";
+            let effect = "the qdisc delays packets, and no other counter shows it";
             let line = if qdisc.is_root() {
                 Line::new("tc qdisc del dev {} root", &[&nic.name])
             } else {
@@ -342,9 +346,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         let name = &interface.name;
         if full.is_some() {
             let faster = match is_slow {
-                true => {
-                    "first the link at its full speed again (link-slow: cable, the other side's port), then"
-                }
+                true => "first restore the link's full speed (link-slow: cable, the other side's port), then",
                 false => "the link is too small for its load: a faster one, or a second port;",
             };
             found.push(entry.advice(format!("{faster} a limit of the senders' rate (`tc qdisc replace dev {name} root cake bandwidth RATE`, SO_MAX_PACING_RATE)")));
@@ -358,7 +360,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
                 entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
             }
             "mq" | "mqprio" | "taprio" => entry.advice(
-                "none of its present qdiscs dropped them, so one that was replaced did: `evenkeel check --watch 10s` shows whether it goes on",
+                "none of its present qdiscs dropped them, so a replaced one did: `evenkeel check --watch 10s` shows whether it continues",
             ),
             "fq" => {
                 let place = if worst.is_root() { "root".to_owned() } else { format!("parent {}", worst.parent) };
@@ -367,7 +369,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
                      {place} fq limit 40000 flow_limit 2000`, for each queue; or a connected socket for each client, SO_TXTIME or SO_MAX_PACING_RATE"
                 ))
             }
-            kind => entry.advice(format!("{kind} drops what is over its rate or limit: on purpose? otherwise raise them")),
+            kind => entry.advice(format!("{kind} drops packets above its rate or limit; raise these unless the drops are intended")),
         });
     }
     found

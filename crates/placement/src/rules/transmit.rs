@@ -14,10 +14,11 @@ use crate::view::{bytes, count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-missing",
-        looks_at: "transmit packet steering of NICs with at least 4 transmit queues, from 10 Gbit/s on",
+        looks_at: "transmit packet steering of NICs with at least 4 transmit queues, from 10 Gbit/s",
         fires_when: "when no queue is in any map",
-        why: "Processors that send share queues by the hash of the flow: locks and cache lines move between them, and completions come on \
-              another processor. Where `evenkeel fair` spreads flows over queues no map is wanted.",
+        why: "Processors that send share queues by the hash of the flow: locks and cache lines move between them, and \
+              another processor handles the completions. With `evenkeel fair`, which spreads flows over queues, no \
+              map is needed.",
         fix: "each queue for the processors of its own share",
         source: "Documentation/networking/scaling.rst (XPS)",
         needs: &[needs::SPEED, needs::QUEUES],
@@ -26,9 +27,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-one-queue",
         looks_at: "the transmit queues that XPS maps name",
-        fires_when: "when one queue alone is named, for at least two processors, of at least 4; medium, from 10 Gbit/s on high where a processor \
-                     that serves its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low on an idle NIC",
-        why: "XPS wins over the hash: everything that these processors send goes through one queue and its lock.",
+        fires_when: "when only one queue is named, for at least two processors, of at least 4; medium, or high from \
+                     10 Gbit/s if a processor that serves its interrupts spends 30 % of its time in softirqs or \
+                     10,000 packets were lost at the NIC; low: an idle NIC",
+        why: "XPS overrides the hash: all packets that these processors send go through one queue and its lock.",
         fix: "maps that spread the processors over the queues",
         source: "Documentation/networking/scaling.rst (XPS)",
         needs: &[needs::QUEUES],
@@ -36,9 +38,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "xps-remote",
-        looks_at: "the package of the processors in each queue's XPS map, and that in which its interrupt is served",
-        fires_when: "when they are in different packages for at least half of the queues, from 10 Gbit/s on",
-        why: "What one package sends is completed on the other: each buffer's cache lines cross the interconnect twice.",
+        looks_at: "the package of the processors in each queue's XPS map, and the package that serves the queue's \
+                   interrupt",
+        fires_when: "when they are in different packages for at least half of the queues, from 10 Gbit/s",
+        why: "One package sends the packets and the other handles their completions: each buffer's cache lines cross \
+              the interconnect twice.",
         fix: "maps of processors in the package of the queue's interrupt",
         source: "Documentation/networking/scaling.rst (XPS, Suggested Configuration)",
         needs: &[needs::SPEED, needs::QUEUES, needs::INTERRUPTS, needs::AFFINITY, needs::NODES],
@@ -47,11 +51,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-ring-short",
         looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs requeue packets",
-        fires_when: "from 10 Gbit/s on when it is below its maximum and 256 entries, or below 512 and holds less than 50 µs of full-sized packets; \
-                     medium when a thousandth of the packets was requeued, or queues stopped 10,000 times and once in a million packets with fewer \
-                     than 1,024 entries",
-        why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than that runs dry or stops \
-              its queue. Byte queue limits keep a longer ring from adding delay.",
+        fires_when: "from 10 Gbit/s, when it is below its maximum and 256 entries, or below 512 and holds less than \
+                     50 µs of full-sized packets; medium: a thousandth of the packets was requeued, or queues stopped \
+                     10,000 times and once in a million packets with fewer than 1,024 entries",
+        why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than \
+              that time runs empty or stops its queue. Byte queue limits keep a longer ring from adding delay.",
         fix: "1,024 entries, or the most that the NIC has",
         source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2017), section 2",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::QDISCS],
@@ -60,19 +64,19 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-timeouts",
         looks_at: "how often the watchdog found a transmit queue stuck (tx_timeout), and resets that the driver counts",
-        fires_when: "from the first time on; low where the driver alone counts fewer than five",
-        why: "A queue sent nothing for seconds; the driver resets the NIC, and what waited is lost.",
-        fix: "firmware and driver of the NIC, its slot, its power",
+        fires_when: "from the first time; low: only the driver counts, fewer than five",
+        why: "A queue sent nothing for seconds; the driver resets the NIC, and the packets in its rings are lost.",
+        fix: "check firmware and driver of the NIC, its slot, its power",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
         needs: &[needs::QUEUES, needs::DRIVER_STATISTICS],
         check: timeouts,
     },
     Rule {
         name: "xps-two-maps",
-        looks_at: "whether queues are in maps by processor and by receive queue at once",
+        looks_at: "whether queues are in maps by processor and by receive queue at the same time",
         fires_when: "when they are",
-        why: "The map by receive queue wins for sockets that have received something, that by processor for the others: queues are shared in \
-              ways that neither map shows.",
+        why: "The map by receive queue applies to sockets that have received packets, the map by processor to the \
+              others: queues are shared in ways that neither map shows.",
         fix: "one kind of map",
         source: "Documentation/networking/scaling.rst (XPS Configuration)",
         needs: &[needs::QUEUES],
@@ -81,21 +85,23 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-one-queue",
         looks_at: "packets of each transmit queue",
-        fires_when: "when one of at least 4 queues sent 90 % of at least a million packets, and not a single connection is the reason",
-        why: "One queue, one lock, one ring. Packets forwarded from containers keep the queue number of the veth that they came from: with one \
-              queue there, all of them use the first queue of the NIC. Spread, the throughput of pods doubled.",
-        fix: "a choice at the NIC that does not keep that number: `evenkeel fair`, XPS for the processors that forward, veth pairs with \
-              several queues",
+        fires_when: "when one of at least 4 queues sent 90 % of at least a million packets, and the reason is not a \
+                     single connection",
+        why: "All packets use one queue, one lock and one ring. Packets forwarded from containers keep the queue \
+              number of their veth: if it has one queue, all of them use the NIC's first queue. After spreading, the \
+              throughput of pods doubled.",
+        fix: "a queue choice at the NIC that ignores that number: `evenkeel fair`, XPS for the processors that \
+              forward, veth pairs with several queues",
         source: "cilium/cilium issue 18311; skb_tx_hash, net/core/dev.c",
         needs: &[needs::DRIVER_STATISTICS, needs::QUEUES],
         check: one_queue,
     },
     Rule {
         name: "bql-capped",
-        looks_at: "the ceiling of byte queue limits (limit_max) against the link",
-        fires_when: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s on",
-        why: "The NIC runs dry between two completions: the link idles while packets wait in the qdisc.",
-        fix: "a ceiling that covers the time between two interrupts, or the kernel's own (no ceiling)",
+        looks_at: "the upper limit of byte queue limits (limit_max) against the link",
+        fires_when: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s",
+        why: "The NIC's queue runs empty between two completions: the link idles while packets wait in the qdisc.",
+        fix: "a limit that covers the time between two interrupts, or the kernel's default (no limit)",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2017), section 2",
         needs: &[needs::SPEED, needs::QUEUES],
         check: bql_capped,
@@ -104,8 +110,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "tx-rate-capped",
         looks_at: "tx_maxrate of each queue",
         fires_when: "when queues are capped below a tenth of the link",
-        why: "What is left over from an experiment caps flows by chance of their queue.",
-        fix: "0, which is no cap",
+        why: "Limits left over from an experiment slow the flows whose hash selects these queues.",
+        fix: "0 (no limit)",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_maxrate)",
         needs: &[needs::SPEED, needs::QUEUES],
         check: rate_capped,
@@ -188,7 +194,7 @@ fn xps_remote(view: &View<'_>) -> Vec<Found> {
         let text = format!(
             "{apart} of {judged} transmit queues are mapped (XPS) to processors of another package than that of their interrupts"
         );
-        let effect = "what one package sends is completed on the other";
+        let effect = "one package sends the packets, the other handles their completions";
         found.push(with_maps(view, nic, Found::setting(Low, &nic.name, text, effect)));
     }
     found
@@ -222,7 +228,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
             rings.tx, rings.tx_max
         );
         if shows {
-            text += &format!("; qdiscs put {} packets back as it was full", count(requeues));
+            text += &format!("; qdiscs requeued {} packets because it was full", count(requeues));
         }
         if stops > 0 {
             text += &format!("; its queues stopped {} times", count(stops));
@@ -308,8 +314,8 @@ fn timeouts(view: &View<'_>) -> Vec<Found> {
         };
         let severity = if times > 0 || most >= SOME { Medium } else { Low };
         found.push(
-            Found::measured(severity, &nic.name, text, "the NIC is reset, and what waited is lost")
-                .advice("look at the kernel's log for the driver's reason (`dmesg | grep -i -e watchdog -e reset`), and at firmware, driver, slot and power of the NIC"),
+            Found::measured(severity, &nic.name, text, "the NIC is reset, and the packets in its rings are lost")
+                .advice("check the kernel's log for the driver's reason (`dmesg | grep -i -e watchdog -e reset`), and firmware, driver, slot and power of the NIC"),
         );
     }
     found
@@ -333,7 +339,7 @@ fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
             "XPS maps by processor and by receive queue at once ({} queues have the latter)",
             both.len()
         );
-        let effect = "the map by receive queue wins for sockets that have received something, and the other is in vain";
+        let effect = "the map by receive queue applies to sockets that have received packets, and the other has no effect there";
         let mut entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
         for queue in both {
             entry = entry.change(
@@ -427,7 +433,8 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             bytes((speed / 8).saturating_mul(TIME_US) / 1_000_000)
         );
         let mut entry =
-            Found::limit(Medium, &nic.name, text, "the NIC runs dry between two completions").on(&nic.name);
+            Found::limit(Medium, &nic.name, text, "the NIC's queue runs empty between two completions")
+                .on(&nic.name);
         for (queue, _) in &capped {
             let file = format!("queues/tx-{queue}/byte_queue_limits/limit_max");
             entry = entry.change(Knob::InterfaceFile(file), Value::Text(NO_LIMIT.to_string()));
@@ -457,7 +464,8 @@ fn rate_capped(view: &View<'_>) -> Vec<Found> {
             nic.transmit_queues.len()
         );
         let mut entry =
-            Found::limit(Medium, &nic.name, text, "a flow is capped by chance of its queue").on(&nic.name);
+            Found::limit(Medium, &nic.name, text, "flows are limited if their hash selects such a queue")
+                .on(&nic.name);
         for (queue, _) in &capped {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate")),

@@ -93,7 +93,8 @@ impl<'a> View<'a> {
         }
         let share = self.mean_softirq_share(|number| servers.contains(&number)).unwrap_or(0.0);
         if nic.threaded_napi {
-            return "; kernel threads poll it (threaded), whose time counts as none in softirqs".to_owned();
+            return "; kernel threads poll it (threaded), whose time does not count as softirq time"
+                .to_owned();
         }
         if share < LEAST {
             return String::new();

@@ -363,7 +363,7 @@ impl<'a> View<'a> {
         let effect = match far {
             Some(far) => format!(
                 "few of the packets are TCP of this host: at this loss a Reno-like flow through it {} with a round trip of {}, and lost datagrams \
-                 are not sent again",
+                 are not retransmitted",
                 of_link(far),
                 milliseconds(FAR_US)
             ),

@@ -9,10 +9,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "fragments-lost",
         looks_at: "fragments that could not be put together (Ip.ReasmFails, Ip6ReasmFails) against those that came, and the memory for them",
-        fires_when: "from 100 and one in a thousand on; high from 10,000 and one in ten on",
-        why: "A packet in fragments is lost with any of them. Either fragments are lost on the way, or the memory for those that wait is too \
-              small: above ipfrag_high_thresh new fragments are dropped.",
-        fix: "a larger ipfrag_high_thresh where its memory is in use; else datagrams that fit the path's MTU",
+        fires_when: "from 100 and one in a thousand; high: from 10,000 and one in ten",
+        why: "A packet is lost if one of its fragments is lost. Either fragments are lost on the way, or the memory \
+              for waiting fragments is too small: above ipfrag_high_thresh the kernel drops new fragments.",
+        fix: "a larger ipfrag_high_thresh if its memory is in use; else datagrams that fit the path's MTU",
         source: "Documentation/networking/ip-sysctl.rst (ipfrag_high_thresh, ipfrag_time); RFC 8900; ip_frag_reasm, net/ipv4/ip_fragment.c",
         needs: &[needs::SNMP, needs::SNMP6, needs::SOCKSTAT],
         check: fragments,
@@ -20,9 +20,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reverse-path-drops",
         looks_at: "packets that the reverse-path filter dropped (TcpExt.IPReversePathFilter), and rp_filter of the interfaces",
-        fires_when: "from 100 on; medium from one in ten thousand received packets on",
-        why: "With rp_filter 1 a packet is dropped if the route back to its source leads over another interface: right against forged sources, \
-              wrong on hosts with several uplinks or asymmetric routes. No interface counter shows it.",
+        fires_when: "from 100; medium: from one in ten thousand received packets",
+        why: "With rp_filter 1 the kernel drops a packet if the route back to its source uses another interface. This \
+              is right against forged sources, but wrong on hosts with several uplinks or asymmetric routes. No \
+              interface counter shows it.",
         fix: "2 (loose) on interfaces with asymmetric routes; the larger of `all` and the interface's own counts",
         source: "Documentation/networking/ip-sysctl.rst (rp_filter); RFC 3704, section 2.4",
         needs: &[needs::NETSTAT, needs::SNMP, "/proc/sys/net/ipv4/conf/all/rp_filter"],
@@ -31,19 +32,20 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "checksum-errors",
         looks_at: "segments and datagrams whose own checksum was wrong (Tcp.InCsumErrors, Udp.InCsumErrors), against the packets received",
-        fires_when: "low from 100 on, medium from one in a million on",
-        why: "Their frames were sound on the wire: something damaged them between two links, or in this host. TCP sends again, and one in 65,536 \
-              of such errors is not noticed at all.",
-        fix: "what damages them: memory of a switch or NIC, an offload of the sender or of this NIC",
+        fires_when: "low: from 100; medium: from one in a million",
+        why: "The frames were valid on the wire: something damaged their segments between two links, or in this host. \
+              TCP retransmits them, but it does not detect one in 65,536 of such errors.",
+        fix: "find what damages them: memory of a switch or NIC, an offload of the sender or of this NIC",
         source: "Stone and Partridge, When the CRC and TCP Checksum Disagree (SIGCOMM 2000); Documentation/networking/snmp_counter.rst",
         needs: &[needs::SNMP],
         check: checksums,
     },
     Rule {
         name: "no-route",
-        looks_at: "packets without a route, on the way out and received ones (OutNoRoutes, InNoRoutes of both versions of IP)",
-        fires_when: "low from 1,000 and one in 100,000 packets on, medium from one in 1,000 on",
-        why: "A route is missing or comes and goes, or the table of IPv6 routes is full (net.ipv6.route.max_size, before Linux 6.3).",
+        looks_at: "packets without a route, sent and received (OutNoRoutes, InNoRoutes of both versions of IP)",
+        fires_when: "low: from 1,000 and one in 100,000 packets; medium: from one in 1,000",
+        why: "A route is missing or unstable, or the table of IPv6 routes is full (net.ipv6.route.max_size, before \
+              Linux 6.3).",
         fix: "the missing route; a larger net.ipv6.route.max_size on older kernels",
         source: "Documentation/networking/snmp_counter.rst; RFC 4293; Documentation/networking/ip-sysctl.rst (route/max_size)",
         needs: &[needs::SNMP, needs::NETSTAT],
@@ -51,10 +53,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "ip-discards",
-        looks_at: "packets that IP dropped without a fault of their own (InDiscards, OutDiscards of both versions of IP)",
-        fires_when: "low from 1,000 and one in 100,000 packets on, medium from one in 1,000 on",
-        why: "Memory, a queue below IP, an unresolved neighbour or a filter of the output was the reason: no interface counter shows it.",
-        fix: "the findings about qdiscs, neighbours and memory; drop reasons name the place",
+        looks_at: "valid packets that IP dropped (InDiscards, OutDiscards of both versions of IP)",
+        fires_when: "low: from 1,000 and one in 100,000 packets; medium: from one in 1,000",
+        why: "The reason was memory, a queue below IP, an unresolved neighbour or a filter of the output: no \
+              interface counter shows it.",
+        fix: "the fixes of findings about qdiscs, neighbours and memory; drop reasons name the place",
         source: "Documentation/networking/snmp_counter.rst (IpInDiscards, IpOutDiscards)",
         needs: &[needs::SNMP],
         check: discards,
@@ -62,9 +65,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "ttl-expired",
         looks_at: "packets of a router whose time to live ended here or whose header was wrong (InHdrErrors of both versions of IP)",
-        fires_when: "low from 1,000 and one in 100,000 forwarded packets on, medium from one in 1,000 on",
-        why: "Two routers that send packets to each other repeat each of them dozens of times until its time to live ends.",
-        fix: "the route that leads back",
+        fires_when: "low: from 1,000 and one in 100,000 forwarded packets; medium: from one in 1,000",
+        why: "Two routers that route packets to each other repeat each packet dozens of times until its time to live \
+              ends.",
+        fix: "correct the route that leads back",
         source: "ip_forward, net/ipv4/ip_forward.c; Documentation/networking/snmp_counter.rst (IpInHdrErrors)",
         needs: &[needs::SNMP],
         check: ttl_expired,
@@ -72,19 +76,20 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "udp-no-port",
         looks_at: "datagrams to ports at which no program listens (NoPorts of both versions of UDP)",
-        fires_when: "low from 10,000 and one in a hundred datagrams on, medium from one in ten on",
-        why: "A service is down or listens elsewhere; each datagram costs an answer by ICMP as well.",
-        fix: "the service, its address and port, or the senders' configuration",
+        fires_when: "low: from 10,000 and one in a hundred datagrams; medium: from one in ten",
+        why: "A service is down or listens elsewhere; each datagram also costs an ICMP answer.",
+        fix: "check the service, its address and port, or the senders' configuration",
         source: "Documentation/networking/snmp_counter.rst (UdpNoPorts)",
         needs: &[needs::SNMP],
         check: no_port,
     },
     Rule {
         name: "fragments-made",
-        looks_at: "datagrams that this host cut into fragments or could not send for their size (FragCreates, FragFails of both versions of IP), on a \
-                   host without a tunnel that explains them",
-        fires_when: "low from 10,000 and one in a thousand sent packets on, medium from one in a hundred on",
-        why: "A datagram in fragments is lost with any of them, and the receiver's NIC puts them on one queue. What may not be cut is not sent.",
+        looks_at: "datagrams that this host cut into fragments or could not send because of their size (FragCreates, \
+                   FragFails of both versions of IP), on a host without a tunnel that explains them",
+        fires_when: "low: from 10,000 and one in a thousand sent packets; medium: from one in a hundred",
+        why: "A datagram is lost if one of its fragments is lost, and the receiver's NIC puts all fragments on one \
+              queue. Datagrams that must not be fragmented are not sent.",
         fix: "datagrams that fit the MTU (NFS over TCP, EDNS of 1,232 bytes), one MTU on the path, probing for TCP",
         source: "RFC 8900; Documentation/networking/snmp_counter.rst (IpFragCreates, IpFragFails)",
         needs: &[needs::SNMP, needs::MTU, needs::DRIVER],
@@ -155,8 +160,8 @@ fn discards(view: &View<'_>) -> Vec<Found> {
     let Some(severity) = severity(1000, (100_000, 1000), lost, all) else { return Vec::new() };
     let text = share_words(view, lost, all, "packets were dropped by IP", &names);
     vec![Found::measured(severity, "host", text, "packets are lost between the sockets and the interfaces").advice(
-        "those going out: findings about qdiscs, neighbours and memory first; `evenkeel check --watch 10s` or `perf trace -e skb:kfree_skb` names the \
-         place and the reason",
+        "for sent packets, first the findings about qdiscs, neighbours and memory; `evenkeel check --watch 10s` or \
+         `perf trace -e skb:kfree_skb` names the place and the reason",
     )]
 }
 
@@ -171,7 +176,7 @@ fn ttl_expired(view: &View<'_>) -> Vec<Found> {
     let text =
         share_words(view, lost, forwarded.saturating_add(lost), "packets to forward ended here", &names);
     vec![Found::measured(severity, "host", text, "a routing loop repeats packets until their time to live ends").advice(
-        "find the loop (`tcpdump 'ip[8] < 2'`, traceroute to these destinations): a default route for own addresses needs a blackhole route beside it",
+        "find the loop (`tcpdump 'ip[8] < 2'`, traceroute to these destinations): if a default route covers own addresses, add a blackhole route",
     )]
 }
 
@@ -188,7 +193,7 @@ fn no_port(view: &View<'_>) -> Vec<Found> {
         "datagrams came to ports without a program",
         &names,
     );
-    vec![Found::measured(severity, "host", text, "they are dropped, and each is answered by ICMP").advice(
+    vec![Found::measured(severity, "host", text, "the kernel drops them and answers each by ICMP").advice(
         "find the port (`tcpdump -n 'icmp[0] == 3 and icmp[1] == 3'`): start the service, or stop the senders",
     )]
 }
@@ -211,9 +216,10 @@ fn fragments_made(view: &View<'_>) -> Vec<Found> {
     let text = share_words(view, made, sent, "sent packets were fragments or too large", &names);
     let largest = view.nics().filter_map(|nic| Some((nic.mtu?, &nic.name))).max();
     let text = largest.map_or(text.clone(), |(mtu, name)| format!("{text}; {name} has an MTU of {mtu}"));
-    vec![Found::measured(severity, "host", text, "a datagram is lost with any of its fragments, and what may not be cut is not sent").advice(
-        "smaller datagrams of the application (EDNS buffer 1232, NFS over TCP, the tunnel's MTU within guests), the same MTU on all interfaces of the \
-         path, net.ipv4.tcp_mtu_probing=1 for TCP; a router has to let ICMP 'fragmentation needed' and 'packet too big' through",
+    vec![Found::measured(severity, "host", text, "a datagram is lost with any of its fragments, and unfragmentable ones are not sent").advice(
+        "smaller datagrams of the application (EDNS buffer 1232, NFS over TCP, the tunnel's MTU within guests), the \
+         same MTU on all interfaces of the path, net.ipv4.tcp_mtu_probing=1 for TCP; routers must pass ICMP \
+         'fragmentation needed' and 'packet too big'",
     )]
 }
 
@@ -237,8 +243,8 @@ fn checksums(view: &View<'_>) -> Vec<Found> {
     let is_much = damaged.saturating_mul(ONE_IN) >= received;
     let effect = "they are dropped, and TCP sends them again";
     vec![Found::measured(if is_much { Medium } else { Low }, "host", text, effect).advice(
-        "`tcpdump -vv` shows whose packets they are: one peer's point to its offload or path, everybody's to this NIC (`ethtool -K DEV rx off` \
-         for a test) or to the switch in front of it",
+        "`tcpdump -vv` shows their senders: if it is one peer, check its offload or path; if all peers, this NIC \
+         (`ethtool -K DEV rx off` for a test) or the switch in front of it",
     )]
 }
 
@@ -276,7 +282,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
             view.rate_words(failed)
         );
         if timeouts > 0 {
-            text += &format!("; {} times the rest did not come in time", count(timeouts));
+            text += &format!("; {} times the rest did not arrive in time", count(timeouts));
         }
         if let Some(limit) = limit {
             text += &format!("; {} of {} for them are in use", bytes(used), bytes(limit));
@@ -287,7 +293,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
         let advice = "fragments are lost on the way: smaller datagrams, or a tunnel's MTU that fits the path";
         let wanted = (view.facts.memory_bytes.unwrap_or(0) / MEMORY_PART).clamp(LEAST_BYTES, MOST_BYTES);
         found.push(match limit.filter(|limit| no_memory && *limit < wanted) {
-            Some(_) => entry.sysctl(sysctl, wanted).advice(format!("if it goes on, {advice}")),
+            Some(_) => entry.sysctl(sysctl, wanted).advice(format!("if it continues, {advice}")),
             None => entry.advice(advice),
         });
     }
@@ -321,11 +327,11 @@ fn reverse_path(view: &View<'_>) -> Vec<Found> {
         view.rate_words(dropped),
         if strict.is_empty() { String::new() } else { format!("; it is strict on {}", strict.join(", ")) }
     );
-    let effect = "packets that come in over another interface than answers go out are lost";
+    let effect = "packets are lost if they arrive on another interface than the answers use";
     let mut entry = Found::measured(if much { Medium } else { Low }, "host", text, effect);
     for name in &strict {
         entry = entry.sysctl(&format!("net/ipv4/conf/{name}/rp_filter"), 2);
     }
-    let advice = "look first whose packets they are (`sysctl -w net.ipv4.conf.all.log_martians=1`): forged sources are dropped rightly";
+    let advice = "first check the senders (`sysctl -w net.ipv4.conf.all.log_martians=1`): packets with forged sources should be dropped";
     vec![entry.advice(advice)]
 }

@@ -14,11 +14,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "backlog-drops",
         looks_at: "packets that softirqs dropped because the backlog of a processor was full (second column of /proc/net/softnet_stat)",
-        fires_when: "from 100 and one in a million on; high from one in ten thousand on",
-        why: "The backlog takes what RPS hands over and what virtual devices deliver; a NIC's own packets do not pass it, so a large one \
-              helps nothing where none is dropped here. That is why this rule waits for drops and does not ask for the paper's 250,000.",
-        fix: "no packet steering to one processor where that drops; else a backlog that bridges a round of softirqs at line rate, or more \
-              processors in RPS",
+        fires_when: "from 100 and one in a million; high: from one in ten thousand",
+        why: "The backlog holds packets from RPS and from virtual devices. A NIC's own packets do not pass it, so a \
+              longer backlog does not help if it drops nothing. For this reason the rule waits for drops and does not \
+              recommend the paper's 250,000.",
+        fix: "no packet steering to one processor, if that one drops; else a backlog that bridges a round of softirqs \
+              at line rate, or more processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
         needs: &[needs::SOFTNET, "/proc/sys/net/core/netdev_max_backlog"],
         check: backlog,
@@ -26,12 +27,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softnet-squeezed",
         looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
-        fires_when: "from 1,000 times and once in 10,000 packets of a processor on (once in 50,000 of all packets where one processor has 70 % of \
-                     these rounds and the count of packets has wrapped), low where packets were neither lost nor that processor busy \
-                     (30 % in softirqs); its count of packets has 32 bits, so that of the interfaces is taken where that is larger",
-        why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs); then others run, and the ring fills. On one processor \
-              alone it is a matter of placement, not of the budget.",
-        fix: "more processors where one has 70 % of these rounds, else a larger budget (to 1,000 packets and 10 ms)",
+        fires_when: "from 1,000 times and once in 10,000 packets of a processor; if one processor has 70 % of these \
+                     rounds and its count of packets has wrapped, once in 50,000 of all packets; low: no packets were \
+                     lost and that processor was not busy (30 % in softirqs); if the interfaces counted more packets \
+                     than the processor's 32-bit count, theirs is used",
+        why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs). Then other work runs, and the \
+              ring fills. If only one processor does that, the cause is placement, not the budget.",
+        fix: "more processors if one has 70 % of these rounds, else a larger budget (to 1,000 packets and 10 ms)",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
         needs: &[
             needs::SOFTNET,
@@ -47,7 +49,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "budget-small",
         looks_at: "net.core.netdev_budget, netdev_budget_usecs and dev_weight",
         fires_when: "when one is below the kernel's smallest default",
-        why: "Rounds of receiving end early, and each start costs a switch.",
+        why: "Rounds of receiving end early, and each start has a cost.",
         fix: "the kernel's defaults: 300 packets, 2,000 µs (since Linux 5.7 at least two jiffies: 8,000 µs at 250 Hz), 64",
         source: "Documentation/admin-guide/sysctl/net.rst",
         needs: &[
@@ -60,9 +62,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-backlog-drops",
         looks_at: "packets that TCP dropped because a socket's backlog was full (TcpExt.TCPBacklogDrop)",
-        fires_when: "from 100 and one in a million segments on; high from one in ten thousand on",
-        why: "While the application holds the socket, packets wait in its backlog, which is not under flow control. It fills when interrupts \
-              and the reader are on different nodes, or the reader is slow to let go.",
+        fires_when: "from 100 and one in a million segments; high: from one in ten thousand",
+        why: "While the application holds the socket, packets wait in its backlog, which is not under flow control. \
+              The backlog fills if interrupts and the reader are on different nodes, or the reader holds the socket \
+              for long.",
         fix: "larger receive buffers (the backlog's limit follows them), applications near their interrupts",
         source: "the paper, section IV, figure 12; tcp_add_backlog, net/ipv4/tcp_ipv4.c",
         needs: &[needs::NETSTAT, needs::SNMP],
@@ -71,22 +74,26 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-receive-pruned",
         looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
-        fires_when: "at 100 or more times and one in a million segments; medium where that many packets were dropped. Prunes are events, and one may be \
-                     counted in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
-        why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
-        fix: "larger receive buffers, unless all of TCP lacks memory (tcp-memory); a reader that keeps up",
+        fires_when: "from 100 times and one in a million segments; medium: that many packets were dropped; prunes are \
+                     events, and several counters may count one; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count \
+                     packets",
+        why: "TCP announces its window for payload, but packets need more memory than their payload: many small ones, \
+              or memory pressure.",
+        fix: "larger receive buffers, unless all of TCP lacks memory (tcp-memory); a faster reader",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: pruned,
     },
     Rule {
         name: "udp-receive-buffer",
-        looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors) or for want of memory of UDP (Udp.MemErrors, udp_mem), and the \
-                   sockets that dropped them (/proc/net/udp)",
-        fires_when: "low from 100 on, medium from one in 100,000 or one per 10 s since boot on, high from one in a thousand on",
-        why: "No datagram is sent again: each is lost for good. The application reads too slowly or its buffer is too small for a burst. Nothing \
-              below the socket fixes it: not the ring, not the backlog, not any sysctl of TCP.",
-        fix: "a larger buffer for that socket (rmem_default for sockets that ask for none), and a reader that keeps up",
+        looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors) or because UDP had no memory \
+                   (Udp.MemErrors, udp_mem), and the sockets that dropped them (/proc/net/udp)",
+        fires_when: "low: from 100; medium: from one in 100,000 or one per 10 s since boot; high: from one in a \
+                     thousand",
+        why: "UDP does not retransmit: each dropped datagram is lost. The application reads too slowly or its buffer \
+              is too small for a burst. Settings below the socket do not help: not the ring, not the backlog, not any \
+              sysctl of TCP.",
+        fix: "a larger buffer for that socket (rmem_default for sockets that set none), and a faster reader",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
         needs: &[
             needs::SNMP,
@@ -101,9 +108,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "udp-send-buffer",
         looks_at: "datagrams that found no room in the send buffer (Udp.SndbufErrors without those that a qdisc dropped)",
-        fires_when: "low from 100 on, medium from one in 10,000 sent on",
-        why: "send() fails with ENOBUFS or EAGAIN, and applications seldom send the datagram again.",
-        fix: "a larger send buffer (wmem_default for sockets that ask for none), or a sender that paces",
+        fires_when: "low: from 100; medium: from one in 10,000 sent",
+        why: "send() fails with ENOBUFS or EAGAIN, and applications seldom retry.",
+        fix: "a larger send buffer (wmem_default for sockets that set none), or a sender that paces",
         source: "udp(7); send(2), ENOBUFS; udp_sendmsg, net/ipv4/udp.c; Documentation/admin-guide/sysctl/net.rst (wmem_default)",
         needs: &[needs::SNMP, needs::SNMP6, needs::QDISCS],
         check: udp_send,
@@ -111,21 +118,23 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "listen-overflow",
         looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners that are nearly full",
-        fires_when: "low from 100 on, medium from one in 10,000 accepted connections on or when a listener's queue is full now",
-        why: "The application accepts too slowly, or its queue is too short for a burst; clients wait a second and more for their next attempt.",
-        fix: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
+        fires_when: "low: from 100; medium: from one in 10,000 accepted connections, or a listener's queue is full now",
+        why: "The application accepts too slowly, or its queue is too short for a burst. Clients retry after a second \
+              or more.",
+        fix: "net.core.somaxconn if it limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS, "/proc/sys/net/core/somaxconn"],
         check: listen,
     },
     Rule {
         name: "retransmissions",
-        looks_at: "segments that TCP sent again against all that it sent, and the packets that this host lost itself",
-        fires_when: "from one in a hundred on, of at least 100,000; high from one in twenty on; low from one in a thousand on where this host lost \
-                     packets itself",
-        why: "Lost somewhere between this host's TCP and the receiver's. When no counter of this host shows a loss it was the network or the \
-              other end.",
-        fix: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
+        looks_at: "segments that TCP retransmitted against all that it sent, and the packets that this host lost \
+                   itself",
+        fires_when: "from one in a hundred, of at least 100,000; high: from one in twenty; low: from one in a \
+                     thousand, if this host lost packets itself",
+        why: "These segments were lost between this host's TCP and the receiver's. If no counter of this host shows a \
+              loss, the network or the other end lost them.",
+        fix: "the fixes of the other findings; else check the path: `evenkeel check --watch 10s` on both hosts",
         source: "the paper, sections II and V; RFC 5681",
         needs: &[needs::SNMP, needs::SOFTNET, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: retransmissions,
@@ -133,9 +142,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-full",
         looks_at: "the connection tracking table against its maximum, and what it dropped",
-        fires_when: "from 80 % on, or from 100 refused or evicted connections on; high from 95 % on, or when one in a million packets was refused",
-        why: "New connections are dropped without a trace in any interface's counters.",
-        fix: "a larger table, or no tracking for what needs none",
+        fires_when: "from 80 %, or from 100 refused or evicted connections; high: from 95 %, or one in a million \
+                     packets was refused",
+        why: "The kernel drops new connections, and no interface counter shows it.",
+        fix: "a larger table, or no tracking for traffic that does not need it",
         source: "Documentation/networking/nf_conntrack-sysctl.rst",
         needs: &[
             "/proc/net/stat/nf_conntrack",
@@ -148,8 +158,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "neighbours-full",
         looks_at: "how often the neighbour table was full",
-        fires_when: "low from the first time on and from 90 % of the table on, medium from 100 times on, high from one per second since boot on",
-        why: "Packets to new neighbours are dropped until old entries go.",
+        fires_when: "low: from the first time, and from 90 % of the table; medium: from 100 times; high: from one per \
+                     second since boot",
+        why: "The kernel drops packets to new neighbours until it removes old entries.",
         fix: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
         needs: &[
@@ -206,14 +217,14 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     let larger =
         |now: u64| power_of_two(burst_packets(view).max(now.saturating_mul(4))).min(250_000.max(now));
     if let Some(steering) = super::queues::steered_to_dropper(view) {
-        let advice = "one processor gets the packets of all queues: first this, and a longer backlog only where drops go on";
+        let advice = "one processor gets the packets of all queues: fix this first, and use a longer backlog only if drops continue";
         return vec![Found { remedy: steering.remedy, ..entry }.advice(advice)];
     }
     vec![match now.map(|now| (now, larger(now))) {
         Some((now, wanted)) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
         Some(_) => entry.advice("the backlog is long already: more processors in RPS"),
         None => entry.advice(
-            "raise net.core.netdev_max_backlog, in the host's network namespace where this one has none, or have more processors in RPS",
+            "raise net.core.netdev_max_backlog (in the host's network namespace if this one has none), or add processors to RPS",
         ),
     }]
 }
@@ -299,7 +310,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let larger: Vec<_> = budgets.iter().filter(|(_, now, wanted)| wanted > now).collect();
     vec![match one {
         Some(line) => entry.advice(format!(
-            "CPU {} has {} of all these rounds: a larger budget only lets it hold up everything else; spread interrupts and queues first",
+            "CPU {} has {} of all these rounds: a larger budget only delays other work there; spread interrupts and queues first",
             line.processor,
             per_cent(line.squeezed as f64 / all.max(1) as f64)
         )),
@@ -403,17 +414,13 @@ fn pruned(view: &View<'_>) -> Vec<Found> {
         count(facts.counter("TcpExt.TCPRcvCollapsed"))
     );
     let severity = if share(dropped, segments, 1_000_000, 10_000).is_some() { Medium } else { Low };
-    let entry = Found::measured(
-        severity,
-        "host",
-        text,
-        "TCP throws away what it has received, or spends its time on packing it",
-    );
+    let entry =
+        Found::measured(severity, "host", text, "TCP drops received data, or spends its time on packing it");
     let advice = if super::tcp::lacks_memory(view) {
-        "all sockets together reach tcp_mem: see tcp-memory, larger buffers would only fill it faster; then look for readers that do not keep up: \
-         `ss -tm` shows full receive queues"
+        "all sockets together reach tcp_mem: see tcp-memory, larger buffers would only fill it faster; then look for \
+         slow readers: `ss -tm` shows full receive queues"
     } else {
-        "look for readers that do not keep up: `ss -tm` shows full receive queues"
+        "look for slow readers: `ss -tm` shows full receive queues"
     };
     vec![with_larger_receive_buffers(view, entry).advice(advice)]
 }
@@ -503,8 +510,9 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         entry
     };
     let advice = format!(
-        "the buffer is that socket's: start the application again once net.core.rmem_default is higher{}, or let it ask for more \
-         (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts: a socket for each thread (SO_REUSEPORT), more processors",
+        "the buffer is that socket's: restart the application after net.core.rmem_default is higher{}, or let it set \
+         a larger one (SO_RCVBUF, up to {}); if it reads too slowly, no buffer suffices: a socket for each thread \
+         (SO_REUSEPORT), more processors",
         default.map(|default| format!(" than {}", bytes(default))).unwrap_or_default(),
         most.map_or_else(|| "net.core.rmem_max".to_owned(), bytes)
     );
@@ -549,7 +557,7 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
         }
     }
     vec![entry.advice(
-        "start the application again, or let it ask for a larger buffer (SO_SNDBUF); where qdisc-drops fires, pace (fq, SO_MAX_PACING_RATE)",
+        "restart the application, or let it set a larger buffer (SO_SNDBUF); if qdisc-drops fires, pace (fq, SO_MAX_PACING_RATE)",
     )]
 }
 
@@ -592,7 +600,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     }
     let is_much = overflows.saturating_mul(10_000) >= facts.counter("Tcp.PassiveOpens");
     let severity = if is_much || !full.is_empty() { Medium } else { Low };
-    let entry = Found::measured(severity, "host", text, "clients wait a second or more, and try again");
+    let entry = Found::measured(severity, "host", text, "clients retry after a second or more");
     let entry = match limit.filter(|_| is_limited) {
         Some(limit) => entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535)),
         None => entry,
@@ -604,7 +612,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
              and let it accept faster"
         )),
         _ => entry.advice(
-            "raise the application's own backlog (listen(2)), which the sysctl only limits; and let it accept faster",
+            "raise the application's own backlog (listen(2)), which the sysctl only limits, and let it accept faster",
         ),
     }]
 }
@@ -620,7 +628,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     }
     let ratio = again as f64 / sent as f64;
     let mut text =
-        format!("{} of {} segments were sent again ({})", count(again), count(sent), per_cent(ratio));
+        format!("{} of {} segments were retransmitted ({})", count(again), count(sent), per_cent(ratio));
     let timeouts = facts.counter("TcpExt.TCPTimeouts");
     if timeouts > 0 {
         text += &format!(", {} after a timeout", count(timeouts));
@@ -638,9 +646,9 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         _ => Low,
     };
     let advice = if own.is_empty() {
-        "no counter of this host shows a loss: it is on the way or at the other end. Run `evenkeel check --watch 10s` on both hosts"
+        "no counter of this host shows a loss: it is on the path or at the other end. Run `evenkeel check --watch 10s` on both hosts"
     } else {
-        "see the findings about these losses first; what remains is lost on the way or at the other end"
+        "see the findings about these losses first; the path or the other end loses the rest"
     };
     vec![Found::measured(severity, "host", text, effect).advice(advice)]
 }
@@ -722,7 +730,7 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
         );
         entry = entry.sysctl(TIMEOUT, DAY_S);
     }
-    vec![entry.advice("leave traffic untracked that needs no state (`nft add rule ... notrack`): health checks, DNS, load balancers that keep none")]
+    vec![entry.advice("leave traffic untracked that needs no state (`nft add rule ... notrack`): health checks, DNS, load balancers without state")]
 }
 
 fn neighbours(view: &View<'_>) -> Vec<Found> {
@@ -749,7 +757,7 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
                 text += &format!("; it has {} entries", count(entries));
             }
             if forced > 0 {
-                text += &format!(" and was cleared out of turn {} times", count(forced));
+                text += &format!(" and was cleared early {} times", count(forced));
             }
             let severity = match full {
                 _ if full >= FEWEST && view.per_second(full).is_some_and(|rate| rate >= 1.0) => High,

@@ -16,10 +16,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "syn-queue-full",
         looks_at: "connection requests that found the SYN queue full (TcpExt.TCPReqQFullDrop, TCPReqQFullDoCookies)",
-        fires_when: "from 100 on; medium when one request in 10,000 connections was dropped or cookies answered a hundredth of them, high when a \
-                     hundredth was dropped",
-        why: "A dropped SYN costs its client a second and more. A SYN cookie keeps the connection, without the options that a cookie has no \
-              room for. The queue of a listener has as many places as its accept queue; without cookies tcp_max_syn_backlog counts, too.",
+        fires_when: "from 100; medium: one request in 10,000 connections was dropped, or cookies answered a hundredth \
+                     of them; high: a hundredth was dropped",
+        why: "A dropped SYN costs its client a second or more. A SYN cookie keeps the connection, but without the \
+              options that do not fit into it. A listener's SYN queue is as long as its accept queue; without cookies \
+              tcp_max_syn_backlog also limits it.",
         fix: "a longer backlog of the application with net.core.somaxconn, and tcp_max_syn_backlog; SYN cookies on",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_syn_backlog, tcp_syncookies); tcp_conn_request, net/ipv4/tcp_input.c",
         needs: &[needs::NETSTAT, needs::SNMP, SOMAXCONN, MAX_SYN_BACKLOG],
@@ -27,11 +28,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "time-wait-overflow",
-        looks_at: "connections that ended without TIME_WAIT as there were too many (TcpExt.TCPTimeWaitOverflow), and tcp_max_tw_buckets",
-        fires_when: "low from 100 on or when 90 % of the limit are in use, medium from one in 10,000 connections on",
-        why: "TIME_WAIT keeps late segments of a connection out of the next one on the same ports. Where the table is full a connection ends \
-              without it: the last acknowledgement may be lost, and the other side hangs or resets.",
-        fix: "a larger tcp_max_tw_buckets: an entry takes some 250 bytes",
+        looks_at: "connections that ended without TIME_WAIT because there were too many (TcpExt.TCPTimeWaitOverflow), \
+                   and tcp_max_tw_buckets",
+        fires_when: "low: from 100, or 90 % of the limit are in use; medium: from one in 10,000 connections",
+        why: "TIME_WAIT keeps late segments of a connection out of the next one on the same ports. If the table is \
+              full, a connection ends without it: the last acknowledgement may be lost, and the other side hangs or \
+              resets.",
+        fix: "a larger tcp_max_tw_buckets: an entry takes about 250 bytes",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_tw_buckets); RFC 9293, section 3.6.1; tcp_time_wait, net/ipv4/tcp_minisocks.c",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKSTAT, MAX_TW_BUCKETS],
         check: time_wait,
@@ -40,21 +43,24 @@ pub(super) const RULES: &[Rule] = &[
         name: "ports-exhausted",
         looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
                    TIME_WAIT",
-        fires_when: "when these take 80 % of the ports, at least half of them connections; high from 95 % on where attempts to connect failed; low \
-                     when sockets in TIME_WAIT alone, or the connections opened in 60 s on average, could take 80 %",
-        why: "Each connection from one address to one destination takes a port of its own, for a minute after its end as well. When none is \
-              left connect() fails with EADDRNOTAVAIL, and before that each search for one takes long.",
-        fix: "a wider range, tcp_tw_reuse, connections that are kept; more addresses",
+        fires_when: "when these take 80 % of the ports, at least half of them connections; high: from 95 %, if \
+                     attempts to connect failed; low: only sockets in TIME_WAIT, or the connections opened in 60 s on \
+                     average, could take 80 %",
+        why: "Each connection from one address to one destination takes its own port, also for a minute after its \
+              end. If no port is left, connect() fails with EADDRNOTAVAIL; before that, each search for a port takes \
+              long.",
+        fix: "a wider range, tcp_tw_reuse, persistent connections; more addresses",
         source: "Documentation/networking/ip-sysctl.rst (ip_local_port_range, tcp_tw_reuse); ip(7)",
         needs: &[needs::SOCKETS, needs::SOCKSTAT, needs::SNMP, PORT_RANGE],
         check: ports,
     },
     Rule {
         name: "conntrack-races",
-        looks_at: "packets that connection tracking dropped as another packet of the same flow was faster (insert_failed of nf_conntrack)",
-        fires_when: "from 100 on; medium from one in a million packets received on",
-        why: "Two packets of a new flow, such as the A and AAAA queries of one resolver socket, are tracked at once, and one loses: a DNS query \
-              is repeated after five seconds.",
+        looks_at: "packets that connection tracking dropped because another packet of the same flow was faster \
+                   (insert_failed of nf_conntrack)",
+        fires_when: "from 100; medium: from one in a million packets received",
+        why: "The kernel tracks two packets of a new flow at once, such as the A and AAAA queries of one resolver \
+              socket, and drops one: the client repeats its DNS query after five seconds.",
         fix: "no tracking for such traffic, or a DNS cache on the host",
         source: "nf_conntrack_confirm, net/netfilter/nf_conntrack_core.c; weaveworks/weave issue 3287; Kubernetes, NodeLocal DNSCache",
         needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
@@ -63,11 +69,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bridge-netfilter",
         looks_at: "net.bridge.bridge-nf-call-iptables on hosts whose bridge has a NIC as a port, and the connection tracking table",
-        fires_when: "low when it is 1, medium when the table is 80 % full or refused connections as well",
-        why: "Each frame that the bridge passes for a guest goes through this host's iptables and connection tracking, which know nothing of it: \
-              processor time, and guests lose connections when the host's table is full. Docker loads br_netfilter; Kubernetes needs it, but \
-              for bridges of pods, which have no NIC.",
-        fix: "0, or br_netfilter unloaded, where no container network needs it",
+        fires_when: "low: it is 1; medium: the table is also 80 % full or refused connections",
+        why: "Each frame that the bridge forwards for a guest passes this host's iptables and connection tracking. \
+              That costs processor time, and guests lose connections if the host's table is full. Docker loads \
+              br_netfilter; Kubernetes needs it only for bridges of pods, which have no NIC.",
+        fix: "0, or br_netfilter unloaded, if no container network needs it",
         source: "Documentation/networking/ip-sysctl.rst (/proc/sys/net/bridge/*); libvirt wiki, Net.bridge.bridge-nf-call and sysctl.conf",
         needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/bridge/bridge-nf-call-iptables"],
         check: bridge_netfilter,
@@ -75,10 +81,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-invalid",
         looks_at: "packets that connection tracking could not assign to a connection (invalid of nf_conntrack)",
-        fires_when: "low from 10,000 and one in a thousand received packets on, medium from one in a hundred on",
-        why: "Tracking sees one direction only, or segments outside of the window that it expects: filters drop them, or they pass without \
-              translation and the other side resets the connection.",
-        fix: "both directions over the same host, no tracking where routes differ, or nf_conntrack_tcp_be_liberal 1",
+        fires_when: "low: from 10,000 and one in a thousand received packets; medium: from one in a hundred",
+        why: "Tracking sees only one direction, or segments outside of the expected window. Filters drop them, or \
+              they pass without translation and the other side resets the connection.",
+        fix: "both directions over the same host, no tracking if routes differ, or nf_conntrack_tcp_be_liberal 1",
         source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_tcp_be_liberal, nf_conntrack_log_invalid)",
         needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
         check: conntrack_invalid,
@@ -86,9 +92,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-buckets",
         looks_at: "entries of the connection tracking table for each bucket of its hash",
-        fires_when: "from four entries for a bucket on; medium where processors spend a tenth of their time in softirqs",
+        fires_when: "from four entries for a bucket; medium: processors spend a tenth of their time in softirqs",
         why: "Each entry is in two chains, and each packet walks one: long chains cost processor time and cache misses for every packet.",
-        fix: "as many buckets as nf_conntrack_max / 2 and more",
+        fix: "at least nf_conntrack_max / 2 buckets",
         source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_buckets); nf_conntrack_core.c",
         needs: &[
             "/proc/net/stat/nf_conntrack",
@@ -100,8 +106,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "neighbours-unresolved",
         looks_at: "packets dropped while a neighbour's address was being resolved (unresolved_discards of arp_cache and ndisc_cache), and failed answers",
-        fires_when: "low from 1,000 and one in 100,000 sent packets on, medium from one in 1,000 on",
-        why: "Up to unres_qlen_bytes of packets wait for the answer. Where a neighbour is away or answers late the rest is dropped.",
+        fires_when: "low: from 1,000 and one in 100,000 sent packets; medium: from one in 1,000",
+        why: "Packets wait for the answer, up to unres_qlen_bytes. If a neighbour is down or answers late, the kernel \
+              drops the rest.",
         fix: "the neighbours that do not answer; a longer unres_qlen_bytes for bursts",
         source: "arp(7), unres_qlen; Documentation/networking/ip-sysctl.rst (unres_qlen_bytes)",
         needs: &["/proc/net/stat/arp_cache", "/proc/net/stat/ndisc_cache", needs::SNMP],
@@ -132,8 +139,8 @@ fn conntrack_invalid(view: &View<'_>) -> Vec<Found> {
     );
     let entry = if view.facts.sysctl_number(LIBERAL) == Some(0) { entry.sysctl(LIBERAL, 1) } else { entry };
     vec![entry.advice(
-        "net.netfilter.nf_conntrack_log_invalid=6 names them: bring both directions over this host, or leave such traffic untracked (`nft add rule ... \
-         notrack`)",
+        "net.netfilter.nf_conntrack_log_invalid=6 logs them: route both directions over this host, or leave such \
+         traffic untracked (`nft add rule ... notrack`)",
     )]
 }
 
@@ -193,13 +200,13 @@ fn unresolved(view: &View<'_>) -> Vec<Found> {
         severity,
         "host",
         text,
-        "the first packets to a neighbour are lost, or all to one that is away",
+        "the first packets to a neighbour are lost, or all packets to one that is down",
     );
     let entry = match now {
         Some(now) if now < WANTED => entry.sysctl(LENGTH, WANTED),
         _ => entry,
     };
-    vec![entry.advice("`ip neigh show nud failed` and `nud incomplete` name the neighbours: routes to hosts that are gone, scans of the network")]
+    vec![entry.advice("`ip neigh show nud failed` and `nud incomplete` name the neighbours: routes to hosts that do not exist, scans of the network")]
 }
 
 fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
@@ -241,7 +248,7 @@ fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
         Found::setting(Low, "host", text, effect)
     };
     vec![entry.sysctl(SYSCTL, 0).advice(
-        "the same for bridge-nf-call-ip6tables and bridge-nf-call-arptables; leave it where a container network or filters for guests on this host need it",
+        "the same for bridge-nf-call-ip6tables and bridge-nf-call-arptables; keep it if a container network or filters for guests on this host need it",
     )]
 }
 
@@ -277,9 +284,9 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
         view.facts.sysctl("net/ipv4/tcp_max_syn_backlog").unwrap_or("?")
     );
     let effect = if dropped >= FEWEST {
-        "clients wait a second and more for their next attempt"
+        "clients retry after a second or more"
     } else {
-        "connections lose TCP options, such as window scaling where timestamps are off"
+        "connections lose TCP options, such as window scaling if timestamps are off"
     };
     // Fixed values: counters from before a raise must not cause another raise.
     const WANTED: [(&str, i64); 2] = [("net/core/somaxconn", 4096), ("net/ipv4/tcp_max_syn_backlog", 8192)];
@@ -293,8 +300,8 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
         entry = entry.sysctl("net/ipv4/tcp_syncookies", 1);
     }
     vec![entry.advice(
-        "the application's listen() has to ask for as much; its restart makes it effective. A flood of requests from anywhere is an attack: \
-         there cookies are the answer",
+        "the application's listen() has to set the same value; restart it. A flood of requests from many addresses is \
+         an attack: use cookies",
     )]
 }
 
@@ -325,11 +332,10 @@ fn time_wait(view: &View<'_>) -> Vec<Found> {
     let entry = Found::measured(severity, "host", text, effect);
     vec![match most {
         Some(most) if most < wanted => entry.sysctl(MOST, wanted),
-        Some(_) => entry.advice(
-            "the limit is large enough for what waits now; fewer, longer connections make fewer of them",
-        ),
+        Some(_) => entry
+            .advice("the limit is large enough for the present number; fewer, longer connections reduce it"),
         None => {
-            entry.advice("raise net.ipv4.tcp_max_tw_buckets; fewer, longer connections make fewer of them")
+            entry.advice("raise net.ipv4.tcp_max_tw_buckets; fewer, longer connections reduce their number")
         }
     }]
 }
@@ -420,7 +426,7 @@ fn ports(view: &View<'_>) -> Vec<Found> {
         entry = entry.sysctl("net/ipv4/tcp_tw_reuse", 1);
     }
     vec![entry.advice(
-        "keep connections open (keep-alive, a pool), or add addresses; ports of servers in the range belong into ip_local_reserved_ports",
+        "keep connections open (keep-alive, a pool), or add addresses; add ports of servers in the range to ip_local_reserved_ports",
     )]
 }
 
@@ -439,7 +445,7 @@ fn races(view: &View<'_>) -> Vec<Found> {
         count(received),
         view.rate_words(lost)
     );
-    let effect = "the first packets of flows are lost: DNS answers that come after five seconds";
+    let effect = "the first packets of flows are lost: DNS answers come after five seconds";
     vec![Found::measured(severity, "host", text, effect).advice(
         "leave such traffic untracked (`nft add rule ... udp dport 53 notrack`, both directions), or run a DNS cache on this host",
     )]

@@ -13,10 +13,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "windows-closed",
         looks_at: "windows that TCP announced as 0 (TCPToZeroWindowAdv, TCPWantZeroWindowAdv), and connections with unread bytes",
-        fires_when: "low from 1,000 closed windows and one in 100,000 received segments on, medium from one in 10,000 on, and where a connection's \
-                     buffer of 1 MB and more is full of unread bytes",
-        why: "The application reads slower than the sender sends: its receive buffer is full, and the sender has to wait. No setting of the \
-              network changes that.",
+        fires_when: "low: from 1,000 closed windows and one in 100,000 received segments; medium: from one in 10,000, \
+                     or a connection's buffer of at least 1 MB is full of unread bytes",
+        why: "The application reads more slowly than the sender sends: its receive buffer is full, and the sender has \
+              to wait. No network setting changes that.",
         fix: "an application that reads faster: more threads, other processors; a larger buffer only for bursts",
         source: "Documentation/networking/snmp_counter.rst (TCPToZeroWindowAdv, TCPWantZeroWindowAdv); RFC 9293, section 3.8.6",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS],
@@ -24,8 +24,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "peer-window",
-        looks_at: "the time for which connections that sent 10 MB and more waited for the receiver's window (rwnd_limited of tcp_info)",
-        fires_when: "low from a tenth of their busy time on, medium from a half on where a round trip carried more than a window without scaling",
+        looks_at: "the time for which connections that sent at least 10 MB waited for the receiver's window \
+                   (rwnd_limited of tcp_info)",
+        fires_when: "low: from a tenth of their busy time; medium: from a half, if a round trip carried more than a \
+                     window without scaling",
         why: "The peer announces a window that is too small for the path, or its application reads too slowly: this host could send more.",
         fix: "the receiver's tcp_rmem, or its application",
         source: "tcp_info, tcpi_rwnd_limited (include/uapi/linux/tcp.h); ss(8)",
@@ -34,11 +36,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "socket-buffer-set",
-        looks_at: "buffers of connections that carried 10 MB and more, against tcp_rmem, tcp_wmem, rmem_max and bandwidth times delay",
-        fires_when: "when a connection waited a tenth of its busy time for a send buffer of half of what others have or of what SO_SNDBUF gets at most \
-                     (twice wmem_max), or its receive buffer is what SO_RCVBUF gets at most, below bandwidth times delay; both below half of tcp_wmem \
-                     and tcp_rmem",
-        why: "A program that sets SO_SNDBUF or SO_RCVBUF switches TCP's own growth off: its buffer stays, whatever the path needs.",
+        looks_at: "buffers of connections that carried at least 10 MB, against tcp_rmem, tcp_wmem, rmem_max and the \
+                   bandwidth-delay product",
+        fires_when: "when a connection waited a tenth of its busy time for a send buffer of half of what others have, \
+                     or of the most that SO_SNDBUF gets (twice wmem_max); or its receive buffer is the most that \
+                     SO_RCVBUF gets, below the bandwidth-delay product; both below half of tcp_wmem and tcp_rmem",
+        why: "A program that sets SO_SNDBUF or SO_RCVBUF switches off TCP's autotuning: its buffer keeps its size, \
+              whatever the path needs.",
         fix: "the program without that option; else a larger value, and rmem_max or wmem_max that allow it",
         source: "tcp(7); socket(7), SO_RCVBUF; tcp_rcv_space_adjust, net/ipv4/tcp_input.c",
         needs: &[
@@ -52,10 +56,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "orphans-many",
-        looks_at: "connections that no process owns any more (sockstat, orphan), tcp_max_orphans, and those that were cut off (TCPAbortOnMemory)",
-        fires_when: "low from 50 % of the limit on; medium from 90 % on, or from 100 connections that were cut off without memory pressure",
-        why: "A process that ends or closes leaves what it has not sent yet to the kernel. Beyond the limit these connections are reset, and \
-              their last bytes are lost.",
+        looks_at: "connections that no process owns any more (sockstat, orphan), tcp_max_orphans, and those that the \
+                   kernel aborted (TCPAbortOnMemory)",
+        fires_when: "low: from 50 % of the limit; medium: from 90 %, or from 100 connections that were aborted \
+                     without memory pressure",
+        why: "When a process ends or closes a socket, the kernel sends the rest of its data. Above the limit it \
+              resets these connections, and their last bytes are lost.",
         fix: "a larger tcp_max_orphans (64 KB each at most), a smaller tcp_orphan_retries",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_orphans, tcp_orphan_retries)",
         needs: &[needs::SOCKSTAT, needs::NETSTAT, MAX_ORPHANS],
@@ -63,10 +69,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "connects-repeated",
-        looks_at: "SYNs and answers to them that were sent again (TCPSynRetrans), against the connections opened",
-        fires_when: "low from 1,000 and one in a hundred connections on, medium from one in ten on",
-        why: "Each costs its connection a second and more. The other side is down, its accept queue is full, or a firewall drops the request.",
-        fix: "the destinations that do not answer (`ss -tn state syn-sent`); accept queues and firewalls there",
+        looks_at: "SYNs and answers to them that were retransmitted (TCPSynRetrans), against the connections opened",
+        fires_when: "low: from 1,000 and one in a hundred connections; medium: from one in ten",
+        why: "Each retransmission delays its connection by a second or more. The other side is down, its accept queue \
+              is full, or a firewall drops the request.",
+        fix: "check the destinations that do not answer (`ss -tn state syn-sent`), their accept queues and firewalls",
         source: "Documentation/networking/snmp_counter.rst (TCPSynRetrans); RFC 6298",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: connects_repeated,
@@ -74,10 +81,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reordering",
         looks_at: "packets that arrived or were acknowledged out of order (TCPOFOQueue, TCPSACKReorder, TCPTSReorder), without balance-rr here",
-        fires_when: "low from 10,000 reordered acknowledgements and one in a thousand segments sent on, or from one in twenty segments received on; \
-                     medium from one in a hundred sent on",
-        why: "TCP takes packets that overtake each other for loss, sends again and slows down. Paths that spread single packets do that, and NICs \
-              whose filters move a flow to another queue.",
+        fires_when: "low: from 10,000 reordered acknowledgements and one in a thousand segments sent, or from one in \
+                     twenty segments received; medium: from one in a hundred sent",
+        why: "TCP takes reordered packets for lost ones, retransmits and slows down. Causes are paths that spread \
+              single packets, and NICs whose filters move a flow to another queue.",
         fix: "paths and bonds that hash by flow; no automatic flow steering of the NIC (flow director)",
         source: "Documentation/networking/snmp_counter.rst (TCPSACKReorder, TCPTSReorder); Documentation/networking/scaling.rst (RSS)",
         needs: &[needs::NETSTAT, needs::SNMP],
@@ -87,11 +94,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "timestamps-refused",
         looks_at: "segments dropped for a timestamp that is too old (PAWSActive, PAWSEstab, TSEcrRejected), connection requests that tcp_tw_recycle \
                    rejected (PAWSPassive), and tcp_tw_recycle",
-        fires_when: "low from 1,000 and one in 100,000 segments on, medium from one in 10,000 on; with tcp_tw_recycle medium from 1,000 and one in \
-                     100,000 connection requests on, high from one in a thousand on",
-        why: "Several clients behind one translated address have clocks of their own: where connections share ports the older ones' segments are \
-              refused, and clients hang.",
-        fix: "a translator that does not reuse ports at once; tcp_tw_recycle 0 on kernels that have it",
+        fires_when: "low: from 1,000 and one in 100,000 segments; medium: from one in 10,000; with tcp_tw_recycle, \
+                     medium: from 1,000 and one in 100,000 connection requests, high: from one in a thousand",
+        why: "Clients behind one translated address (NAT) have different clocks. If their connections share ports, \
+              the host rejects the segments with older timestamps, and clients hang.",
+        fix: "a NAT that does not reuse ports at once; tcp_tw_recycle 0 on kernels that have it",
         source: "RFC 7323, section 5 (PAWS); Documentation/networking/snmp_counter.rst (PAWSEstab); tcp(7), tcp_tw_recycle (until Linux 4.12); \
                  tcp_v4_conn_request, net/ipv4/tcp_ipv4.c",
         needs: &[needs::NETSTAT, needs::SNMP],
@@ -144,7 +151,7 @@ fn windows_closed(view: &View<'_>) -> Vec<Found> {
     let severity = if is_one_in(10_000, closed, segments) || !full.is_empty() { Medium } else { Low };
     let process = full.first().and_then(|socket| view.facts.process(socket.process?));
     let subject = process.map_or("host", |process| process.name.as_str());
-    vec![Found::measured(severity, subject, text, "senders wait for an application of this host that reads too slowly").advice(
+    vec![Found::measured(severity, subject, text, "an application of this host reads too slowly, and senders wait").advice(
         "the application has to read faster: more threads or processors for it, larger reads (`ss -tmp` shows full Recv-Q); a larger tcp_rmem \
          bridges bursts only",
     )]
@@ -182,7 +189,7 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
         let in_flight = u128::from(tcp.bytes_acked) * u128::from(View::round_trip_of(socket).unwrap_or(0))
             / u128::from(tcp.busy_us.max(1));
         let severity = if share(tcp) >= 0.5 && in_flight > UNSCALED { Medium } else { Low };
-        found.push(Found::measured(severity, &nic.name, text, "the peer's window holds this host back").advice(
+        found.push(Found::measured(severity, &nic.name, text, "the peer's window limits this host").advice(
             "raise net.ipv4.tcp_rmem (last figure) and net.core.rmem_max on the receiver, or let its application read faster; no setting of this \
              host helps",
         ));
@@ -248,7 +255,7 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 Medium,
                 process.map_or("host", |process| &process.name),
                 text,
-                "the buffer cannot grow to what the path needs",
+                "the buffer cannot grow to the size that the path needs",
             );
             let wanted = product(socket)
                 .and_then(|product| u64::try_from(product).ok())
@@ -276,7 +283,7 @@ fn orphans(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "{} orphaned connections of {} (tcp_max_orphans, {}); {} were cut off (TCPAbortOnMemory{})",
+        "{} orphaned connections of {} (tcp_max_orphans, {}); {} were aborted (TCPAbortOnMemory{})",
         count(now),
         count(most),
         per_cent(share),
@@ -293,7 +300,7 @@ fn orphans(view: &View<'_>) -> Vec<Found> {
         "connections that are closing are reset, and their last bytes are lost",
     );
     let entry = if most < wanted { entry.sysctl(PATH, wanted) } else { entry };
-    vec![entry.advice("net.ipv4.tcp_orphan_retries=2 ends them sooner; look for peers that do not take their last bytes (`ss -to state fin-wait-1`)")]
+    vec![entry.advice("net.ipv4.tcp_orphan_retries=2 ends them sooner; look for peers that do not read their last bytes (`ss -to state fin-wait-1`)")]
 }
 
 fn connects_repeated(view: &View<'_>) -> Vec<Found> {
@@ -304,7 +311,7 @@ fn connects_repeated(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "{} connection requests or answers to them were sent again (TCPSynRetrans, {} of {} connections{}); {} attempts failed",
+        "{} connection requests or answers to them were retransmitted (TCPSynRetrans, {} of {} connections{}); {} attempts failed",
         count(again),
         per_cent(again as f64 / opened.max(1) as f64),
         count(opened),
@@ -312,7 +319,7 @@ fn connects_repeated(view: &View<'_>) -> Vec<Found> {
         count(counter("Tcp.AttemptFails"))
     );
     let severity = if is_one_in(10, again, opened) { Medium } else { Low };
-    vec![Found::measured(severity, "host", text, "connections are made a second and more late, or not at all").advice(
+    vec![Found::measured(severity, "host", text, "connections open a second or more late, or not at all").advice(
         "find the destinations that do not answer (`ss -tn state syn-sent`, `ss -tn state syn-recv` for clients): a server that is down, its full \
          accept queue, a firewall or a security group in between",
     )]
@@ -336,8 +343,8 @@ fn reordering(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "{} of {} segments received were out of order (TCPOFOQueue, {}), and {} acknowledgements showed that order changed on the way out ({} of {} \
-         segments sent); {} segments were sent again in vain (TCPDSACKRecv)",
+        "{} of {} segments received were out of order (TCPOFOQueue, {}), and {} acknowledgements showed reordering of \
+         sent segments ({} of {} segments sent); {} segments were retransmitted unnecessarily (TCPDSACKRecv)",
         count(arrived),
         count(received),
         per_cent(arrived as f64 / received.max(1) as f64),
@@ -351,8 +358,8 @@ fn reordering(view: &View<'_>) -> Vec<Found> {
     let advice = steers
         .map(|nic| format!("`ethtool --set-priv-flags {} flow-director-atr off`; ", nic.name))
         .unwrap_or_default();
-    vec![Found::measured(severity, "host", text, "TCP takes overtaken packets for lost ones, sends again and slows down").advice(format!(
-        "{advice}look for what spreads single packets: balance-rr at a bond of the peer, per-packet load balancing of a router, several tunnels"
+    vec![Found::measured(severity, "host", text, "TCP takes reordered packets for lost ones, retransmits and slows down").advice(format!(
+        "{advice}find the device that spreads single packets: balance-rr at a bond of the peer, per-packet load balancing of a router, several tunnels"
     ))]
 }
 
@@ -400,5 +407,5 @@ fn timestamps_refused(view: &View<'_>) -> Vec<Found> {
     let entry =
         Found::measured(severity, "host", text, "clients behind one address hang while they connect or send");
     let entry = if recycles { entry.sysctl(RECYCLE, 0) } else { entry };
-    vec![entry.advice("find the address whose segments are refused (`nstat -az TcpExtPAWS*`, tcpdump): a translator (NAT) or load balancer that reuses ports early")]
+    vec![entry.advice("find the address whose segments are refused (`nstat -az TcpExtPAWS*`, tcpdump): a NAT or load balancer that reuses ports early")]
 }

@@ -10,15 +10,18 @@ use crate::{Basis, View};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "receive-window",
-        looks_at: "the last figure of tcp_rmem against bandwidth times delay of the fastest link and the longest round trip of a busy connection",
-        fires_when: "when half of it (the rest is for overhead) is less than that product: medium where a connection that received 10 MB and more has \
-                     grown its buffer to the limit and all of these together cannot fill the link, high where they cannot fill half of it; else low, \
-                     with an assumed round trip of 1 ms where none received so much, and none where TCP has less than a twentieth of the packets (a \
+        looks_at: "the last value of tcp_rmem against the bandwidth-delay product of the fastest link and the longest \
+                   round trip of a busy connection",
+        fires_when: "when half of it (the rest is for overhead) is less than that product; medium: a connection that \
+                     received at least 10 MB has grown its buffer to the limit, and all such connections together \
+                     cannot fill the link; high: they cannot fill half of it; low: otherwise, with an assumed round \
+                     trip of 1 ms if none received so much; not if TCP has less than a twentieth of the packets (a \
                      router)",
-        why: "A window smaller than what is under way stops the sender each round trip. Connections that share the link need a share of it each. \
-              The paper sets 2 GB for every host; that much does not help at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: \
-              what is needed is computed here.",
-        fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
+        why: "If the window is smaller than the data in flight, the sender stops in each round trip. Connections that \
+              share the link need only a share each. The paper sets 2 GB for every host. That does not help at 10 \
+              Gbit/s and 0.1 ms and lets queues grow; this rule computes the need.",
+        fix: "twice the product, as a power of two, at most 2 GB, the kernel's maximum; the rule does not fire above \
+              that",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SPEED,
@@ -30,32 +33,36 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "send-window",
-        looks_at: "the last figure of tcp_wmem against bandwidth times delay",
-        fires_when: "as receive-window does, where connections that sent 10 MB and more waited a tenth of their time for the send buffer \
-                     (sndbuf_limited of tcp_info): at least medium",
-        why: "What is sent and not acknowledged has to stay in the send buffer.",
-        fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
+        looks_at: "the last value of tcp_wmem against the bandwidth-delay product",
+        fires_when: "like receive-window; at least medium: connections that sent at least 10 MB waited a tenth of \
+                     their time for the send buffer (sndbuf_limited of tcp_info)",
+        why: "Data that was sent and not acknowledged stays in the send buffer.",
+        fix: "twice the product, as a power of two, at most 2 GB, the kernel's maximum; the rule does not fire above \
+              that",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_wmem"],
         check: |view| window(view, "net/ipv4/tcp_wmem", Direction::Send),
     },
     Rule {
         name: "socket-limits",
-        looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on, with an assumed round trip from 40",
-        fires_when: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs, and TCP has a twentieth of the \
-                     packets and more",
-        why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
-        fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
+        looks_at: "rmem_max and wmem_max against the bandwidth-delay product, from 10 Gbit/s (with an assumed round \
+                   trip from 40 Gbit/s)",
+        fires_when: "when an application that sets its buffers itself (SO_RCVBUF) could not have the size that the \
+                     link needs, and TCP has at least a twentieth of the packets",
+        why: "These limits apply only to sizes that applications set; TCP's autotuning follows tcp_rmem and tcp_wmem. \
+              UDP and tools that set buffers need them.",
+        fix: "twice the product, as a power of two, at most 2 GB, the kernel's maximum; the rule does not fire above \
+              that",
         source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"],
         check: socket_limits,
     },
     Rule {
         name: "tcp-memory",
-        looks_at: "memory that TCP uses against tcp_mem, how often it was under pressure, and what the links need",
-        fires_when: "high when it is in pressure now, medium when it was ten times and more, low when it was at all or the limit is less than one \
-                     product of bandwidth and delay",
-        why: "Under pressure every window shrinks, whatever its own limit.",
+        looks_at: "memory that TCP uses against tcp_mem, how often it was under pressure, and the need of the links",
+        fires_when: "high: it is under pressure now; medium: it was at least ten times; low: it was at least once, or \
+                     the limit is less than one bandwidth-delay product",
+        why: "Under pressure TCP shrinks every window, whatever its own limit.",
         fix: "a larger tcp_mem, within a quarter of the memory",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
         needs: &[
@@ -80,9 +87,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "sack-off",
-        looks_at: "net.ipv4.tcp_sack, and the timeouts that losses ended in (TCPTimeouts, TCPRenoRecovery)",
+        looks_at: "net.ipv4.tcp_sack, and the timeouts caused by losses (TCPTimeouts, TCPRenoRecovery)",
         fires_when: "when it is 0",
-        why: "Each loss of several packets costs a round trip for each of them, or a timeout.",
+        why: "If several packets are lost, each costs a round trip or a timeout.",
         fix: "1",
         source: "RFC 2018; RFC 6675",
         needs: &["/proc/sys/net/ipv4/tcp_sack"],
@@ -91,9 +98,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "timestamps-off",
         looks_at: "net.ipv4.tcp_timestamps",
-        fires_when: "when it is 0; medium from 10 Gbit/s on",
-        why: "Sequence numbers come round in 3.4 s at 10 Gbit/s and 0.34 s at 100: only timestamps tell an old segment from a new one. Round trips \
-              are measured once a window only.",
+        fires_when: "when it is 0; medium: from 10 Gbit/s",
+        why: "Sequence numbers wrap in 3.4 s at 10 Gbit/s and 0.34 s at 100: only timestamps distinguish an old \
+              segment from a new one. Without them TCP measures round trips only once a window.",
         fix: "1",
         source: "the paper, Table I (net.ipv4.tcp_timestamps); RFC 7323, sections 4 and 5 (PAWS)",
         needs: &["/proc/sys/net/ipv4/tcp_timestamps"],
@@ -103,7 +110,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "autotuning-off",
         looks_at: "net.ipv4.tcp_moderate_rcvbuf",
         fires_when: "when it is 0",
-        why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB by default since Linux 4.20: 1 Gbit/s at 1 ms.",
+        why: "Receive windows stay at the middle value of tcp_rmem, 128 KB by default since Linux 4.20: 1 Gbit/s at 1 \
+              ms.",
         fix: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
         needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf", "/proc/sys/net/ipv4/tcp_rmem"],
@@ -116,10 +124,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-probing-off",
         looks_at: "net.ipv4.tcp_mtu_probing on hosts with jumbo frames",
-        fires_when: "when an interface has more than 1,500 bytes, probing is off, and of a thousand segments sent one and more ended in a timeout \
-                     (TcpExt.TCPTimeouts): a path that swallows large packets shows in them",
-        why: "Where the path beyond carries less and ICMP is filtered, connections hang as soon as they carry data. With 1 TCP finds the size by \
-              itself when that happens.",
+        fires_when: "when an interface has more than 1,500 bytes, probing is off, and at least one in a thousand \
+                     segments sent ended in a timeout (TcpExt.TCPTimeouts), the sign of a path that drops large \
+                     packets",
+        why: "If the path carries less and ICMP is filtered, connections hang when they start to carry data. With 1 \
+              TCP then finds the size by itself.",
         fix: "1",
         source: "the paper, Table I (net.ipv4.tcp_mtu_probing); RFC 4821",
         needs: &[needs::MTU, needs::NETSTAT, needs::SNMP, "/proc/sys/net/ipv4/tcp_mtu_probing"],
@@ -127,9 +136,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "congestion-control",
-        looks_at: "net.ipv4.tcp_congestion_control against bandwidth times delay",
+        looks_at: "net.ipv4.tcp_congestion_control against the bandwidth-delay product",
         fires_when: "when it is reno and a window has more than 1,000 segments",
-        why: "Reno needs as many round trips as the window has segments to come back after a loss.",
+        why: "After a loss, Reno needs as many round trips to recover as the window has segments.",
         fix: "cubic",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",
         needs: &[
@@ -144,10 +153,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "metrics-saved",
-        looks_at: "tcp_no_metrics_save on hosts of 10 Gbit/s and more that lose packets",
-        fires_when: "when a thousandth of all segments is sent again",
-        why: "The slow-start threshold of a lossy connection is remembered for the next ones to the same host, which start low. Without losses that \
-              is harmless: the paper sets 1 to keep its experiments apart, not for speed.",
+        looks_at: "tcp_no_metrics_save on hosts of at least 10 Gbit/s that lose packets",
+        fires_when: "when a thousandth of all segments is retransmitted",
+        why: "The kernel saves the slow-start threshold of a lossy connection for the next ones to the same host, \
+              which start low. Without losses that is harmless: the paper sets 1 to separate its experiments, not for \
+              speed.",
         fix: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_no_metrics_save); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SNMP, "/proc/sys/net/ipv4/tcp_no_metrics_save"],
@@ -155,10 +165,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "slow-start-idle",
-        looks_at: "tcp_slow_start_after_idle on hosts of 10 Gbit/s and more with long round trips",
-        fires_when: "when it is 1, a connection that sent 10 MB and more has a round trip of 50 ms and more, and the congestion control is not BBR, \
-                     which restarts by its own model",
-        why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
+        looks_at: "tcp_slow_start_after_idle on hosts of at least 10 Gbit/s with long round trips",
+        fires_when: "when it is 1, a connection that sent at least 10 MB has a round trip of at least 50 ms, and the \
+                     congestion control is not BBR, which restarts by its own model",
+        why: "After a pause of one timeout a connection starts with 10 segments again and needs dozens of round trips \
+              to fill the link.",
         fix: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
         needs: &[needs::SPEED, needs::SOCKETS, needs::MTU, "/proc/sys/net/ipv4/tcp_slow_start_after_idle"],
@@ -239,14 +250,14 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         _ => Low,
     };
     let limited = match (held_up, time.peer.is_some()) {
-        (true, _) => format!("; a connection was held up by it{}", waited(view, nic, direction)),
+        (true, _) => format!("; it limited a connection{}", waited(view, nic, direction)),
         (false, true) if together >= speed => {
             format!(
-                "; no connection was held up by it yet, and {} of them fill the link together",
+                "; it limited no connection yet, and {} of them together fill the link",
                 view.bulk(nic, direction).len()
             )
         }
-        (false, true) => "; no connection was held up by it yet".to_owned(),
+        (false, true) => "; it limited no connection yet".to_owned(),
         (false, false) => String::new(),
     };
     let text = format!(
@@ -335,7 +346,7 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
         gigabits(nic.speed_bps.unwrap_or(0) as f64),
         time.words()
     );
-    let effect = "applications that set their buffers, and UDP, cannot have what the link needs; TCP's own growth is not limited by it";
+    let effect = "applications that set their buffers, and UDP, cannot have the size that the link needs; TCP's autotuning is not limited by it";
     let mut entry = Found::on_basis(time.basis(Basis::Setting), Low, "host", text, effect);
     for (path, _) in small {
         entry = entry.sysctl(path, power_of_two_for(product));
@@ -355,7 +366,7 @@ fn memory(view: &View<'_>) -> Vec<Found> {
         (
             High,
             format!(
-                "TCP uses {} of {} pages, above the {} from which it is in pressure; it was {} times (TCPMemoryPressures)",
+                "TCP uses {} of {} pages, above its pressure limit of {}; it was under pressure {} times (TCPMemoryPressures)",
                 count(used),
                 count(high),
                 count(pressure),
@@ -385,7 +396,7 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     for (name, words) in [
         ("TcpExt.TCPAbortOnMemory", "connections were aborted (TCPAbortOnMemory)"),
         ("TcpExt.PruneCalled", "receive queues pruned (PruneCalled)"),
-        ("TcpExt.TCPMemoryPressuresChrono", "ms passed in pressure"),
+        ("TcpExt.TCPMemoryPressuresChrono", "ms passed under pressure"),
     ] {
         let times = facts.counter(name);
         if times > 0 {
@@ -443,7 +454,7 @@ fn sack_off(view: &View<'_>) -> Vec<Found> {
         for (name, words) in [
             ("TcpExt.TCPTimeouts", "timeouts (TCPTimeouts"),
             ("TcpExt.TCPRenoRecovery", "recoveries without SACK (TCPRenoRecovery"),
-            ("Tcp.RetransSegs", "segments sent again (RetransSegs"),
+            ("Tcp.RetransSegs", "segments retransmitted (RetransSegs"),
         ] {
             let times = view.facts.counter(name);
             if times > 0 {
@@ -514,7 +525,7 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
             gigabits(speed as f64)
         )
     } else {
-        "round trips are measured once a window only".to_owned()
+        "TCP measures round trips only once a window".to_owned()
     };
     must_be_on(view, "net/ipv4/tcp_timestamps", severity, &effect)
 }
@@ -546,7 +557,7 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
         count(sent)
     );
     let effect =
-        "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
+        "if the path carries less and ICMP is filtered, connections hang when they start to carry data";
     vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
 }
 
@@ -581,7 +592,7 @@ fn metrics(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "{} of all segments were sent again, and thresholds of such connections are kept for later ones",
+        "{} of all segments were retransmitted, and the kernel saves thresholds of such connections for later ones",
         per_cent(again as f64 / sent as f64)
     );
     let effect = "connections to hosts with a lossy past start low";

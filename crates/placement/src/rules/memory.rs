@@ -15,12 +15,13 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "memory-remote-node",
-        looks_at: "pages of each memory node since boot (numastat): wanted there and allocated elsewhere, or allocated there by processes of \
-                   another node",
-        fires_when: "from 5 % and a million pages on of those wanted on a node, from 30 % of those allocated by other nodes' processes; medium from \
-                     20 % on beside a NIC of 10 Gbit/s and more with load",
-        why: "Buffers and payload lie on another node than the processor that works on them: each cache line crosses the interconnect. A node \
-              whose memory is full sends its own allocations away, the buffers of its NIC too.",
+        looks_at: "pages of each memory node since boot (numastat): requested there and allocated elsewhere, or \
+                   allocated there by processes of another node",
+        fires_when: "from 5 % and a million pages of those requested on a node, or from 30 % of those allocated by \
+                     other nodes' processes; medium: from 20 %, with a NIC of at least 10 Gbit/s with load",
+        why: "Buffers and payload are on another node than the processor that uses them: each cache line crosses the \
+              interconnect. If a node's memory is full, the kernel allocates its pages on other nodes, also the \
+              buffers of its NIC.",
         fix: "free memory on that node: applications bound to nodes (numactl --membind), smaller page cache; `numastat -p` names the processes",
         source: "Documentation/admin-guide/numastat.rst; numa(7)",
         needs: &[needs::NODES, needs::NODE],
@@ -28,9 +29,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "app-remote-memory",
-        looks_at: "memory nodes that processes with connections may allocate from, and the nodes of the processors that they are kept to",
+        looks_at: "memory nodes that processes with connections may allocate from, and the nodes of the processors \
+                   that they are pinned to",
         fires_when: "when none of these processors is on one of these nodes",
-        why: "Everything that the process touches crosses the interconnect: its buffers and its copies of the payload.",
+        why: "All memory that the process uses is across the interconnect: its buffers and its copies of the payload.",
         fix: "memory and processors of one node (numactl --cpunodebind --membind, AllowedMemoryNodes= of its unit)",
         source: "numactl(8); systemd.resource-control(5), AllowedMemoryNodes=; cpuset(7)",
         needs: &[needs::NODES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::PROCESS_STATUS],
@@ -39,10 +41,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "numa-balancing",
         looks_at: "kernel.numa_balancing, the pages that it moves (/proc/vmstat), and whether processes with connections are pinned",
-        fires_when: "low when such processes are pinned; medium when it moves 1,000 pages or takes 10,000 faults per second since boot",
-        why: "The kernel unmaps memory to see which node uses it, and moves pages: faults and copies in the middle of the work. Of processes \
-              that are bound to a node there is nothing to gain.",
-        fix: "0, where applications are bound to nodes",
+        fires_when: "low: such processes are pinned; medium: it moves 1,000 pages or takes 10,000 faults per second \
+                     since boot",
+        why: "The kernel unmaps memory to see which node uses it, and moves pages: faults and copies interrupt the \
+              work. Processes that are bound to a node gain nothing from it.",
+        fix: "0, if applications are bound to nodes",
         source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
         needs: &[needs::NODES, needs::SOCKETS, needs::PROCESS_STATUS, needs::VMSTAT, NUMA_BALANCING],
         check: balancing,
@@ -51,10 +54,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "huge-pages",
         looks_at: "transparent huge pages, how often an allocation waited for memory to be compacted (/proc/vmstat), and servers that wait for \
                    answers",
-        fires_when: "low when they are `always` beside an application that waits for answers, or `defrag` is `always`; medium from one stall per \
-                     second on",
-        why: "An allocation that finds no huge page stops until the kernel has moved others out of the way: pauses of milliseconds. Redis and \
-              its kin also copy whole huge pages after a fork.",
+        fires_when: "low: they are `always` on a host with an application that waits for answers, or `defrag` is \
+                     `always`; medium: from one stall per second",
+        why: "An allocation that finds no huge page stops until the kernel has moved other pages: pauses of \
+              milliseconds. Servers that fork, such as Redis, also copy whole huge pages afterwards.",
         fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
         needs: &[HUGE_PAGES, needs::VMSTAT, needs::SOCKETS],
@@ -63,9 +66,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "memory-reclaim",
         looks_at: "how often allocations waited for memory to be freed or compacted, pages swapped, and processes killed (/proc/vmstat)",
-        fires_when: "low from one wait per 100 s since boot and from the first killed process on; medium from one wait or 100 swapped pages per second on",
-        why: "The driver's and the sockets' allocations compete with the page cache. A softirq cannot wait for memory: its packets are dropped.",
-        fix: "more memory kept free (vm.min_free_kbytes), less swapping, smaller caches and applications",
+        fires_when: "low: from one wait per 100 s since boot, and from the first killed process; medium: from one \
+                     wait or 100 swapped pages per second",
+        why: "Allocations of the driver and the sockets compete with the page cache. A softirq cannot wait for \
+              memory: it drops its packets.",
+        fix: "more free memory (vm.min_free_kbytes), less swapping, smaller caches and applications",
         source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes, watermark_scale_factor, swappiness)",
         needs: &[needs::VMSTAT, needs::MEMORY],
         check: reclaim,
@@ -73,8 +78,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "zone-reclaim",
         looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes, and how often allocations waited (/proc/vmstat)",
-        fires_when: "low when it is not 0, medium when an allocation waits for it each second since boot",
-        why: "Allocations wait for pages of their own node to be freed although others have some: stalls in the receive path.",
+        fires_when: "low: it is not 0; medium: an allocation waits for it each second since boot",
+        why: "Allocations wait until the kernel frees pages of their own node although other nodes have free pages: \
+              stalls in the receive path.",
         fix: "0",
         source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
         needs: &[needs::NODES, "/proc/sys/vm/zone_reclaim_mode"],
@@ -83,10 +89,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-buffers-missing",
         looks_at: "how often a driver found no memory for a receive buffer (its counters of failed allocations), and vm.min_free_kbytes",
-        fires_when: "low from 100 times on, medium from one in a million received packets on",
-        why: "A driver fills its ring in the softirq, where the kernel may not wait for memory: it has what vm.min_free_kbytes keeps free. With \
-              a burst beyond that the ring runs empty, and packets are lost though it is large.",
-        fix: "more memory kept free",
+        fires_when: "low: from 100 times; medium: from one in a million received packets",
+        why: "A driver fills its ring in the softirq, where the kernel may not wait for memory: it has only the \
+              reserve of vm.min_free_kbytes. If a burst needs more, even a large ring runs empty, and packets are \
+              lost.",
+        fix: "a larger reserve of free memory",
         source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes); GFP_ATOMIC, Documentation/core-api/memory-allocation.rst",
         needs: &[needs::DRIVER_STATISTICS, needs::STATISTICS, needs::MEMORY, MIN_FREE],
         check: buffers_missing,
@@ -127,12 +134,12 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
             kept.map(|kept| format!("; vm.min_free_kbytes is {kept}")).unwrap_or_default()
         ) + &view.rate_words(failed);
         let is_much = failed.saturating_mul(ONE_IN) >= nic.received_packets();
-        let effect = "the ring runs empty, and packets are lost though it is large";
+        let effect = "the ring runs empty, and packets are lost although it is large";
         let entry = Found::measured(if is_much { Medium } else { Low }, &nic.name, text, effect);
         let wanted = kept_free_kb(view);
         found.push(match kept.filter(|kept| *kept < wanted) {
             Some(_) => entry.sysctl("vm/min_free_kbytes", wanted),
-            None => entry.advice("much is kept free already: smaller rings or an MTU that needs one page for a packet, and more memory"),
+            None => entry.advice("the reserve is large already: smaller rings or an MTU that needs one page for a packet, and more memory"),
         });
     }
     found
@@ -217,7 +224,7 @@ fn remote_process_memory(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "{} (process {}) is kept to processors {} and to memory of node {}",
+            "{} (process {}) is pinned to processors {} and to memory of node {}",
             process.name,
             process.number,
             processor_list(&allowed),
@@ -225,8 +232,8 @@ fn remote_process_memory(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "all of its memory is on another node than its processors";
         found.push(Found::setting(Medium, &process.name, text, effect).advice(
-            "start it with `numactl --cpunodebind=N --membind=N`, N being the node of the NIC, or set AllowedMemoryNodes= in its unit; \
-             `migratepages` moves what it has",
+            "start it with `numactl --cpunodebind=N --membind=N` (N: the NIC's node), or set AllowedMemoryNodes= in \
+             its unit; `migratepages` moves its present memory",
         ));
     }
     found
@@ -261,7 +268,7 @@ fn balancing(view: &View<'_>) -> Vec<Found> {
             of("numa_hint_faults")
         ))
     } else {
-        pinned.first().map(|name| format!("{name} is kept to processors, so there is nothing to move"))
+        pinned.first().map(|name| format!("{name} is pinned to processors, so no page has to move"))
     }) else {
         return Vec::new();
     };
@@ -319,7 +326,7 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
         Some(swappiness) if swappiness > 10 && rate(swapped) >= PAGES => entry.sysctl("vm/swappiness", 10),
         _ => entry,
     };
-    vec![entry.advice("less memory for caches and applications, or more of it; vm.watermark_scale_factor=200 lets the kernel free memory earlier")]
+    vec![entry.advice("smaller caches and applications, or more memory; vm.watermark_scale_factor=200 lets the kernel free memory earlier")]
 }
 
 /// Returns the memory to keep free for bursts of received packets, kB.

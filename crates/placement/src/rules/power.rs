@@ -14,12 +14,13 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "governor",
-        looks_at: "the frequency governor of processors beside NICs of 10 Gbit/s and more, and their energy preference where they choose \
-                   the frequency by themselves",
-        fires_when: "when it is not performance, and the preference is not either; with load high where powersave keeps the lowest frequency \
-                     (acpi-cpufreq, passive pstate drivers), medium from 40 Gbit/s on and for ondemand and conservative, low with the \
-                     preference balance_performance, medium with one that saves more",
-        why: "Interrupts come in bursts that are over before a governor sees load: packets are received at a low frequency.",
+        looks_at: "the frequency governor of processors near NICs of at least 10 Gbit/s, and their energy preference \
+                   if they choose the frequency by themselves",
+        fires_when: "when neither the governor nor the preference is performance; high: with load, if powersave keeps \
+                     the lowest frequency (acpi-cpufreq, passive pstate drivers); medium: from 40 Gbit/s, or for \
+                     ondemand and conservative, or with a preference that saves more than balance_performance; low: \
+                     with the preference balance_performance",
+        why: "Bursts of interrupts end before a governor sees load: processors receive packets at a low frequency.",
         fix: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",
         needs: &[needs::SPEED, needs::FREQUENCY],
@@ -27,10 +28,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "idle-deep",
-        looks_at: "the time to wake up from the deepest state of idleness in use, against the receive ring in time at line rate",
-        fires_when: "when half of the ring fills while a processor wakes up, from 10 Gbit/s on",
-        why: "The ring overflows before the first packet is taken. A ring that lasts longer needs no other states.",
-        fix: "without the states that take too long, or with a larger ring",
+        looks_at: "the exit latency of the deepest idle state in use, against the receive ring in time at line rate",
+        fires_when: "when half of the ring fills while a processor wakes up, from 10 Gbit/s",
+        why: "The ring overflows before the processor takes the first packet. With a ring that lasts longer, no idle \
+              state must be disabled.",
+        fix: "disable the idle states with too long an exit latency, or use a larger ring",
         source: "Documentation/admin-guide/pm/cpuidle.rst; the paper, section IV",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::IDLE_STATES, needs::NODE, needs::NODES],
         check: idle,
@@ -38,9 +40,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "steal",
         looks_at: "time that the hypervisor took from this virtual machine's processors",
-        fires_when: "from 5 % on",
-        why: "A processor that is away empties no ring: losses and latency that nothing in the machine explains.",
-        fix: "processors of its own for this machine, or fewer machines on the host",
+        fires_when: "from 5 %",
+        why: "A virtual processor that does not run empties no ring. Losses and latency result that nothing in the \
+              machine explains.",
+        fix: "dedicated processors for this machine, or fewer machines on the host",
         source: "proc_stat(5), steal",
         needs: &[needs::TIMES],
         check: steal,
@@ -48,8 +51,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "processors-full",
         looks_at: "the time for which all processors together were idle since boot",
-        fires_when: "below a tenth: medium where packets were lost or rounds of receiving ended early, else low",
-        why: "No setting of queues and interrupts helps where no processor has time left.",
+        fires_when: "below a tenth; medium: packets were lost or rounds of receiving ended early; low: otherwise",
+        why: "No setting of queues and interrupts helps if no processor has time left.",
         fix: "more processors, or less work",
         source: "proc_stat(5)",
         needs: &[needs::TIMES, needs::SOFTNET],
@@ -58,22 +61,23 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softirq-one-processor",
         looks_at: "the time that each processor spent in softirqs since boot",
-        fires_when: "when one spent 30 %, no other half as much, and the others a fifth or less on average",
-        why: "Most of it is receiving packets: one processor is the limit while others idle.",
-        fix: "interrupts and queues over more processors",
+        fires_when: "when one spent 30 %, no other half as much, and the others at most a fifth on average",
+        why: "Softirqs mostly receive packets: one processor is the limit while others idle.",
+        fix: "spread interrupts and queues over more processors",
         source: "proc_stat(5); Documentation/networking/scaling.rst",
         needs: &[needs::TIMES],
         check: softirq,
     },
     Rule {
         name: "idle-latency",
-        looks_at: "the states of idleness that processors of the NIC's node use, beside an application that waits for answers",
-        fires_when: "when a state takes 50 µs and more to wake up from and a tenth of all pauses go there; medium when that is a quarter of the \
-                     shortest round trip of its connections, high when it is longer than that round trip, half of all pauses go there, and \
-                     processors are isolated for the application",
-        why: "Each request that comes after a pause waits until its processor is awake. At round trips of a network within a site that is \
-              a large part of the answer's time.",
-        fix: "without these states on processors that serve the network and the application",
+        looks_at: "the idle states that processors of the NIC's node use, on a host with an application that waits \
+                   for answers",
+        fires_when: "when a state has an exit latency of at least 50 µs and a tenth of all pauses go there; medium: \
+                     the latency is a quarter of the shortest round trip of its connections; high: it is longer than \
+                     that round trip, half of all pauses go there, and processors are isolated for the application",
+        why: "A request that comes after a pause waits until its processor wakes up. At round trips within a site \
+              that is a large part of the response time.",
+        fix: "disable these states on processors that serve the network and the application",
         source: "Documentation/admin-guide/pm/cpuidle.rst (PM QoS for CPUs); tuned, profile network-latency",
         needs: &[needs::IDLE_STATES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::NODE, needs::NODES],
         check: idle_latency,
@@ -81,10 +85,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "nmi-watchdog",
         looks_at: "kernel.nmi_watchdog on hosts with isolated processors",
-        fires_when: "low, when it is on",
-        why: "Its counter interrupts each processor about once in ten seconds, also those from which all else is kept away, and it takes a \
-              hardware counter from perf.",
-        fix: "0, where processors are isolated for the sake of latency",
+        fires_when: "low: it is on",
+        why: "The watchdog's counter interrupts each processor about once in ten seconds, isolated ones too, and \
+              takes a hardware counter from perf.",
+        fix: "0, if processors are isolated for latency",
         source: "Documentation/admin-guide/lockup-watchdogs.rst; Documentation/admin-guide/sysctl/kernel.rst (nmi_watchdog)",
         needs: &[needs::ISOLATED, needs::NOHZ_FULL, "/proc/sys/kernel/nmi_watchdog"],
         check: nmi_watchdog,
@@ -133,14 +137,14 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     let basis = if loaded { Basis::Measured } else { Basis::Setting };
     let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
     let text = format!(
-        "the governor of processors {} is {governor}{}{}{}, beside {}",
+        "the governor of processors {} is {governor}{}{}{}, with a NIC of {}",
         processor_list(&numbers),
         if driver.is_empty() { String::new() } else { format!(" ({driver})") },
         preference.map(|preference| format!(" with preference {preference}")).unwrap_or_default(),
         view.facts.processor_mhz.map(|mhz| format!(" (at {mhz} MHz when it was read)")).unwrap_or_default(),
         gigabits(speed as f64)
     );
-    let effect = "bursts are received before the frequency has risen";
+    let effect = "bursts end before the frequency rises";
     let mut entry = Found::on_basis(basis, severity, "host", text, effect);
     for number in numbers {
         let file = format!("cpu{number}/cpufreq/scaling_governor");
@@ -203,7 +207,7 @@ fn idle_latency(view: &View<'_>) -> Vec<Found> {
             entry = entry.change(Knob::ProcessorFile(file), Value::Text("1".to_owned()));
         }
     }
-    vec![entry.advice("or `tuned-adm profile network-latency`, or an application that keeps /dev/cpu_dma_latency open; more power is used")]
+    vec![entry.advice("or `tuned-adm profile network-latency`, or an application that keeps /dev/cpu_dma_latency open; both use more power")]
 }
 
 fn nmi_watchdog(view: &View<'_>) -> Vec<Found> {
@@ -296,7 +300,7 @@ fn steal(view: &View<'_>) -> Vec<Found> {
     let severity = if share >= 0.2 { High } else { Medium };
     vec![
         Found::measured(severity, "host", text, "packets wait while the machine does not run")
-            .advice("ask for processors of its own, or for another host"),
+            .advice("request dedicated processors or another host"),
     ]
 }
 
@@ -328,8 +332,8 @@ fn processors_full(view: &View<'_>) -> Vec<Found> {
         }
     );
     let severity = if suffers { Medium } else { Low };
-    vec![Found::measured(severity, "host", text, "packets wait for a processor, and applications for their turn").advice(
-        "more processors, or less work for these: `top` and `perf top` name what takes the time; keep processors for the interrupts of the NIC free of it",
+    vec![Found::measured(severity, "host", text, "packets and applications wait for a processor").advice(
+        "more processors, or less work for these: `top` and `perf top` show the work; keep it off processors that serve the NIC's interrupts",
     )]
 }
 

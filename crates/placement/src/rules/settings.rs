@@ -11,11 +11,13 @@ use crate::view::per_cent;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "sysctl-harmful",
-        looks_at: "sysctls of the stack whose value costs on any host: bpf_jit_enable, tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, \
-                   tcp_limit_output_bytes, tcp_adv_win_scale (until Linux 6.5), tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, \
-                   high_order_alloc_disable, gro_normal_batch, tcp_early_retrans, tcp_retries2",
-        fires_when: "medium or low, by sysctl, when the value is beyond the range in which it serves a purpose",
-        why: "Such values come from old lists of settings or from an experiment. Each switches off what TCP or the driver needs.",
+        looks_at: "sysctls of the stack whose value is harmful on any host: bpf_jit_enable, tcp_abort_on_overflow, \
+                   tcp_tw_recycle, ip_no_pmtu_disc, tcp_limit_output_bytes, tcp_adv_win_scale (until Linux 6.5), \
+                   tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, high_order_alloc_disable, \
+                   gro_normal_batch, tcp_early_retrans, tcp_retries2",
+        fires_when: "medium or low, by sysctl, when the value is outside its useful range",
+        why: "Administrators copy these values from old lists or leave them after an experiment. Each switches off a \
+              function that TCP or the driver needs.",
         fix: "the kernel's default",
         source: "Documentation/networking/ip-sysctl.rst; Documentation/admin-guide/sysctl/net.rst",
         needs: &SYSCTLS,
@@ -23,10 +25,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "feature-odd",
-        looks_at: "features of NICs that hardly any host wants otherwise: highdma, tx-nocache-copy, loopback, rx-all, rx-fcs, tx-udp-segmentation, \
-                   rx-udp_tunnel-port-offload",
-        fires_when: "when one that can be changed has the other state; those of UDP and tunnels where these are used",
-        why: "They copy, keep damaged frames, or leave work to the processor that the NIC could do.",
+        looks_at: "features of NICs that almost all hosts leave at the default: highdma, tx-nocache-copy, loopback, \
+                   rx-all, rx-fcs, tx-udp-segmentation, rx-udp_tunnel-port-offload",
+        fires_when: "when one that can be changed has the other state; features for UDP and tunnels only if the host \
+                     uses these",
+        why: "With the other state, the kernel copies packets, keeps damaged frames, or does work on the processor \
+              that the NIC could do.",
         fix: "the driver's default",
         source: "ethtool(8), -K; Documentation/networking/netdev-features.rst; Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES, needs::SNMP],
@@ -108,7 +112,7 @@ const SETTINGS: &[Setting] = &[
     row(
         ("/proc/sys/net/ipv4/tcp_abort_on_overflow", 0, 0, &[(ALWAYS, 0)]),
         Medium,
-        "clients are reset where a burst fills the accept queue, instead of trying again",
+        "if a burst fills the accept queue, clients are reset and do not retry",
     ),
     row(
         ("/proc/sys/net/ipv4/tcp_tw_recycle", 0, 0, &[(ALWAYS, 0)]),
@@ -140,14 +144,18 @@ const SETTINGS: &[Setting] = &[
     row(
         ("/proc/sys/net/ipv4/tcp_recovery", 1, ANY, &[(ALWAYS, 1)]),
         Low,
-        "losses are found by duplicate acknowledgements alone (no RACK): more timeouts",
+        "TCP detects losses only by duplicate acknowledgements (no RACK): more timeouts",
     ),
     row(
         ("/proc/sys/net/ipv4/tcp_dsack", 1, ANY, &[(ALWAYS, 1)]),
         Low,
-        "the sender does not learn that it sent again in vain",
+        "the sender does not learn of unnecessary retransmissions",
     ),
-    row(("/proc/sys/net/ipv4/tcp_frto", 1, ANY, &[(ALWAYS, 2)]), Low, "timeouts in vain cost a whole window"),
+    row(
+        ("/proc/sys/net/ipv4/tcp_frto", 1, ANY, &[(ALWAYS, 2)]),
+        Low,
+        "unnecessary timeouts cost a whole window",
+    ),
     row(
         ("/proc/sys/net/ipv4/tcp_early_retrans", 1, ANY, &[(ALWAYS, 3)]),
         Low,
@@ -161,12 +169,12 @@ const SETTINGS: &[Setting] = &[
     row(
         ("/proc/sys/net/ipv4/tcp_early_demux", 1, ANY, &[(ALWAYS, 1)]),
         Low,
-        "each segment takes a lookup of its route beside that of its socket",
+        "each segment needs a route lookup in addition to its socket lookup",
     ),
     row(
         ("/proc/sys/net/ipv4/udp_early_demux", 1, ANY, &[(ALWAYS, 1)]),
         Low,
-        "each datagram takes a lookup of its route beside that of its socket",
+        "each datagram needs a route lookup in addition to its socket lookup",
     ),
 ];
 
@@ -211,9 +219,9 @@ const FEATURES: &[FeatureRow] = &[
         false,
         |_, _| Some(String::new()),
         Low,
-        "what is sent is copied past the caches, and read from memory again",
+        "sent data is copied past the caches, and read from memory again",
     ),
-    ("loopback", false, |_, _| Some(String::new()), Medium, "the NIC returns what it should send"),
+    ("loopback", false, |_, _| Some(String::new()), Medium, "the NIC returns packets that it should send"),
     ("rx-all", false, |_, _| Some(String::new()), Low, "damaged frames reach the stack"),
     ("rx-fcs", false, |_, _| Some(String::new()), Low, "each frame carries its checksum into the stack"),
     (
@@ -221,14 +229,14 @@ const FEATURES: &[FeatureRow] = &[
         true,
         |view, _| udp_share(view),
         Medium,
-        "the processor cuts the datagrams of QUIC and tunnels that the NIC could",
+        "the processor segments datagrams of QUIC and tunnels, which the NIC could do",
     ),
     (
         "rx-udp_tunnel-port-offload",
         true,
         |view, _| tunnel(view),
         Low,
-        "the NIC neither hashes nor sums what is inside tunnels: one queue, more work",
+        "the NIC neither hashes nor checksums packets inside tunnels: one queue, more work",
     ),
 ];
 

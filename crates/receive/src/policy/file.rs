@@ -210,7 +210,7 @@ impl Reader<'_> {
                 list.complain(ScenarioErrorKind::BadValue, format!("{} classes", elements.len()), advice);
             }
             for element in elements.iter().take(MOST_CLASSES) {
-                let class = element.table().and_then(|table| self.class(element, table, &classes));
+                let class = element.table().and_then(|table| self.class(element, table, &classes, isolates));
                 classes.extend(class);
             }
         }
@@ -373,7 +373,13 @@ impl Reader<'_> {
         }
     }
 
-    fn class(&self, element: &Field<'_>, mut table: Table<'_>, before: &[ClassSpec]) -> Option<ClassSpec> {
+    fn class(
+        &self,
+        element: &Field<'_>,
+        mut table: Table<'_>,
+        before: &[ClassSpec],
+        isolates: bool,
+    ) -> Option<ClassSpec> {
         let name = table.require("name", "for example name = \"high\"");
         let name_field = name.as_ref();
         let name = name_field.and_then(|field| field.name("a name", "-_."));
@@ -428,6 +434,12 @@ impl Reader<'_> {
             (None, Some(pin)) => queue_list(pin).map(QueueShare::Pinned),
             (None, None) => Some(QueueShare::Shared),
         };
+        // On queues that a class shares with others, no placement could keep the classes apart (Algorithm 2 of the paper).
+        if isolates && matches!(share, Some(QueueShare::Shared | QueueShare::Pinned(_))) {
+            let at = pin.as_ref().map_or_else(|| element.clone(), Field::at_key);
+            let advice = "reserve some for the class: queues = 4, queues = \"40%\" or queues = [6, 7]";
+            at.complain(ScenarioErrorKind::BadValue, "isolation needs queues", advice);
+        }
         if has_terms && matches!(share, Some(QueueShare::Shared | QueueShare::Pinned(_))) {
             element.complain(
                 ScenarioErrorKind::BadValue,

@@ -118,6 +118,14 @@ fn mistakes_are_told_with_their_place() {
             "policy = \"script\"\nscript-time = \"90s\"\nscript = 'fn queue_cost(q) { 1 }'",
             "p.toml:2:15: script-time: 90s is out of range",
         ),
+        (
+            "policy = \"isolation\"\n[[class]]\nname = \"a\"\nqueues = 1\n[[class]]\nname = \"b\"",
+            "p.toml:5:1: class[1]: isolation needs queues; reserve some for the class",
+        ),
+        (
+            "policy = \"isolation\"\n[[class]]\nname = \"a\"\npin = 0",
+            "p.toml:4:1: class[0].pin: isolation needs queues",
+        ),
         ("[[class]]\nqueues = 1", "p.toml:1:1: class[0].name: missing"),
         ("[[class]]\nname = \"rest\"", "p.toml:2:8: class[0].name: there is a class rest already"),
         (

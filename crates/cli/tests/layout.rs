@@ -56,6 +56,7 @@ fn no_line_is_longer_than_the_terminal() {
         &["search", "bench", "--flows", "10", "--repeat", "1"],
         &["search", "solve", "--nic", "i82599", "--queues", "4", "--policy", "balance", "--generate", "20"],
         &["steer", "eth0", "--policy", "balance", "--plan", "--model", "i82599", "--generate", "20"],
+        &["steer", "eth0", "--policy", "balance-rate", "--plan", "--model", "rss-only", "--generate", "90"],
         &["tune", "lo", "--from", host],
     ];
     for arguments in screens {

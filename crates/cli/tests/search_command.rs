@@ -111,22 +111,16 @@ fn the_filters_and_rss_of_the_answer_give_its_map() {
                     && filter["dst_port"] == port(fields[4])
             });
             let rss = &solved["rss"];
-            let decided = matching.map_or_else(
-                || {
-                    let entries = rss["indirection"].as_array().unwrap();
-                    entries[toeplitz(rss, fields[1], fields[3]) as usize % entries.len()].clone()
-                },
-                |filter| filter["queue"].clone(),
-            );
+            let decided = matching.map_or_else(|| hashed(rss, &fields), |filter| filter["queue"].clone());
             assert_eq!(decided, queue, "{line}");
         }
     }
 }
 
-/// Computes the Toeplitz hash over the addresses, independently and bit by bit (Microsoft, "RSS hashing functions").
-fn toeplitz(rss: &Value, source: &str, destination: &str) -> u32 {
+/// Returns the queue of a flow in the RSS table. Computes the Toeplitz hash independently and bit by bit (Microsoft, "RSS
+/// hashing functions").
+fn hashed(rss: &Value, fields: &[&str]) -> Value {
     assert_eq!(rss["hash"], "toeplitz");
-    assert!(!rss["ports"].as_array().unwrap().iter().any(|kind| kind == "udp-ipv4"));
     let key: Vec<u8> = rss["key"]
         .as_str()
         .unwrap()
@@ -136,10 +130,81 @@ fn toeplitz(rss: &Value, source: &str, destination: &str) -> u32 {
         .collect();
     let bit = |bytes: &[u8], at: usize| u32::from(bytes[at / 8] >> (7 - at % 8) & 1);
     let octets = |address: &str| address.parse::<std::net::Ipv4Addr>().unwrap().octets();
-    let input = [octets(source), octets(destination)].concat();
-    (0..64)
+    let mut input = [octets(fields[1]), octets(fields[3])].concat();
+    let kind = format!("{}-ipv4", fields[0]);
+    if rss["ports"].as_array().unwrap().iter().any(|hashed| *hashed == kind) {
+        let port = |field: &str| field.parse::<u16>().unwrap().to_be_bytes();
+        input.extend([port(fields[2]), port(fields[4])].concat());
+    }
+    let hash = (0..input.len() * 8)
         .filter(|at| bit(&input, *at) == 1)
-        .fold(0, |hash, at| hash ^ (0..32).fold(0, |window, offset| window << 1 | bit(&key, at + offset)))
+        .fold(0, |hash, at| hash ^ (0..32).fold(0, |window, offset| window << 1 | bit(&key, at + offset)));
+    let entries = rss["indirection"].as_array().unwrap();
+    entries[hash as usize % entries.len()].clone()
+}
+
+/// For each policy and model, flows without a filter are on the queues that the printed RSS settings give them.
+#[test]
+fn a_plan_has_all_that_its_result_needs() {
+    let directory = tempfile::tempdir().unwrap();
+    let high = "[[class]]\nname = \"high\"\ndestination-port = 11211\n";
+    let mut list =
+        String::from("protocol,src,src_port,dst,dst_port,class,rate_bps,reader,process,cgroup,queue\n");
+    for number in 1..=30 {
+        let (protocol, port) = (["udp", "tcp"][number % 2], [80, 80, 11211][number % 3]);
+        let facts = format!("{},{},,,{}", number % 5 * 1_000_000, number % 4, number % 3);
+        writeln!(list, "{protocol},10.0.0.{number},{},10.1.0.1,{port},,{facts}", 1000 + number).unwrap();
+    }
+    let flows = file(directory.path(), "flows.csv", &list);
+    let mut fitted = 0;
+    for policy in ["balance", "balance-rate", "isolation", "locality", "fewest-changes"] {
+        for queues in ["", "queues = [0]\n", "pin = 0\n"] {
+            if policy == "isolation" && !queues.starts_with("queues") {
+                continue;
+            }
+            let text = format!("policy = \"{policy}\"\n{high}{queues}");
+            let policy = file(directory.path(), "policy.toml", &text);
+            for model in MODELS {
+                let common = ["--queues", "4", "--flows", flows.to_str().unwrap()];
+                let common = [&common[..], &["--policy", policy.to_str().unwrap()]].concat();
+                let json = |begin: &[&str]| -> Value {
+                    let ended = run(&[begin, &common, &["--format", "json"]].concat());
+                    assert_eq!(ended.code, 0, "{ended:?}");
+                    serde_json::from_str(&ended.stdout).unwrap()
+                };
+                let plan = ["steer", "eth0", "--plan", "--model", model];
+                let (planned, solved) = (json(&plan), json(&["search", "solve", "--nic", model]));
+                let (found, place) = (&planned["configuration"], format!("{model}: {text}"));
+                assert_eq!(found["filters"], solved["filters"], "{place}");
+                assert_eq!(found["rss"], solved["rss"], "{place}");
+                assert_eq!(found["filters"].as_array().unwrap().len(), planned["filters"], "{place}");
+                let rss = &found["rss"];
+                for flow in
+                    planned["flows"].as_array().unwrap().iter().filter(|flow| flow["filtered"] == false)
+                {
+                    let [source, destination] = ["source", "destination"]
+                        .map(|end| flow[end].as_str().unwrap().split_once(':').unwrap());
+                    let protocol = flow["protocol"].as_str().unwrap();
+                    let fields = [protocol, source.0, source.1, destination.0, destination.1];
+                    assert_eq!(hashed(rss, &fields), flow["queue"], "{place}{flow}");
+                }
+                let shown = run(&[&plan[..], &common].concat()).stdout;
+                let (table, key) =
+                    (shown.contains("\nRSS table: "), shown.contains(" ethtool -X eth0 hkey 6d:5a:56:da:"));
+                assert!(table != rss.is_null() && key == (table && model != "xdp-cpumap"), "{place}{shown}");
+                if !rss.is_null() {
+                    assert_eq!(
+                        shown.contains("\nRSS table: the default, "),
+                        rss["default"] == true,
+                        "{place}{shown}"
+                    );
+                    fitted +=
+                        usize::from(rss["default"] == false && found["filters"] == serde_json::json!([]));
+                }
+            }
+        }
+    }
+    assert!(fitted > 2, "some placements need only another RSS table");
 }
 
 #[test]
@@ -303,6 +368,8 @@ fn bad_input_is_told_with_its_place() {
     let flow = "udp,10.0.0.1,1,10.0.0.2,2\n";
     fails(flow, "# only a comment", "4", &[], "policy.toml:1:1: policy: missing");
     fails(flow, "policy = \"ballance\"", "4", &[], "policy.toml:1:10: policy: 'ballance' is not a value");
+    let shared = "policy = \"isolation\"\n[[class]]\nname = \"a\"\ndestination-port = 2";
+    fails(flow, shared, "4", &[], "policy.toml:2:1: class[0]: isolation needs queues; ");
     fails("icmp,10.0.0.1,1,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: protocol 'icmp'");
     fails("udp,10.0.0.1,1,10.0.0.2\n", BALANCE, "4", &[], "flows.csv:1: dst_port is missing");
     fails(

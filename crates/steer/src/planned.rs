@@ -5,14 +5,15 @@ use evenkeel_receive::{ConfiguredNic, Filter, NicModel};
 
 use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
-use crate::rps::UNKNOWN_QUEUES;
+use crate::rps::{SOCKET_FLOWS, UNKNOWN_QUEUES, mask_of};
 
 /// A NIC that behaves as its model, with no device behind it.
 pub struct Planned {
     nic: ConfiguredNic,
     processors: Vec<u32>,
-    note: Option<String>,
-    knows_queues: bool,
+    notes: Vec<String>,
+    /// Whether a plan for RPS also has RFS; `None` for other plans.
+    follows_readers: Option<bool>,
 }
 
 impl Planned {
@@ -30,15 +31,15 @@ impl Planned {
         Ok(Self {
             nic: ConfiguredNic::new(model, queues)?,
             processors: processors.to_vec(),
-            note,
-            knows_queues: true,
+            notes: note.into_iter().collect(),
+            follows_readers: None,
         })
     }
 
-    /// Turns this into a plan for RPS, in which the queue of a flow is not known.
+    /// Turns this into a plan for RPS, in which the queue of a flow is not known; also for RFS if it follows readers.
     #[must_use]
-    pub fn of_rps(mut self) -> Self {
-        (self.knows_queues, self.note) = (false, Some(UNKNOWN_QUEUES.to_owned()));
+    pub fn of_rps(mut self, follows_readers: bool) -> Self {
+        self.follows_readers = Some(follows_readers);
         self
     }
 }
@@ -57,7 +58,7 @@ impl Backend for Planned {
     }
 
     fn knows_queues(&self) -> bool {
-        self.knows_queues
+        self.follows_readers.is_none()
     }
 
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
@@ -68,6 +69,19 @@ impl Backend for Planned {
             redirected: redirected.filter(|(now, before)| now != before).count(),
             ..Applied::default()
         };
+        if let Some(follows_readers) = self.follows_readers {
+            let mask = mask_of(nic, &self.processors);
+            self.notes = vec![
+                UNKNOWN_QUEUES.to_owned(),
+                format!("RPS needs the processors {mask} in rps_cpus of each receive queue"),
+            ];
+            if follows_readers {
+                self.notes.push(format!(
+                    "RFS needs rps_flow_cnt of the receive queues, {SOCKET_FLOWS} in total, and \
+                     net.core.rps_sock_flow_entries above 0"
+                ));
+            }
+        }
         Ok(applied)
     }
 
@@ -80,7 +94,7 @@ impl Backend for Planned {
     }
 
     fn remarks(&self) -> Vec<String> {
-        self.note.iter().cloned().collect()
+        self.notes.clone()
     }
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
@@ -92,5 +106,28 @@ impl Backend for Planned {
         let filters =
             nic.filters().map(|(id, filter)| (tables[id.table.index()].name.as_str(), filter)).map(line);
         Some(filters.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use evenkeel_receive::QueueId;
+
+    #[test]
+    fn a_plan_for_rps_has_its_processors() {
+        let model = NicModel::built_in("rss-only").unwrap();
+        let mut nic = ConfiguredNic::new(&model, 4).unwrap();
+        let rest = [1, 2, 3].map(QueueId).into_iter().cycle().take(nic.indirection().len()).collect();
+        nic.set_indirection(rest).unwrap();
+        for follows_readers in [false, true] {
+            let planned = Planned::new(&model, 4, &[0, 2, 4, 33], None).unwrap();
+            let mut planned = planned.of_rps(follows_readers);
+            planned.apply(&Placement { nic: &nic, flows: &[], classes: &[] }).unwrap();
+            let remarks = planned.remarks().join("\n");
+            assert!(remarks.contains("the processors 00000002,00000014 in rps_cpus"), "{remarks}");
+            assert_eq!(remarks.contains("rps_flow_cnt"), follows_readers, "{remarks}");
+        }
     }
 }

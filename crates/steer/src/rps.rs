@@ -21,7 +21,7 @@ use crate::interface::Interface;
 /// The model of a NIC that has a hash but no filters.
 const MODEL: &str = "rss-only";
 /// Number of flows in the RFS table. scaling.rst suggests this number for a moderately loaded server.
-const SOCKET_FLOWS: u32 = 32_768;
+pub(crate) const SOCKET_FLOWS: u32 = 32_768;
 const SOCKET_FLOWS_FILE: &str = "net/core/rps_sock_flow_entries";
 
 /// A back end that steers by RPS, and also by RFS if the policy has a locality term.
@@ -153,6 +153,12 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     }
 }
 
+/// Returns the mask of the CPUs whose queues the RSS table names, which are those of flows without a class.
+pub(crate) fn mask_of(nic: &ConfiguredNic, processors: &[u32]) -> String {
+    let used = nic.indirection().iter();
+    mask(&used.filter_map(|queue| processors.get(queue.index()).copied()).collect())
+}
+
 /// Formats a CPU mask as 32-bit hexadecimal words, the highest first (`bitmap_parse`, lib/bitmap-str.c).
 fn mask(processors: &BTreeSet<u32>) -> String {
     let words = processors.last().map_or(1, |last| last / 32 + 1);
@@ -183,10 +189,7 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
     }
 
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
-        let used = found.nic.indirection().iter();
-        let used: BTreeSet<u32> =
-            used.filter_map(|queue| self.processors.get(queue.index()).copied()).collect();
-        let mask = mask(&used);
+        let mask = mask_of(found.nic, &self.processors);
         if self.mask.as_ref() == Some(&mask) {
             return Ok(Applied::default());
         }

@@ -310,6 +310,12 @@ impl Session {
         self.backend.name()
     }
 
+    /// Returns the flows, their queues and the NIC's configuration, as the last search has left them.
+    #[must_use]
+    pub fn search(&self) -> &Search {
+        &self.search
+    }
+
     /// Returns shell commands that apply the same configuration, if there are any.
     #[must_use]
     pub fn shell(&self) -> Option<String> {

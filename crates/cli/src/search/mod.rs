@@ -1,6 +1,7 @@
 //! `evenkeel search`: filters that place flows under a policy.
 
 mod bench;
+pub mod configuration;
 mod solve;
 
 use std::path::Path;

@@ -5,10 +5,11 @@ use std::time::Instant;
 use evenkeel_model::text::counted;
 use evenkeel_receive::policy::{ClassState, Flow, queue_ranges};
 use evenkeel_receive::search::{Optimum, Search, optimum};
-use evenkeel_receive::{AddressMatch, Filter, FlowIndex, PortMatch, QueueId, TableId, Transport};
+use evenkeel_receive::{FlowIndex, QueueId, TableId};
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Value, json};
 
+use super::configuration::Configuration;
 use super::{bind, configure, load_policy, require_memory, room};
 use crate::arguments::{Format, SolveOptions};
 use crate::exit::{Exit, Failure, print, print_page};
@@ -70,9 +71,8 @@ impl Solved {
     }
 
     fn json(&self) -> Value {
-        let nic = self.search.nic();
         let cost = self.search.cost();
-        let filters: Vec<Value> = nic.filters().map(|(_, filter)| self.filter_json(filter)).collect();
+        let found = Configuration::of(&self.search);
         let map: Vec<u16> = self.indices.iter().map(|index| self.queue(*index).0).collect();
         let (verdict, unmet) = self.search.verdict();
         let unmet: Vec<Value> = unmet
@@ -101,66 +101,18 @@ impl Solved {
             "cost": cost.value(),
             "violations": cost.violations,
             "search_us": self.search_us,
-            "filters": filters,
-            "rss": self.rss_json(),
+            "filters": found.filters,
+            "rss": found.rss,
             "map": map,
             "classes": classes,
             "unmet": unmet,
             "optimum": optimum,
             "remarks": self.search.remarks(),
         });
-        let table = |table: &Vec<QueueId>| table.iter().map(|queue| queue.0).collect::<Vec<u16>>();
-        let contexts: Vec<Vec<u16>> = nic.contexts().iter().map(table).collect();
-        if let Some(object) = json.as_object_mut().filter(|_| !contexts.is_empty()) {
-            object.insert("contexts".to_owned(), json!(contexts));
+        if let Some(object) = json.as_object_mut().filter(|_| !found.contexts.is_empty()) {
+            object.insert("contexts".to_owned(), json!(found.contexts));
         }
         json
-    }
-
-    fn filter_json(&self, filter: &Filter) -> Value {
-        let table = &self.search.nic().model().tables()[filter.table.index()];
-        let matches = &filter.matches;
-        let mut json = json!({
-            "table": table.name,
-            "priority": filter.priority,
-            "protocol": matches.transport.map(|transport| transport.name()),
-            "src": address(matches.source),
-            "src_port": port(matches.source_port),
-            "dst": address(matches.destination),
-            "dst_port": port(matches.destination_port),
-            "queue": if filter.spread { None } else { Some(filter.queue.0) },
-        });
-        // Omitted if there are none: replaying filters without contexts needs no such key.
-        if let (Some(context), Some(object)) = (filter.context, json.as_object_mut()) {
-            object.insert("context".to_owned(), context.0.into());
-        }
-        json
-    }
-
-    /// Returns the RSS settings, which decide for flows without a filter. Returns null if filters decide for all flows,
-    /// or if the NIC has no RSS.
-    fn rss_json(&self) -> Value {
-        let nic = self.search.nic();
-        let decides = self.indices.iter().any(|index| self.search.map().deciding_filter(*index).is_none());
-        if nic.indirection().is_empty() || !decides {
-            return Value::Null;
-        }
-        let key: String = nic.rss_key().0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let ports = nic.hashed_ports();
-        let kinds = [Transport::Tcp, Transport::Udp].map(|transport| [(transport, false), (transport, true)]);
-        let hashed =
-            kinds.as_flattened().iter().filter(|(transport, is_ipv6)| ports.of(*transport, *is_ipv6));
-        let ports: Vec<String> = hashed
-            .map(|(transport, is_ipv6)| format!("{transport}-{}", if *is_ipv6 { "ipv6" } else { "ipv4" }))
-            .collect();
-        let indirection: Vec<u16> = nic.indirection().iter().map(|queue| queue.0).collect();
-        json!({
-            "hash": "toeplitz",
-            "key": key,
-            "ports": ports,
-            "indirection": indirection,
-            "default": nic.indirection() == nic.default_indirection(),
-        })
     }
 
     fn page(&self) -> Page {
@@ -249,17 +201,4 @@ fn duration(us: f64) -> String {
 fn class_json(class: &ClassState) -> Value {
     let queues: Vec<u16> = class.queues.iter().map(|queue| queue.0).collect();
     json!({"name": class.name, "queues": queues, "flows": class.flows, "misplaced": class.misplaced})
-}
-
-fn address(matched: Option<AddressMatch>) -> Option<String> {
-    matched.map(|address| address.to_string())
-}
-
-/// Returns a port as a number; one with a mask as text.
-fn port(matched: Option<PortMatch>) -> Value {
-    match matched {
-        None => Value::Null,
-        Some(port) if port.is_exact() => port.port().into(),
-        Some(port) => port.to_string().into(),
-    }
 }

@@ -23,6 +23,7 @@ use crate::nic;
 use crate::output;
 use crate::progress::with_progress;
 use crate::revert::{tell_leftover, tell_managed};
+use crate::search::configuration::{Configuration, hash_page};
 use crate::search::{load_policy, reload_policy, require_memory, room};
 use crate::signals::Signals;
 
@@ -35,6 +36,8 @@ const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// Memory of a plan's flow in addition to its search: in the session and the status, and as text for JSON.
 const FLOW_BYTES: usize = 300;
 const JSON_FLOW_BYTES: usize = 560;
+/// Memory of a plan's filter in JSON, as fields and as text.
+const JSON_FILTER_BYTES: usize = 900;
 /// The model of XDP steering.
 const XDP_MODEL: &str = "xdp-cpumap";
 const XDP_HAS_A_MODEL: &str =
@@ -262,10 +265,16 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
         queues => u16::try_from(queues).unwrap_or(u16::MAX),
     };
     let planned = Planned::new(&model, queues, &processors, note).map_err(failure)?;
-    let planned = if options.backend == BackendChoice::Rps { planned.of_rps() } else { planned };
+    // RPS has neither filters nor RSS settings; its remarks name the processors.
+    let is_rps = options.backend == BackendChoice::Rps;
+    let planned = if is_rps { planned.of_rps(policy.name.contains("locality")) } else { planned };
     let fits = |flows: usize| {
-        let shown = if options.format == Format::Json { JSON_FLOW_BYTES } else { FLOW_BYTES };
-        require_memory(flows, room(&model).min(flows), flows * shown)
+        let filters = room(&model).min(flows);
+        let shown = match options.format {
+            Format::Json => flows * JSON_FLOW_BYTES + filters * JSON_FILTER_BYTES,
+            Format::Table => flows * FLOW_BYTES,
+        };
+        require_memory(flows, filters, shown)
     };
     let source = match listed_flows::read(&options.listed, policy, queues, fits)? {
         Some(flows) => FlowSource::Listed(flows),
@@ -286,9 +295,15 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     match options.format {
         Format::Table => {
             let filters = session.shell().unwrap_or_default();
-            print(&format!("{}\n{filters}", show::status(&status)))?;
+            // With XDP, Evenkeel's program hashes, by this key.
+            let device = Some(options.interface.as_deref().unwrap_or("IFACE")).filter(|_| name != XDP_MODEL);
+            let hash = if is_rps { String::new() } else { hash_page(session.search(), device).finish() };
+            print(&format!("{}\n{filters}{hash}", show::status(&status)))?;
         }
-        Format::Json => print(&show::json(&status, None))?,
+        Format::Json => {
+            let configuration = Some(Configuration::of(session.search())).filter(|_| !is_rps);
+            print(&show::json(&status, configuration, None))?;
+        }
     }
     Ok(Exit::Done)
 }
@@ -375,7 +390,7 @@ fn manage(
     };
     match options.format {
         Format::Table => print(&show::status(&status))?,
-        Format::Json => print(&show::json(&status, Some((&end, began.elapsed()))))?,
+        Format::Json => print(&show::json(&status, None, Some((&end, began.elapsed()))))?,
     }
     if let Some(unsettled) = unsettled {
         return Err(match &end {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::End;
 use crate::progress::page;
+use crate::search::configuration::Configuration;
 
 /// Largest number of flows in a table; JSON has all flows.
 const MOST_FLOWS: usize = 40;
@@ -149,6 +150,9 @@ fn rate(bps: u64) -> String {
 struct Report<'s> {
     #[serde(flatten)]
     status: &'s Status,
+    /// Of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration: Option<Configuration<'s>>,
     #[serde(flatten)]
     ending: Option<Ending<'s>>,
 }
@@ -161,7 +165,11 @@ struct Ending<'s> {
 }
 
 /// Returns a session's status as JSON text. A tree of JSON values would take a kilobyte per flow.
-pub fn json(status: &Status, ended: Option<(&End, Duration)>) -> String {
+pub fn json(
+    status: &Status,
+    configuration: Option<Configuration<'_>>,
+    ended: Option<(&End, Duration)>,
+) -> String {
     let ending = ended.map(|(end, elapsed)| {
         let (end, reason) = match end {
             End::Time => ("time", None),
@@ -172,7 +180,8 @@ pub fn json(status: &Status, ended: Option<(&End, Duration)>) -> String {
         Ending { seconds: elapsed.as_secs_f64(), end, reason }
     });
     // This cannot fail: every key is text, and the output is in memory.
-    let mut text = serde_json::to_string_pretty(&Report { status, ending }).unwrap_or_default();
+    let mut text =
+        serde_json::to_string_pretty(&Report { status, configuration, ending }).unwrap_or_default();
     text.push('\n');
     text
 }

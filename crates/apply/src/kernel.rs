@@ -300,18 +300,19 @@ impl LiveKernel {
 
     fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
         let now = self.qdiscs()?;
-        let (Some(root), Some(standing)) = (wanted.first(), now.first()) else {
-            return Err(KnobError::Gone { what: format!("the root qdisc of {}", self.name) });
-        };
-        if root.is_default() {
-            if !standing.is_default() {
+        // An interface that is down has no qdisc in place of the kernel's default one.
+        let standing = now.first().filter(|standing| !standing.is_default());
+        let Some(root) = wanted.first().filter(|root| !root.is_default()) else {
+            if standing.is_some() {
                 self.netlink.delete_root_qdisc(self.index)?;
             }
             return Ok(());
-        }
+        };
         // The kernel does not change a qdisc's kind under the same handle. Removing it first would show the
         // default qdisc for a moment, with no way to tell which program installed it.
-        if standing.handle == root.handle && standing.kind != root.kind {
+        if let Some(standing) = standing.filter(|standing| standing.handle == root.handle)
+            && standing.kind != root.kind
+        {
             return Err(KnobError::NotRestorable {
                 what: format!("the root qdisc of {}", self.name),
                 reason: format!("{} has the handle that {} is to have", standing.kind, root.kind),

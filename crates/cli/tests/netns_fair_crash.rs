@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_apply::{Entry, Header, JournalWriter, StateDirectory};
 use evenkeel_testbed::Namespace;
+use nix::sys::signal::Signal;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -110,6 +111,34 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     assert!(ended.code == 0 && ended.stderr.contains("had died: "), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
     assert!(is_empty(managed.state.path()));
+}
+
+/// The kernel installs its default qdisc when the interface is set up: until then there is none.
+#[test]
+fn a_default_root_is_restored_while_the_interface_is_down() {
+    let managed = Managed::new();
+    managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
+    let root = || managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    let before = root();
+    assert!(before.contains("noqueue"), "{before}");
+    for dies in [false, true] {
+        let mut running = managed.session(&["--queue-weights", "htb", "--rate", "100mbit"]);
+        managed.shell(&["ip", "link", "set", NAME, "down"]);
+        let ended = if dies {
+            kill_both(running);
+            end(managed.command(&["revert", NAME]))
+        } else {
+            running.signal(Signal::SIGTERM);
+            running.end()
+        };
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(ended.code == 0 && !said.contains("another program"), "{dies}: {ended:?}");
+        assert!(!said.contains("not restored"), "{dies}: {ended:?}");
+        assert!(is_empty(managed.state.path()), "{dies}: {:?}", managed.journals());
+        assert_eq!(root(), "", "{dies}");
+        managed.shell(&["ip", "link", "set", NAME, "up"]);
+        assert_eq!(root(), before, "{dies}");
+    }
 }
 
 /// Other programs' settings below a dead session's root cannot be kept, so they are named.

@@ -264,11 +264,13 @@ impl Knob {
             // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
             // No program sets the kernel's default qdisc. Its kind and leaves follow from the number of
-            // queues and `net.core.default_qdisc`, and its options from the MTU.
-            (Value::Qdiscs(one), Value::Qdiscs(other)) => match (one.first(), other.first()) {
-                (Some(one), Some(other)) if one.is_default() && other.is_default() => true,
-                _ => one == other,
-            },
+            // queues and `net.core.default_qdisc`, and its options from the MTU. While the interface is down, an empty
+            // tree is the default, too: the kernel installs it when the interface is set up (`dev_activate`,
+            // net/sched/sch_generic.c).
+            (Value::Qdiscs(one), Value::Qdiscs(other)) => {
+                let is_default = |tree: &[QdiscSnapshot]| tree.first().is_none_or(QdiscSnapshot::is_default);
+                one == other || is_default(one) && is_default(other)
+            }
             _ => one == other,
         }
     }

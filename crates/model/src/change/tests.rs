@@ -33,6 +33,9 @@ fn what_the_kernel_puts_there_by_itself_is_the_same_with_other_queues() {
     let same = |one: &Value, other: &Value| Knob::RootQdisc.same(one, other);
     assert!(same(&tree("mq", 0, 4), &tree("mq", 0, 2)));
     assert!(same(&tree("mq", 0, 4), &tree("fq_codel", 0, 0)), "ethtool -L, down to one queue");
+    let none = Value::Qdiscs(Vec::new());
+    assert!(same(&tree("mq", 0, 4), &none) && same(&none, &tree("noqueue", 0, 0)), "the interface is down");
+    assert!(!same(&tree("mq", 7, 4), &none));
     // A tree that a user created differs if its leaves differ.
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 7, 2)));
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 0, 4)));

@@ -321,3 +321,51 @@ fn a_steering_session_reports_settings_that_another_program_changed() {
     assert!(ended.code == 4 && words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
     assert_eq!(managed.host.read_sysfs(&[file]).unwrap()[0].trim_start_matches('0'), "2");
 }
+
+/// A process in a network namespace of its own.
+struct Container(std::process::Child);
+
+impl Container {
+    fn new() -> Self {
+        use std::os::unix::process::CommandExt;
+        let mut command = std::process::Command::new("sleep");
+        command.arg("60");
+        // SAFETY: the closure makes one system call.
+        unsafe {
+            command.pre_exec(|| match libc::unshare(libc::CLONE_NEWNET) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[test]
+fn a_namespace_that_goes_does_not_end_the_session() {
+    let managed = Managed::new();
+    let load = managed.load(4, "5M", 12);
+    let mut container = Container::new();
+    let name = container.0.id().to_string();
+    let mut running = managed.steering(&["--policy", "balance", "--netns", &name, "--format", "json"]);
+    running.wait_for_activity("5 flows came");
+    container.end();
+    running.wait_for_activity(&format!("the network namespace {name} of --netns is gone"));
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(ended.stderr.matches("is gone").count(), 1, "{ended:?}");
+    assert_eq!(on_queues(&json(&ended.stdout)).iter().sum::<u64>(), 5, "{ended:?}");
+    load.finish();
+}

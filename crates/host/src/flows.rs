@@ -73,6 +73,10 @@ pub struct Reading {
 pub struct FlowReader {
     host: Host,
     namespaces: Vec<(u64, SocketDiagnosis)>,
+    /// Names of the calling thread's namespace, which exists without them.
+    own: Vec<String>,
+    /// Names whose namespaces no longer exist.
+    missing: Vec<String>,
     owners: Owners,
     before: HashMap<u64, SocketCounters>,
     read_at: Option<Instant>,
@@ -93,6 +97,8 @@ impl FlowReader {
         Ok(Self {
             host: host.clone(),
             namespaces,
+            own: host.names_of_own(scope)?,
+            missing: Vec::new(),
             owners: Owners::default(),
             before: HashMap::new(),
             read_at: None,
@@ -100,13 +106,15 @@ impl FlowReader {
         })
     }
 
-    /// Adds new namespaces of the scope, and removes those that no longer exist.
+    /// Adds new namespaces of the scope, and removes those that no longer exist. Returns the names of namespaces that
+    /// ceased to exist since the last call.
     ///
     /// # Errors
-    /// Returns an error if a named namespace does not exist, or cannot be entered.
-    pub fn follow(&mut self, scope: &Scope) -> Result<(), HostError> {
+    /// Returns an error if a namespace cannot be entered.
+    pub fn follow(&mut self, scope: &Scope) -> Result<Vec<String>, HostError> {
         let mut followed = Vec::new();
-        for namespace in self.host.network_namespaces(scope)? {
+        let (namespaces, mut missing) = self.host.existing_namespaces(scope)?;
+        for namespace in namespaces {
             let at = self.namespaces.iter().position(|(inode, _)| *inode == namespace.inode);
             followed.push(match at {
                 Some(at) => self.namespaces.swap_remove(at),
@@ -114,7 +122,9 @@ impl FlowReader {
             });
         }
         self.namespaces = followed;
-        Ok(())
+        missing.retain(|name| !self.own.contains(name));
+        let before = std::mem::replace(&mut self.missing, missing);
+        Ok(self.missing.iter().filter(|name| !before.contains(name)).cloned().collect())
     }
 
     /// Reads the current flows and listeners.

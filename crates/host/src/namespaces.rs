@@ -87,6 +87,13 @@ impl AsFd for NetworkNamespace {
     }
 }
 
+/// Returns whether an error means that a namespace's file is gone. The file of a deleted name is empty until it is
+/// removed, and that of a process that ends meanwhile gives ESRCH.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+        || error.raw_os_error() == Some(libc::ESRCH)
+}
+
 impl Host {
     /// Returns the network namespaces of a scope without duplicates, the calling thread's first. A namespace
     /// that ends meanwhile is omitted.
@@ -94,6 +101,43 @@ impl Host {
     /// # Errors
     /// Returns an error if a named namespace does not exist, or `/proc` cannot be read.
     pub fn network_namespaces(&self, scope: &Scope) -> Result<Vec<NetworkNamespace>, HostError> {
+        self.find_namespaces(scope, |_, error| Err(error))
+    }
+
+    /// Returns the namespaces as [`Self::network_namespaces`] does, and the names of those that do not exist.
+    ///
+    /// # Errors
+    /// Returns an error if a namespace exists and cannot be opened, or `/proc` cannot be read.
+    pub fn existing_namespaces(
+        &self,
+        scope: &Scope,
+    ) -> Result<(Vec<NetworkNamespace>, Vec<String>), HostError> {
+        let mut missing = Vec::new();
+        let found = self.find_namespaces(scope, |name, error| match &error {
+            HostError::Read { source, .. } if is_missing(source) => {
+                missing.push(name.to_owned());
+                Ok(())
+            }
+            _ => Err(error),
+        })?;
+        Ok((found, missing))
+    }
+
+    /// Returns the names of a scope that denote the calling thread's namespace.
+    pub(crate) fn names_of_own(&self, scope: &Scope) -> Result<Vec<String>, HostError> {
+        let own = NetworkNamespace::own()?.inode;
+        let Scope::Named(names) = scope else { return Ok(Vec::new()) };
+        let is_own = |name: &&String| {
+            std::fs::metadata(self.namespace_path(name)).is_ok_and(|metadata| metadata.ino() == own)
+        };
+        Ok(names.iter().filter(is_own).cloned().collect())
+    }
+
+    fn find_namespaces(
+        &self,
+        scope: &Scope,
+        mut unopened: impl FnMut(&str, HostError) -> Result<(), HostError>,
+    ) -> Result<Vec<NetworkNamespace>, HostError> {
         let own = NetworkNamespace::own()?;
         let own_inode = own.inode;
         let mut found = BTreeMap::new();
@@ -101,8 +145,10 @@ impl Host {
             Scope::Own => {}
             Scope::Named(names) => {
                 for name in names {
-                    let namespace = NetworkNamespace::open(&self.namespace_path(name))?;
-                    found.entry(namespace.inode).or_insert(namespace);
+                    match NetworkNamespace::open(&self.namespace_path(name)) {
+                        Ok(namespace) => _ = found.entry(namespace.inode).or_insert(namespace),
+                        Err(error) => unopened(name, error)?,
+                    }
                 }
             }
             Scope::All => {

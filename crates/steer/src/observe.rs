@@ -31,6 +31,14 @@ impl FlowSource {
             Self::Listed(flows) => Ok(std::mem::take(flows)),
         }
     }
+
+    /// Returns the remarks for the user since the last call.
+    pub(crate) fn take_remarks(&mut self) -> Vec<String> {
+        match self {
+            Self::Observed(observer) => std::mem::take(&mut observer.remarks),
+            Self::Listed(_) => Vec::new(),
+        }
+    }
 }
 
 /// Options that select the flows to observe, and define when a flow is idle.
@@ -64,6 +72,7 @@ pub struct Observer {
     options: ObserveOptions,
     known: HashMap<FlowTuple, Known>,
     scope_read: Instant,
+    remarks: Vec<String>,
 }
 
 /// Interval at which the network namespaces are listed again, because they may be created and deleted.
@@ -87,6 +96,7 @@ impl Observer {
             options,
             known: HashMap::new(),
             scope_read: Instant::now(),
+            remarks: Vec::new(),
         })
     }
 
@@ -97,7 +107,12 @@ impl Observer {
     /// Returns an error if the kernel refuses.
     pub fn look(&mut self, traffic: &HashMap<FlowTuple, Traffic>) -> Result<Vec<ObservedFlow>, SteerError> {
         if self.options.scope != Scope::Own && self.scope_read.elapsed() >= SCOPE_INTERVAL {
-            self.reader.follow(&self.options.scope)?;
+            let gone = self.reader.follow(&self.options.scope)?;
+            self.remarks.extend(gone.iter().map(|name| {
+                format!(
+                    "the network namespace {name} of --netns is gone: the session continues with the others"
+                )
+            }));
             self.scope_read = Instant::now();
         }
         let addresses = self.interface.addresses()?;

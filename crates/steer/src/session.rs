@@ -191,9 +191,11 @@ impl Session {
         self.backend.check()
     }
 
-    /// Returns the remarks that [`Self::check`] has added for the user since the last call.
+    /// Returns the remarks that [`Self::check`] and [`Self::tick`] have added for the user since the last call.
     pub fn take_remarks(&mut self) -> Vec<String> {
-        self.backend.take_remarks()
+        let mut remarks = self.backend.take_remarks();
+        remarks.extend(self.source.take_remarks());
+        remarks
     }
 
     /// Returns the progress of a search.

@@ -381,6 +381,9 @@ fn manage(
     let end = match (end, &unsettled) {
         (Ok(end), _) => end,
         (Err(error), unsettled) => {
+            if !report.is_empty() {
+                say(&format!("{}: {report}", status.interface));
+            }
             // Also report settings that are not restored.
             if let Some(unsettled) = unsettled {
                 unsettled.tell();

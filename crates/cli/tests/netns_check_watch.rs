@@ -212,6 +212,33 @@ fn a_short_queue_drops_in_the_qdisc() {
     drop(sink);
 }
 
+/// TCP retransmits what the qdisc drops, so each lost packet is counted once.
+#[test]
+fn retransmissions_after_drops_in_the_qdisc_are_not_counted_again() {
+    let pair = Pair::new();
+    pair.left.ip("tc qdisc replace dev evk0 root handle 1: tbf rate 8mbit burst 5000 limit 15000");
+    let (port_is, port) = std::sync::mpsc::channel();
+    let reader = pair.right.spawn(move || {
+        let listener = TcpListener::bind("10.77.0.2:0").unwrap();
+        port_is.send(listener.local_addr().unwrap().port()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink())
+    });
+    let port = port.recv().unwrap();
+    let writer = pair.left.spawn(move || {
+        let mut stream = TcpStream::connect(("10.77.0.2", port)).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < until && stream.write_all(&[0; 65536]).is_ok() {}
+    });
+    let result = watch(&pair.left, "3s");
+    let (dropped, rules) = lost_at(&result, "qdisc");
+    assert!(dropped > 0 && rules == ["qdisc-drops"], "{result}");
+    assert!(result["retransmissions_explained"].as_u64().unwrap() > 0, "{result}");
+    assert_eq!(lost_at(&result, "path").0, 0, "{result}");
+    writer.join().unwrap();
+    let _ = reader.join().unwrap();
+}
+
 #[test]
 fn an_unread_socket_drops_in_its_receive_queue() {
     let pair = Pair::new();

@@ -172,9 +172,43 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     // A socket's `sk_drops` counts drops for both reasons.
     let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
     udp(&mut found, before, after, datagrams.into_iter().map(counter).saturating_sum());
-    found.add(Place::Path, "host", counter("Tcp.RetransSegs"), "Tcp.RetransSegs", "retransmissions");
+    let retransmitted = counter(RETRANSMISSIONS);
+    let beyond = retransmitted - explained(retransmitted, &found.0, after);
+    found.add(Place::Path, "host", beyond, RETRANSMISSIONS, "retransmissions");
     found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
     found.0
+}
+
+const RETRANSMISSIONS: &str = "Tcp.RetransSegs";
+
+/// Returns the retransmitted segments that drops before the wire explain: these packets are in [`losses`] already, so
+/// the segments are not.
+#[must_use]
+pub fn explained_retransmissions(before: &HostFacts, after: &HostFacts) -> u64 {
+    let count = |host: &HostFacts| host.counters.get(RETRANSMISSIONS).copied();
+    explained(gained(count(before), count(after)), &losses(before, after), after)
+}
+
+/// Returns how many of these segments may have been in packets that this host dropped itself.
+fn explained(retransmitted: u64, losses: &[Loss], host: &HostFacts) -> u64 {
+    let own = losses.iter().filter(|loss| matches!(loss.place, Place::Qdisc | Place::TransmitRing));
+    let segments = own.map(|loss| {
+        loss.packets.saturating_mul(host.interface(&loss.subject).map_or(1, most_segments_in_a_packet))
+    });
+    segments.saturating_sum().min(retransmitted)
+}
+
+/// Returns the largest number of segments in a packet above the NIC: counters of qdiscs count a GSO packet once
+/// (`qdisc_qstats_drop`, include/net/sch_generic.h).
+fn most_segments_in_a_packet(interface: &Interface) -> u64 {
+    /// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h).
+    const LARGEST: u64 = 65_536;
+    const OFFLOADS: [&str; 3] = ["tx-generic-segmentation", "tx-tcp-segmentation", "tx-tcp6-segmentation"];
+    let is_active = |name: &&str| interface.feature(name).is_some_and(|feature| feature.on);
+    match interface.mtu {
+        Some(mtu) if OFFLOADS.iter().any(is_active) => (LARGEST / u64::from(mtu.max(1))).max(1),
+        _ => 1,
+    }
 }
 
 /// Counters of the whole host: the place, the counter, and the rule that explains the loss.
@@ -299,7 +333,7 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) 
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use evenkeel_model::host::{QdiscFacts, Softnet};
+    use evenkeel_model::host::{Feature, QdiscFacts, Softnet};
 
     fn host(drops: u64, softnet: u64, udp: u64) -> HostFacts {
         let qdisc = QdiscFacts {
@@ -340,6 +374,30 @@ mod tests {
             ]
         );
         assert!(losses(&host(8, 2, 40), &host(8, 2, 40)).is_empty());
+    }
+
+    #[test]
+    fn retransmissions_after_own_drops_are_not_counted_again() {
+        let sent = |drops, segments| {
+            let mut host = host(drops, 0, 0);
+            host.counters.insert(RETRANSMISSIONS.into(), segments);
+            host
+        };
+        let short = |before: &HostFacts, after: &HostFacts| {
+            losses(before, after).iter().map(|loss| (loss.place, loss.packets)).collect::<Vec<_>>()
+        };
+        let (before, after) = (sent(5, 100), sent(1561, 1110));
+        assert_eq!(short(&before, &after), [(Place::Qdisc, 1556)]);
+        assert_eq!(explained_retransmissions(&before, &after), 1010);
+        let lost_later = sent(15, 1110);
+        assert_eq!(short(&before, &lost_later), [(Place::Qdisc, 10), (Place::Path, 1000)]);
+        // Each dropped packet had up to 43 segments.
+        let mut large = lost_later;
+        let active = Feature { on: true, fixed: false };
+        large.interfaces[0].mtu = Some(1500);
+        large.interfaces[0].features.insert("tx-generic-segmentation".into(), active);
+        assert_eq!(short(&before, &large), [(Place::Qdisc, 10), (Place::Path, 580)]);
+        assert_eq!(explained_retransmissions(&before, &large), 430);
     }
 
     #[test]

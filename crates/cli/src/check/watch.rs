@@ -9,7 +9,7 @@ use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{HostFacts, Interface, SaturatingSum, Unknown};
 use evenkeel_model::text::counted;
-use evenkeel_placement::loss_path::{COUNTERS, Loss, losses, place_of_reason};
+use evenkeel_placement::loss_path::{COUNTERS, Loss, explained_retransmissions, losses, place_of_reason};
 use evenkeel_placement::view::count;
 use evenkeel_report::page::{Heading, Page};
 use serde_json::json;
@@ -46,6 +46,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
                 .is_none_or(|name| loss.subject == name || after.interface(&loss.subject).is_none())
         })
         .collect();
+    let explained = explained_retransmissions(&before, &after);
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
     let moves = moves(&before, &after, options.interface.as_deref());
     let unread = unread(&before, &after, &moves);
@@ -59,6 +60,12 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
             }
             let watched = Watched { before: &before, after: &after, unread: &unread, moves: &moves, elapsed };
             screen(&mut page, &watched, &found, options.interface.as_deref());
+            if explained > 0 {
+                page.line(&format!(
+                    "Not counted again: {} that drops before the wire explain (Tcp.RetransSegs)",
+                    counted(usize::try_from(explained).unwrap_or(usize::MAX), "retransmitted segment")
+                ));
+            }
             reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice));
             if !found.is_empty() {
                 page.gap();
@@ -73,6 +80,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
                 "seconds": elapsed.as_secs_f64(),
                 "interrupted": interrupted,
                 "losses": found,
+                "retransmissions_explained": explained,
                 "not_read": unread,
                 "reasons": drops,
                 "reasons_missing": reasons.err(),

@@ -73,9 +73,17 @@ fn if_both_die_revert_or_the_next_run_restores() {
 
     kill_both(managed.session(&["--xps", "off"]));
     let plan = end(managed.command(&["fair", NAME, "--xps", "off", "--plan"]));
-    for words in ["a run first restores: echo 1 > ", "this plan uses the values that a dead run left"] {
+    for words in [
+        "a run first restores: echo 1 > ",
+        "this plan uses the values from before the dead run",
+        "\necho 0 > /sys/class/net/evk0/queues/tx-0/xps_cpus\n#   undo: echo 1 > ",
+    ] {
         assert!(plan.code == 0 && plan.stdout.contains(words), "{words}: {plan:?}");
     }
+    // A run restores the driver's maps, and these leave no choice.
+    let plan = end(managed.command(&["fair", NAME, "--plan"]));
+    assert!(plan.code == 3 && plan.stderr.contains(" evenkeel revert evk0` first"), "{plan:?}");
+    assert!(plan.stderr.contains("one queue to each processor"), "{plan:?}");
     let ended = end(managed.command(&["fair", NAME, "--xps", "pools", "--for", "300ms"]));
     assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings restored"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");

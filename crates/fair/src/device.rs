@@ -1,7 +1,8 @@
 //! The current state of a device.
 
+use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_datapath::{HookProgram, egress_programs, meter_socket};
-use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap};
+use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap, mask_members};
 use evenkeel_model::shell::Line;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
 use evenkeel_netlink::{Link, Netlink};
@@ -27,6 +28,8 @@ pub struct Device {
     /// Other programs at tcx egress, except meters (`is_meter`).
     pub programs: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
+    /// The values that a run restores after a dead run, before it starts.
+    pub restored: Vec<Change>,
 }
 
 /// Returns whether a program is a meter of an Evenkeel process: it counts, and changes no packet.
@@ -61,7 +64,35 @@ impl Device {
             root: qdiscs.into_iter().find(|qdisc| qdisc.parent == evenkeel_netlink::tc::Handle::ROOT),
             programs: programs_but_meters(link.index)?,
             filters: if has_clsact { netlink.filters(link.index, CLSACT_EGRESS)? } else { Vec::new() },
+            restored: Vec::new(),
         })
+    }
+
+    /// Returns the device as it will be when these changes have restored the settings of a dead run.
+    #[must_use]
+    pub(crate) fn restored(mut self, changes: &[Change]) -> Self {
+        for Change { knob, to } in changes {
+            match (knob, to) {
+                (Knob::RootQdisc, Value::Qdiscs(tree)) => {
+                    self.root = tree.first().and_then(QdiscState::of_snapshot);
+                }
+                (Knob::InterfaceFile(file), Value::Text(mask)) => {
+                    let is_of =
+                        |map: &&mut XpsMap| *file == format!("queues/tx-{}/{}", map.queue, map.key.file());
+                    if let Some((map, members)) = self.xps.iter_mut().find(is_of).zip(mask_members(mask)) {
+                        map.members = members;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.restored.extend_from_slice(changes);
+        self
+    }
+
+    /// Returns the value that a run restores before it starts, if any.
+    pub(crate) fn restored_value(&self, knob: &Knob) -> Option<Value> {
+        self.restored.iter().find(|change| change.knob == *knob).map(|change| change.to.clone())
     }
 
     #[must_use]
@@ -119,6 +150,7 @@ impl Device {
             root: None,
             programs: Vec::new(),
             filters: Vec::new(),
+            restored: Vec::new(),
         }
     }
 }
@@ -126,6 +158,19 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use evenkeel_host::XpsKey;
+
+    #[test]
+    fn a_plan_after_a_dead_run_uses_the_restored_maps() {
+        let map = |queue, members| XpsMap { queue, key: XpsKey::Cpus, members };
+        let device = Device { xps: vec![map(0, vec![]), map(1, vec![])], ..Device::for_tests("eth0") };
+        let file = Knob::InterfaceFile("queues/tx-1/xps_cpus".to_owned());
+        let change = Change::new(file.clone(), Value::Text("6".to_owned()));
+        let device = device.restored(&[change]);
+        assert_eq!(device.xps, [map(0, vec![]), map(1, vec![1, 2])]);
+        assert_eq!(device.restored_value(&file), Some(Value::Text("6".to_owned())));
+        assert_eq!(device.restored_value(&Knob::RootQdisc), None);
+    }
 
     #[test]
     fn more_queues_are_advised_where_the_device_can_have_them() {

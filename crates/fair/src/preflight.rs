@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_apply::{Change, Knob, Value};
+use evenkeel_apply::{Change, Header, Knob, Value};
 use evenkeel_control::{ControlError, OutputLimit};
 use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_model::shell::{Line, Script};
@@ -100,6 +100,18 @@ impl Preflight {
     /// # Errors
     /// Returns an error with a remedy for a missing requirement or an obstacle.
     pub fn of(interface: &str, request: Request) -> Result<Self, FairError> {
+        Self::after(interface, request, &[])
+    }
+
+    /// Checks an interface as it will be when the settings of these dead runs are restored ([`crate::leftovers`]).
+    ///
+    /// # Errors
+    /// Returns an error with a remedy for a missing requirement or an obstacle.
+    pub fn after(
+        interface: &str,
+        request: Request,
+        leftovers: &[(Header, Vec<Change>)],
+    ) -> Result<Self, FairError> {
         check_machine(&Host::live())?;
         let mut netlink = Netlink::open()?;
         let sysfs = Sysfs::of_namespace()?;
@@ -113,7 +125,10 @@ impl Preflight {
         let mut devices = Vec::new();
         let mut refusals = Vec::new();
         for link in &real {
-            let device = read_device(link, &mut netlink, &sysfs)?;
+            let mut device = read_device(link, &mut netlink, &sysfs)?;
+            for (_, changes) in leftovers.iter().filter(|(header, _)| header.interface.index == link.index) {
+                device = device.restored(changes);
+            }
             let root = OwnRoot::choose(&mut netlink, link.index)?;
             match plan(device, root, request, &sysfs, &mut remarks) {
                 Ok(planned) => devices.push(planned),
@@ -208,9 +223,12 @@ impl Preflight {
     }
 }
 
-/// Returns a setting's current value.
+/// Returns a setting's value before a run changes it: the current one, or the one that the run restores first.
 pub(crate) fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
+    if let Some(value) = device.restored_value(knob) {
+        return Ok(value);
+    }
     let read = LiveKernel::open(device.index, &device.name).and_then(|mut kernel| kernel.read(knob));
     Ok(read.map_err(ApplyError::from)?)
 }

@@ -262,7 +262,10 @@ impl Backend {
         script.comment(&format!("while flows come and go, {remark}; when all have as much:"));
         let mut kernel = LiveKernel::open(device.index, &device.name).map_err(ApplyError::from)?;
         for (knob, _) in self.knobs(device.queues) {
-            let before = kernel.read(&knob).map_err(ApplyError::from)?;
+            let before = match device.restored_value(&knob) {
+                Some(before) => before,
+                None => kernel.read(&knob).map_err(ApplyError::from)?,
+            };
             script.push(Change::new(knob.clone(), equal.clone()).shell(&device.name));
             let undo = Change::new(knob, before).shell(&device.name);
             script.push(Line::comment(format_args!("  undo: {undo}")));

@@ -4,7 +4,7 @@ mod show;
 
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{StateDirectory, printed_command};
+use evenkeel_apply::{Change, Header, StateDirectory, printed_command};
 use evenkeel_fair::{
     BalanceMode, BatchingMode, FairError, ForeignChange, Observation, Observer, Preflight, QueueWeights,
     Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode, check_unmanaged,
@@ -94,14 +94,16 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
     stop_if_interrupted(&signals)?;
     // Roll back first, so that the preflight sees the administrator's settings.
-    let remarks = settle_leftovers(options, &state).map_err(failure)?;
-    let is_of_dead_run = options.plan && !remarks.is_empty();
-    let mut preflight = Preflight::of(&options.interface, request).map_err(|error| match is_of_dead_run {
-        true => no_plan(&error, &options.interface),
-        false => failure(error),
+    let dead = settle_leftovers(options, &state).map_err(failure)?;
+    // An observation sees the present settings.
+    let restored = if options.plan { &dead[..] } else { &[] };
+    let preflight = Preflight::after(&options.interface, request, restored);
+    let mut preflight = preflight.map_err(|error| match restored.is_empty() {
+        true => failure(error),
+        false => no_plan(&error, &options.interface),
     })?;
     if options.plan {
-        preflight.remarks.splice(..0, remarks);
+        preflight.remarks.splice(..0, restored_first(&dead));
         let mut page = page();
         page.script(&preflight.plan().map_err(failure)?);
         print_page(page)?;
@@ -118,22 +120,16 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back dead runs, or only reports them if the command changes nothing. Returns an error if a dead run left a
-/// root qdisc without a journal.
-/// Returns remarks for a plan.
-fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec<String>, FairError> {
-    let mut remarks = Vec::new();
+/// Rolls back dead runs. If the command changes nothing, reports them, and returns them with the changes that restore
+/// their settings. Returns an error if a dead run left a root qdisc without a journal.
+fn settle_leftovers(
+    options: &FairOptions,
+    state: &StateDirectory,
+) -> Result<Vec<(Header, Vec<Change>)>, FairError> {
+    let mut dead = Vec::new();
     if options.plan || options.observe {
-        for (header, changes) in leftovers(&options.interface, state)? {
-            tell_unfinished(&header);
-            let name = &header.interface.name;
-            remarks
-                .extend(changes.iter().map(|change| format!("a run first restores: {}", change.shell(name))));
-            remarks.push(format!(
-                "this plan uses the values that a dead run left; run `{}` first to see the plan of the next run",
-                printed_command("evenkeel revert {}", &[name])
-            ));
-        }
+        dead = leftovers(&options.interface, state)?;
+        dead.iter().for_each(|(header, _)| tell_unfinished(header));
     } else {
         put_back_leftovers(&options.interface, state)?.iter().for_each(tell_leftover);
     }
@@ -143,10 +139,24 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<Vec
         }
         say(&stray.to_string());
     }
-    Ok(remarks)
+    Ok(dead)
 }
 
-/// Creates the error of a plan from the settings of a dead run, which a run would restore first.
+/// Returns remarks for a plan: the settings of dead runs that a run restores first.
+fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for (header, changes) in dead {
+        let name = &header.interface.name;
+        remarks.extend(changes.iter().map(|change| format!("a run first restores: {}", change.shell(name))));
+        remarks.push(format!(
+            "this plan uses the values from before the dead run; `{}` restores them, too",
+            printed_command("evenkeel revert {}", &[name])
+        ));
+    }
+    remarks
+}
+
+/// Creates the error of a plan beside the settings of a dead run, which a run would restore first.
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(

@@ -425,3 +425,25 @@ fn assert_harmless(lines: &[String], inside: Option<&str>) {
         }
     }
 }
+
+#[test]
+fn an_interface_that_is_not_a_nic_says_so() {
+    let mut facts = hosts::HOSTS[0].1();
+    let nic = nic_mut(&mut facts).unwrap().name.clone();
+    facts.interfaces.push(hosts::veth("lv0"));
+    let directory = tree(&facts);
+    let said = |arguments: &[&str]| {
+        let ended = run(&[&["check", "--from", text(directory.path())], arguments].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let veth = said(&["lv0"]);
+    assert!(veth.contains(" rules about NICs do not judge lv0: it has no device."), "{veth}");
+    let explained = said(&["lv0", "--explain", "tso-off"]);
+    assert!(explained.contains("this rule about NICs does not judge lv0: it has no device."), "{explained}");
+    for arguments in [&[&*nic][..], &[], &["lv0", "--explain", "sack-off"], &[&*nic, "--explain", "tso-off"]]
+    {
+        let other = said(arguments);
+        assert!(!other.contains("about NICs do"), "{arguments:?}: {other}");
+    }
+}

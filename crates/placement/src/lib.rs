@@ -26,5 +26,8 @@ pub mod tune;
 pub mod view;
 
 pub use finding::{Basis, Finding, Remedy, Severity};
-pub use rules::{Found, Judgement, NotJudged, Rule, check, check_with, find_rule, judge, judge_with, rules};
+pub use rules::{
+    Found, Judgement, NotJudged, Rule, check, check_with, find_rule, judge, judge_with, rules,
+    rules_about_nics,
+};
 pub use view::View;

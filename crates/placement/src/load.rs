@@ -185,7 +185,7 @@ impl<'a> View<'a> {
         const ENOUGH: u64 = 1_000_000;
         const ONE_IN: u64 = 20;
         let of = |nic: &Interface| nic.received_packets().saturating_add(nic.sent_packets());
-        let packets = self.nics().map(of).fold(0, u64::saturating_add);
+        let packets = self.all_nics().map(of).fold(0, u64::saturating_add);
         let is_known = self.facts.counters.contains_key("Tcp.InSegs");
         let segments = self.facts.counter("Tcp.InSegs").saturating_add(self.facts.counter("Tcp.OutSegs"));
         !is_known || packets < ENOUGH || segments.saturating_mul(ONE_IN) >= packets

@@ -1,6 +1,6 @@
 //! A host's facts, with values that several rules derive from them.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -31,6 +31,8 @@ pub struct View<'a> {
     placements: OnceCell<BTreeMap<String, Vec<u32>>>,
     /// The findings of rules that other rules quote, by rule.
     reported: RefCell<BTreeMap<String, Rc<[Found]>>>,
+    /// Whether the rule has asked for the NICs to judge.
+    judges_nics: Cell<bool>,
 }
 
 /// A round-trip time and its source.
@@ -87,7 +89,13 @@ impl<'a> View<'a> {
     /// Creates the view of a host on which rules cannot judge the interfaces `hidden`.
     #[must_use]
     pub fn without(facts: &'a HostFacts, hidden: BTreeSet<&'a str>) -> Self {
-        Self { facts, hidden, placements: OnceCell::new(), reported: RefCell::default() }
+        Self {
+            facts,
+            hidden,
+            placements: OnceCell::new(),
+            reported: RefCell::default(),
+            judges_nics: Cell::new(false),
+        }
     }
 
     /// Returns the findings of a rule, which `judge` computes on first use.
@@ -96,7 +104,9 @@ impl<'a> View<'a> {
             return Rc::clone(found);
         }
         // The rule may quote others, so the cell must not be borrowed here.
+        let judges_nics = self.judges_nics.get();
         let found: Rc<[Found]> = judge().into();
+        self.judges_nics.set(judges_nics);
         self.reported.borrow_mut().insert(rule.to_owned(), Rc::clone(&found));
         found
     }
@@ -105,12 +115,25 @@ impl<'a> View<'a> {
     /// such interrupts.
     #[must_use]
     pub fn planned_processors(&self, nic: &Interface) -> &[u32] {
+        let judges_nics = self.judges_nics.get();
         let placements = self.placements.get_or_init(|| interrupt_processors(self));
+        self.judges_nics.set(judges_nics);
         placements.get(&nic.name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the NICs that are up.
+    /// Returns whether a rule has asked for the NICs to judge.
+    pub(crate) fn judges_nics(&self) -> bool {
+        self.judges_nics.get()
+    }
+
+    /// Returns the NICs that are up, for a rule that judges NICs only.
     pub fn nics(&self) -> impl Iterator<Item = &'a Interface> {
+        self.judges_nics.set(true);
+        self.all_nics()
+    }
+
+    /// Returns the NICs that are up.
+    pub(crate) fn all_nics(&self) -> impl Iterator<Item = &'a Interface> {
         let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device && interface.up;
         let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
@@ -118,6 +141,7 @@ impl<'a> View<'a> {
 
     /// Returns the NICs whose losses count: those that are down now carried traffic before.
     pub fn counted_nics(&self) -> impl Iterator<Item = &'a Interface> {
+        self.judges_nics.set(true);
         let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device;
         let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
@@ -126,7 +150,7 @@ impl<'a> View<'a> {
     /// Returns the fastest NIC's speed, bit/s; `None` if no NIC reports one.
     #[must_use]
     pub fn fastest_bps(&self) -> Option<u64> {
-        self.nics().filter_map(|nic| nic.speed_bps).max()
+        self.all_nics().filter_map(|nic| nic.speed_bps).max()
     }
 
     /// Returns the processors on a NIC's memory node; all processors if it has none.
@@ -236,7 +260,7 @@ impl<'a> View<'a> {
     }
 
     fn default_nic(&self) -> Option<String> {
-        self.nics()
+        self.all_nics()
             .max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name)))
             .map(|nic| nic.name.clone())
     }
@@ -267,7 +291,7 @@ impl<'a> View<'a> {
     /// with the product in bytes and the round-trip time.
     #[must_use]
     pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
-        let products = self.nics().filter_map(|nic| {
+        let products = self.all_nics().filter_map(|nic| {
             let time = longest_round_trip(self.bulk(nic, direction).into_iter());
             let bytes = u128::from(nic.speed_bps?) * u128::from(time.us) / 8_000_000;
             Some((nic, u64::try_from(bytes).unwrap_or(u64::MAX), time))

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::text::counted;
-use evenkeel_placement::{Finding, Judgement, Rule, find_rule, rules};
+use evenkeel_placement::{Finding, Judgement, Rule, find_rule, rules, rules_about_nics};
 use evenkeel_report::page::Page;
 
 use super::show;
@@ -23,7 +23,7 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
 }
 
 /// Shows a rule, and its findings on a host.
-pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement) {
+pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
     let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule.name);
     page.answer(&match (own.len(), missed) {
@@ -31,6 +31,11 @@ pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgemen
         (0, None) => format!("{} finds nothing on this host.", rule.name),
         (number, _) => format!("{} has {} on this host.", rule.name, counted(number, "finding")),
     });
+    if own.is_empty() && rules_about_nics(facts).contains(&rule.name) {
+        page.lines(
+            &show::not_nics(facts, only, || "this rule about NICs does".to_owned()).unwrap_or_default(),
+        );
+    }
     page.gap();
     for (label, text) in [
         ("reads", rule.looks_at),

@@ -49,7 +49,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {
         let mut page = page();
-        explain::one(&mut page, rule, &facts, &judgement);
+        explain::one(&mut page, rule, &facts, &judgement, options.interface.as_deref());
         print_page(page)?;
         return Ok(Exit::Done);
     }

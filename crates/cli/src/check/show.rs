@@ -10,7 +10,7 @@ use evenkeel_model::text::{counted, path_text, printable};
 use evenkeel_placement::current::undo;
 use evenkeel_placement::loss_path::dropped_by_qdiscs;
 use evenkeel_placement::view::{bytes, count, gigabits};
-use evenkeel_placement::{Finding, Judgement, Severity};
+use evenkeel_placement::{Finding, Judgement, Severity, rules_about_nics};
 use evenkeel_report::page::{Page, Tone};
 use serde_json::{Value, json};
 
@@ -61,6 +61,8 @@ pub fn screen(
     if !few && veths > 0 {
         page.line(&format!("  and {}", counted(veths, "veth interface")));
     }
+    let about_nics = || format!("{} about NICs do", counted(rules_about_nics(facts).len(), "rule"));
+    page.lines(&not_nics(facts, only, about_nics).unwrap_or_default());
     for (at, found) in findings.iter().enumerate() {
         page.gap();
         finding(page, facts, found, Lines::First);
@@ -77,6 +79,18 @@ pub fn screen(
     if !findings.is_empty() {
         page.gap();
         page.line("`evenkeel check --explain RULE` shows why a rule fires, and every fix with its undo.");
+    }
+}
+
+/// Returns a sentence about rules that do not judge the given interface, which is not a NIC, or any on a host without
+/// NICs. `rules` returns the subject and its verb.
+pub fn not_nics(facts: &HostFacts, only: Option<&str>, rules: impl FnOnce() -> String) -> Option<String> {
+    let is_nic = |interface: &Interface| interface.kind == InterfaceKind::Device;
+    match only {
+        None if facts.interfaces.iter().any(is_nic) => None,
+        None => Some(format!("{} not judge this host: none of its interfaces has a device.", rules())),
+        Some(name) if facts.interface(name).is_none_or(is_nic) => None,
+        Some(name) => Some(format!("{} not judge {name}: it has no device.", rules())),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use evenkeel_model::change::Knob;
-use evenkeel_model::host::{HostFacts, Unknown};
+use evenkeel_model::host::{HostFacts, InterfaceKind, Unknown};
 use serde::Serialize;
 
 use super::needs::{
@@ -50,6 +50,21 @@ pub fn check(facts: &HostFacts) -> Vec<Finding> {
 /// Returns the findings of some rules on a host, the highest severity first.
 pub fn check_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
     judge_with(facts, rules).findings
+}
+
+/// Returns the rules that judge only NICs on this host, and so no interface of another kind.
+#[must_use]
+pub fn rules_about_nics(facts: &HostFacts) -> Vec<&'static str> {
+    let is_about_nics = |rule: &&Rule| {
+        let view = View::new(facts);
+        let found = (rule.check)(&view);
+        view.judges_nics() && found.iter().all(|found| is_nic_or_host(facts, &found.subject))
+    };
+    rules().filter(is_about_nics).map(|rule| rule.name).collect()
+}
+
+fn is_nic_or_host(facts: &HostFacts, subject: &str) -> bool {
+    facts.interface(subject).is_none_or(|interface| interface.kind == InterfaceKind::Device)
 }
 
 /// Judges a host by some rules.

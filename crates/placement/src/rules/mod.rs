@@ -39,7 +39,7 @@ pub(crate) use stack_drops::receive_queue_drops;
 use evenkeel_model::change::{Change, Knob, Value};
 
 use judge::reported;
-pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with};
+pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with, rules_about_nics};
 
 use crate::{Basis, Remedy, Severity, View};
 

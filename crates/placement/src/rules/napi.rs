@@ -93,7 +93,7 @@ fn timer_alone(view: &View<'_>) -> Vec<Found> {
         let has_gro = interface.feature("rx-gro").is_some_and(|feature| feature.on);
         interface.kind == InterfaceKind::Veth && interface.up && has_gro
     };
-    for nic in view.nics().chain(view.facts.interfaces.iter().filter(has_napi)) {
+    for nic in view.all_nics().chain(view.facts.interfaces.iter().filter(has_napi)) {
         let (Some(timeout), Some(polls)) = (nic.gro_flush_timeout_ns, nic.napi_defer_hard_irqs) else {
             continue;
         };

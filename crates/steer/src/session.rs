@@ -223,7 +223,9 @@ impl Session {
         // The first observation has no rates: search again as soon as they are measured.
         let rearrange = self.arranged.is_none_or(|last| last.elapsed() >= REARRANGE_INTERVAL);
         let changed = if rearrange { flows.iter().filter(|flow| self.has_changed(flow)).count() } else { 0 };
-        if !is_first && gone.is_empty() && came == 0 && changed == 0 {
+        // Flows that ended may leave room for others on better queues.
+        let is_due = rearrange && !self.search.is_arranged();
+        if !is_first && gone.is_empty() && came == 0 && changed == 0 && !is_due {
             return Ok(None);
         }
         let began = Instant::now();

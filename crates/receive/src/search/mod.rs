@@ -101,6 +101,8 @@ pub struct Search {
     flow_tables: Vec<TableId>,
     /// Whether to recompute the flow map at each step, to measure the cost of doing so.
     is_basic: bool,
+    /// Whether all flows were searched since a flow was removed.
+    is_arranged: bool,
     progress: Arc<Progress>,
 }
 
@@ -147,6 +149,7 @@ impl Search {
             stale_count: 0,
             flow_tables,
             is_basic: false,
+            is_arranged: true,
             progress: Arc::default(),
         })
     }
@@ -275,6 +278,7 @@ impl Search {
                 self.policy.remove(&placed.flow, queue);
             }
             self.map.remove_flow(*index);
+            self.is_arranged = false;
             if let Some(filter) = placed.filter {
                 self.set_owner(filter, Owner::Stale);
                 self.stale[filter.table.index()].push(filter);
@@ -300,7 +304,15 @@ impl Search {
         }
         let order = self.ranked(self.indices());
         self.rounds(&order);
+        self.is_arranged = true;
         self.check()
+    }
+
+    /// Returns whether all flows were searched since a flow was removed: only then does [`Self::unmet`] know the
+    /// obstacles.
+    #[must_use]
+    pub fn is_arranged(&self) -> bool {
+        self.is_arranged
     }
 
     /// Returns the index of a flow, by its five-tuple.
@@ -356,6 +368,7 @@ impl Search {
         if starved {
             self.jump(&order);
         }
+        self.is_arranged = true;
         self.check()
     }
 

@@ -286,6 +286,23 @@ fn removed_flows_leave_stale_filters_that_others_take_over() {
 }
 
 #[test]
+fn without_a_search_since_flows_ended_no_obstacle_is_named() {
+    let mut search = search("xdp-cpumap", "policy = \"balance\"", 2);
+    let indices = search.solve(&flows(8)).unwrap();
+    assert!(search.is_arranged() && search.unmet().is_empty());
+    let ended: Vec<FlowIndex> =
+        indices.into_iter().filter(|index| search.map().queue(*index) == Some(QueueId(1))).collect();
+    search.remove(&ended);
+    assert_eq!(loads(&search), [4, 0]);
+    assert!(!search.is_arranged());
+    let unmet = search.unmet();
+    assert!(!unmet.is_empty() && unmet.iter().all(|unmet| unmet.reason.contains("flows ended")), "{unmet:?}");
+    search.compact().unwrap();
+    assert_eq!(loads(&search), [2, 2]);
+    assert!(search.is_arranged() && search.unmet().is_empty());
+}
+
+#[test]
 fn a_duplicate_is_the_flow_that_is_there() {
     let mut search = search("i82599", "policy = \"balance-rate\"", 4);
     let first = search.solve(&flows(20)).unwrap();

@@ -101,6 +101,9 @@ impl Search {
                 continue;
             }
             let reason = match better {
+                Some(_) if !self.is_arranged => {
+                    "flows ended, and no search of all flows has run since".to_owned()
+                }
                 Some((to, _)) => self.obstacle(&FilterMatch::exact(&flow.tuple), to),
                 None => "no other queue is better for all flows together".to_owned(),
             };

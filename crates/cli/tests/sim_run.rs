@@ -224,6 +224,26 @@ fn a_quick_run_judges_nothing_and_says_so_first() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// An expectation relative to a variant that was not asked for, or that the world refuses, is listed.
+#[test]
+fn a_ratio_to_a_variant_that_did_not_run_is_not_judged() {
+    let expect = |base: &str| {
+        format!(
+            "{SCENARIO}[[expect]]\nvariant = \"dqa\"\nmetric = \"nfm.50ms\"\nstatistic = \"mean\"\n\
+             relative-to = \"{base}\"\nat-most = 9\n"
+        )
+    };
+    let asked: [(&str, &[&str]); 2] =
+        [("cmax", &["--variant", "dqa"]), ("dqa+balance", &["--variant", "dqa", "--variant", "dqa+balance"])];
+    for (base, asked) in asked {
+        let (output, _directory) = run_text(&expect(base), &[asked, &["--repeat", "5"]].concat());
+        assert_eq!(output.status.code(), Some(0));
+        let expectation = &json(&output)["expectations"][0];
+        assert_eq!(expectation["met"], serde_json::Value::Null);
+        assert_eq!(expectation["open"], format!("not judged: {base} did not run"));
+    }
+}
+
 #[test]
 fn a_congestion_control_that_is_not_simulated_is_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,10 +23,7 @@ pub(crate) fn judge(
         .filter_map(|expectation| {
             let find = |name: &str| variants.iter().find(|variant| variant.name == name);
             let variant = find(&expectation.variant)?;
-            let base = match &expectation.relative_to {
-                Some(name) => Some(find(name)?),
-                None => None,
-            };
+            let base = expectation.relative_to.as_deref().and_then(find);
             Some(judge_one(expectation, variant, base, quick))
         })
         .collect()
@@ -62,7 +59,7 @@ fn bounds(expectation: &Expectation) -> (f64, f64) {
     (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
 }
 
-/// Judges an expectation. `base` is the variant to which a relative expectation refers.
+/// Judges an expectation. `base` is the variant to which a relative expectation refers; none if it did not run.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,
@@ -71,7 +68,9 @@ fn judge_one(
 ) -> ExpectationRecord {
     let own = values(variant, &expectation.metric).unwrap_or_default();
     let base = base.map(|base| values(base, &expectation.metric).unwrap_or_default());
-    let found = estimate(expectation, &own, base.as_deref());
+    // Without the other variant there is no ratio.
+    let absent = expectation.relative_to.as_ref().filter(|_| base.is_none());
+    let found = if absent.is_none() { estimate(expectation, &own, base.as_deref()) } else { None };
     let (low, high) = match expectation.statistic {
         Statistic::Mean => bounds(expectation),
         Statistic::Share => (expectation.share.unwrap_or(0.0), 1.0),
@@ -79,6 +78,8 @@ fn judge_one(
     let repeats = variant.repeats.len();
     let (met, open) = if quick {
         (None, Some("not judged: a quick run".to_owned()))
+    } else if let Some(absent) = absent {
+        (None, Some(format!("not judged: {absent} did not run")))
     } else if repeats < expectation.repeats as usize {
         let s = if repeats == 1 { "" } else { "s" };
         (None, Some(format!("not judged: {repeats} repeat{s}, {} needed", expectation.repeats)))
@@ -248,7 +249,9 @@ mod tests {
             (judged[0].value.map(|value| (value * 1e9).round()), judged[0].met),
             (Some(5e8), Some(true))
         );
-        assert!(of(std::slice::from_ref(&own)).is_empty());
+        let alone = of(std::slice::from_ref(&own));
+        assert_eq!((alone[0].value, alone[0].met), (None, None));
+        assert_eq!(alone[0].open.as_deref(), Some("not judged: cmax did not run"));
         let nothing = variant("cmax", &[Some(0.0); 5]);
         let judged = of(&[nothing, own]);
         assert_eq!((judged[0].value, judged[0].met), (None, Some(false)));

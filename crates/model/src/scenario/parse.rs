@@ -7,14 +7,14 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::ScenarioErrorKind::{Schema, Syntax};
 use super::error::{ScenarioError, line_and_column};
-use super::results::{metric_keys, read_expectations, read_paper};
+use super::results::{check_measured, metric_keys, read_expectations, read_paper};
 use super::sections::{
     Kind, SHUFFLE, TENANTS, default_hosts, kind_of, read_fetch_measure, read_groups, read_hosts, read_link,
     read_measure, read_shuffle_measure, read_switch, read_workload,
 };
 use super::toml_table::{Complaints, Located, Table};
 use super::variants::VariantSet;
-use super::{Measure, Scenario, Setups, WorkloadKind, sweep};
+use super::{Measure, Scenario, Setups, sweep};
 use crate::text::printable;
 use crate::units::{ByteSize, Nanoseconds};
 
@@ -136,6 +136,9 @@ pub fn parse_with(
         Kind::Tenants => sweep::read_scenario(root(), setups, &complaints),
         _ => read_scenario(root(), tables, &complaints)?,
     };
+    if let Some(scenario) = scenario.as_ref().filter(|_| complaints.is_empty()) {
+        check_measured(root(), scenario);
+    }
     match (complaints.into_error(), scenario) {
         (None, Some(scenario)) => Ok(scenario),
         (Some(error), _) => Err(error),
@@ -209,15 +212,9 @@ fn read_scenario(
         measure.as_ref().zip(workload.as_ref()).map(|(measure, workload)| metric_keys(measure, workload));
     let paper =
         root.take("paper").and_then(|field| read_paper(field.table()?, names.as_ref(), metrics.as_ref()));
-    let no_probe = workload.as_ref().is_some_and(|workload| workload.latency.is_none());
-    let advice = match workload.as_ref().map(|workload| &workload.kind) {
-        Some(WorkloadKind::Bulk) | None => "add a [workload.latency] table",
-        Some(_) => "only workloads of kind \"bulk\" have a probe",
-    };
-    let no_probe = no_probe.then_some(advice);
     let expectations = root.take("expect");
     let expectations =
-        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), no_probe));
+        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref()));
     root.finish_except(&[
         ("switch", SHUFFLE),
         ("hosts", "bulk, shuffle or fetch"),

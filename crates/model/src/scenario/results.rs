@@ -10,7 +10,9 @@ use super::knobs::spelled;
 use super::sections::REPEATS;
 use super::toml_table::{Field, Table};
 use super::value::Spelling;
-use super::{Expectation, LEAST_REPEATS, Measure, Paper, Statistic, Workload, WorkloadKind};
+use super::{
+    Expectation, LEAST_REPEATS, Measure, Paper, Scenario, Statistic, Variant, Workload, WorkloadKind,
+};
 use crate::record::metric;
 use crate::text::excerpt;
 
@@ -143,13 +145,12 @@ pub(super) fn read_expectations(
     field: &Field<'_>,
     variants: Option<&BTreeSet<&str>>,
     metrics: Option<&BTreeSet<String>>,
-    no_probe: Option<&str>,
 ) -> Option<Vec<Expectation>> {
     let mut expectations = Vec::new();
     let mut seen = BTreeSet::new();
     for element in field.list("tables, each [[expect]]")? {
         let Some(table) = element.table() else { continue };
-        let Some(expectation) = read_expectation(table, variants, metrics, no_probe) else { continue };
+        let Some(expectation) = read_expectation(table, variants, metrics) else { continue };
         let statistic = expectation.statistic.to_string();
         let relative_to = expectation.relative_to.clone();
         if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic, relative_to)) {
@@ -164,13 +165,106 @@ pub(super) fn read_expectations(
     Some(expectations)
 }
 
-/// Reports a probe's metric in a workload without a probe; `no_probe` is then the advice.
-pub(super) fn check_probe(key: &str, field: &Field<'_>, no_probe: Option<&str>) {
-    let is_latency = key.strip_prefix(metric::LATENCY).is_some_and(|part| part.starts_with('.'));
-    if let Some(advice) = no_probe
-        && (is_latency || [metric::TRANSACTIONS, metric::SLO_VIOLATIONS].contains(&key))
-    {
-        field.complain(BadValue, "no latency is measured", advice);
+/// Reports metrics of expectations and plots that no repeat of this valid scenario can have.
+pub(super) fn check_measured(mut root: Table<'_>, scenario: &Scenario) {
+    fn elements<'t>(field: Option<Field<'t>>) -> Vec<Field<'t>> {
+        field.and_then(|field| field.list("tables")).unwrap_or_default()
+    }
+    for (element, expectation) in elements(root.take("expect")).iter().zip(&scenario.expectations) {
+        let Some(mut table) = element.table() else { continue };
+        let names = [(table.take("metric"), Some(&expectation.variant))];
+        let names = names.into_iter().chain([(table.take("relative-to"), expectation.relative_to.as_ref())]);
+        for (field, name) in names {
+            let variant = name.and_then(|name| scenario.variant(name));
+            let found = variant.and_then(|variant| unmeasured(scenario, variant, &expectation.metric));
+            if let Some(((problem, advice), field)) = found.zip(field) {
+                field.complain(BadValue, problem, advice);
+            }
+        }
+    }
+    let plots = scenario.workload.tenants().map(|tenants| tenants.plots.as_slice()).unwrap_or_default();
+    for (element, plot) in elements(root.take("plot")).iter().zip(plots) {
+        let mut reasons = scenario.all_variants().map(|variant| unmeasured(scenario, variant, &plot.metric));
+        let Some(first) = reasons.next().flatten().filter(|_| reasons.all(|reason| reason.is_some())) else {
+            continue;
+        };
+        if let Some(field) = element.table().and_then(|mut table| table.take("metric")) {
+            field.complain(BadValue, first.0, first.1);
+        }
+    }
+}
+
+/// Returns the problem and the advice if no repeat of a variant can have a metric of its kind of workload.
+fn unmeasured(scenario: &Scenario, variant: &Variant, key: &str) -> Option<(String, String)> {
+    let is = |prefix: &str| key.split('.').next() == Some(prefix);
+    let is_fairness = is(metric::NFM) || is(metric::NFM_MAX);
+    let name = excerpt(&variant.name);
+    let reason = |problem: String, advice: &str| Some((problem, advice.to_owned()));
+    match &scenario.workload.kind {
+        WorkloadKind::Bulk if is(metric::LATENCY) && scenario.workload.latency.is_none() => {
+            reason("no latency is measured".to_owned(), "add a [workload.latency] table")
+        }
+        WorkloadKind::Bulk if is_fairness && scenario.workload.flows < 2 => {
+            reason("a single flow has no unfairness".to_owned(), "have at least 2 workload.flows")
+        }
+        WorkloadKind::Fetch { clients }
+            if is(metric::COMPLETION) && clients.iter().all(|group| !group.timed) =>
+        {
+            reason("no group of clients is timed".to_owned(), "leave out timed = false of a group")
+        }
+        WorkloadKind::Requests(requests) if is(metric::RESPONSE) || is(metric::REQUESTS) => {
+            let group = key.split('.').nth(1)?;
+            let has_it = requests.clients_with(&variant.name).any(|clients| clients.name == group);
+            if has_it || group == metric::ALL_CLIENTS {
+                return None;
+            }
+            let problem = format!("the clients '{}' do not run in {name}", excerpt(group));
+            reason(problem, "name another group, or add the variant to the group's variants")
+        }
+        WorkloadKind::Transfers => {
+            let switch = metric::part(metric::DROPS, metric::DROPS_PARTS[0]);
+            if key != switch || variant.transfers()?.switch_buffer.is_some() {
+                return None;
+            }
+            reason(format!("{name} has no switch"), "set its switch-buffer")
+        }
+        WorkloadKind::Tenants(tenants) => {
+            let point = variant.tenants()?;
+            let (flows, probes) = (point.bulk_flows(), point.probes);
+            let of_probes = [metric::TRANSACTIONS, metric::SLO_VIOLATIONS].contains(&key);
+            let of_line = [metric::LOST_CAPACITY, metric::IDLE_WHILE_BACKLOGGED].contains(&key);
+            let of_bulk = [
+                metric::THROUGHPUT,
+                metric::CPU_PER_GB,
+                metric::JAIN_BYTES,
+                metric::JAIN_PACKETS,
+                metric::OUT_OF_ORDER,
+            ];
+            if probes.is_none() && (is(metric::LATENCY) || of_probes) {
+                let mut points = scenario.all_variants().filter_map(Variant::tenants);
+                if points.all(|point| point.probes.is_none()) {
+                    return reason("no latency is measured".to_owned(), "add a [workload.probes] table");
+                }
+                return reason(format!("{name} has no probe"), "name a point with probes");
+            }
+            if key == metric::SLO_VIOLATIONS && probes.is_some_and(|probes| probes.slo.is_none()) {
+                let advice = "state workload.probes.slo, for example slo = \"1ms\"";
+                return reason("no service level objective is stated".to_owned(), advice);
+            }
+            if of_line && !tenants.line {
+                let advice = "set workload.line = true, or name another metric";
+                return reason("no line limits the senders".to_owned(), advice);
+            }
+            if flows == 0 && of_bulk.iter().any(|metric| is(metric)) {
+                return reason(format!("{name} has no bulk sender"), "name a point with bulk senders");
+            }
+            (flows < 2 && is_fairness).then(|| {
+                let count = if flows == 0 { "no bulk sender" } else { "a single bulk sender" };
+                (format!("{name} has {count}"), "name a point with at least 2 bulk senders".to_owned())
+            })
+        }
+        WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } => None,
+        WorkloadKind::Requests(_) => None,
     }
 }
 
@@ -178,7 +272,6 @@ fn read_expectation(
     mut table: Table<'_>,
     variants: Option<&BTreeSet<&str>>,
     metrics: Option<&BTreeSet<String>>,
-    no_probe: Option<&str>,
 ) -> Option<Expectation> {
     let variant = table.require("variant", "name the variant that it describes").and_then(|field| {
         let name = field.string("the name of a variant")?;
@@ -189,7 +282,6 @@ fn read_expectation(
     });
     let metric = table.require("metric", "for example metric = \"nfm.1s\"").and_then(|field| {
         let key = field.string("the key of a metric, for example \"nfm.1s\"")?;
-        check_probe(key, &field, no_probe);
         check_metric(key, &field, metrics);
         Some(key.to_owned())
     });

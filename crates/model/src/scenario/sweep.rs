@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
 use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
-use super::results::{check_metric, check_probe, metric_keys, read_expectations};
+use super::results::{check_metric, metric_keys, read_expectations};
 use super::sections::{
     Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
 };
@@ -138,15 +138,13 @@ pub(super) fn read_scenario(
     let metrics = tenants(Vec::new()).zip(measure.as_ref()).zip(traffic.as_ref());
     let metrics =
         metrics.map(|((tenants, (measure, _)), traffic)| metric_keys(measure, &workload(tenants, traffic)));
-    let no_probe = traffic.as_ref().is_some_and(|traffic| traffic.probes.is_none());
-    let no_probe = no_probe.then_some("add a [workload.probes] table");
     let plots = match root.take("plot") {
-        Some(field) => read_plots(&field, axes.as_deref(), metrics.as_ref(), no_probe),
+        Some(field) => read_plots(&field, axes.as_deref(), metrics.as_ref()),
         None => Some(Vec::new()),
     };
     let expectations = root.take("expect");
     let expectations =
-        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), no_probe));
+        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref()));
     root.finish_except(&[
         ("switch", SHUFFLE),
         ("hosts", "bulk, shuffle or fetch"),
@@ -617,7 +615,6 @@ fn read_plots(
     field: &Field<'_>,
     axes: Option<&[Axis]>,
     metrics: Option<&BTreeSet<String>>,
-    no_probe: Option<&str>,
 ) -> Option<Vec<Plot>> {
     let elements = field.list("tables, each [[plot]]")?;
     if elements.len() > MOST_PLOTS {
@@ -643,7 +640,6 @@ fn read_plots(
         let title = title.and_then(|field| field.prose(LONGEST_PLOT_TITLE, false));
         let metric = table.require("metric", "for example metric = \"throughput_bps\"").and_then(|field| {
             let key = field.string("the key of a metric")?;
-            check_probe(key, &field, no_probe);
             check_metric(key, &field, metrics);
             Some(key.to_owned())
         });

@@ -8,6 +8,7 @@ mod hostile;
 mod requests;
 mod tenants;
 mod transfers;
+mod unmeasured;
 
 use super::bundled::{bundled, variant_tables};
 use super::*;

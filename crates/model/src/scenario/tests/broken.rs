@@ -258,7 +258,8 @@ const FETCH: &[Case] = &[
     ("duration = \"1s\"", "duration = \"0s\"", (20, 12), ": measure.duration: 0ns is out of range; write a value from 1ms to 86400s"),
     ("duration = \"1s\"", "windows = { 1s = \"1s\" }", (20, 1), ": measure.windows: only with workload.kind = bulk or tenants; known keys: warmup, duration, repeats"),
     ("fct_s.1KiB.p99", "fct_s.2KiB.p99", (24, 10), ": expect[0].metric: unknown metric 'fct_s.2KiB.p99'; did you mean 'fct_s.1KiB.p99'?"),
-    ("fct_s.1KiB.p99", "latency_us.p99", (24, 10), ": expect[0].metric: no latency is measured;"),
+    ("fct_s.1KiB.p99", "latency_us.p99", (24, 10), ": expect[0].metric: this workload does not measure 'latency_us.p99'; it has cpu_pct, fct_s,"),
+    ("priority = 1", "timed = false", (24, 10), ": expect[0].metric: unknown metric 'fct_s.1KiB.p99'"),
 ];
 
 const VALID_FETCH: &str = r#"schema = 1

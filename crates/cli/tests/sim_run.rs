@@ -224,6 +224,48 @@ fn a_quick_run_judges_nothing_and_says_so_first() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// At a tenth of the rate, a window is ten times as long as in the file.
+#[test]
+fn a_window_that_outgrows_the_repeat_is_named() {
+    const TENANTS: &str = r#"
+schema = 1
+name = "nw"
+title = "t"
+[link]
+rate = "100mbit"
+queues = 1
+[workload]
+kind = "tenants"
+line = true
+[[workload.bulk]]
+length = "64KiB"
+[[sweep]]
+qdiscs = ["drr"]
+clients = [2]
+[measure]
+warmup = "200ms"
+duration = "500ms"
+repeats = 5
+windows = {100ms = "100ms"}
+[[expect]]
+variant = "drr clients=2"
+metric = "nfm.100ms"
+statistic = "mean"
+at-most = 0.2
+"#;
+    let (output, _directory) = run_text(TENANTS, &[]);
+    let whole = json(&output);
+    assert_eq!(whole["expectations"][0]["met"], true, "{whole}");
+    assert_eq!(whole["variants"][0]["notes"], serde_json::json!([]));
+    let (output, _directory) = run_text(TENANTS, &["--rate", "10mbit"]);
+    assert_eq!(output.status.code(), Some(0));
+    let slow = json(&output);
+    let notes = slow["variants"][0]["notes"].to_string();
+    assert!(notes.contains("'100ms' lasts 1s") && notes.contains("--rate 20mbit or more"), "{notes}");
+    let open = slow["expectations"][0]["open"].as_str().unwrap();
+    assert!(open.starts_with("not judged: the window '100ms' lasts 1s at this rate"), "{open}");
+}
+
 /// An expectation relative to a variant that was not asked for, or that the world refuses, is listed.
 #[test]
 fn a_ratio_to_a_variant_that_did_not_run_is_not_judged() {

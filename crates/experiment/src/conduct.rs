@@ -120,6 +120,9 @@ pub fn conduct<W: World>(
 
     let rate = world.settle_rate(scenario, request.rate, observer).map_err(ConductError::World)?;
     let timing = Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
+    if let Some(note) = timing.note_of_left_out(rate) {
+        runnable.iter_mut().for_each(|(_, record)| record.notes.push(note.clone()));
+    }
     // Interleave the variants, so that changes of the machine's speed affect all of them equally.
     let jobs: Vec<Job<'_>> = (0..request.repeats)
         .flat_map(|repeat| runnable.iter().map(move |(variant, _)| (repeat, *variant)))
@@ -181,7 +184,7 @@ pub fn conduct<W: World>(
         duration_s: timing.duration.as_secs_f64(),
         warmup_s: timing.warmup.as_secs_f64(),
         windows: timing.windows.iter().map(|(name, length)| (name.clone(), length.as_secs_f64())).collect(),
-        expectations: expectations::judge(&scenario.expectations, &variants, request.quick),
+        expectations: expectations::judge(&scenario.expectations, &variants, &timing, request.quick),
         variants,
         refused,
         paper: scenario

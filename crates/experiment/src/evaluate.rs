@@ -147,6 +147,7 @@ mod tests {
         let timing = Timing {
             bin: Nanoseconds::new(1),
             windows: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             duration: Nanoseconds::from_secs(1),
             warmup: Nanoseconds::new(0),
         };

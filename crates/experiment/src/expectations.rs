@@ -9,13 +9,17 @@
 //! So with more repeats, a true statement does not fail more often.
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
-use evenkeel_model::record::{ExpectationRecord, VariantRecord};
+use evenkeel_model::record::{ExpectationRecord, VariantRecord, metric};
 use evenkeel_model::scenario::{Expectation, Statistic};
+use evenkeel_model::units::Nanoseconds;
+
+use crate::timing::Timing;
 
 /// Judges the expectations of the variants that ran. In a quick run they stay open, because it is too short.
 pub(crate) fn judge(
     expectations: &[Expectation],
     variants: &[VariantRecord],
+    timing: &Timing,
     quick: bool,
 ) -> Vec<ExpectationRecord> {
     expectations
@@ -24,7 +28,7 @@ pub(crate) fn judge(
             let find = |name: &str| variants.iter().find(|variant| variant.name == name);
             let variant = find(&expectation.variant)?;
             let base = expectation.relative_to.as_deref().and_then(find);
-            Some(judge_one(expectation, variant, base, quick))
+            Some(judge_one(expectation, variant, base, timing, quick))
         })
         .collect()
 }
@@ -59,11 +63,18 @@ fn bounds(expectation: &Expectation) -> (f64, f64) {
     (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
 }
 
+/// Returns the window of a fairness metric that is not measured at this rate, with its length.
+fn left_out<'t>(key: &str, timing: &'t Timing) -> Option<(&'t String, &'t Nanoseconds)> {
+    let (prefix, window) = key.split_once('.')?;
+    timing.left_out.get_key_value(window).filter(|_| [metric::NFM, metric::NFM_MAX].contains(&prefix))
+}
+
 /// Judges an expectation. `base` is the variant to which a relative expectation refers; none if it did not run.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,
     base: Option<&VariantRecord>,
+    timing: &Timing,
     quick: bool,
 ) -> ExpectationRecord {
     let own = values(variant, &expectation.metric).unwrap_or_default();
@@ -80,6 +91,11 @@ fn judge_one(
         (None, Some("not judged: a quick run".to_owned()))
     } else if let Some(absent) = absent {
         (None, Some(format!("not judged: {absent} did not run")))
+    } else if let Some((window, length)) = left_out(&expectation.metric, timing) {
+        let repeat = timing.duration;
+        let why =
+            format!("the window '{window}' lasts {length} at this rate, longer than a repeat of {repeat}");
+        (None, Some(format!("not judged: {why}")))
     } else if repeats < expectation.repeats as usize {
         let s = if repeats == 1 { "" } else { "s" };
         (None, Some(format!("not judged: {repeats} repeat{s}, {} needed", expectation.repeats)))
@@ -137,6 +153,17 @@ mod tests {
         VariantRecord { name: name.to_owned(), settings: Default::default(), notes: Vec::new(), repeats }
     }
 
+    /// The times of a repeat of 1 s, which is too short for the window `10s`.
+    fn timing() -> Timing {
+        Timing {
+            bin: Nanoseconds::from_millis(1),
+            windows: [("1s".to_owned(), Nanoseconds::from_secs(1))].into(),
+            left_out: [("10s".to_owned(), Nanoseconds::from_secs(10))].into(),
+            duration: Nanoseconds::from_secs(1),
+            warmup: Nanoseconds::new(0),
+        }
+    }
+
     fn expect(statistic: Statistic, at_least: Option<f64>, at_most: Option<f64>) -> Expectation {
         Expectation {
             variant: "dqa".to_owned(),
@@ -152,7 +179,7 @@ mod tests {
 
     fn judged(expectation: &Expectation, values: &[f64]) -> ExpectationRecord {
         let values: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
-        judge_one(expectation, &variant("dqa", &values), None, false)
+        judge_one(expectation, &variant("dqa", &values), None, &timing(), false)
     }
 
     #[test]
@@ -160,7 +187,13 @@ mod tests {
         let expectation =
             Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(1.5)) };
         let zeros = [Some(0.0); 6];
-        let found = judge_one(&expectation, &variant("dqa", &zeros), Some(&variant("cmax", &zeros)), false);
+        let found = judge_one(
+            &expectation,
+            &variant("dqa", &zeros),
+            Some(&variant("cmax", &zeros)),
+            &timing(),
+            false,
+        );
         assert_eq!(found.met, None);
         assert!(found.open.unwrap().contains("both values are 0"));
     }
@@ -172,7 +205,8 @@ mod tests {
         // Each variant has a zero, but in different repeats.
         let own = [0.0, 900.0, 900.0, 900.0, 900.0, 900.0].map(Some);
         let base = [300.0, 0.0, 300.0, 300.0, 300.0, 300.0].map(Some);
-        let found = judge_one(&expectation, &variant("dqa", &own), Some(&variant("cmax", &base)), false);
+        let found =
+            judge_one(&expectation, &variant("dqa", &own), Some(&variant("cmax", &base)), &timing(), false);
         assert_eq!(found.met, Some(false), "{found:?}");
         assert!(found.open.unwrap().contains("one of the values is 0"));
     }
@@ -223,8 +257,20 @@ mod tests {
     #[test]
     fn what_was_not_measured_has_not_held() {
         let some = variant("dqa", &[Some(0.5), None, Some(0.5), Some(0.5), Some(0.5)]);
-        let found = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &some, None, false);
+        let found = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &some, None, &timing(), false);
         assert_eq!((found.value, found.met), (None, Some(false)));
+    }
+
+    #[test]
+    fn a_window_longer_than_a_repeat_is_not_judged() {
+        for key in ["nfm.10s", "nfm_max.10s"] {
+            let expectation =
+                Expectation { metric: key.to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
+            let found = judged(&expectation, &[0.5; 5]);
+            assert_eq!((found.value, found.met), (None, None));
+            let told = "not judged: the window '10s' lasts 10s at this rate, longer than a repeat of 1s";
+            assert_eq!(found.open.unwrap(), told);
+        }
     }
 
     #[test]
@@ -233,7 +279,7 @@ mod tests {
         let found = judged(&expectation, &[2.0, 2.0]);
         assert_eq!((found.value, found.met), (Some(2.0), None));
         assert_eq!(found.open.unwrap(), "not judged: 2 repeats, 5 needed");
-        let quick = judge_one(&expectation, &variant("dqa", &[Some(2.0); 6]), None, true);
+        let quick = judge_one(&expectation, &variant("dqa", &[Some(2.0); 6]), None, &timing(), true);
         assert_eq!((quick.met, quick.open.unwrap().as_str()), (None, "not judged: a quick run"));
     }
 
@@ -243,7 +289,9 @@ mod tests {
         let own = variant("dqa", &[1.0, 4.0, 1.0, 2.0, 0.5].map(Some));
         let expectation =
             Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(0.8)) };
-        let of = |variants: &[VariantRecord]| judge(std::slice::from_ref(&expectation), variants, false);
+        let of = |variants: &[VariantRecord]| {
+            judge(std::slice::from_ref(&expectation), variants, &timing(), false)
+        };
         let judged = of(&[base.clone(), own.clone()]);
         assert_eq!(
             (judged[0].value.map(|value| (value * 1e9).round()), judged[0].met),
@@ -261,6 +309,6 @@ mod tests {
     fn variants_that_did_not_run_are_not_judged() {
         let expectation =
             Expectation { variant: "other".to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
-        assert!(judge(&[expectation], &[variant("dqa", &[Some(0.5)])], false).is_empty());
+        assert!(judge(&[expectation], &[variant("dqa", &[Some(0.5)])], &timing(), false).is_empty());
     }
 }

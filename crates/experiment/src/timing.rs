@@ -16,6 +16,8 @@ pub struct Timing {
     pub bin: Nanoseconds,
     /// Length of each window, a whole number of bins, by its name at the nominal rate.
     pub windows: BTreeMap<String, Nanoseconds>,
+    /// The windows that are longer than a repeat at this rate, and are therefore not measured.
+    pub left_out: BTreeMap<String, Nanoseconds>,
     /// Duration of the measurement: a multiple of the longest window, or the scenario's length; 0 if the
     /// workload determines it.
     pub duration: Nanoseconds,
@@ -58,6 +60,7 @@ impl Timing {
                 None => longest.saturating_mul(u64::from(long_windows.max(1))),
             },
             windows,
+            left_out: BTreeMap::new(),
             warmup: scenario.measure.warmup,
         }
     }
@@ -69,6 +72,7 @@ impl Timing {
         Self {
             bin: Nanoseconds::new(greatest_common_divisor(BIN, duration.as_u64().max(1))),
             windows: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             duration,
             warmup: scenario.measure.warmup,
         }
@@ -90,12 +94,28 @@ impl Timing {
                 (window.name.clone(), Nanoseconds::new(bin.saturating_mul(bins)))
             })
         });
-        Self {
-            bin: Nanoseconds::new(bin),
-            windows: windows.filter(|(_, length)| *length <= duration).collect(),
-            duration,
-            warmup: scenario.measure.warmup,
-        }
+        let (windows, left_out) = windows.partition(|(_, length)| *length <= duration);
+        Self { bin: Nanoseconds::new(bin), windows, left_out, duration, warmup: scenario.measure.warmup }
+    }
+
+    /// Returns a note about the windows that are not measured at `rate`, if any.
+    #[must_use]
+    pub fn note_of_left_out(&self, rate: BitRate) -> Option<String> {
+        const MEGABIT: u64 = 1_000_000;
+        let longest = self.left_out.values().max()?;
+        let names: Vec<String> =
+            self.left_out.iter().map(|(name, length)| format!("'{name}' lasts {length}")).collect();
+        // At the rate at which the longest window fits into a repeat, all of them do.
+        let least = u128::from(longest.as_u64()) * u128::from(rate.bits_per_second())
+            / u128::from(self.duration.as_u64().max(1));
+        let least = u64::try_from(least.div_ceil(MEGABIT.into())).unwrap_or(u64::MAX);
+        let least = BitRate::from_bits_per_second(least.saturating_mul(MEGABIT));
+        Some(format!(
+            "at {rate}, windows are longer than a repeat of {}, so they have no NFM: {}; use --rate {least} or more, or \
+             a longer measure.duration",
+            self.duration,
+            names.join(", ")
+        ))
     }
 }
 
@@ -143,6 +163,12 @@ mod tests {
         assert_eq!(at(&tenants, 1000), (millisecond, five, vec![100, 1000]));
         assert_eq!(at(&tenants, 200), (millisecond, five, vec![500, 5000]));
         assert_eq!(at(&tenants, 50), (millisecond, five, vec![2000]));
+        let rate = |megabits: u64| BitRate::from_bits_per_second(megabits * 1_000_000);
+        let note = |megabits| Timing::new(&tenants, rate(megabits), 1).note_of_left_out(rate(megabits));
+        assert_eq!(note(200), None);
+        let told = "at 50mbit, windows are longer than a repeat of 5s, so they have no NFM: '1s' lasts 20s; use --rate \
+                    200mbit or more, or a longer measure.duration";
+        assert_eq!(note(50).as_deref(), Some(told));
         tenants.measure.length = Some(Nanoseconds::from_micros(1500));
         assert_eq!(at(&tenants, 1000).0, Nanoseconds::from_micros(500));
         // At a rate that does not divide evenly, every window is still a whole number of bins.

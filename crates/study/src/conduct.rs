@@ -422,7 +422,9 @@ impl Study<'_> {
             ));
         }
         let timing = self.timing(planned);
-        for note in raw.notes.iter().cloned().chain(nothing_measured(&raw, &timing, planned.variant)) {
+        let more = nothing_measured(&raw, &timing, planned.variant);
+        let more = more.into_iter().chain(timing.note_of_left_out(self.rate(planned)));
+        for note in raw.notes.iter().cloned().chain(more) {
             remember(journal, &scenario, &point, note)?;
         }
         // Clients that start and stop may leave the link idle, so store a trace.

@@ -404,8 +404,8 @@ pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     })
 }
 
-/// Reads `[measure]` of tenants with its values for quick runs; windows are optional.
-pub(super) fn read_tenants_measure(mut table: Table<'_>) -> Option<(Measure, Effort)> {
+/// Reads `[measure]` of tenants with its values for quick runs; windows are optional, and need a line.
+pub(super) fn read_tenants_measure(mut table: Table<'_>, has_line: bool) -> Option<(Measure, Effort)> {
     let full = read_effort(&mut table, None);
     let quick = match table.take("quick") {
         Some(field) => field.table().and_then(|mut table| {
@@ -416,6 +416,10 @@ pub(super) fn read_tenants_measure(mut table: Table<'_>) -> Option<(Measure, Eff
         None => full,
     };
     let windows = table.take("windows");
+    if let Some(windows) = windows.as_ref().filter(|_| !has_line) {
+        let problem = "without a line, no fairness is measured";
+        windows.at_key().complain(BadValue, problem, "leave it out, or set workload.line = true");
+    }
     let lengths = or_default(windows.clone(), Vec::new(), read_windows);
     table.finish_except(&[("long-windows", BULK)]);
     let (full, quick, lengths) = (full?, quick?, lengths?);

@@ -98,10 +98,11 @@ pub(super) fn read_scenario(
     let link =
         root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?, Kind::Tenants));
     let measure = root.require("measure", "add a [measure] table");
-    let measure = measure.and_then(|field| read_tenants_measure(field.table()?));
     let traffic = root.require("workload", "add a [workload] table");
     let traffic = traffic.and_then(|field| Traffic::read(field.table()?));
     let bundled;
+    let has_line = traffic.as_ref().is_none_or(|traffic| traffic.line);
+    let measure = measure.and_then(|field| read_tenants_measure(field.table()?, has_line));
     let catalogue = match setups.catalogue {
         Some(catalogue) => catalogue,
         None => {

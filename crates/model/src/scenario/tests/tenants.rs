@@ -96,6 +96,7 @@ const TENANTS: &[Case] = &[
     ("panels = \"length\"", "panels = \"clients\"", (52, 10), ": plot[0].panels: the axis of across; name another axis, or leave it out"),
     ("across = \"clients\"", "across = \"client\"", (51, 10), ": plot[0].across: unknown axis 'client'; did you mean 'clients'?"),
     ("variant = \"htb clients=5", "variant = \"htb clients=6", (55, 11), ": expect[0].variant: unknown variant 'htb clients=6 probes=1 length=4KiB'"),
+    ("line = true", "line = false", (44, 1), ": measure.windows: without a line, no fairness is measured; leave it out, or set workload.line = true"),
     ("[measure]", "variants = [\"htb\"]\n[measure]", (41, 1), ": sweep[1].variants: unknown key"),
     ("title = \"Tenants", "variants = [\"htb\"]\ntitle = \"Tenants", (3, 1), ": variants: only with workload.kind = bulk, shuffle, fetch, requests or transfers; known keys: schema, name, title, description, qdisc-files, link, measure, workload, sweep, plot, expect"),
 ];

@@ -46,7 +46,10 @@ pub use receive_knobs::ReceiveKnobs;
 pub use sections::LINE_RATES;
 pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
-pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
+pub use tenants::{
+    Axis, BulkGroup, BulkTenants, Effort, GroupCount, Offloads, OnOff, Plot, ProbeGroup, Probes, TenantPoint,
+    Tenants,
+};
 pub use transfer_knobs::{HostMachine, HostNode, InterruptCores, OtherTuning, TransferKnobs};
 
 /// Largest weight of a flow. The same limit applies in the BPF programs.

@@ -14,13 +14,14 @@ use super::sections::{
     Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
 };
 use super::toml_table::{Complaints, Field, Table};
-use super::traffic::{GroupCount, LENGTHS, MESSAGES, PROCESSES, Traffic};
+use super::traffic::{LENGTHS, MESSAGES, PROCESSES, Traffic};
 use super::value::Spelling;
 use super::{
-    Axis, BulkTenants, Plot, Probes, Scenario, Sets, TenantPoint, Tenants, Variant, Workload, WorkloadKind,
+    Axis, BulkGroup, BulkTenants, GroupCount, Plot, Probes, Scenario, Sets, TenantPoint, Tenants, Variant,
+    Workload, WorkloadKind,
 };
 use crate::qdisc::{Catalogue, Classifier, FilterRules, QdiscSetup};
-use crate::text::{excerpt, suggestion};
+use crate::text::{counted, excerpt, suggestion};
 use crate::units::ByteSize;
 
 /// Maximum number of filter rules: more than a real host has.
@@ -100,9 +101,9 @@ pub(super) fn read_scenario(
     let measure = root.require("measure", "add a [measure] table");
     let traffic = root.require("workload", "add a [workload] table");
     let traffic = traffic.and_then(|field| Traffic::read(field.table()?));
-    let bundled;
     let has_line = traffic.as_ref().is_none_or(|traffic| traffic.line);
     let measure = measure.and_then(|field| read_tenants_measure(field.table()?, has_line));
+    let bundled;
     let catalogue = match setups.catalogue {
         Some(catalogue) => catalogue,
         None => {
@@ -134,7 +135,15 @@ pub(super) fn read_scenario(
         latency: None,
     };
     let tenants = |plots| {
-        Some(Tenants { line: traffic.as_ref()?.line, axes: axes.clone()?, quick: measure.as_ref()?.1, plots })
+        let traffic = traffic.as_ref()?;
+        Some(Tenants {
+            line: traffic.line,
+            axes: axes.clone()?,
+            bulk: traffic.bulk.clone(),
+            probes: traffic.probes,
+            quick: measure.as_ref()?.1,
+            plots,
+        })
     };
     let metrics = tenants(Vec::new()).zip(measure.as_ref()).zip(traffic.as_ref());
     let metrics =
@@ -351,6 +360,10 @@ fn read_sweep(
             _ => {}
         }
     }
+    let clients = fields.iter().find(|(kind, _)| *kind == AxisKind::Clients);
+    if let Some((clients, traffic)) = clients.and_then(|(_, field)| field.as_ref()).zip(traffic) {
+        check_shares(clients, traffic);
+    }
     let has = |kind: AxisKind| fields.iter().any(|(known, field)| *known == kind && field.is_some());
     match (has(AxisKind::Rules), has(AxisKind::Classifier)) {
         (true, false) => {
@@ -410,6 +423,18 @@ fn read_sweep(
         }
     }
     Some(Sweep { setups, axes: axes.into_iter().collect::<Option<_>>()? })
+}
+
+/// Reports numbers of clients of which the share of a group is no whole client. Without clients, no group has any.
+fn check_shares(clients: &Field<'_>, traffic: &Traffic) {
+    for element in clients.list("values").unwrap_or_default() {
+        let Some(count) = element.integer(PROCESSES).filter(|count| *count > 0) else { continue };
+        let counts = BulkGroup::counts(&traffic.bulk, count);
+        let Some(empty) = counts.iter().position(|count| *count == 0) else { continue };
+        let clients = counted(count as usize, "client");
+        let problem = format!("of {clients}, the share of workload.bulk[{empty}] is less than one");
+        element.complain(BadValue, problem, "state more clients, or other shares");
+    }
 }
 
 /// Reads one axis of a sweep; `chosen` are the values of a quick run, if not all.
@@ -559,18 +584,9 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
         Some(AxisValue::Size(size)) => Some(size),
         _ => None,
     };
-    let clients = count(AxisKind::Clients).unwrap_or(0);
-    let mut shared = 0;
-    let bulk = traffic.bulk.iter().map(|group| BulkTenants {
-        count: match group.count {
-            GroupCount::Fixed(count) => count,
-            // Round at the boundaries between shares, so that the sum is exact.
-            GroupCount::Share(share) => {
-                let begin = rounded_share(clients, shared);
-                shared += share;
-                rounded_share(clients, shared) - begin
-            }
-        },
+    let counts = BulkGroup::counts(&traffic.bulk, count(AxisKind::Clients).unwrap_or(0));
+    let bulk = traffic.bulk.iter().zip(counts).map(|(group, count)| BulkTenants {
+        count,
         length: group.length.or(size(AxisKind::Length)).unwrap_or(*LENGTHS.start()),
         on_off: group.on_off,
     });
@@ -606,10 +622,6 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
             pinned: traffic.pinned,
         })),
     }
-}
-
-fn rounded_share(of: u32, percent: u32) -> u32 {
-    (u64::from(of) * u64::from(percent) + 50).div_euclid(100) as u32
 }
 
 fn read_plots(

@@ -18,10 +18,60 @@ pub struct Tenants {
     pub line: bool,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
+    /// The bulk senders as the workload states them; [`TenantPoint::bulk`] has those of a point.
+    pub bulk: Vec<BulkGroup>,
+    /// The probes as the workload states them.
+    pub probes: Option<ProbeGroup>,
     /// Measured time and repeats of a quick run; [`super::Measure`] has the values of a full run.
     pub quick: Effort,
     /// The charts.
     pub plots: Vec<Plot>,
+}
+
+/// A group of equal bulk senders in the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkGroup {
+    pub count: GroupCount,
+    /// Bytes of each write; if none, the axis `length` has them.
+    pub length: Option<ByteSize>,
+    pub on_off: Option<OnOff>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupCount {
+    Fixed(u32),
+    /// Share of the number of clients on the axis `clients`, per cent.
+    Share(u32),
+}
+
+/// Probes in the workload; if none, an axis has their values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeGroup {
+    pub count: Option<u32>,
+    pub message: Option<ByteSize>,
+    pub slo: Option<Nanoseconds>,
+}
+
+impl BulkGroup {
+    /// Returns the number of senders of each group, with this number of clients on the axis `clients`.
+    #[must_use]
+    pub fn counts(groups: &[Self], clients: u32) -> Vec<u32> {
+        let mut shared = 0;
+        let count = |group: &Self| match group.count {
+            GroupCount::Fixed(count) => count,
+            // Round at the boundaries between shares, so that the sum is exact.
+            GroupCount::Share(share) => {
+                let begin = rounded_share(clients, shared);
+                shared += share;
+                rounded_share(clients, shared) - begin
+            }
+        };
+        groups.iter().map(count).collect()
+    }
+}
+
+fn rounded_share(of: u32, percent: u32) -> u32 {
+    (u64::from(of) * u64::from(percent) + 50).div_euclid(100) as u32
 }
 
 /// An axis of a sweep with its values.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::error::ScenarioErrorKind::BadValue;
 use super::sections::{FLOWS, congestion_control, or_default};
 use super::toml_table::{Field, Table};
-use super::{Offloads, OnOff};
+use super::{BulkGroup, GroupCount, Offloads, OnOff, ProbeGroup};
 use crate::text::excerpt;
 use crate::units::{ByteSize, Nanoseconds};
 
@@ -26,32 +26,8 @@ pub(super) struct Traffic {
     pub(super) congestion_control: String,
     pub(super) offloads: Offloads,
     pub(super) pinned: bool,
-    pub(super) bulk: Vec<Group>,
+    pub(super) bulk: Vec<BulkGroup>,
     pub(super) probes: Option<ProbeGroup>,
-}
-
-/// A group of equal bulk senders.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Group {
-    pub(super) count: GroupCount,
-    /// Bytes of each write; if none, the axis `length` has them.
-    pub(super) length: Option<ByteSize>,
-    pub(super) on_off: Option<OnOff>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum GroupCount {
-    Fixed(u32),
-    /// Share of the number of clients on the axis `clients`, per cent.
-    Share(u32),
-}
-
-/// Probes; if none, an axis has their values.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ProbeGroup {
-    pub(super) count: Option<u32>,
-    pub(super) message: Option<ByteSize>,
-    pub(super) slo: Option<Nanoseconds>,
 }
 
 impl Traffic {
@@ -89,15 +65,16 @@ impl Traffic {
     }
 }
 
-fn read_groups(field: &Field<'_>) -> Option<Vec<Group>> {
+fn read_groups(field: &Field<'_>) -> Option<Vec<BulkGroup>> {
     let elements = field.list("tables, each [[workload.bulk]]")?;
     if elements.is_empty() || elements.len() > MOST_GROUPS {
         field.complain(BadValue, format!("{} groups", elements.len()), format!("state 1 to {MOST_GROUPS}"));
         return None;
     }
-    let groups: Vec<Option<Group>> = elements.iter().map(|element| read_group(element.table()?)).collect();
-    let groups: Vec<Group> = groups.into_iter().collect::<Option<_>>()?;
-    let share = |group: &Group| match group.count {
+    let groups: Vec<Option<BulkGroup>> =
+        elements.iter().map(|element| read_group(element.table()?)).collect();
+    let groups: Vec<BulkGroup> = groups.into_iter().collect::<Option<_>>()?;
+    let share = |group: &BulkGroup| match group.count {
         GroupCount::Share(share) => share,
         GroupCount::Fixed(_) => 0,
     };
@@ -109,7 +86,7 @@ fn read_groups(field: &Field<'_>) -> Option<Vec<Group>> {
     Some(groups)
 }
 
-fn read_group(mut table: Table<'_>) -> Option<Group> {
+fn read_group(mut table: Table<'_>) -> Option<BulkGroup> {
     let count = table.take("count");
     let share = table.take("share");
     if let (Some(_), Some(share)) = (&count, &share) {
@@ -137,7 +114,7 @@ fn read_group(mut table: Table<'_>) -> Option<Group> {
         }
     };
     table.finish();
-    Some(Group { count: count?, length: length?, on_off: on_off? })
+    Some(BulkGroup { count: count?, length: length?, on_off: on_off? })
 }
 
 fn read_share(field: &Field<'_>) -> Option<u32> {

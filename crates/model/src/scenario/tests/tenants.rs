@@ -97,6 +97,7 @@ const TENANTS: &[Case] = &[
     ("across = \"clients\"", "across = \"client\"", (51, 10), ": plot[0].across: unknown axis 'client'; did you mean 'clients'?"),
     ("variant = \"htb clients=5", "variant = \"htb clients=6", (55, 11), ": expect[0].variant: unknown variant 'htb clients=6 probes=1 length=4KiB'"),
     ("line = true", "line = false", (44, 1), ": measure.windows: without a line, no fairness is measured; leave it out, or set workload.line = true"),
+    ("share = \"50%\"\n\n", "share = \"5%\"\n\n[[workload.bulk]]\nshare = \"45%\"\nlength = \"1KiB\"\n\n", (33, 15), ": sweep[0].clients[1]: of 5 clients, the share of workload.bulk[0] is less than one; state more clients, or other shares"),
     ("[measure]", "variants = [\"htb\"]\n[measure]", (41, 1), ": sweep[1].variants: unknown key"),
     ("title = \"Tenants", "variants = [\"htb\"]\ntitle = \"Tenants", (3, 1), ": variants: only with workload.kind = bulk, shuffle, fetch, requests or transfers; known keys: schema, name, title, description, qdisc-files, link, measure, workload, sweep, plot, expect"),
 ];
@@ -110,7 +111,7 @@ fn every_broken_scenario_of_tenants_is_refused_at_its_place() {
 fn metrics_of_probes_need_probes() {
     let text = VALID.replace("[workload.probes]\nmessage = \"64B\"\nslo = \"1ms\"\n", "");
     let text = text.replace("probes = [1]\n", "").replace("probes = [1, 2]\n", "").replace(" probes=1", "");
-    let text = text.replace("[0, 5]", "[1, 5]");
+    let text = text.replace("[0, 5]", "[2, 5]");
     for key in ["latency_us.p99", "slo_violation_share", "transactions_per_s"] {
         for (own, place) in [("jain_bytes", "plot[0].metric"), ("lost_capacity", "expect[0].metric")] {
             let text = text.replace("latency_us.p99", "jain_bytes");

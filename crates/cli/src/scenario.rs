@@ -6,7 +6,8 @@ use evenkeel_files::{Kind, Text, shown};
 use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
 use evenkeel_model::scenario::{
-    Scenario, Setups, Tenants, Variant, WorkloadKind, parse_with, place_of, qdisc_files,
+    BulkGroup, ClientGroup, GroupCount, OnOff, RequestClients, Scenario, Setups, Tenants, Variant, Workload,
+    WorkloadKind, parse_with, place_of, qdisc_files,
 };
 use evenkeel_model::text::counted;
 use evenkeel_receive::policy::PolicyFile;
@@ -197,9 +198,15 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
         link_text.push_str(&format!(", {}", counted(queues as usize, "receive queue")));
     }
     let traffic = match &workload.kind {
-        WorkloadKind::Bulk => "one host sends to another, always backlogged".to_owned(),
+        WorkloadKind::Bulk => {
+            let flows = counted(workload.flows as usize, "flow");
+            format!("{flows} from one host to another, always backlogged")
+        }
         WorkloadKind::Shuffle { bytes_per_flow } => {
-            format!("every host sends {bytes_per_flow} to every other; the run ends when all are complete")
+            let hosts = counted(scenario.hosts.count as usize, "host");
+            format!(
+                "each of {hosts} sends {bytes_per_flow} to every other; the run ends when all are complete"
+            )
         }
         WorkloadKind::Fetch { clients } => {
             format!("{} fetch values from a server", counted(clients.len(), "group") + " of clients")
@@ -214,7 +221,11 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
         }
         WorkloadKind::Tenants(_) => "clients share the link behind one qdisc at a time".to_owned(),
     };
-    let mut measured = format!("{}, warm-up {}", counted(measure.repeats as usize, "repeat"), measure.warmup);
+    let mut measured = counted(measure.repeats as usize, "repeat");
+    // A shuffle has no warm-up.
+    if workload.shuffled_bytes().is_none() {
+        measured.push_str(&format!(", warm-up {}", measure.warmup));
+    }
     if let Some(length) = measure.length {
         measured.push_str(&format!(", {length} each"));
     } else if let Some(longest) = measure.windows.last() {
@@ -224,7 +235,9 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
             longest.length
         ));
     }
-    let mut lines = vec![("link", link_text), ("traffic", traffic), ("measured", measured)];
+    let mut lines = vec![("link", link_text), ("traffic", traffic)];
+    lines.extend(senders(workload));
+    lines.push(("measured", measured));
     if let Some(paper) = &scenario.paper {
         lines.push(("paper", paper.source.clone()));
     }
@@ -233,6 +246,91 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
         lines.push(("group", format!("{name}: {}", members.join(", "))));
     }
     lines
+}
+
+/// Returns one line for each group of clients or bulk senders, and for the probes.
+fn senders(workload: &Workload) -> Vec<(&'static str, String)> {
+    let clients: Vec<String> = match &workload.kind {
+        WorkloadKind::Fetch { clients } => clients.iter().map(fetching).collect(),
+        WorkloadKind::Requests(requests) => requests.clients.iter().map(requesting).collect(),
+        WorkloadKind::Tenants(tenants) => bulk_groups(tenants),
+        WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Transfers => Vec::new(),
+    };
+    let label = if workload.tenants().is_some() { "bulk" } else { "clients" };
+    let mut lines: Vec<(&'static str, String)> = clients.into_iter().map(|text| (label, text)).collect();
+    if let Some(probe) = &workload.latency {
+        lines.push(("probe", format!("requests of {} for {}", probe.message, probe.duration)));
+    }
+    if let Some(probes) = workload.tenants().and_then(|tenants| tenants.probes) {
+        let mut text = match probes.count {
+            Some(count) => format!("{}, ", counted(count as usize, "probe")),
+            None => "as many as the axis probes has, ".to_owned(),
+        };
+        match probes.message {
+            Some(message) => text.push_str(&format!("requests of {message}")),
+            None => text.push_str("requests of the axis message"),
+        }
+        if let Some(slo) = probes.slo {
+            text.push_str(&format!(", SLO {slo}"));
+        }
+        lines.push(("probes", text));
+    }
+    lines
+}
+
+fn fetching(group: &ClientGroup) -> String {
+    let sizes: Vec<String> = group.sizes.iter().map(ToString::to_string).collect();
+    let timed = if group.timed { "" } else { "; not timed" };
+    format!("{}, values of {}{timed}", counted(group.count as usize, "client"), sizes.join(", "))
+}
+
+fn requesting(group: &RequestClients) -> String {
+    let mut text = format!(
+        "{}: {}, {} each, {} outstanding per flow",
+        group.name,
+        counted(group.count as usize, "client"),
+        counted(group.flows as usize, "flow"),
+        group.outstanding
+    );
+    if group.high_priority {
+        text.push_str(", high priority");
+    }
+    if group.from.as_u64() > 0 {
+        text.push_str(&format!(", from {}", group.from));
+    }
+    if let Some(stay) = group.stay {
+        text.push_str(&format!(", for {stay}"));
+    }
+    if let Some(variants) = &group.variants {
+        text.push_str(&format!(", only in {}", variants.join(", ")));
+    }
+    text
+}
+
+/// Returns the bulk senders of each group, with their number for each value of the axis `clients`.
+fn bulk_groups(tenants: &Tenants) -> Vec<String> {
+    let axis = tenants.axes.iter().find(|axis| axis.name == "clients");
+    let clients = || axis.iter().flat_map(|axis| &axis.values).filter_map(|value| value.parse().ok());
+    let text = |(number, group): (usize, &BulkGroup)| {
+        let mut text = match group.count {
+            GroupCount::Fixed(count) => counted(count as usize, "sender"),
+            GroupCount::Share(100) => "all clients".to_owned(),
+            GroupCount::Share(share) => {
+                let counts =
+                    clients().map(|clients| BulkGroup::counts(&tenants.bulk, clients)[number].to_string());
+                format!("{share}% of the clients ({})", counts.collect::<Vec<_>>().join(", "))
+            }
+        };
+        match group.length {
+            Some(length) => text.push_str(&format!(", writes of {length}")),
+            None => text.push_str(", writes of the axis length"),
+        }
+        if let Some(OnOff { on, off }) = group.on_off {
+            text.push_str(&format!(", sending for {on}, silent for {off}"));
+        }
+        text
+    };
+    tenants.bulk.iter().enumerate().map(text).collect()
 }
 
 /// Shows the axes of a sweep, and the definition of each qdisc.

@@ -264,6 +264,34 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
 }
 
 #[test]
+fn the_traffic_is_shown_with_its_numbers() {
+    let scenarios: [(&str, &[&str]); 6] = [
+        ("titan-12-flows", &["12 flows from one host to another", "requests of 64B for"]),
+        ("shuffle-24", &["each of 24 hosts sends 1GB to every other"]),
+        ("memcached-hol", &["6 clients, values of 512KiB; not timed", "1 client, values of 2KiB, 4KiB"]),
+        ("dragonet-echo", &["20 clients", "1 flow each, 16 outstanding per flow"]),
+        (
+            "tc-fairness-mixed",
+            &[
+                "50% of the clients (2, 4, 8, 12, 16, 20, 24, 32, 40, 48), writes of 4KiB",
+                "25% of the clients (1, 2, 4,",
+                "writes of 8KiB",
+            ],
+        ),
+        ("tc-priority", &["all clients, writes of", "1 probe, requests of", "SLO 500us"]),
+    ];
+    for (name, parts) in scenarios {
+        let shown = run(&["scenario", "show", name]);
+        // Lines are wrapped at the width of the terminal.
+        let text = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in parts {
+            assert!(text.contains(part), "{name}: {part:?} in {}", shown.stdout);
+        }
+        assert!(!text.contains("warm-up 0ns"), "{}", shown.stdout);
+    }
+}
+
+#[test]
 fn a_file_is_shown_with_its_own_variants() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(directory.path(), "uplink.toml", VALID);

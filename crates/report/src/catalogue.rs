@@ -84,6 +84,13 @@ impl Description {
         Self { unit: "", scale: 1.0, decimals: 3, count: false, ..self }
     }
 
+    /// Returns the description of differences of the metric: those of shares are in percentage points.
+    #[must_use]
+    pub fn into_difference(self) -> Self {
+        let unit = if self.unit == "%" { "percentage points" } else { self.unit };
+        Self { unit, ..self }
+    }
+
     /// Returns a recorded value with its unit, with enough digits to differ from all `others` that are not
     /// equal to it.
     #[must_use]

@@ -231,6 +231,19 @@ fn the_answer_comes_first_in_words() {
     );
 }
 
+/// A difference of shares is no relative change: CPU falls by all of its 49.8 % of a core.
+#[test]
+fn a_difference_of_percentages_is_in_percentage_points() {
+    let some = [49.7, 49.8, 49.9, 49.8, 49.8];
+    let cpu = text(&differ(&with("cpu_pct", &some), &with("cpu_pct", &[0.0; 5])), false);
+    assert!(cpu.starts_with("dqa: CPU lower by 49.8 percentage points ("), "{cpu}");
+    let half = [0.749, 0.75, 0.751, 0.75, 0.75];
+    let lost = text(&differ(&with("lost_capacity", &[0.0; 5]), &with("lost_capacity", &half)), false);
+    assert!(lost.starts_with("dqa: lost capacity higher by 75 percentage points ("), "{lost}");
+    let relative = text(&differ(&with("cpu_pct", &some), &with("cpu_pct", &some.map(|x| x / 2.0))), false);
+    assert!(relative.starts_with("dqa: CPU lower by 50 % ("), "{relative}");
+}
+
 #[test]
 fn what_only_one_has_is_listed_or_left_out() {
     let comparison = differ(&of_six(), &changed());

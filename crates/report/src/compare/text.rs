@@ -45,7 +45,7 @@ pub fn change_text(description: &Description, change: &Change) -> String {
             format!("{label} {way} by {}{}", percent(size), interval.unwrap_or_default())
         }
         Scale::Difference => {
-            let description = description.resolving(size);
+            let description = description.resolving(size).into_difference();
             let show = |value: f64| trimmed(description.show(value));
             let interval = ends.map(|(low, high)| format!(" ({} to {})", show(low), show(high)));
             let way = if turned { "lower" } else { "higher" };

@@ -389,7 +389,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
             "{field} of {}, repeat 0, is {value}, which",
             sound["variants"][0]["name"].as_str().unwrap()
         );
-        assert!(error.contains(&words) && error.ends_with(&format!(": {other} is {bound}")), "{error}");
+        assert!(error.contains(&words) && error.contains(&format!(": {other} is {bound};")), "{error}");
         let mut ordered = sound.clone();
         ordered["variants"][0]["repeats"][0]["metrics"] =
             [(field, bound), (other, value)].into_iter().collect();
@@ -530,12 +530,46 @@ fn figures_that_contradict_each_other_are_refused() {
         error.contains("the number of flows of distribution-2, repeat 0, is 2") && error.contains("has 3"),
         "{error}"
     );
+    // The scenario's text has another rate than the record.
+    let mut slower = transfers();
+    slower["nominal_rate_bps"] = 10_000_000_000_u64.into();
+    let error = read(&slower).unwrap_err().to_string();
+    assert!(
+        error.contains(
+            "nominal_rate_bps is 10000000000, which contradicts the link.rate of its scenario_text"
+        ),
+        "{error}"
+    );
     // A scenario that cannot be read bounds nothing, and figures still have to fit each other.
     let mut unknown = transfers();
     unknown["scenario_text"] = "schema = 9".into();
     read(&unknown).unwrap();
     unknown["variants"][0]["repeats"][0]["flows"] = serde_json::json!([]);
     assert!(read(&unknown).unwrap_err().to_string().contains("contradicts"));
+}
+
+/// The text of the scenario says which link was run.
+#[test]
+fn a_record_with_another_link_than_its_scenario_is_refused() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("record.json");
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/demo/titan-12-flows.json");
+    let text = fs::read_to_string(demo).unwrap();
+    let stated = r#"\nqueues = 8\n"#;
+    assert!(text.contains(stated) && text.contains(r#"\nrate = \"10gbit\"\n"#));
+    let refused = |from: &str, to: &str, word: &str| {
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let error = store::read(&path).unwrap_err().to_string();
+        assert!(error.contains("record.json") && error.contains(word), "{error}");
+    };
+    refused(
+        r#"\nrate = \"10gbit\""#,
+        r#"\nrate = \"1gbit\""#,
+        "nominal_rate_bps is 10000000000, which contradicts",
+    );
+    for queues in [7, 9] {
+        refused(stated, &format!(r#"\nqueues = {queues}\n"#), "the number of queues of ");
+    }
 }
 
 /// Records that real runs wrote are read.

@@ -49,6 +49,19 @@ impl<'r> Run<'r> {
     }
 }
 
+/// Checks the settings of a record that its scenario states.
+///
+/// # Errors
+/// Returns an error with the first field that contradicts the scenario.
+pub(super) fn check_settings(record: &Record, scenario: &Scenario) -> Result<(), Implausible> {
+    let nominal = scenario.link.rate.bits_per_second();
+    if record.nominal_rate_bps != nominal {
+        let stated = format!("the link.rate of its scenario_text, {} ({nominal} bit/s)", scenario.link.rate);
+        return Err(against("nominal_rate_bps", record.nominal_rate_bps as f64, stated));
+    }
+    Ok(())
+}
+
 /// Checks figures of a repeat that are about the same traffic.
 ///
 /// # Errors
@@ -115,6 +128,9 @@ pub fn check_in_run(
         let against = format!("the scenario, which has {expected}");
         return Err(self::against("the number of flows", repeat.flows.len() as f64, against));
     }
+    if let Some((scenario, variant)) = scenario {
+        check_queues(repeat, scenario, variant)?;
+    }
     check_rates(repeat, run)?;
     let throughput = repeat.metrics.get(metric::THROUGHPUT).copied();
     let most = scenario.and_then(|(scenario, variant)| most_bits(run, scenario, variant));
@@ -138,6 +154,27 @@ pub fn check_in_run(
         if let Some(value) = repeat.metrics.get(key).filter(|value| **value > scale * most) {
             return Err(against(key, *value, format!("the number of processors, at most {processors}")));
         }
+    }
+    Ok(())
+}
+
+/// Checks the number of recorded queues. With tenants, the test bed records no unused queue after the last used one.
+fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -> Result<(), Implausible> {
+    let link = scenario.link.queues;
+    let (least, most) = match &scenario.workload.kind {
+        WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } => {
+            let queues = variant.knobs().queues.unwrap_or(link);
+            (queues, queues)
+        }
+        WorkloadKind::Requests(_) => (link, link),
+        WorkloadKind::Tenants(_) => (0, link),
+        WorkloadKind::Transfers => return Ok(()),
+    };
+    let recorded = repeat.queues.len();
+    // A world may count no queues.
+    if recorded > 0 && !(least as usize..=most as usize).contains(&recorded) {
+        let stated = format!("the queues of its scenario_text, {most}");
+        return Err(against("the number of queues", recorded as f64, stated));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use evenkeel_model::scenario::bundled::variant_tables;
 use evenkeel_model::scenario::{LINE_RATES, parse};
 use evenkeel_model::units::BitRate;
 
-use super::consistent::{Run, check_figures, check_in_run};
+use super::consistent::{Run, check_figures, check_in_run, check_settings};
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
@@ -71,6 +71,9 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
     }
     // A scenario of another version, or with qdisc setups of the user, bounds no figures.
     let scenario = parse(&record.scenario_text, "", variant_tables()).ok();
+    if let Some(scenario) = &scenario {
+        check_settings(record, scenario)?;
+    }
     let run = Run::of(record);
     for variant in &record.variants {
         let known = scenario.as_ref().and_then(|scenario| {

@@ -30,13 +30,13 @@ impl fmt::Display for Statistic {
 /// Returns the keys of all metrics that a scenario with these windows and sizes can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
-    // Requests have no connections, and nothing counts the bytes and the order of fetches by flow.
+    // Requests have no connections, and nothing counts the bytes of shuffles and fetches by flow.
     let plain: &[&str] = match workload.kind {
-        WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Tenants(_) => &metric::PLAIN,
+        WorkloadKind::Bulk | WorkloadKind::Tenants(_) => &metric::PLAIN,
         WorkloadKind::Transfers => {
             &[metric::THROUGHPUT, metric::CPU, metric::JAIN_BYTES, metric::JAIN_PACKETS, metric::RETRANSMITS]
         }
-        WorkloadKind::Fetch { .. } => {
+        WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } => {
             &[metric::THROUGHPUT, metric::CPU, metric::RETRANSMITS, metric::OUT_OF_ORDER]
         }
         WorkloadKind::Requests(_) => &[metric::THROUGHPUT, metric::CPU],

@@ -19,6 +19,11 @@ fn fetch(clients: &str) -> String {
     transmit(&format!("[workload]\nkind = \"fetch\"\n{clients}"), MEASURE)
 }
 
+fn shuffle() -> String {
+    let rest = "[hosts]\ncount = 3\nsending-cores = 4\n[switch]\nbuffer = \"12MB\"";
+    transmit("[workload]\nkind = \"shuffle\"\nbytes-per-flow = \"1MB\"", rest)
+}
+
 fn tenants(workload: &str, axes: &str) -> String {
     let windows = if workload.contains("line = true") { "windows = { 100ms = \"100ms\" }" } else { "" };
     let workload = format!("[workload]\nkind = \"tenants\"\n{workload}\n");
@@ -67,6 +72,7 @@ fn expectations_are_about_metrics_that_the_variant_can_have() {
         (bulk("flows = 1"), "dqa", "nfm_max.1ms", "a single flow has no unfairness", ""),
         (bulk("flows = 4"), "dqa", "latency_us.p99", "no latency is measured", ""),
         (fetch(few), "dqa", "fct_s.mean", "no group of clients is timed", ""),
+        (shuffle(), "dqa", "jain_bytes", "this workload does not measure", ""),
         (requests(), "even", "requests_per_s.b.total", "the clients 'b' do not run in even", "rss"),
         (requests(), "even", "response_us.b.p99", "the clients 'b' do not run in even", "rss"),
         (transfers(), "tuned", "drops.switch", "tuned has no switch", "switched"),

@@ -256,7 +256,8 @@ at-most = 0.2
     let (output, _directory) = run_text(TENANTS, &[]);
     let whole = json(&output);
     assert_eq!(whole["expectations"][0]["met"], true, "{whole}");
-    assert_eq!(whole["variants"][0]["notes"], serde_json::json!([]));
+    let notes = whole["variants"][0]["notes"].to_string();
+    assert!(!notes.contains("longer than a repeat"), "{notes}");
     let (output, _directory) = run_text(TENANTS, &["--rate", "10mbit"]);
     assert_eq!(output.status.code(), Some(0));
     let slow = json(&output);

@@ -128,8 +128,6 @@ Examples:
     evenkeel check
   Where are packets lost now?
     evenkeel check eth0 --watch 10s
-  Why does a rule fire, and what are all of its fixes?
-    evenkeel check --explain rx-ring-drops
   What would each fix gain? Simulated, changes nothing:
     evenkeel check --simulate
 

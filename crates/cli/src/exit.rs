@@ -197,12 +197,15 @@ fn hung_up(error: &io::Error) -> bool {
 /// Converts the result of a write to standard output. It is no error if the reader has exited (`| head`, a closed
 /// terminal): SIGHUP determines the exit code.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
-    let failed = |why: &dyn Display| {
-        Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {why}")))
+    let failed = |exit: Exit, why: &dyn Display| {
+        Err(Failure::new(exit, format!("cannot write the result to standard output: {why}")))
     };
     match result {
-        _ if was_closed(&io::stdout()) => failed(&"it is closed"),
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe && !hung_up(&error) => failed(&error),
+        _ if was_closed(&io::stdout()) => failed(Exit::Failed, &"it is closed"),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => failed(Exit::Interrupted, &error),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe && !hung_up(&error) => {
+            failed(Exit::Failed, &error)
+        }
         _ => Ok(()),
     }
 }

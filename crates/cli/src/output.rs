@@ -1,8 +1,11 @@
 //! Standard output and standard error of a command.
 //!
-//! A write blocks if a pipe is full or if Ctrl-S has stopped the terminal. A command that holds settings changed calls
-//! [`detach`] first: from then on, threads write, so that the command still restores its settings in time. [`finish`]
-//! waits for them at the end, when all settings are restored.
+//! A write blocks if a pipe is full or if Ctrl-S has stopped the terminal. In a command that catches signals, threads
+//! write:
+//!
+//! - The command waits for each write, until a signal comes: a blocked write alone would not return.
+//! - A command that holds settings changed calls [`detach`] first and waits for no write, so that it still restores its
+//!   settings in time. [`finish`] waits at the end, when all settings are restored.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,7 +46,7 @@ const MOST_WAITING: usize = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Whether threads write.
+/// Whether the command waits for its writes only in [`finish`].
 static DETACHED: AtomicBool = AtomicBool::new(false);
 static WRITERS: OnceLock<Option<Writers>> = OnceLock::new();
 
@@ -131,14 +134,32 @@ impl Writer {
     }
 }
 
-/// Lets threads write from now on.
+impl Writers {
+    /// Returns the error of standard output. A result that nothing reads is one of the kind `Interrupted`.
+    fn outcome(&self) -> io::Result<()> {
+        if let Some(error) = self.output.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            return Err(error);
+        }
+        if self.output.waiting.output.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let why = if signals::came() { "interrupted before it was read" } else { "its reader does not read" };
+        Err(io::Error::new(io::ErrorKind::Interrupted, why))
+    }
+}
+
+/// From now on, the command waits for its writes only in [`finish`].
 pub fn detach() {
     DETACHED.store(true, Ordering::Relaxed);
 }
 
+fn is_detached() -> bool {
+    DETACHED.load(Ordering::Relaxed)
+}
+
 /// Returns the threads. `None`: the command writes by itself, also if the system allows no more threads.
 fn writers() -> Option<&'static Writers> {
-    if !DETACHED.load(Ordering::Relaxed) {
+    if !is_detached() && !signals::are_caught() {
         return None;
     }
     let start = || {
@@ -155,20 +176,26 @@ fn writers() -> Option<&'static Writers> {
 
 /// Writes a result to standard output. Of detached output, [`finish`] returns the error.
 pub fn result(text: &[u8]) -> io::Result<()> {
-    match writers() {
-        Some(writers) => writers.output.put(Stream::Output, text),
-        None => Stream::Output.write(text)?,
+    let Some(writers) = writers() else { return Stream::Output.write(text) };
+    writers.output.put(Stream::Output, text);
+    if is_detached() {
+        return Ok(());
     }
-    Ok(())
+    writers.output.drain(|_| signals::came());
+    writers.outcome()
 }
 
-/// Writes a message to standard error. Ignores errors, because the reader may have exited. Detached, it drops the
-/// message if too many wait.
+/// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the message if too
+/// many wait, or if the last one was not read when a signal came.
 pub fn message(text: &[u8]) {
-    match writers() {
-        Some(Writers { errors, .. }) if errors.waiting.all() >= MOST_WAITING => {}
-        Some(Writers { errors, .. }) => errors.put(Stream::Errors, text),
-        None => drop(Stream::Errors.write(text)),
+    let Some(Writers { errors, .. }) = writers() else { return drop(Stream::Errors.write(text)) };
+    let waiting = errors.waiting.all();
+    if waiting >= MOST_WAITING || (waiting > 0 && !is_detached()) {
+        return;
+    }
+    errors.put(Stream::Errors, text);
+    if !is_detached() {
+        errors.drain(|_| signals::came());
     }
 }
 
@@ -180,7 +207,7 @@ pub fn is_idle() -> bool {
 /// Waits until detached output is written, and returns the error of standard output. A reader that does not read
 /// delays the end only if it has asked for a result and no signal has come: a terminal has not.
 pub fn finish() -> io::Result<()> {
-    let Some(writers) = writers() else { return Ok(()) };
+    let Some(writers) = writers().filter(|_| is_detached()) else { return Ok(()) };
     let is_terminal = io::stdout().is_terminal();
     writers
         .output

@@ -1,6 +1,6 @@
 //! The signals that end a command. All commands install their handlers here.
 //!
-//! - The first signal asks a command to restore its settings and end.
+//! - The first signal asks a command to restore its settings and end. It also ends the wait for a reader of its output.
 //! - A second one ends it at once with code 130: the kernel detaches its programs with its descriptors, and its
 //!   guardian restores its settings. `revert` and `tune --apply` have no guardian, so it does not end them.
 //! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::libc::SIGXFSZ;
+use nix::libc::{POLLOUT, SIGXFSZ, STDERR_FILENO, poll, pollfd};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -22,12 +22,20 @@ const SAME_REQUEST: Duration = Duration::from_millis(500);
 /// Whether any signal of [`Signals`] was received.
 static CAME: AtomicBool = AtomicBool::new(false);
 
+/// Whether [`Signals::catch`] has installed its handlers.
+static CAUGHT: AtomicBool = AtomicBool::new(false);
+
 /// The handlers of [`end_at_once`].
 static ENDING: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
 
 /// Returns whether any signal of [`Signals`] was received.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
+}
+
+/// Returns whether signals do not end the command by themselves: [`Signals::catch`] has installed its handlers.
+pub fn are_caught() -> bool {
+    CAUGHT.load(Ordering::Relaxed)
 }
 
 /// The signals received so far.
@@ -65,6 +73,7 @@ impl Signals {
         for handler in ending {
             signal_hook::low_level::unregister(handler);
         }
+        CAUGHT.store(true, Ordering::Relaxed);
         Ok(signals)
     }
 
@@ -94,13 +103,23 @@ impl Signals {
 pub fn end_at_once() -> Result<(), Failure> {
     for signal in [SIGINT, SIGHUP, SIGTERM] {
         let handler = register(signal, || {
-            // A single system call, without a buffer or lock (signal-safety(7)).
-            let _ = nix::unistd::write(std::io::stderr(), b"evenkeel: interrupted\n");
+            tell_interrupted();
             signal_hook::low_level::exit(Exit::Interrupted as i32);
         })?;
         ENDING.lock().unwrap_or_else(PoisonError::into_inner).extend(handler);
     }
     Ok(())
+}
+
+/// Writes the message of [`end_at_once`], unless the write would block, as on a full pipe. Only system calls, without a
+/// buffer or lock (signal-safety(7)).
+fn tell_interrupted() {
+    let mut errors = pollfd { fd: STDERR_FILENO, events: POLLOUT, revents: 0 };
+    // SAFETY: poll fills the structure, which lives until it returns.
+    let is_ready = unsafe { poll(&raw mut errors, 1, 0) } == 1 && errors.revents & POLLOUT != 0;
+    if is_ready {
+        let _ = nix::unistd::write(std::io::stderr(), b"evenkeel: interrupted\n");
+    }
 }
 
 /// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing

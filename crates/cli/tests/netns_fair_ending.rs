@@ -4,8 +4,7 @@
 
 mod support;
 
-use std::io::{PipeReader, PipeWriter, Write, pipe};
-use std::os::fd::AsRawFd;
+use std::io::PipeWriter;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 
 use evenkeel_host::Sysfs;
+use support::full_pipe;
 use support::leftovers::children;
 use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
@@ -155,21 +155,6 @@ fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// Returns a pipe that takes no more bytes.
-fn full_pipe() -> (PipeReader, PipeWriter) {
-    let (reader, mut writer) = pipe().unwrap();
-    let set_flags = |flags: libc::c_int| {
-        // SAFETY: sets flags of an open descriptor.
-        assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) }, 0);
-    };
-    set_flags(libc::O_NONBLOCK);
-    let full = std::iter::repeat_with(|| (&writer).write(&[b'x'; 4096])).find_map(Result::err).unwrap();
-    assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
-    set_flags(0);
-    writer.flush().unwrap();
-    (reader, writer)
-}
-
 /// Starts a command whose reader does not read.
 fn start_unread(mut command: Command, writer: &PipeWriter) -> Child {
     command.stdout(Stdio::from(writer.try_clone().unwrap())).stderr(Stdio::from(writer.try_clone().unwrap()));
@@ -252,4 +237,28 @@ fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
     wait_for("the old value", SOON, || !sack());
     signal_to(child.id(), Signal::SIGTERM);
     assert_eq!(code_of(child), Some(0));
+}
+
+/// No command waits for its reader after a signal.
+#[test]
+fn one_signal_ends_a_plan_that_is_not_read() {
+    let managed = Managed::with_maps();
+    for arguments in [
+        &["fair", NAME, "--xps", "off", "--plan"][..],
+        &["tune", NAME],
+        &["tune", NAME, "--format", "json"],
+        &["steer", NAME, "--policy", "balance", "--plan"],
+        &["check", NAME],
+    ] {
+        for is_all in [false, true] {
+            let (_reader, writer) = full_pipe();
+            let mut command = managed.command(arguments);
+            command.stdout(Stdio::from(writer.try_clone().unwrap()));
+            command.stderr(if is_all { Stdio::from(writer.try_clone().unwrap()) } else { Stdio::null() });
+            let child = command.spawn().unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+            signal_to(child.id(), Signal::SIGTERM);
+            assert_eq!(code_of(child), Some(130), "{arguments:?} {is_all}");
+        }
+    }
 }

@@ -1,6 +1,10 @@
 //! Tests signals: one that was ignored at the start stays ignored; the others end the command with the documented code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "support/hosts.rs"]
+// Several test binaries share this file, and each uses a part of it.
+#[allow(dead_code)]
+mod hosts;
 mod support;
 
 use std::os::unix::process::CommandExt;
@@ -10,7 +14,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
 
-use support::evenkeel;
+use evenkeel_synthetic::write_tree;
+use support::{evenkeel, full_pipe};
 
 fn start(mut command: Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -30,6 +35,20 @@ fn wait_for_handler(child: &mut Child, caught: Signal) {
             child.wait().unwrap();
             panic!("{caught} is not caught: {status}");
         }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until a process has a thread of this name.
+fn wait_for_thread(child: &mut Child, name: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let tasks = format!("/proc/{}/task", child.id());
+    let is_named = |task: std::io::Result<std::fs::DirEntry>| {
+        let found = task.and_then(|task| std::fs::read_to_string(task.path().join("comm")));
+        found.is_ok_and(|found| found.trim() == name)
+    };
+    while !std::fs::read_dir(&tasks).unwrap().any(is_named) {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "no thread {name}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -155,4 +174,40 @@ fn an_interrupted_watch_says_so() {
     let ended = child.wait_with_output().unwrap();
     let result: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!((ended.status.code(), &result["interrupted"]), (Some(130), &true.into()));
+}
+
+/// A command that has caught signals waits for its reader, until the first signal.
+#[test]
+fn one_signal_ends_the_wait_for_a_reader() {
+    let place = tempfile::tempdir().unwrap();
+    let saved = place.path().join("saved");
+    let host = place.path().join("host");
+    std::fs::create_dir(&host).unwrap();
+    write_tree(&hosts::HOSTS[0].1(), &host).unwrap();
+    let from = host.to_str().unwrap();
+    for arguments in [
+        &["tune", "ens2f0", "--from", from][..],
+        &["tune", "ens2f0", "--from", from, "--format", "json"],
+        &["check", "--save", saved.to_str().unwrap()],
+    ] {
+        let (_reader, writer) = full_pipe();
+        let mut command = evenkeel(arguments);
+        let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        drop(command);
+        wait_for_thread(&mut child, "output");
+        // A message may come before the result.
+        std::thread::sleep(Duration::from_millis(1500));
+        send(&child, Signal::SIGTERM);
+        let sent = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if sent.elapsed() > Duration::from_secs(20) {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let ended = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("interrupted"), "{arguments:?}: {stderr}");
+    }
 }

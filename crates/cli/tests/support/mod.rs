@@ -100,3 +100,20 @@ pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = lib
         });
     }
 }
+
+/// Returns a pipe that takes no more bytes.
+pub fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let set_flags = |flags: libc::c_int| {
+        // SAFETY: sets flags of an open descriptor.
+        assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) }, 0);
+    };
+    set_flags(libc::O_NONBLOCK);
+    let full = std::iter::repeat_with(|| (&writer).write(&[b'x'; 4096])).find_map(Result::err).unwrap();
+    assert_eq!(full.kind(), std::io::ErrorKind::WouldBlock);
+    set_flags(0);
+    writer.flush().unwrap();
+    (reader, writer)
+}

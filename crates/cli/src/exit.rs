@@ -145,9 +145,11 @@ pub fn flush() -> Result<(), Failure> {
     written(output::finish())
 }
 
-/// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise.
+/// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise. A
+/// detached result that nothing has read is no error here: all settings are restored.
 pub fn end(exit: Exit) -> Exit {
-    match flush() {
+    let is_unread = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
+    match written(output::finish().or_else(|error| if is_unread(&error) { Ok(()) } else { Err(error) })) {
         Err(failure) if exit == Exit::Done => {
             let exit = failure.tell();
             // Ignore the error: only the message was still to be written.

@@ -213,8 +213,7 @@ pub fn finish() -> io::Result<()> {
         .output
         .drain(|waiting| is_terminal || signals::came() || waiting.output.load(Ordering::Acquire) == 0);
     writers.errors.drain(|_| true);
-    let failed = writers.output.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-    failed.map_or(Ok(()), Err)
+    writers.outcome()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::io::PipeWriter;
+use std::io::{PipeWriter, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -227,12 +227,20 @@ fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
         let read = || Ok(std::fs::read_to_string("/proc/sys/net/ipv4/tcp_sack").unwrap());
         managed.host.run(read).unwrap().trim() == "1"
     };
-    let tune = managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"]);
-    let child = start_unread(tune, &writer);
+    let mut tune = managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"]);
+    tune.stdout(Stdio::from(writer.try_clone().unwrap())).stderr(Stdio::piped());
+    let mut child = tune.spawn().unwrap();
+    let mut errors = child.stderr.take().unwrap();
     wait_for("the change", SOON, sack);
     std::thread::sleep(Duration::from_millis(300));
     signal_to(child.id(), Signal::SIGTERM);
-    assert_eq!(code_of(child), Some(0));
+    // The lost result said how to undo the change.
+    assert_eq!(code_of(child), Some(4));
+    let mut stderr = String::new();
+    errors.read_to_string(&mut stderr).unwrap();
+    for part in ["interrupted before it was read", "1 setting changed and stay", "evenkeel revert evk0`"] {
+        assert!(stderr.contains(part), "{part}: {stderr}");
+    }
     let child = revert();
     wait_for("the old value", SOON, || !sack());
     signal_to(child.id(), Signal::SIGTERM);

@@ -7,7 +7,8 @@ use evenkeel_model::shell::Line;
 use crate::{Etc, StateDirectory};
 
 /// Returns a command of this program, by a template as in [`Line::new`]. It sets the variables that name the directories
-/// of this process: without them, it would look for the journal elsewhere.
+/// of this process: without them, it would look for the journal elsewhere. An operand at the end of the template may
+/// begin with `-`.
 #[must_use]
 pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
     let state = StateDirectory::is_named().then(|| StateDirectory::from_environment().path().to_owned());
@@ -18,5 +19,8 @@ pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
     if let Some(path) = Etc::named() {
         line = line.with("EVENKEEL_ETC_DIR={} ", &[&path.to_string_lossy()]);
     }
-    line.with(template, words)
+    match (template.strip_suffix(" {}"), words.split_last()) {
+        (Some(command), Some((operand, words))) => line.with(command, words).on(*operand, "", &[]),
+        _ => line.with(template, words),
+    }
 }

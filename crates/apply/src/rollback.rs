@@ -8,6 +8,7 @@ use crate::error::{ApplyError, JournalError, KnobError};
 use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
+use crate::printed_command::printed_command;
 use crate::qdisc::{for_queues_of, is_part_of};
 
 /// A knob that another program changed since.
@@ -121,7 +122,8 @@ impl Report {
         let anew = self.anew.then(|| {
             format!(
                 "{interface} may have new interrupts, because its channels changed: the driver chose their \
-                 affinity, which is not restored; `evenkeel check {interface}` compares it with the queues"
+                 affinity, which is not restored; `{}` compares it with the queues",
+                printed_command("evenkeel check {}", &[&interface])
             )
         });
         moved

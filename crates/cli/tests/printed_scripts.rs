@@ -161,6 +161,8 @@ fn a_plan_for_a_recorded_host_runs_what_it_shows_and_nothing_else() {
 #[test]
 fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
     let managed = Managed::new();
+    // Makes `tune` propose a change.
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     let mut now = NAME.to_owned();
     // Names that the kernel accepts: without white space and slashes, and without `%`, which makes it number names.
     for name in ["a;>PWN;", "$(>PWN)", "`>PWN`", "a'b\"c\\", "-h", "a\u{1b}[2J"] {
@@ -180,6 +182,12 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
         ]));
         assert_eq!(plan.code, 0, "{name:?}: {plan:?}");
         assert_harmless(&plan.stdout);
+        if name == "-h" {
+            let tune = end(managed.command(&["tune", "--", name])).stdout.replace("\n# ", " ");
+            for command in ["tune --apply -- -h ", "tune --apply sack-off -- -h ", "revert -- -h "] {
+                assert!(tune.contains(&format!("evenkeel {command}")), "{command}: {tune}");
+            }
+        }
         let ran = sandboxed(&plan.stdout);
         assert!(ran.starts_with(&format!("tc\nqdisc\nreplace\ndev\n{name}\nroot\n")), "{name:?}: {ran}");
         for arguments in [["tune", "--", name], ["check", "--", name]] {

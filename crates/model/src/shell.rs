@@ -51,6 +51,17 @@ impl Line {
         self
     }
 
+    /// Appends an operand and options, by a template as in [`Line::new`]. Without `--` before it, an operand that begins
+    /// with `-` would be an option (XBD 12.2, Guideline 10).
+    #[must_use]
+    pub fn on(self, operand: &dyn Display, options: &'static str, words: &[&dyn Display]) -> Self {
+        if operand.to_string().starts_with('-') {
+            self.with(options, words).with(" -- {}", &[operand])
+        } else {
+            self.with(" {}", &[operand]).with(options, words)
+        }
+    }
+
     /// Creates a comment of one line from any text.
     #[must_use]
     pub fn comment(text: impl Display) -> Self {
@@ -224,6 +235,14 @@ mod tests {
             assert!(line.command().is_none() && line.to_string().starts_with("# "), "{line}");
             assert!(!line.to_string().contains(is_invisible), "{line}");
         }
+    }
+
+    #[test]
+    fn an_operand_is_no_option() {
+        let line = |name: &str| Line::new("x y", &[]).on(&name, " --apply {}", &[&"a b"]);
+        assert_eq!(line("eth0"), "x y eth0 --apply 'a b'");
+        assert_eq!(line("-x"), "x y --apply 'a b' -- -x");
+        assert_eq!(Line::new("x", &[]).on(&"-x;", "", &[]), "x -- '-x;'");
     }
 
     #[test]

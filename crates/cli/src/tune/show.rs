@@ -1,6 +1,6 @@
 //! Formats the output of `evenkeel tune`. Everything except commands is a comment, so that a shell can run a plan.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use evenkeel_apply::{Etc, printed_command};
 use evenkeel_forecast::PlanForecast;
@@ -99,7 +99,9 @@ pub fn plan(
         plan_lines(forecast).iter().for_each(|line| comment(&mut text, "", line));
     }
     if let Some(first) = shown.first() {
-        let command = |more: &'static str| printed_command("evenkeel tune {}", &[&interface]).with(more, &[]);
+        let command = |options: &'static str, words: &[&dyn Display]| {
+            printed_command("evenkeel tune", &[]).on(&interface, options, words)
+        };
         // Without these options, the plan or its files would differ.
         let given = !options.speeds.is_empty() || options.keep.is_some() || !options.persist.is_empty();
         let same = if given { " with the same options" } else { "" };
@@ -108,9 +110,9 @@ pub fn plan(
             &mut text,
             "",
             &format!(
-                "{}{same} makes these changes, {} {first}{same} those of {first} alone;\n{} undoes them",
-                command(" --apply"),
-                command(" --apply"),
+                "{}{same} makes these changes, {}{same} those of {first} alone;\n{} undoes them",
+                command(" --apply", &[]),
+                command(" --apply {}", &[first]),
                 printed_command("evenkeel revert {}", &[&interface])
             ),
         );

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::{Interface, ProcessFacts, processor_list};
+use evenkeel_model::shell::Line;
 
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -198,8 +199,8 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 )
             };
             if !place.is_empty() && view.interrupt_targets(nic).iter().any(|target| cores.contains(target)) {
-                advice +=
-                    &format!("; then `evenkeel tune {}` moves its interrupts off these cores", nic.name);
+                let tune = Line::new("evenkeel tune", &[]).on(&nic.name, "", &[]);
+                advice += &format!("; then `{tune}` moves its interrupts off these cores");
             }
             found.push(
                 Found::on_basis(load_of(view, nic, group.bytes), severity, group.name(), text, effect)

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Interrupt, Rss, SaturatingSum, SocketFacts, processor_list};
+use evenkeel_model::shell::Line;
 
 use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -566,12 +567,10 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         );
         let effect =
             format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
-        found.push(
-            Found::measured(by_speed(nic, Medium, Low), &nic.name, text, effect).advice(format!(
-                "`evenkeel steer {} --policy balance` puts each on a separate queue",
-                nic.name
-            )),
-        );
+        found.push(Found::measured(by_speed(nic, Medium, Low), &nic.name, text, effect).advice(format!(
+            "`{}` puts each on a separate queue",
+            Line::new("evenkeel steer", &[]).on(&nic.name, " --policy balance", &[])
+        )));
     }
     found
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind, SaturatingSum, SocketFacts, processor_list};
+use evenkeel_model::shell::Line;
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -398,9 +399,9 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
         let entry = Found::measured(Medium, &nic.name, text, "one queue and its lock carry everything");
         let entry = if mapped.len() < 2 { with_maps(view, nic, entry) } else { entry };
         found.push(entry.advice(format!(
-            "`evenkeel fair {}` chooses queues by their load, whatever number a packet came with; veth pairs can be made with several queues \
+            "`{}` chooses queues by their load, whatever number a packet came with; veth pairs can be made with several queues \
              (`ip link add ... numtxqueues N numrxqueues N type veth`)",
-            nic.name
+            Line::new("evenkeel fair", &[]).on(&nic.name, "", &[])
         )));
     }
     found

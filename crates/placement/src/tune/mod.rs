@@ -141,7 +141,7 @@ impl TuningPlan {
         for step in std::mem::take(&mut self.steps) {
             match owner(facts, &step.change.knob).filter(|owner| *owner != interface) {
                 Some(owner) => {
-                    let command = Line::new("evenkeel tune {}", &[&owner]);
+                    let command = Line::new("evenkeel tune", &[]).on(&owner, "", &[]);
                     let why = format!("it is a setting of {owner}: `{command}` changes it");
                     self.leave(step, &why);
                 }

@@ -182,7 +182,12 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
         ]));
         assert_eq!(plan.code, 0, "{name:?}: {plan:?}");
         assert_harmless(&plan.stdout);
+        let header = plan.stdout.lines().next().unwrap();
+        assert!(header.contains("` with the same options would do"), "{header}");
         if name == "-h" {
+            assert!(header.contains("evenkeel fair -- -h` "), "{header}");
+            let plain = end(managed.command(&["fair", "--plan", "--", name])).stdout;
+            assert!(plain.lines().next().unwrap().contains("-h` would do"), "{plain}");
             let tune = end(managed.command(&["tune", "--", name])).stdout.replace("\n# ", " ");
             for command in ["tune --apply -- -h ", "tune --apply sack-off -- -h ", "revert -- -h "] {
                 assert!(tune.contains(&format!("evenkeel {command}")), "{command}: {tune}");

@@ -173,7 +173,10 @@ impl Preflight {
     pub fn plan(&self) -> Result<String, FairError> {
         let mut script = Script::default();
         let command = evenkeel_apply::printed_command("evenkeel fair {}", &[&self.interface]);
-        script.push(Line::comment(format_args!("What `{command}` would do. Nothing has been changed.")));
+        // A run without these options would do something else.
+        let same = if self.request == Request::default() { "" } else { " with the same options" };
+        script
+            .push(Line::comment(format_args!("What `{command}`{same} would do. Nothing has been changed.")));
         script.extend(self.remarks.iter().map(Line::comment));
         for Planned { device, backend, soft_nic, changes, pools, balance, batching } in &self.devices {
             let name = &device.name;

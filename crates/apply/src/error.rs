@@ -156,6 +156,7 @@ fn kind_of(path: &Path) -> &'static str {
 fn access(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied if !geteuid().is_root() => "run it as root",
+        _ if matches!(source.raw_os_error(), Some(libc::EMFILE)) => "raise the limit (ulimit -n)",
         _ => "name another directory with EVENKEEL_STATE_DIR",
     }
 }

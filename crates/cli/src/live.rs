@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::{Report, printed_command};
 use evenkeel_host::{Capability, Host};
 use evenkeel_model::text::terminal_output;
+use nix::sys::resource::{Resource, getrlimit};
 
 use crate::arguments::{Command as Arguments, NicCommand, Place};
 pub use crate::exit::say;
@@ -115,6 +116,28 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
         _ => &[],
     };
     Host::live().require_mounted(mounts).map_err(|error| crate::check::failure(&error))
+}
+
+/// File descriptors that a session needs at least: for its programs and maps, its journal, and the guardian.
+const LEAST_DESCRIPTORS: u64 = 64;
+
+/// Refuses a session that may open too few files, before one of them cannot be opened.
+pub fn require_descriptors(command: &Arguments) -> Result<(), Failure> {
+    match command {
+        Arguments::Fair(_) => {}
+        Arguments::Steer(options) if !options.plan || options.model.is_none() => {}
+        _ => return Ok(()),
+    }
+    // Ignore the error: the session reports a file that it cannot open.
+    let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
+    if limit >= LEAST_DESCRIPTORS {
+        return Ok(());
+    }
+    let message = format!(
+        "this process may open only {limit} files, but a session needs {LEAST_DESCRIPTORS}; raise the limit \
+         (ulimit -n)"
+    );
+    Err(Failure::new(Exit::Unable, message))
 }
 
 /// Returns the command of the guardian: this binary, even if its file was replaced.

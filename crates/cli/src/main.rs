@@ -58,6 +58,7 @@ fn main() -> ExitCode {
 /// Lets the first signal end commands that hold no resources, and sessions that have not begun; the others install
 /// handlers before a change.
 fn prepare(command: &Command) -> Result<(), Failure> {
+    live::require_descriptors(command)?;
     live::require_mounts(command)?;
     match command {
         Command::Scenario(_)

@@ -308,11 +308,16 @@ fn a_small_address_space_is_refused_or_suffices() {
 /// The error is one line, without the log of libbpf.
 #[test]
 fn too_few_file_descriptors_are_one_sentence() {
-    for limit in [8, 12] {
-        let arguments = ["fair", "lo", "--observe", "--for", "100ms"];
-        let ended = limited(&arguments, nix::sys::resource::Resource::RLIMIT_NOFILE, limit);
-        assert!([3, 4].contains(&ended.code), "{ended:?}");
-        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
-        assert!(!ended.stderr.contains("libbpf"), "{ended:?}");
+    for arguments in [
+        &["fair", "lo", "--observe", "--for", "100ms"][..],
+        &["fair", "lo", "--plan"],
+        &["steer", "lo", "--policy", "balance"],
+        &["steer", "lo", "--policy", "balance", "--backend", "rps"],
+    ] {
+        for limit in [4, 8, 12, 16, 24, 40] {
+            let ended = limited(arguments, nix::sys::resource::Resource::RLIMIT_NOFILE, limit);
+            assert_eq!((ended.code, ended.stderr.lines().count()), (3, 1), "{limit}: {ended:?}");
+            assert!(ended.stderr.contains("raise the limit (ulimit -n)"), "{limit}: {ended:?}");
+        }
     }
 }

@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
 mod hosts;
 mod support;
 

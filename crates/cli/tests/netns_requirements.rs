@@ -43,6 +43,8 @@ fn a_missing_mount_is_named_before_the_work() {
         ("/proc", &["revert"]),
         ("/proc", &["check"]),
         ("/sys", &["nic", "probe", "lo"]),
+        ("/sys", &["steer", "lo", "--policy", "balance", "--backend", "xdp"]),
+        ("/sys", &["steer", "lo", "--policy", "balance", "--backend", "xdp", "--plan"]),
     ] {
         let mut command = std::process::Command::new("unshare");
         let script = "mount -t tmpfs none \"$0\" && exec \"$@\"";

@@ -59,7 +59,7 @@ impl SteerError {
             | Self::Search(_) => Cause::Usage,
             Self::Unable { .. } => Cause::Unable,
             Self::Apply(error) => error.cause(),
-            Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,
+            Self::Host(HostError::ForeignSysfs { .. } | HostError::NotMounted { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
             Self::Datapath(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
         }

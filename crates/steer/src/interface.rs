@@ -219,6 +219,8 @@ impl Interface {
     /// # Errors
     /// Returns an error if it cannot: [`SteerError::Unable`].
     pub fn check_xdp(&self) -> Result<(), SteerError> {
+        // libbpf counts the CPUs in /sys/devices/system/cpu.
+        Host::live().require_mounted(&["/sys"])?;
         let redirects = evenkeel_netlink::redirects_by_xdp(self.index)?;
         if self.name == "lo" || redirects == Some(false) {
             let (problem, remedy) = match self.driver_name() {

@@ -115,6 +115,20 @@ fn a_policy_that_fails_in_its_first_search_or_is_removed_is_not_followed() {
     load.finish();
 }
 
+/// Without flows, the cost of the whole placement is the only call of the script.
+#[test]
+fn a_plan_without_flows_tries_the_script() {
+    let managed = Managed::new();
+    for hook in ["queue_cost(queue)", "cost(queues)"] {
+        let text = format!("policy = \"script\"\nscript = \"fn {hook} {{ loop {{}} }}\"\n");
+        let file = policy(&managed, &text);
+        let policy = ["steer", NAME, "--backend", "rps", "--policy", file.to_str().unwrap(), "--plan"];
+        let plan = end(managed.command(&policy));
+        assert_eq!(plan.code, 2, "{plan:?}");
+        assert!(plan.stderr.contains("a call took more than"), "{plan:?}");
+    }
+}
+
 #[test]
 fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     let managed = Managed::new();

@@ -461,7 +461,10 @@ impl Search {
         same
     }
 
+    /// Returns the error of a script that failed.
     fn check(&mut self) -> Result<(), SearchError> {
+        // A script's cost of the whole placement is computed only now: without flows, no step has asked for it.
+        let _ = self.policy.cost();
         self.policy.fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
 }

@@ -10,6 +10,7 @@
 pub mod byte_fields;
 pub mod change;
 pub mod host;
+pub mod objects;
 pub mod qdisc;
 pub mod record;
 pub mod scenario;

@@ -34,8 +34,10 @@ pub struct DeviceAnswers {
     /// `ethtool -a`.
     pub pause: Option<Pause>,
     /// `ethtool -k`: `on`, `off`, `on [fixed]` or `off [fixed]`, by the kernel's name or ethtool's.
+    #[serde(deserialize_with = "or_empty")]
     pub features: BTreeMap<String, FeatureText>,
     /// `ethtool --show-priv-flags`.
+    #[serde(deserialize_with = "or_empty")]
     pub private_flags: BTreeMap<String, bool>,
     /// `ethtool -x` and `-n INTERFACE rx-flow-hash KIND`.
     pub rss: Option<RssAnswers>,
@@ -99,6 +101,15 @@ impl DeviceAnswers {
     }
 }
 
+/// Reads a part; `null` means that the NIC does not have it.
+fn or_empty<'de, T, D>(from: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
 /// Reads the counters of a file, which may be written by hand and repeat names as the driver does.
 fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
     struct Counters;
@@ -117,13 +128,17 @@ fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String
             }
             Ok(crate::counters::distinct(found))
         }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(BTreeMap::new())
+        }
     }
-    from.deserialize_map(Counters)
+    from.deserialize_any(Counters)
 }
 
 /// A feature in the format of `ethtool -k`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "FeatureForm", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
 pub struct FeatureText(pub Feature);
 
 impl From<FeatureText> for String {
@@ -133,28 +148,39 @@ impl From<FeatureText> for String {
     }
 }
 
-/// The accepted formats of a feature's state: this crate's, a boolean, and that of `ethtool --json -k`.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum FeatureForm {
-    Word(String),
-    Plain(bool),
-    Ethtool {
-        active: bool,
-        #[serde(default)]
-        fixed: bool,
-    },
-}
-
-impl TryFrom<FeatureForm> for FeatureText {
-    type Error = String;
-
-    fn try_from(form: FeatureForm) -> Result<Self, String> {
-        match form {
-            FeatureForm::Word(word) => word.try_into(),
-            FeatureForm::Plain(on) => Ok(Self(Feature { on, fixed: false })),
-            FeatureForm::Ethtool { active, fixed } => Ok(Self(Feature { on: active, fixed })),
+/// Reads this crate's format, a boolean, or an object of `ethtool --json -k`.
+impl<'de> Deserialize<'de> for FeatureText {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Ethtool {
+            active: bool,
+            #[serde(default)]
+            fixed: bool,
         }
+
+        struct State;
+        impl<'de> serde::de::Visitor<'de> for State {
+            type Value = FeatureText;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("a feature's state")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<FeatureText, E> {
+                FeatureText::try_from(word.to_owned()).map_err(E::custom)
+            }
+
+            fn visit_bool<E>(self, on: bool) -> Result<FeatureText, E> {
+                Ok(FeatureText(Feature { on, fixed: false }))
+            }
+
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, map: M) -> Result<FeatureText, M::Error> {
+                let of_map = serde::de::value::MapAccessDeserializer::new(map);
+                let Ethtool { active, fixed } = Ethtool::deserialize(of_map)?;
+                Ok(FeatureText(Feature { on: active, fixed }))
+            }
+        }
+        from.deserialize_any(State)
     }
 }
 
@@ -178,12 +204,16 @@ impl TryFrom<String> for FeatureText {
 #[serde(deny_unknown_fields, default)]
 pub struct RssAnswers {
     /// The queue of each entry of the indirection table.
+    #[serde(deserialize_with = "or_empty")]
     pub indirection: Vec<u32>,
     /// The hash key, bytes in hexadecimal separated by colons; empty if not reported.
+    #[serde(deserialize_with = "or_empty")]
     pub key: String,
     /// `toeplitz`, `xor` or `crc32`; empty if not reported.
+    #[serde(deserialize_with = "or_empty")]
     pub function: String,
     /// Fields that are hashed, by flow type, in ethtool's letters.
+    #[serde(deserialize_with = "or_empty")]
     pub hash_fields: BTreeMap<String, HashFields>,
 }
 
@@ -285,6 +315,31 @@ const FEATURE_NAMES: &[(&str, &str)] = &[
 #[must_use]
 pub fn feature_name(name: &str) -> &str {
     FEATURE_NAMES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, kernel)| kernel)
+}
+
+/// Names of groups in `ethtool -k`: a group is on if one of its features is on.
+const GROUPS: [&str; 3] = ["scatter-gather", "tcp-segmentation-offload", "tx-checksumming"];
+
+/// Returns the features by the kernel's name. If a group and its feature are listed, the state of the feature counts.
+///
+/// # Errors
+/// Returns two names of a feature whose states contradict each other.
+pub(super) fn by_kernel_name(
+    features: &BTreeMap<String, FeatureText>,
+) -> Result<BTreeMap<String, Feature>, [String; 2]> {
+    let mut found: BTreeMap<String, Feature> = BTreeMap::new();
+    for (name, FeatureText(feature)) in features {
+        let kernel = feature_name(name);
+        if let Some(FeatureText(own)) = features.get(kernel).filter(|_| name != kernel) {
+            let may_differ = GROUPS.contains(&name.as_str()) && (feature.on || !own.on);
+            if own != feature && !may_differ {
+                return Err([name.clone(), kernel.to_owned()]);
+            }
+        } else {
+            found.insert(kernel.to_owned(), *feature);
+        }
+    }
+    Ok(found)
 }
 
 const GDRVINFO: u32 = 0x03;
@@ -654,6 +709,40 @@ mod tests {
         let read: BTreeMap<String, FeatureText> = serde_json::from_str(text).unwrap();
         let state = |name: &str| (read[name].0.on, read[name].0.fixed);
         assert_eq!((state("a"), state("b"), state("c")), ((false, true), (true, false), (false, true)));
+    }
+
+    #[test]
+    fn null_is_a_part_that_the_nic_does_not_have() {
+        let whole: DeviceAnswers = serde_json::from_str(
+            r#"{"features": null, "private_flags": null, "statistics": null, "rings": null,
+                "rss": {"indirection": null, "key": null, "function": null, "hash_fields": null}}"#,
+        )
+        .unwrap();
+        let expected = DeviceAnswers { rss: Some(RssAnswers::default()), ..DeviceAnswers::default() };
+        assert_eq!(whole, expected);
+    }
+
+    #[test]
+    fn two_names_of_a_feature_agree() {
+        let read = |text: &str| by_kernel_name(&serde_json::from_str(text).unwrap());
+        let state = |text: &str, name: &str| read(text).unwrap()[name].on;
+        assert!(state(r#"{"rx-gro": "on", "generic-receive-offload": "on"}"#, "rx-gro"));
+        for (text, names) in [
+            (r#"{"rx-gro": "on", "generic-receive-offload": "off"}"#, ["generic-receive-offload", "rx-gro"]),
+            (
+                r#"{"rx-lro": "off", "large-receive-offload": "off [fixed]"}"#,
+                ["large-receive-offload", "rx-lro"],
+            ),
+            (
+                r#"{"tx-tcp-segmentation": "on", "tcp-segmentation-offload": "off"}"#,
+                ["tcp-segmentation-offload", "tx-tcp-segmentation"],
+            ),
+        ] {
+            assert_eq!(read(text).unwrap_err(), names, "{text}");
+        }
+        // Another feature of the group is on.
+        let group = r#"{"tx-checksum-ip-generic": "off [fixed]", "tx-checksumming": "on"}"#;
+        assert!(!state(group, "tx-checksum-ip-generic"));
     }
 
     #[test]

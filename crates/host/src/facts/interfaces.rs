@@ -10,7 +10,7 @@ use evenkeel_model::host::{
 };
 use evenkeel_netlink::ethtool::EthtoolSocket;
 
-use super::device::{DeviceAnswers, ask_device, feature_name, missing_parts};
+use super::device::{DeviceAnswers, ask_device, by_kernel_name, missing_parts};
 use super::distinct::second;
 use super::interrupts::Owner;
 use super::processors::NODES;
@@ -92,6 +92,11 @@ pub(super) fn interfaces(
             let why = format!("evenkeel/{recorded}: rss: {}", tree::unreadable(text));
             tree.note(&format!("{CLASS}/{name}/ethtool/rss"), why);
         }
+        let features = by_kernel_name(&answers.features).map_err(|[name, kernel]| HostError::Field {
+            path: tree.name(&format!("{}/{recorded}", tree::ANSWERS)),
+            field: format!("features.{name}"),
+            reason: format!("it contradicts the state of {kernel}, which is the same feature"),
+        })?;
         answers.forget(missing.iter().map(|(part, _)| *part));
         for (part, error) in &answers.failed {
             tree.note(&format!("{CLASS}/{name}/ethtool/{part}"), format!("{name}: ethtool, {part}: {error}"));
@@ -100,6 +105,7 @@ pub(super) fn interfaces(
         let reader = Reader { tree, directory: format!("{CLASS}/{name}") };
         let (mut interface, owner) =
             reader.interface(name, known.then_some(*index), answers, lines.remove(name).unwrap_or_default());
+        interface.features = features;
         if interface.kind == InterfaceKind::Device {
             if interface.up {
                 for (part, why) in ranges::forget_impossible(&mut interface) {
@@ -396,11 +402,7 @@ impl Reader<'_> {
             channels: answers.channels,
             rings: answers.rings,
             coalescing: answers.coalescing,
-            features: answers
-                .features
-                .into_iter()
-                .map(|(name, feature)| (feature_name(&name).to_owned(), feature.0))
-                .collect(),
+            features: BTreeMap::new(),
             private_flags: answers.private_flags,
             pause: answers.pause,
             rss: answers.rss.as_ref().map(Rss::from),

@@ -105,19 +105,25 @@ fn copies_and_contradictions_are_named() {
             "",
         ),
     ];
+    let failures = failures(directory.path(), &cases);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// Edits each file in turn. Returns the cases whose tree is judged, or refused with another reason.
+fn failures(directory: &Path, cases: &[Case]) -> Vec<String> {
     let mut failures = Vec::new();
     for (file, edit, rule, why) in cases {
-        let path = directory.path().join(file);
+        let path = directory.join(file);
         let sound = std::fs::read_to_string(&path).ok();
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, edit(sound.clone().unwrap_or_default())).unwrap();
-        match judged(directory.path()) {
+        match judged(directory) {
             Err(error) if rule.is_empty() && error.contains(why) => {}
             Err(error) => failures.push(format!("{file}: {error}")),
             Ok(judgement) => {
-                let named = judgement.not_judged.iter().find(|missed| missed.rule == rule);
+                let named = judgement.not_judged.iter().find(|missed| missed.rule == *rule);
                 let is_named = named.is_some_and(|named| named.why.contains(why));
-                if !is_named || judgement.findings.iter().any(|found| found.rule == rule) {
+                if !is_named || judgement.findings.iter().any(|found| found.rule == *rule) {
                     failures.push(format!("{file}: {rule}: {named:?}"));
                 }
             }
@@ -126,9 +132,97 @@ fn copies_and_contradictions_are_named() {
             Some(sound) => std::fs::write(&path, sound).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        let _ = std::fs::remove_dir_all(directory.path().join("sys/class/net/ens2f0/queues/rx-00"));
+        let _ = std::fs::remove_dir_all(directory.join("sys/class/net/ens2f0/queues/rx-00"));
     }
+    failures
+}
+
+/// Returns an edit of a JSON text.
+fn with(edit: impl Fn(&mut serde_json::Value)) -> impl Fn(String) -> String {
+    move |text| {
+        let mut value = serde_json::from_str(&text).unwrap();
+        edit(&mut value);
+        serde_json::to_string_pretty(&value).unwrap()
+    }
+}
+
+/// The code that serde derives for a struct accepts a list, too: a list in place of an object would be read by position.
+#[test]
+fn a_list_in_place_of_an_object_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let ethtool = "evenkeel/ethtool/ens2f0.json";
+    let outer = |text: String| format!("[{text}]");
+    let list = "a list in place of an object";
+    let cases: [Case; 9] = [
+        (ethtool, &outer, "", list),
+        (
+            ethtool,
+            &with(|nic| nic["rings"] = [200, 256, 256, 256].into()),
+            "",
+            "rings: a list in place of an object",
+        ),
+        (ethtool, &with(|nic| nic["channels"] = [2].into()), "", "channels: a list in place of an object"),
+        (ethtool, &with(|nic| nic["rss"] = vec![vec![0, 1]].into()), "", "rss: a list in place of an object"),
+        (
+            ethtool,
+            &with(|nic| nic["features"]["rx-gro"] = [true].into()),
+            "",
+            "a list in place of a feature's state",
+        ),
+        ("evenkeel/about.json", &outer, "", list),
+        ("evenkeel/sockets.json", &|_| "[[\"tcp\", \"10.0.0.1:443\"]]".to_owned(), "", list),
+        ("evenkeel/qdiscs.json", &outer, "", list),
+        ("evenkeel/ports.json", &|_| "[\"10.0.0.1\", \"10.0.0.9:443\", 27500]".to_owned(), "", list),
+    ];
+    let failures = failures(directory.path(), &cases);
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn names_that_contradict_or_are_not_there_are_named() {
+    let mut facts = hosts::HOSTS[0].1();
+    hosts::connection(&mut facts, "10.0.0.1:443", "10.0.0.9:5555", 500, 9_000_000_000, 4000);
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    let sockets = "evenkeel/sockets.json";
+    let cases: [Case; 4] = [
+        (
+            "evenkeel/ethtool/ens2f0.json",
+            &with(|nic| nic["features"]["generic-receive-offload"] = "off".into()),
+            "",
+            "features.generic-receive-offload: it contradicts",
+        ),
+        (
+            sockets,
+            &with(|list| list[0]["interface"] = "eht0".into()),
+            "receive-window",
+            "[0].interface: this tree has no interface eht0",
+        ),
+        (
+            sockets,
+            &with(|list| list[0]["process"] = 4711.into()),
+            "app-remote-node",
+            "/proc/4711/comm is missing",
+        ),
+        (
+            sockets,
+            &with(|list| list[0]["process"] = 4711.into()),
+            "irq-on-application",
+            "/proc/4711/comm is missing",
+        ),
+    ];
+    let failures = failures(directory.path(), &cases);
+    assert!(failures.is_empty(), "{failures:#?}");
+    // The process ended while the host was recorded.
+    let edit = |file: &str, edit: &dyn Fn(String) -> String| {
+        let path = directory.path().join(file);
+        std::fs::write(&path, edit(std::fs::read_to_string(&path).unwrap())).unwrap();
+    };
+    edit(sockets, &with(|list| list[0]["process"] = 4711.into()));
+    edit("evenkeel/about.json", &with(|about| about["without_value"] = vec!["/proc/4711/comm"].into()));
+    let judgement = judged(directory.path()).unwrap();
+    assert_eq!(judgement.not_judged.iter().find(|missed| missed.rule == "app-remote-node"), None);
 }
 
 /// A key that is too short, or another hash, keeps only the rule about the queues of connections from judging.

@@ -82,6 +82,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
             Some(mut sockets) => {
                 check_ends(tree, &sockets)?;
                 forget_impossible(tree, &mut sockets);
+                note_unknown_interface(tree, &sockets, interfaces);
                 sockets
             }
             None => {
@@ -120,6 +121,23 @@ fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts]) {
             tree.note(SOURCE, format!("evenkeel/sockets.json: [{number}].tcp.{field}: {why}"));
             socket.tcp = None;
         }
+    }
+}
+
+/// Notes the first recorded socket whose interface is not in the tree. An interface may be deleted while a host is
+/// recorded, so this is no error.
+fn note_unknown_interface(tree: &Tree, sockets: &[SocketFacts], interfaces: &BTreeMap<u32, String>) {
+    let known: BTreeSet<&str> = interfaces.values().map(String::as_str).collect();
+    let mut named = sockets
+        .iter()
+        .enumerate()
+        .filter_map(|(number, socket)| Some((number, socket.interface.as_deref()?)));
+    if let Some((number, name)) = named.find(|(_, name)| !known.contains(name)) {
+        let name = excerpt(name);
+        tree.note(
+            SOURCE,
+            format!("evenkeel/sockets.json: [{number}].interface: this tree has no interface {name}"),
+        );
     }
 }
 
@@ -315,7 +333,10 @@ fn services(tree: &Tree) -> Vec<u32> {
     for number in tree.numbers("/proc", "") {
         // Record only these processes, because other names are private.
         let path = format!("/proc/{number}/comm");
-        let Some(name) = tree.read_quietly(&path) else { continue };
+        let Some(name) = tree.read_quietly(&path) else {
+            require_name(tree, number);
+            continue;
+        };
         if name.is_empty() || name.contains(char::is_control) {
             tree.note_line(&path, 1, &unreadable(&name));
         }
@@ -326,9 +347,23 @@ fn services(tree: &Tree) -> Vec<u32> {
     found
 }
 
+/// Notes that a recorded tree lacks the name of a process. A running process may end between two reads: a recording
+/// states this.
+fn require_name(tree: &Tree, number: u32) {
+    let path = format!("/proc/{number}/comm");
+    if tree.is_live() {
+        tree.state_without_value([path]);
+    } else {
+        tree.require(&path);
+    }
+}
+
 fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let file = |name: &str| tree.read(&format!("/proc/{number}/{name}"));
-    let name = file("comm")?;
+    let Some(name) = file("comm") else {
+        require_name(tree, number);
+        return None;
+    };
     let path = |name: &str| format!("/proc/{number}/{name}");
     // A process that ended has none of these files.
     for name in ["stat", "status"] {

@@ -40,20 +40,31 @@ impl<'a> View<'a> {
             let totals = self.facts.processors.iter().filter_map(|processor| Some(processor.time?.total));
             totals.max().map(|total| total as f64 / TICKS_PER_SECOND)
         };
+        let is_known = |seconds: &f64| *seconds >= 1.0;
         let told = self.facts.uptime_s.map(|seconds| seconds as f64);
-        told.or_else(ticks).filter(|seconds| *seconds >= 1.0)
+        told.filter(is_known).or_else(ticks).filter(is_known)
+    }
+
+    /// Returns [`Self::uptime_s`] to a rule that needs it for its verdict.
+    pub(crate) fn needed_uptime_s(&self) -> Option<f64> {
+        let uptime = self.uptime_s();
+        if uptime.is_none() {
+            self.note_lack_of_time();
+        }
+        uptime
     }
 
     /// Returns a counter's average rate per second since boot.
     #[must_use]
     pub fn per_second(&self, count: u64) -> Option<f64> {
-        Some(count as f64 / self.uptime_s()?)
+        Some(count as f64 / self.needed_uptime_s()?)
     }
 
     /// Returns `, 3.2 per second since boot`; an empty text if the time or the count is 0.
     #[must_use]
     pub fn rate_words(&self, count: u64) -> String {
-        match self.per_second(count).filter(|rate| *rate > 0.0) {
+        let rate = self.uptime_s().map(|uptime| count as f64 / uptime);
+        match rate.filter(|rate| *rate > 0.0) {
             Some(rate) if rate >= 10.0 => {
                 format!(", {} per second since boot", crate::view::count(rate.round() as u64))
             }
@@ -67,7 +78,8 @@ impl<'a> View<'a> {
     /// spend 29 % of their time in softirqs`. It shows the cost of a setting that takes processor time for each packet.
     #[must_use]
     pub fn work_words(&self, nic: &Interface) -> String {
-        let rate = |packets: u64| self.per_second(packets).map_or(0, |rate| rate.round() as u64);
+        let uptime = self.uptime_s();
+        let rate = |packets: u64| uptime.map_or(0, |uptime| (packets as f64 / uptime).round() as u64);
         let (received, sent) = (rate(nic.received_packets()), rate(nic.sent_packets()));
         let mut text = String::new();
         if received.max(sent) >= 100 {

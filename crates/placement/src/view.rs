@@ -33,6 +33,8 @@ pub struct View<'a> {
     reported: RefCell<BTreeMap<String, Rc<[Found]>>>,
     /// Whether the rule has asked for the NICs to judge.
     judges_nics: Cell<bool>,
+    /// Whether a rule asked for a rate while the time since boot is unknown.
+    lacked_time: Cell<bool>,
 }
 
 /// A round-trip time and its source.
@@ -95,7 +97,20 @@ impl<'a> View<'a> {
             placements: OnceCell::new(),
             reported: RefCell::default(),
             judges_nics: Cell::new(false),
+            lacked_time: Cell::new(false),
         }
+    }
+
+    /// Notes that a rate is unknown because the time since boot is.
+    pub(crate) fn note_lack_of_time(&self) {
+        self.lacked_time.set(true);
+    }
+
+    /// Runs a rule's check. Returns also whether the rule asked for a rate that is unknown.
+    pub(crate) fn run<R>(&self, check: impl FnOnce() -> R) -> (R, bool) {
+        let before = self.lacked_time.replace(false);
+        let result = check();
+        (result, self.lacked_time.replace(before))
     }
 
     /// Returns the findings of a rule, which `judge` computes on first use.

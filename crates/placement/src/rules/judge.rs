@@ -15,6 +15,7 @@ use crate::current::is_made;
 use crate::{Basis, Finding, Severity, View};
 
 const SYSCTLS: &str = "/proc/sys/";
+const UPTIME: &str = "/proc/uptime";
 
 /// The results of all rules on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,8 +94,16 @@ fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
     let facts = view.facts;
     let gaps: Vec<&Unknown> =
         facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
-    let (found, gaps) =
-        if gaps.is_empty() { ((rule.check)(view), gaps) } else { found_beside(rule, facts, gaps) };
+    let ((found, mut gaps), lacks_time) = if gaps.is_empty() {
+        let (found, lacks_time) = view.run(|| (rule.check)(view));
+        ((found, gaps), lacks_time)
+    } else {
+        found_beside(rule, facts, gaps)
+    };
+    // Rates need the time since boot, which the ticks of /proc/stat show, too.
+    if lacks_time {
+        gaps.extend(facts.unknown.iter().filter(|gap| gap.source == UPTIME));
+    }
     (found.into_iter().filter_map(|found| found.with_possible_changes(facts)).collect(), gaps)
 }
 
@@ -110,7 +119,7 @@ fn found_beside<'f>(
     rule: &Rule,
     facts: &'f HostFacts,
     gaps: Vec<&'f Unknown>,
-) -> (Vec<Found>, Vec<&'f Unknown>) {
+) -> ((Vec<Found>, Vec<&'f Unknown>), bool) {
     let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
     let is_counter = |gap: &Unknown| {
         [NETSTAT, SNMP, SOCKSTAT, VMSTAT]
@@ -124,7 +133,7 @@ fn found_beside<'f>(
         gap.source.starts_with(SYSCTLS) || is_mask || is_udp || is_power || is_counter(gap)
     };
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
-        return (Vec::new(), gaps);
+        return ((Vec::new(), gaps), false);
     }
     // Rules handle NICs without a speed, and drivers without rings or channels: findings from other evidence count. So
     // do losses that other counters show.
@@ -136,7 +145,8 @@ fn found_beside<'f>(
     };
     let hidden: BTreeSet<&str> =
         gaps.iter().filter(|gap| !is_absent(gap)).filter_map(|gap| gap.interface()).collect();
-    let mut found = (rule.check)(&View::without(facts, hidden.clone()));
+    let view = View::without(facts, hidden.clone());
+    let (mut found, lacks_time) = view.run(|| (rule.check)(&view));
     found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
     let counters: Vec<&Unknown> = gaps.iter().copied().filter(|gap| is_counter(gap)).collect();
     if !counters.is_empty() {
@@ -166,7 +176,7 @@ fn found_beside<'f>(
         None => gap.source.starts_with(SYSCTLS) && !found.is_empty(),
     };
     let gaps = gaps.into_iter().filter(|gap| !is_found(gap)).collect();
-    (found, gaps)
+    ((found, gaps), lacks_time)
 }
 
 impl Found {
@@ -249,7 +259,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::rules::needs;
-    use evenkeel_model::host::{Interface, InterfaceKind};
+    use evenkeel_model::host::{Interface, InterfaceKind, Processor, ProcessorTime};
 
     const RULE: Rule = Rule {
         name: "mtu-odd",
@@ -299,6 +309,34 @@ mod tests {
         assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 0, vec![format!("{mtu} is missing")]));
         // The finding on a link without a speed counts.
         assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![]));
+    }
+
+    #[test]
+    fn a_rule_that_needs_a_rate_is_not_judged_without_the_time_since_boot() {
+        const RATE: Rule = Rule {
+            needs: &[],
+            check: |view| {
+                let is_frequent = view.per_second(10_000).is_some_and(|rate| rate >= 1.0);
+                is_frequent
+                    .then(|| Found::measured(Severity::Low, "host", "often", "none"))
+                    .into_iter()
+                    .collect()
+            },
+            ..RULE
+        };
+        const WORDS: Rule = Rule {
+            check: |view| vec![Found::measured(Severity::Low, "host", view.rate_words(10_000), "none")],
+            ..RATE
+        };
+        let judged = |facts: &HostFacts, rule: &Rule| {
+            let judgement = judge_with(facts, [rule]);
+            (judgement.findings.len(), judgement.not_judged.len())
+        };
+        let mut facts = host(&[UPTIME]);
+        assert_eq!((judged(&facts, &RATE), judged(&facts, &WORDS)), ((0, 1), (1, 0)));
+        let time = ProcessorTime { total: 100_000, ..ProcessorTime::default() };
+        facts.processors = vec![Processor { time: Some(time), ..Processor::default() }];
+        assert_eq!(judged(&facts, &RATE), (1, 0), "the ticks show the time");
     }
 
     #[test]

@@ -264,7 +264,7 @@ fn many_pauses(
     // mlx5 also includes the frames of priorities in the counters of the link.
     let link = link.filter(|frames| Some(*frames) != priorities);
     let all = link.unwrap_or(0).saturating_add(priorities.unwrap_or(0));
-    let time = paused_s(nic, direction).zip(view.uptime_s()).map(|(paused, up)| (paused, paused / up));
+    let time = paused_s(nic, direction).and_then(|paused| Some((paused, paused / view.needed_uptime_s()?)));
     let long = time.is_some_and(|(_, share)| share >= SHARE);
     if all < 1000 || all.saturating_mul(100_000) < packets && !long {
         return None;

@@ -125,6 +125,8 @@ impl HostBuilder {
             ("Udp.RcvbufErrors", 0),
             ("Sockstat.TCP.mem", 1000),
             ("Vmstat.oom_kill", 0),
+            ("Arp.entries", 0),
+            ("Arp.table_fulls", 0),
         ] {
             builder.facts.counters.insert(name.to_owned(), value);
         }
@@ -383,6 +385,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("net/ipv4/tcp_early_retrans", "3"),
     ("net/ipv4/tcp_frto", "2"),
     ("net/ipv4/tcp_limit_output_bytes", "4194304"),
+    ("net/ipv4/tcp_max_orphans", "262144"),
     ("net/ipv4/tcp_mem", "3088902 4118536 6177804"),
     ("net/ipv4/tcp_moderate_rcvbuf", "1"),
     ("net/ipv4/tcp_mtu_probing", "1"),

@@ -100,8 +100,19 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
         }
     }
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
+        // Connection tracking is a module, and IPv6 is an option of the kernel.
+        let is_required = match file {
+            "nf_conntrack" => tree.exists("/proc/sys/net/netfilter/nf_conntrack_max"),
+            "ndisc_cache" => tree.exists("/proc/net/snmp6") || tree.exists("/proc/sys/net/ipv6"),
+            _ => true,
+        };
         let file = format!("/proc/net/stat/{file}");
-        let Some(text) = tree.table(&file) else { continue };
+        // `neigh_table_init` (net/core/neighbour.c) creates its file only in the host's network namespace.
+        if is_required && tree.is_live() && file.ends_with("_cache") && !tree.exists(&file) {
+            tree.note(&file, format!("{file} exists only in the host's network namespace"));
+        }
+        let text = if is_required { tree.required_table(&file) } else { tree.table(&file) };
+        let Some(text) = text else { continue };
         let (columns, damage) = table(&text);
         note(tree, &file, Some(damage));
         for (name, value) in columns {

@@ -109,7 +109,6 @@ const OPTIONAL: &[&str] = &[
     "net/ipv4/neigh/default/gc_thresh1",
     "net/ipv4/neigh/default/gc_thresh2",
     "net/ipv4/neigh/default/unres_qlen_bytes",
-    "net/ipv4/tcp_max_orphans",
     "net/ipv4/tcp_tw_recycle",
     "vm/swappiness",
     "kernel/nmi_watchdog",

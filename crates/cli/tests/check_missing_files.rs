@@ -1,5 +1,8 @@
 //! Removes and damages, one at a time, every file of a host that a rule needs. Each rule that needs the file is then not
 //! judged, and no other rule changes its findings.
+//!
+//! Then removes every file from hosts that have findings, whether a rule needs it or not: each finding stays, or its rule
+//! is not judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.
@@ -8,13 +11,20 @@
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
+#[path = "support/parallel.rs"]
+mod parallel;
+#[allow(dead_code)]
+#[path = "support/recorded.rs"]
+mod recorded;
+#[path = "support/stack_faults.rs"]
+mod stack_faults;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{BondFacts, HostFacts, Interface, InterfaceKind, Unknown};
-use evenkeel_placement::{Finding, Judgement, judge, rules};
+use evenkeel_placement::{Finding, Judgement, find_rule, judge, rules};
 use evenkeel_synthetic::{HostBuilder, qdisc, write_tree};
 use hosts::{I40E, MLX5};
 
@@ -62,10 +72,9 @@ fn judged(directory: &Path) -> Result<Judgement, String> {
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
 
-/// Files that a kernel may lack, or a process that ends, by the end of their path: the documentation calls them files that
+/// Files that a kernel may lack, by the end of their path: the documentation calls them files that
 /// only some hosts have. So are links to the interfaces below one.
-const OPTIONAL: &[&str] =
-    &["/comm", "/effective_affinity_list", "/net/stat/arp_cache", "/vm/zone_reclaim_mode", "/xps_rxqs"];
+const OPTIONAL: &[&str] = &["/effective_affinity_list", "/vm/zone_reclaim_mode", "/xps_rxqs"];
 
 /// Files with a name or words, for which any text is a value.
 const NAMES: &[&str] = &[
@@ -179,4 +188,164 @@ fn a_healthy_host_without_a_file_is_not_judged_by_its_rules() {
 fn a_faulty_host_without_a_file_keeps_the_findings_of_other_rules() {
     let hidden = hidden(&faults::host_with_faults(hosts::HOSTS[2].0), &[None]);
     assert!(hidden.is_empty(), "{hidden:#?}");
+}
+
+/// A host with findings: an operator's recorded host, or one with planted faults.
+enum Faulty {
+    Recorded(PathBuf),
+    Planted(&'static str, HostFacts),
+}
+
+impl Faulty {
+    fn name(&self) -> String {
+        match self {
+            Self::Recorded(path) => path.file_stem().unwrap().to_string_lossy().into_owned(),
+            Self::Planted(name, _) => (*name).to_owned(),
+        }
+    }
+
+    fn write(&self, directory: &Path) {
+        match self {
+            Self::Recorded(path) => {
+                recorded::unpack(&std::fs::read_to_string(path).unwrap(), directory).unwrap();
+            }
+            Self::Planted(_, facts) => write_tree(facts, directory).unwrap(),
+        }
+    }
+}
+
+/// Returns the hosts with several faults first, then the recorded ones, then those with a single fault.
+fn faulty_hosts() -> Vec<Faulty> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
+    let recorded = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut recorded: Vec<PathBuf> =
+        recorded.filter(|path| path.extension().is_some_and(|end| end == "host")).collect();
+    recorded.sort();
+    let several = hosts::HOSTS.iter().map(|(name, _)| Faulty::Planted(name, faults::host_with_faults(name)));
+    let single = faults::FAULTS.iter().chain(stack_faults::FAULTS).map(|fault| {
+        let mut facts = (fault.hosts)()[0].1();
+        (fault.plant)(&mut facts);
+        Faulty::Planted(fault.name, facts)
+    });
+    several.chain(recorded.into_iter().map(Faulty::Recorded)).chain(single).collect()
+}
+
+/// A file to remove, or a part of the JSON text of a NIC's answers.
+type Target = (PathBuf, Option<String>);
+
+/// Returns all files of a tree, and the parts of the answers of ethtool.
+fn targets(directory: &Path) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for file in hosts::files_of_each_kind(directory) {
+        if file.starts_with(directory.join("evenkeel/ethtool")) {
+            let answers = answers(&file);
+            targets.extend(answers.keys().map(|part| (file.clone(), Some(part.clone()))));
+        }
+        targets.push((file, None));
+    }
+    targets
+}
+
+fn answers(file: &Path) -> serde_json::Map<String, serde_json::Value> {
+    serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// Returns a target without the numbers and the names of interfaces: rules treat all files of a kind alike.
+fn kind((file, part): &Target, directory: &Path) -> String {
+    let path = file.strip_prefix(directory).unwrap().display().to_string();
+    let path =
+        path.replace("sys/class/net/", "sys/class/net/*/").replace("sys/devices/recorded/", "recorded/*/");
+    let mut words: Vec<&str> = path.split('/').collect();
+    if let Some(at) = words.iter().position(|word| *word == "*") {
+        words.remove(at + 1);
+    } else if path.starts_with("evenkeel/ethtool") {
+        words.pop();
+    }
+    let path = words.join("/").replace(|letter: char| letter.is_ascii_digit(), "");
+    format!("{path} {}", part.as_deref().unwrap_or_default())
+}
+
+/// Removes a target, judges the host, and restores the target.
+fn judged_without((file, part): &Target, directory: &Path) -> Result<Judgement, String> {
+    let text = std::fs::read(file).unwrap();
+    match part {
+        Some(part) => {
+            let mut rest = answers(file);
+            rest.remove(part);
+            std::fs::write(file, serde_json::to_string_pretty(&rest).unwrap()).unwrap();
+        }
+        None => std::fs::remove_file(file).unwrap(),
+    }
+    let judgement = judged(directory);
+    std::fs::write(file, text).unwrap();
+    judgement
+}
+
+/// Returns whether a test removes a target from the host with the findings of these rules: a file that one of them needs,
+/// a file of the whole host, an answer of the kernel.
+fn is_related((file, _): &Target, directory: &Path, rules: &[&str]) -> bool {
+    let path = format!("/{}", file.strip_prefix(directory).unwrap().display());
+    let is_of_host =
+        path.starts_with("/evenkeel") || path.starts_with("/proc") && !path.starts_with("/proc/sys/");
+    let path = general(&path);
+    is_of_host
+        || rules
+            .iter()
+            .filter_map(|rule| find_rule(rule))
+            .flat_map(|rule| rule.needs)
+            .any(|need| names(need, &path))
+}
+
+/// No finding disappears in silence. Each rule is tested without each kind of file on a host on which it has a finding.
+#[test]
+fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
+    let sources = faulty_hosts();
+    let found = parallel::on_all_processors(&sources, |source| {
+        let directory = tempfile::tempdir().unwrap();
+        source.write(directory.path());
+        let whole = judged(directory.path()).unwrap_or_else(|error| panic!("{}: {error}", source.name()));
+        subjects(&whole).into_iter().map(|(rule, _)| rule).collect::<BTreeSet<_>>()
+    });
+    let mut tested = BTreeSet::new();
+    let chosen = sources.iter().zip(found).map(|(source, mut rules)| {
+        rules.retain(|rule| tested.insert(*rule));
+        (source, rules.into_iter().collect::<Vec<_>>())
+    });
+    let chosen: Vec<(&Faulty, Vec<&str>)> = chosen.filter(|(_, rules)| !rules.is_empty()).collect();
+    let lost = parallel::on_all_processors(&chosen, |(source, rules)| {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        source.write(directory);
+        let before = subjects(&judged(directory).unwrap());
+        let mut kinds = BTreeSet::new();
+        let mut lost = Vec::new();
+        for target in targets(directory) {
+            let kind = kind(&target, directory);
+            // Without the destination with most connections, sockets.json shows it.
+            if kind == "evenkeel/ports.json "
+                || !is_related(&target, directory, rules)
+                || !kinds.insert(kind.clone())
+            {
+                continue;
+            }
+            // A tree that is refused hides nothing.
+            let Ok(after) = judged_without(&target, directory) else { continue };
+            // Without the name of a process, the subject of a finding differs.
+            let count = |all: &BTreeSet<(&str, String)>, rule: &str| {
+                all.iter().filter(|(name, _)| *name == rule).count()
+            };
+            let now = subjects(&after);
+            let is_judged = |rule: &str| after.not_judged.iter().all(|missed| missed.rule != rule);
+            let all: BTreeSet<&str> = before.iter().map(|(rule, _)| *rule).collect();
+            for rule in all.into_iter().filter(|rule| is_judged(rule)) {
+                if count(&now, rule) < count(&before, rule) {
+                    lost.push(format!("{kind}: {rule} is lost ({})", source.name()));
+                }
+            }
+        }
+        lost
+    });
+    let mut lost: Vec<String> = lost.into_iter().flatten().collect();
+    lost.sort();
+    assert!(lost.is_empty(), "{} findings are lost: {lost:#?}", lost.len());
 }

@@ -308,7 +308,9 @@ pub fn veth(name: &str) -> Interface {
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
     while let Some(next) = directories.pop() {
-        for entry in std::fs::read_dir(next).unwrap().flatten() {
+        // Links of sysfs may form a loop.
+        let entries = std::fs::read_dir(next).unwrap().flatten().filter(|entry| !entry.path().is_symlink());
+        for entry in entries {
             if entry.path().is_dir() { &mut directories } else { &mut files }.push(entry.path());
         }
     }

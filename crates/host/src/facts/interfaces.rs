@@ -310,6 +310,11 @@ impl Reader<'_> {
         if self.tree.exists(&format!("{}/device", self.directory)) {
             files.push("device/uevent");
         }
+        // `iommu_group_attr_type` (drivers/iommu/iommu.c).
+        let has_group = self.tree.exists(&format!("{}/device/iommu_group", self.directory));
+        if has_group && self.tree.kernel() >= Some((4, 19)) {
+            files.push("device/iommu_group/type");
+        }
         files.iter().for_each(|file| self.tree.require(&format!("{}/{file}", self.directory)));
     }
 

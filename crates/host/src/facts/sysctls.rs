@@ -123,6 +123,28 @@ const OPTIONAL: &[&str] = &[
     "vm/zone_reclaim_mode",
 ];
 
+/// Returns whether other files of the host show that it has an optional sysctl: the sysctls of connection tracking, the
+/// memory nodes, the counters of NUMA balancing (`vmstat_text`, mm/vmstat.c), the drops of the flow limit.
+fn is_with_others(tree: &Tree, name: &str) -> bool {
+    const TRACKING: [&str; 3] = [
+        "net/netfilter/nf_conntrack_buckets",
+        "net/netfilter/nf_conntrack_count",
+        "net/netfilter/nf_conntrack_max",
+    ];
+    if name == "vm/zone_reclaim_mode" {
+        return tree.exists("/sys/devices/system/node/node1");
+    }
+    if name == "kernel/numa_balancing" {
+        return tree.read("/proc/vmstat").is_some_and(|text| text.contains("numa_pages_migrated"));
+    }
+    if name == "net/core/flow_limit_cpu_bitmap" {
+        let dropped =
+            |line: &str| line.split_ascii_whitespace().nth(10).is_some_and(|word| word != "00000000");
+        return tree.read("/proc/net/softnet_stat").is_some_and(|text| text.lines().any(dropped));
+    }
+    TRACKING.contains(&name) && TRACKING.iter().any(|other| tree.exists(&format!("/proc/sys/{other}")))
+}
+
 /// Returns the sysctls in the list, and the reverse-path filter of each interface.
 pub(super) fn sysctls<'a>(
     tree: &Tree,
@@ -131,6 +153,7 @@ pub(super) fn sysctls<'a>(
     let read = |name: String| {
         let path = format!("/proc/sys/{name}");
         let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start))
+            && !is_with_others(tree, &name)
             || name.starts_with("net/ipv6/") && !tree.exists("/proc/sys/net/ipv6");
         // Every kernel has all other sysctls, but another network namespace shows only some of them
         // (`net_core_table`, net/core/sysctl_net_core.c).

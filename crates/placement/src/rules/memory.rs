@@ -60,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
               milliseconds. Servers that fork, such as Redis, also copy whole huge pages afterwards.",
         fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
-        needs: &[HUGE_PAGES, needs::VMSTAT, needs::SOCKETS],
+        needs: &[HUGE_PAGES, needs::VMSTAT, needs::SOCKETS, needs::PROCESSES],
         check: huge_pages,
     },
     Rule {

@@ -63,6 +63,7 @@ pub(super) const RULES: &[Rule] = &[
             needs::SOCKET_OWNERS,
             needs::PROCESS_STATUS,
             needs::ISOLATED,
+            needs::PROCESSES,
         ],
         check: late_interrupts,
     },

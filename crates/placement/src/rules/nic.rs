@@ -96,7 +96,14 @@ pub(super) const RULES: &[Rule] = &[
               host that needs only low latency wants this.",
         fix: "a wait of microseconds that the ring bridges easily",
         source: "ethtool(8), -C; Documentation/networking/napi.rst",
-        needs: &[needs::SPEED, needs::COALESCING, needs::INTERRUPTS, needs::STATISTICS, needs::CPUINFO],
+        needs: &[
+            needs::SPEED,
+            needs::COALESCING,
+            needs::INTERRUPTS,
+            needs::STATISTICS,
+            needs::CPUINFO,
+            needs::PROCESSES,
+        ],
         check: coalescing_off,
     },
     Rule {

@@ -60,7 +60,7 @@ pub(super) const RULES: &[Rule] = &[
               probably old. A host cannot tell whether a version is the newest.",
         fix: "the same, current firmware on all",
         source: "ethtool(8), -i; the vendor's release notes",
-        needs: &["/sys/class/net/*/ethtool/firmware", needs::DRIVER],
+        needs: &["/sys/class/net/*/ethtool/firmware", needs::DRIVER, needs::LINK_MODES],
         check: firmware,
     },
 ];

@@ -79,7 +79,16 @@ pub(super) const RULES: &[Rule] = &[
               that is a large part of the response time.",
         fix: "disable these states on processors that serve the network and the application",
         source: "Documentation/admin-guide/pm/cpuidle.rst (PM QoS for CPUs); tuned, profile network-latency",
-        needs: &[needs::IDLE_STATES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::NODE, needs::NODES],
+        needs: &[
+            needs::IDLE_STATES,
+            needs::SOCKETS,
+            needs::SOCKET_OWNERS,
+            needs::NODE,
+            needs::NODES,
+            needs::PROCESSES,
+            needs::PROCESS_STATUS,
+            needs::ISOLATED,
+        ],
         check: idle_latency,
     },
     Rule {

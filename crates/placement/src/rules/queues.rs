@@ -26,7 +26,15 @@ pub(super) const RULES: &[Rule] = &[
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
-        needs: &[needs::SPEED, needs::CHANNELS, needs::NODE, needs::NODES, needs::TOPOLOGY, needs::TIMES],
+        needs: &[
+            needs::SPEED,
+            needs::CHANNELS,
+            needs::NODE,
+            needs::NODES,
+            needs::TOPOLOGY,
+            needs::TIMES,
+            needs::DRIVER_STATISTICS,
+        ],
         check: few,
     },
     Rule {

@@ -15,6 +15,12 @@ use crate::current::is_made;
 use crate::{Basis, Finding, Severity, View};
 
 const SYSCTLS: &str = "/proc/sys/";
+/// Tables with the group of their counters.
+const TABLES: [(&str, &str); 3] = [
+    ("/proc/net/stat/arp_cache", "Arp."),
+    ("/proc/net/stat/ndisc_cache", "Ndisc."),
+    ("/proc/net/stat/nf_conntrack", "Conntrack."),
+];
 const UPTIME: &str = "/proc/uptime";
 
 /// The results of all rules on a host.
@@ -114,6 +120,7 @@ fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - Affinity masks of interrupts: the counts of served interrupts show where they are served.
 /// - Sockets of UDP: the protocol's counters show the drops.
 /// - Power settings of a processor: those of the others show their cost.
+/// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full ones.
 /// - A single counter of a table: the findings count that are the same with any value of it.
 fn found_beside<'f>(
     rule: &Rule,
@@ -130,7 +137,10 @@ fn found_beside<'f>(
         let is_udp = [UDP, UDP6].contains(&gap.source.as_str());
         let is_power = gap.concerns(FREQUENCY) || gap.concerns(IDLE_STATES);
         let is_mask = gap.source.starts_with(AFFINITY);
-        gap.source.starts_with(SYSCTLS) || is_mask || is_udp || is_power || is_counter(gap)
+        let is_table = TABLES.iter().any(|(table, group)| {
+            gap.source == *table && !facts.counters.keys().any(|name| name.starts_with(group))
+        });
+        is_table || gap.source.starts_with(SYSCTLS) || is_mask || is_udp || is_power || is_counter(gap)
     };
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
         return ((Vec::new(), gaps), false);

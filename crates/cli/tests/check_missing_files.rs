@@ -298,7 +298,8 @@ fn is_related((file, _): &Target, directory: &Path, rules: &[&str]) -> bool {
 
 /// Ends of the kinds of files whose absence is a state of a host: a kernel without the feature or module, or no outgoing
 /// connection.
-const UNDECIDED: [&str; 5] = [
+const UNDECIDED: [&str; 6] = [
+    "/flow_limit_cpu_bitmap ",
     "/bpf_jit_enable ",
     "/bridge-nf-call-iptables ",
     "/nmi_watchdog ",

@@ -193,7 +193,7 @@ fn a_faulty_host_without_a_file_keeps_the_findings_of_other_rules() {
 /// A host with findings: an operator's recorded host, or one with planted faults.
 enum Faulty {
     Recorded(PathBuf),
-    Planted(&'static str, HostFacts),
+    Planted(&'static str, Box<HostFacts>),
 }
 
 impl Faulty {
@@ -221,11 +221,12 @@ fn faulty_hosts() -> Vec<Faulty> {
     let mut recorded: Vec<PathBuf> =
         recorded.filter(|path| path.extension().is_some_and(|end| end == "host")).collect();
     recorded.sort();
-    let several = hosts::HOSTS.iter().map(|(name, _)| Faulty::Planted(name, faults::host_with_faults(name)));
+    let several =
+        hosts::HOSTS.iter().map(|(name, _)| Faulty::Planted(name, Box::new(faults::host_with_faults(name))));
     let single = faults::FAULTS.iter().chain(stack_faults::FAULTS).map(|fault| {
         let mut facts = (fault.hosts)()[0].1();
         (fault.plant)(&mut facts);
-        Faulty::Planted(fault.name, facts)
+        Faulty::Planted(fault.name, Box::new(facts))
     });
     several.chain(recorded.into_iter().map(Faulty::Recorded)).chain(single).collect()
 }

@@ -109,6 +109,9 @@ pub fn free_peer(facts: &HostFacts, local: &str, remote: &str) -> String {
 /// Adds a connection of a process that has carried much data through a NIC.
 pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64, bytes: u64, process: u32) {
     let remote = free_peer(facts, local, remote);
+    if facts.process(process).is_none() {
+        self::process(facts, process, "transfer", &[]);
+    }
     facts.sockets.push(SocketFacts {
         kind: SocketKind::Tcp,
         local: local.to_owned(),
@@ -129,8 +132,9 @@ pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64,
     });
 }
 
-/// Adds a process that is pinned to these processors; without any, it may run on all.
+/// Adds a process that is pinned to these processors; without any, it may run on all. Replaces one with its number.
 pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) {
+    facts.processes.retain(|known| known.number != number);
     let every = || facts.processors.iter().map(|processor| processor.number).collect();
     facts.processes.push(ProcessFacts {
         number,

@@ -160,7 +160,11 @@ fn on_mq_six_flows_sit_on_six_queues() {
     let json: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(json["refused"].as_array().unwrap().len(), 1);
     assert_eq!(json["refused"][0]["name"], "dqa+dqwa");
-    assert!(json["refused"][0]["why"].as_str().unwrap().contains("no weights"), "{:?}", json["refused"]);
+    assert!(
+        json["refused"][0]["why"].as_str().unwrap().contains("do not support weights"),
+        "{:?}",
+        json["refused"]
+    );
     let flows = flows_by_queue(variant(&json, "dqa"));
     assert_eq!(flows.iter().filter(|flows| **flows == 1).count(), 6, "{flows:?}");
     // Six queues with one flow each are balanced, so flows do not move.

@@ -99,8 +99,10 @@ fn bins_begin_with_the_start() {
     meter.start(monotonic_ns());
     bulk.wait_for_each(6_000_000);
     bulk.finish();
+    let sample = metered(&bed, &ends).unwrap();
+    let binned: u64 = meter.bins(&sample).0.iter().sum();
+    // The last segments of the connection may follow the first reading.
     let after = metered(&bed, &ends).unwrap();
-    let binned: u64 = meter.bins(&after).0.iter().sum();
     assert!(binned > 0 && binned <= after.bytes - before.bytes, "{binned} of {}", after.bytes - before.bytes);
     // The bins do not include the few bytes between the first reading and the start of the bins.
     assert!(after.bytes - before.bytes - binned < 2_000_000, "{binned} of {}", after.bytes - before.bytes);

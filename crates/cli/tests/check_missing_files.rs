@@ -13,6 +13,7 @@ mod faults;
 mod hosts;
 #[path = "support/parallel.rs"]
 mod parallel;
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/recorded.rs"]
 mod recorded;

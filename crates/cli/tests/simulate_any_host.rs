@@ -1,7 +1,7 @@
 //! Tests that every synthetic host can be simulated, or is refused with a sentence: no facts cause a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share these files, and each uses a part of them.
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/faults.rs"]
 mod faults;
@@ -9,9 +9,11 @@ mod faults;
 mod hosts;
 #[path = "support/parallel.rs"]
 mod parallel;
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/random_hosts.rs"]
 mod random_hosts;
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/recorded.rs"]
 mod recorded;

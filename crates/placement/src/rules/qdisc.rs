@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "qdiscs that hold packets back on a NIC: netem, and shapers below half of the line rate",
         fires_when: "when there is one",
         why: "Experiments often leave such a qdisc: a delay, loss or rate limit that no other counter explains.",
-        fix: "remove it, if nobody needs it",
+        fix: "remove it, if no program needs it",
         source: "tc-netem(8), tc-tbf(8)",
         needs: &[needs::SPEED, needs::QDISCS],
         check: left_over,

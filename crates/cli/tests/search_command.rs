@@ -512,6 +512,32 @@ fn a_plan_for_another_hosts_nic_is_the_result_of_the_search() {
     }
 }
 
+/// A rule of ethtool is for one IP version: a class that names only a port needs one for each.
+#[test]
+fn a_class_by_port_has_rules_for_both_ip_versions() {
+    let place = tempfile::tempdir().unwrap();
+    let list = "protocol,src,src_port,dst,dst_port\ntcp,10.0.1.1,5000,10.0.0.1,5432\n\
+                tcp,fd00::1,5000,fd00::2,5432\ntcp,fd00::1,5001,fd00::2,80\n";
+    let list = file(place.path(), "flows.csv", list);
+    let class = "[[class]]\nname = \"db\"\nprotocol = \"tcp\"\ndestination-port = 5432\npin = 3\n";
+    let policy = file(place.path(), "policy.toml", class);
+    let files = ["--flows", list.to_str().unwrap(), "--policy", policy.to_str().unwrap()];
+    let plan = ["steer", "eth0", "--plan", "--model", "ntuple", "--queues", "4", "--format", "json"];
+    let planned: Value = serde_json::from_str(&run(&[&plan[..], &files].concat()).stdout).unwrap();
+    assert_eq!(planned["met"], true, "{planned}");
+    let filters = planned["configuration"]["filters"].as_array().unwrap();
+    let mut to: Vec<&str> = filters.iter().map(|filter| filter["dst"].as_str().unwrap()).collect();
+    to.sort_unstable();
+    assert_eq!(to, ["0.0.0.0/0", "::/0"], "{planned}");
+    assert!(filters.iter().all(|filter| filter["dst_port"] == 5432 && filter["queue"] == 3), "{planned}");
+
+    // A configuration cannot have a rule without a version either.
+    let rule = "[[filter]]\ntable = \"rules\"\nprotocol = \"tcp\"\ndst-port = 5432\nqueue = 3\n";
+    let configuration = file(place.path(), "nic.toml", rule);
+    let shown = run(&["nic", "show", "ntuple", "--config", configuration.to_str().unwrap()]);
+    assert!(shown.code == 2 && shown.stderr.contains("one IP version: give src or dst"), "{shown:?}");
+}
+
 #[test]
 fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
     let generated = ["--generate", "5000", "--policy", "balance"];

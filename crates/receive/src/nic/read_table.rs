@@ -110,6 +110,7 @@ fn read_fields(mut table: Table<'_>) -> FilterFields {
         ether_type: take("ether-type", &WHOLE),
         mac_destination: take("mac", &WHOLE),
         connection_request: take("connection-request", &WHOLE),
+        one_version: take("ip-version", &WHOLE[..1]) == FieldMatch::Exact,
     };
     table.finish();
     fields

@@ -86,6 +86,9 @@ pub struct FilterFields {
     pub ether_type: FieldMatch,
     pub mac_destination: FieldMatch,
     pub connection_request: FieldMatch,
+    /// Whether a filter must give an address, if only one of zero bits: each filter is for one IP version
+    /// (`TCP_V4_FLOW` and others, include/uapi/linux/ethtool.h).
+    pub one_version: bool,
 }
 
 impl FilterFields {
@@ -107,21 +110,28 @@ impl FilterFields {
     /// Returns whether filters of the table can have this match.
     #[must_use]
     pub fn support(&self, matches: &FilterMatch) -> bool {
-        self.with(matches).iter().all(|(_, field, given)| field.takes(*given))
+        !self.lacks_version(matches) && self.with(matches).iter().all(|(_, field, given)| field.takes(*given))
+    }
+
+    fn lacks_version(&self, matches: &FilterMatch) -> bool {
+        self.one_version && matches.source.is_none() && matches.destination.is_none()
     }
 
     /// Returns why filters of the table cannot have this match: a reason for each field that it does not support.
     #[must_use]
     pub fn obstacles(&self, matches: &FilterMatch) -> Vec<String> {
+        let version = self.lacks_version(matches).then(|| {
+            "each of its filters is for one IP version: give src or dst (0.0.0.0/0 or ::/0 is any address)"
+                .to_owned()
+        });
         let refused = self.with(matches).into_iter().filter(|(_, field, given)| !field.takes(*given));
-        refused
-            .map(|(name, field, given)| match (field, given) {
-                (FieldMatch::Ignored, _) => format!("it does not match on {name}"),
-                (_, Given::Nothing) => format!("it needs {name}"),
-                (FieldMatch::Prefix, _) => format!("it takes {name} whole or as a prefix"),
-                _ => format!("it takes {name} only whole, without a mask"),
-            })
-            .collect()
+        let fields = refused.map(|(name, field, given)| match (field, given) {
+            (FieldMatch::Ignored, _) => format!("it does not match on {name}"),
+            (_, Given::Nothing) => format!("it needs {name}"),
+            (FieldMatch::Prefix, _) => format!("it takes {name} whole or as a prefix"),
+            _ => format!("it takes {name} only whole, without a mask"),
+        });
+        version.into_iter().chain(fields).collect()
     }
 
     /// Returns each field with its name, and the part of it that a filter sets.

@@ -1,13 +1,35 @@
 //! Changes that move many flows together: filters for classes, and entries of the indirection table.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use super::{Owner, Search};
 use crate::policy::ClassId;
 use crate::{
-    Change, ContextId, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId, Transport,
+    AddressMatch, Change, ContextId, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId,
+    Transport,
 };
 
 /// Maximum number of passes over the indirection table.
 const MOST_ROUNDS: usize = 8;
+
+/// Splits a match by transport protocol; a match that names one stays as it is.
+fn by_transport(matches: &FilterMatch) -> Vec<FilterMatch> {
+    let with = |transport| FilterMatch { transport: Some(transport), ..*matches };
+    match matches.transport {
+        Some(_) => vec![*matches],
+        None => [Transport::Tcp, Transport::Udp].map(with).to_vec(),
+    }
+}
+
+/// Splits a match without addresses by IP version; none if it has an address.
+fn by_version(matches: &FilterMatch) -> Vec<FilterMatch> {
+    let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let with = |any| FilterMatch { destination: Some(AddressMatch::prefix(any, 0)), ..*matches };
+    match matches.source.or(matches.destination) {
+        Some(_) => Vec::new(),
+        None => any.map(with).to_vec(),
+    }
+}
 
 impl Search {
     /// Runs the first search. It installs filters for the classes that have exclusive queues and that one
@@ -46,7 +68,7 @@ impl Search {
         self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
     }
 
-    /// Installs a filter for all flows of a class, or one per protocol if filters must name a protocol. If the
+    /// Installs a filter for all flows of a class, or one per protocol and IP version if filters must name them. If the
     /// class has several queues, the filter spreads over an RSS context, provided that the NIC has one.
     fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
         let queue = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len());
@@ -56,9 +78,15 @@ impl Search {
             context.is_some_and(|context| search.cover_with(matches, queue, Some(context)))
                 || search.cover_with(matches, queue, None)
         };
-        if !covered(self, matches) && matches.transport.is_none() {
-            for transport in [Transport::Tcp, Transport::Udp] {
-                covered(self, &FilterMatch { transport: Some(transport), ..*matches });
+        if covered(self, matches) {
+            return;
+        }
+        for part in by_transport(matches) {
+            if part != *matches && covered(self, &part) {
+                continue;
+            }
+            for part in by_version(&part) {
+                covered(self, &part);
             }
         }
     }

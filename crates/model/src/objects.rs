@@ -15,8 +15,19 @@ pub struct Objects<T>(pub T);
 ///
 /// # Errors
 /// Returns the error of the deserializer.
-pub fn read_objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+fn read_objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     T::deserialize(Objects(from))
+}
+
+/// Reads a JSON text in which each struct is an object.
+///
+/// # Errors
+/// Returns an error with line and column if the text is not such JSON, or has something after the value.
+pub fn read_json<'de, T: Deserialize<'de>>(text: &'de [u8]) -> serde_json::Result<T> {
+    let mut from = serde_json::Deserializer::from_slice(text);
+    let value = read_objects(&mut from)?;
+    from.end()?;
+    Ok(value)
 }
 
 macro_rules! forward_hints {
@@ -197,7 +208,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<Outer, String> {
-        read_objects(&mut serde_json::Deserializer::from_str(text)).map_err(|error| error.to_string())
+        read_json(text.as_bytes()).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn processor_file(facts: &HostFacts, file: &str) -> Option<Value> {
     if rest == "cpufreq/scaling_governor" {
         return processor.governor.clone().map(Value::Text);
     }
-    let number = rest.strip_prefix("cpuidle/state")?.strip_suffix("/disable")?.parse().ok()?;
+    let number = rest.strip_prefix("cpuidle/state")?.strip_suffix("/disable")?.parse::<u32>().ok()?;
     let state = processor
         .idle_states
         .iter()

@@ -18,6 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
+use evenkeel_model::objects::read_json;
 use evenkeel_model::record::RepeatRecord;
 use evenkeel_model::text::{excerpt, name_field, path_text, plain_words, printable};
 use evenkeel_model::units::BitRate;
@@ -430,11 +431,11 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
         source: name_field((source.line(), source.column()), source, text.text.as_bytes()),
     };
     // Check the schema first: another version's fields would look like damage.
-    let Version { schema } = serde_json::from_str(&text.text).map_err(damaged)?;
+    let Version { schema } = read_json(text.text.as_bytes()).map_err(damaged)?;
     if schema != SCHEMA {
         return Err(JournalError::Schema { path, found: schema });
     }
-    serde_json::from_str(&text.text).map_err(damaged)
+    read_json(text.text.as_bytes()).map_err(damaged)
 }
 
 /// The part of the settings that has their schema version.

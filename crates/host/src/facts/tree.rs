@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::host::Unknown;
-use evenkeel_model::objects::read_objects;
+use evenkeel_model::objects::read_json;
 use evenkeel_model::text::{name_field, name_text, plain_words};
 
 use super::distinct::DistinctKeys;
@@ -485,9 +485,7 @@ impl Tree {
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
         let Some(text) = self.read(&path) else { return self.answers_absent(&path) };
-        let mut from = serde_json::Deserializer::from_str(&text);
-        let read = read_objects(&mut from).and_then(|read| {
-            from.end()?;
+        let read = read_json(text.as_bytes()).and_then(|read| {
             serde_json::from_str::<DistinctKeys>(&text)?;
             Ok(Some(read))
         });

@@ -21,6 +21,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use evenkeel_files::{Fault, Kind, OutputDirectory, OutputError};
+use evenkeel_model::objects::read_json;
 use evenkeel_model::record::{Record, SCHEMA, VariantRecord};
 use evenkeel_model::text::name_field;
 use serde::Deserialize;
@@ -153,11 +154,11 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
         }
     };
     // Check the schema first: a newer record's fields would look like damage.
-    let version: Version = serde_json::from_slice(text).map_err(damaged)?;
+    let version: Version = read_json(text).map_err(damaged)?;
     if version.schema != SCHEMA {
         return Err(StoreError::Schema { path, found: version.schema, supported: SCHEMA });
     }
-    let record: Record = serde_json::from_slice(text).map_err(damaged)?;
+    let record: Record = read_json(text).map_err(damaged)?;
     plausible::check(&record).map_err(|source| StoreError::Implausible { path: path.clone(), source })?;
     Ok(record)
 }

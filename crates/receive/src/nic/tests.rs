@@ -61,7 +61,8 @@ fn the_lowest_location_decides() {
     let mut nic = nic("ntuple", 8);
     let table = nic.model().table("rules").unwrap();
     let flow = flow(Transport::Tcp);
-    let matches = FilterMatch { transport: Some(Transport::Tcp), ..to_port_80() };
+    let any = AddressMatch::prefix(std::net::Ipv4Addr::UNSPECIFIED.into(), 0);
+    let matches = FilterMatch { transport: Some(Transport::Tcp), source: Some(any), ..to_port_80() };
     nic.insert(Filter::new(table, 9, FilterMatch::exact(&flow), QueueId(1))).unwrap();
     nic.insert(Filter::new(table, 3, matches, QueueId(2))).unwrap();
     assert_eq!(nic.queue_of(&flow), QueueId(2));

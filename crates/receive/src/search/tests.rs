@@ -237,8 +237,8 @@ fn one_filter_does_for_a_class_with_one_queue() {
         assert!(search.cost().is_accepted(), "{model}: {}", search.cost());
         assert_eq!(loads(&search), [0, 0, 0, 200], "{model}");
         // i82599 needs one filter that masks all fields except the port. Rules of ethtool must name the
-        // protocol, so ntuple needs two.
-        assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 2 }, "{model}");
+        // protocol and the IP version, so ntuple needs four.
+        assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 4 }, "{model}");
         // The filter also steers a flow that the search does not know.
         let mut late = web[0].tuple;
         late.source_port = 1;

@@ -264,8 +264,11 @@ impl Session {
         let placed: Vec<(FlowTuple, QueueId)> =
             self.search.map().flows().map(|(_, tuple, queue)| (*tuple, queue)).collect();
         let policy = self.search.policy();
-        let classes: Vec<(FilterMatch, Vec<QueueId>)> =
-            policy.classes_as_matches().map(|(_, matches, queues)| (matches, queues.to_vec())).collect();
+        let classes: Vec<(FilterMatch, Vec<QueueId>)> = policy
+            .classes_as_matches()
+            .into_iter()
+            .map(|(_, matches, queues)| (matches, queues.to_vec()))
+            .collect();
         let found = Placement { nic: self.search.nic(), flows: &placed, classes: &classes };
         self.backend.apply(&found)
     }

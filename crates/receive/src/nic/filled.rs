@@ -38,7 +38,7 @@ pub(super) struct Filled {
 }
 
 /// The filter with the smallest rank decides.
-type Rank = (Reverse<u32>, u32);
+pub(super) type Rank = (Reverse<u32>, u32);
 
 impl Filled {
     pub(super) fn new(precedence: Precedence) -> Self {
@@ -95,7 +95,7 @@ impl Filled {
         order
     }
 
-    fn rank(&self, location: u32) -> Rank {
+    pub(super) fn rank(&self, location: u32) -> Rank {
         let priority = match self.precedence {
             Precedence::Priority { .. } => self.slot(location).map_or(0, |slot| slot.filter.priority),
             Precedence::Unique | Precedence::Location => 0,

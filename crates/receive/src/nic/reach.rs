@@ -9,6 +9,7 @@
 //! - RSS is linear, so the entries that a class reaches are an affine space over its free bits.
 
 use super::configured::{ConfiguredNic, FilterId};
+use super::filled::Rank;
 use super::program::Step;
 use crate::filter::{Filter, FilterMatch, QueueId};
 use crate::flow::Transport;
@@ -84,6 +85,27 @@ impl ConfiguredNic {
             }
         }
         None
+    }
+
+    /// Returns whether a filter decides for some flow of a class, if of all other filters only these are installed.
+    #[must_use]
+    pub(crate) fn decides_among(&self, id: FilterId, others: &[FilterId], class: &Pattern) -> bool {
+        let pattern = |id: &FilterId| self.filter(*id).and_then(|filter| Pattern::of(&filter.matches));
+        let Some(part) = pattern(&id).and_then(|pattern| pattern.and(class)) else { return false };
+        kinds(&FilterMatch::ANY).into_iter().any(|(header, kind)| {
+            let Some(part) = part.and(&kind) else { return false };
+            let steps = &self.model().program().chain(&header).steps;
+            let rank = |id: &FilterId| -> Option<(usize, Rank)> {
+                let mut before =
+                    steps.iter().take_while(|step| **step != Step::Rss || self.indirection.is_empty());
+                let step = before.position(|step| *step == Step::Table(id.table))?;
+                Some((step, self.tables.get(id.table.index())?.rank(id.location)))
+            };
+            let Some(own) = rank(&id) else { return false };
+            let first = others.iter().filter(|other| rank(other).is_some_and(|rank| rank < own));
+            let first: Vec<Pattern> = first.filter_map(pattern).collect();
+            !covered(&part, &first)
+        })
     }
 
     /// Adds the queues that packets of one kind reach.

@@ -85,17 +85,8 @@ impl Selector {
     /// Returns those of the classes before this one that have flows in common with it, if together they take all of its
     /// flows. Returns none if it cannot be decided within limits of time.
     pub(super) fn covered_by<'c, T>(&self, before: &'c [T], selector: impl Fn(&T) -> &Self) -> Vec<&'c T> {
-        let ether_types = [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
-        let kinds = TRANSPORTS.iter().flat_map(|transport| ether_types.map(|version| (*transport, version)));
-        let kind = |(transport, version): (Transport, u16)| FilterMatch {
-            transport: Some(transport),
-            ether_type: Some(version),
-            ..FilterMatch::ANY
-        };
-        let kinds: Vec<Pattern> = kinds.filter_map(|of| Pattern::of(&kind(of))).collect();
         let own = self.patterns();
-        let parts: Vec<Pattern> =
-            own.iter().flat_map(|pattern| kinds.iter().filter_map(|kind| pattern.and(kind))).collect();
+        let parts: Vec<Pattern> = own.iter().flat_map(parts).collect();
         let (mut sharing, mut cover) = (Vec::new(), Vec::new());
         for class in before.iter().filter(|class| selector(class).covers_sockets_of(self)) {
             let patterns = selector(class).patterns();
@@ -112,6 +103,18 @@ impl Selector {
             true => sharing,
             false => Vec::new(),
         }
+    }
+
+    /// Returns the part of a match that the conditions on headers take, as masks. It is empty if a condition on the
+    /// process or the cgroup exists: headers do not tell whether a packet meets it.
+    pub(super) fn part_of(&self, matches: &FilterMatch) -> Vec<Pattern> {
+        let Some(whole) = Pattern::of(matches).filter(|_| self.is_by_headers()) else { return Vec::new() };
+        self.patterns().iter().filter_map(|pattern| pattern.and(&whole)).collect()
+    }
+
+    /// Returns whether the headers of a packet decide whether its flow belongs to the class.
+    fn is_by_headers(&self) -> bool {
+        !self.is_by_name_only() && self.process.is_none() && self.cgroup.is_none()
     }
 
     /// Returns the conditions on headers as masks; none if no packet has such headers.
@@ -150,7 +153,7 @@ impl Selector {
     /// Returns the class as the match of one filter; `None` if one filter cannot express it.
     #[must_use]
     pub fn as_match(&self) -> Option<FilterMatch> {
-        if self.is_by_name_only() || self.process.is_some() || self.cgroup.is_some() {
+        if !self.is_by_headers() {
             return None;
         }
         let port = |range: &Option<RangeInclusive<u16>>| match range {
@@ -166,6 +169,24 @@ impl Selector {
             ..FilterMatch::ANY
         })
     }
+}
+
+/// Splits a pattern by transport protocol and IP version, so that it has only packets of flows.
+fn parts(pattern: &Pattern) -> Vec<Pattern> {
+    let ether_types = [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
+    let kinds = TRANSPORTS.iter().flat_map(|transport| ether_types.map(|version| (*transport, version)));
+    let kind = |(transport, version): (Transport, u16)| FilterMatch {
+        transport: Some(transport),
+        ether_type: Some(version),
+        ..FilterMatch::ANY
+    };
+    kinds.filter_map(|of| Pattern::of(&kind(of))?.and(pattern)).collect()
+}
+
+/// Returns whether every flow of a pattern matches one of the others; false if it cannot be decided within limits of
+/// time.
+pub(super) fn is_covered(pattern: &Pattern, others: &[Pattern]) -> bool {
+    others.len() <= MOST_PAIRS && parts(pattern).iter().all(|part| covered(part, others))
 }
 
 /// Returns a range of ports as masked ports; `None` stands for any port.

@@ -38,6 +38,7 @@ pub use locality::{FewestChanges, Locality, Queues};
 pub use script::{LONGEST_SCRIPT, MOST_OPERATIONS, Script, ScriptError, ScriptSource, Scripted};
 
 use crate::flows::ObservedFlow;
+use crate::key::Pattern;
 use crate::{FilterMatch, FlowTuple, QueueId};
 
 /// A class of a policy, by its position in the file. The last class is the rest.
@@ -288,11 +289,31 @@ impl Policy {
         self.classes.get(class.index()).map_or("", |class| &class.name)
     }
 
-    /// Returns the classes that one filter can express, with the match of the filter and the allowed queues.
-    pub fn classes_as_matches(&self) -> impl Iterator<Item = (ClassId, FilterMatch, &[QueueId])> {
-        (0..).zip(&self.classes).filter_map(|(index, class)| {
-            Some((ClassId(index), class.selector.as_match()?, class.allowed.as_slice()))
-        })
+    /// Returns the classes that one filter can express, with the match of the filter and the allowed queues, in the
+    /// order of the file: the first match of a flow is its class.
+    ///
+    /// It leaves out a class that gets no flow, and a class that would take flows of an earlier class that is not in the
+    /// list. Classes by process or cgroup are not in it, and do not keep others out.
+    #[must_use]
+    pub fn classes_as_matches(&self) -> Vec<(ClassId, FilterMatch, &[QueueId])> {
+        let mut listed: Vec<(ClassId, FilterMatch, &[QueueId])> = Vec::new();
+        let mut patterns: Vec<Pattern> = Vec::new();
+        for (index, class) in (0..).map(ClassId).zip(&self.classes) {
+            let Some(matches) = class.selector.as_match() else { continue };
+            let Some(pattern) = Pattern::of(&matches) else { continue };
+            let earlier = self.earlier_parts(index, &matches);
+            let is_new = !classes::is_covered(&pattern, &earlier);
+            if is_new && earlier.iter().all(|part| classes::is_covered(part, &patterns)) {
+                listed.push((index, matches, class.allowed.as_slice()));
+                patterns.push(pattern);
+            }
+        }
+        listed
+    }
+
+    /// Returns the parts of a match whose packets belong to classes before one, by their headers.
+    pub(crate) fn earlier_parts(&self, class: ClassId, matches: &FilterMatch) -> Vec<Pattern> {
+        self.classes[..class.index()].iter().flat_map(|class| class.selector.part_of(matches)).collect()
     }
 }
 

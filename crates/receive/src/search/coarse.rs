@@ -3,11 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Owner, Search};
+use crate::key::Pattern;
 use crate::policy::ClassId;
 use crate::{
     AddressMatch, Change, ContextId, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId,
     Transport,
 };
+
+#[cfg(test)]
+mod tests;
 
 /// Maximum number of passes over the indirection table.
 const MOST_ROUNDS: usize = 8;
@@ -31,25 +35,47 @@ fn by_version(matches: &FilterMatch) -> Vec<FilterMatch> {
     }
 }
 
+/// The largest number of filters that [`Search::cover`] installs for a class: one per protocol and IP version.
+const MOST_PARTS: usize = 4;
+
+/// The filters of classes while they are installed, in the order of the classes.
+struct ClassFilters {
+    /// The free locations for them by table, in descending order, if the lowest location takes precedence.
+    places: Vec<Vec<u32>>,
+    installed: Vec<FilterId>,
+}
+
+/// Destination of a class, and the packets that belong to earlier classes.
+struct Target<'c> {
+    queue: QueueId,
+    context: Option<ContextId>,
+    earlier: &'c [Pattern],
+}
+
 impl Search {
     /// Runs the first search. It installs filters for the classes that have exclusive queues and that one
     /// filter can express, so that new flows never use the wrong queue. It omits these filters if they prevent
     /// filters of single flows. Returns whether a filter was missing.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
-        let all = self.policy.default_queues().to_vec();
-        let classes: Vec<(ClassId, FilterMatch, Vec<QueueId>)> = self
-            .policy
-            .classes_as_matches()
-            .filter(|(_, _, queues)| *queues != all)
-            .map(|(class, matches, queues)| (class, matches, queues.to_vec()))
-            .collect();
+        let all = self.policy.default_queues();
+        let listed = self.policy.classes_as_matches();
+        let is_needed = |place: usize, matches: &FilterMatch, queues: &[QueueId]| {
+            // A class on the default queues needs a filter only before a class that shares packets with it.
+            let shares =
+                |(_, later, queues): &(_, FilterMatch, &[QueueId])| *queues != all && later.overlaps(matches);
+            queues != all || listed[place + 1..].iter().any(shares)
+        };
+        let needed = listed
+            .iter()
+            .enumerate()
+            .filter(|(place, (_, matches, queues))| is_needed(*place, matches, queues));
+        let classes: Vec<(ClassId, FilterMatch, Vec<QueueId>)> =
+            needed.map(|(_, (class, matches, queues))| (*class, *matches, queues.to_vec())).collect();
         if classes.is_empty() || self.has_class_filters() {
             return self.greedy(order);
         }
         let mut with_classes = self.clone();
-        for (_, matches, queues) in &classes {
-            with_classes.cover(matches, queues);
-        }
+        with_classes.cover_all(&classes);
         let starved_with = with_classes.greedy(order);
         if !starved_with {
             *self = with_classes;
@@ -68,15 +94,36 @@ impl Search {
         self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
     }
 
+    /// Installs filters for all flows of each class, so that the first class that matches a packet decides.
+    fn cover_all(&mut self, classes: &[(ClassId, FilterMatch, Vec<QueueId>)]) {
+        let tables = (0..self.owners.len()).map(|table| TableId(table as u16));
+        let mut filters = ClassFilters {
+            places: tables.map(|table| self.last_places(table, MOST_PARTS * classes.len())).collect(),
+            installed: Vec::new(),
+        };
+        for (class, matches, queues) in classes {
+            self.cover(*class, matches, queues, &mut filters);
+        }
+        self.move_last(filters.installed);
+    }
+
     /// Installs a filter for all flows of a class, or one per protocol and IP version if filters must name them. If the
     /// class has several queues, the filter spreads over an RSS context, provided that the NIC has one.
-    fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
+    fn cover(
+        &mut self,
+        class: ClassId,
+        matches: &FilterMatch,
+        queues: &[QueueId],
+        filters: &mut ClassFilters,
+    ) {
         let queue = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len());
         let Some(queue) = queue else { return };
         let context = (queues.len() > 1).then(|| self.map.add_context(queues).ok()).flatten();
-        let covered = |search: &mut Self, matches: &FilterMatch| {
-            context.is_some_and(|context| search.cover_with(matches, queue, Some(context)))
-                || search.cover_with(matches, queue, None)
+        let earlier = self.policy.earlier_parts(class, matches);
+        let mut covered = |search: &mut Self, matches: &FilterMatch| {
+            let over = |context| Target { queue, context, earlier: &earlier };
+            context.is_some() && search.cover_with(matches, &over(context), filters)
+                || search.cover_with(matches, &over(None), filters)
         };
         if covered(self, matches) {
             return;
@@ -92,20 +139,31 @@ impl Search {
     }
 
     /// Installs a filter with the lowest precedence in the first table that accepts it, unless the placement
-    /// gets worse. The filter selects a queue, or spreads over a context. Returns whether it is installed.
-    fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId, context: Option<ContextId>) -> bool {
+    /// gets worse, or the filter would decide for flows of earlier classes, or for no flow. It selects a queue, or
+    /// spreads over a context. Returns whether it is installed.
+    fn cover_with(&mut self, matches: &FilterMatch, target: &Target<'_>, filters: &mut ClassFilters) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
             if !self.map.nic().supports(id, matches) {
                 continue;
             }
-            let Some(priority) = self.last_priority(id) else { continue };
+            let description = &self.map.nic().model().tables()[table];
+            let is_by_location = description.precedence == Precedence::Location;
+            let lowest = *description.priorities().start();
+            let place = if is_by_location { filters.places[table].last().copied() } else { Some(lowest) };
+            let Some(priority) = place else { continue };
             let before = self.policy.cost();
-            let filter = Filter::new(id, priority, *matches, queue);
-            let filter = context.map_or(filter, |context| filter.over(context));
+            let filter = Filter::new(id, priority, *matches, target.queue);
+            let filter = target.context.map_or(filter, |context| filter.over(context));
             let Ok(installed) = self.apply(Change::Insert(filter)) else { continue };
             self.set_owner(installed, Owner::Class);
-            if self.policy.cost() <= before {
+            let decides = |part: &Pattern| self.map.nic().decides_among(installed, &filters.installed, part);
+            let is_useful = Pattern::of(matches).is_some_and(|whole| decides(&whole));
+            if is_useful && self.policy.cost() <= before && !target.earlier.iter().any(decides) {
+                filters.installed.push(installed);
+                if is_by_location {
+                    filters.places[table].pop();
+                }
                 return true;
             }
             self.take_out(installed);
@@ -113,15 +171,29 @@ impl Search {
         false
     }
 
-    /// Returns the priority below those of filters for single flows.
-    fn last_priority(&self, id: TableId) -> Option<u32> {
-        let table = &self.map.nic().model().tables()[id.index()];
-        if table.precedence != Precedence::Location {
-            return Some(*table.priorities().start());
+    /// Returns up to `most` of the last free locations of a table in descending order; none if it has another rule of
+    /// precedence.
+    fn last_places(&self, table: TableId, most: usize) -> Vec<u32> {
+        let description = &self.map.nic().model().tables()[table.index()];
+        if description.precedence != Precedence::Location {
+            return Vec::new();
         }
-        let free =
-            |location: &u32| self.map.nic().filter(FilterId { table: id, location: *location }).is_none();
-        table.priorities().rev().find(free)
+        let free = |location: &u32| self.map.nic().filter(FilterId { table, location: *location }).is_none();
+        description.priorities().rev().filter(free).take(most).collect()
+    }
+
+    /// Moves filters to the last free locations, in the same order, so that those of single flows precede them.
+    fn move_last(&mut self, filters: Vec<FilterId>) {
+        for id in filters.into_iter().rev() {
+            let Some(filter) = self.map.nic().filter(id).copied() else { continue };
+            // The filter's own location is free, too, once it is removed.
+            let last = self.last_places(id.table, 1).first().copied();
+            let Some(priority) = last.filter(|last| *last > id.location) else { continue };
+            self.take_out(id);
+            if let Ok(moved) = self.apply(Change::Insert(Filter { priority, ..filter })) {
+                self.set_owner(moved, Owner::Class);
+            }
+        }
     }
 
     /// Repeats the search from other starting points, and keeps the best result: with mutually exclusive

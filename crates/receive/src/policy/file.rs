@@ -384,12 +384,13 @@ impl Reader<'_> {
         let name_field = name.as_ref();
         let name = name_field.and_then(|field| field.name("a name", "-_."));
         if let (Some(field), Some(name)) = (name_field, &name) {
-            let known = before.iter().any(|class| class.name == *name) || name == REST;
-            if known {
-                field.complain(ScenarioErrorKind::Duplicate, format!("there is a class {name} already"), "");
-            }
+            refuse_known(field, name, before);
         }
-        let label = table.take("label").and_then(|field| field.prose(64, false));
+        let label_field = table.take("label");
+        let label = label_field.as_ref().and_then(|field| field.prose(64, false));
+        if let (Some(field), Some(label)) = (&label_field, &label) {
+            refuse_known(field, label, before);
+        }
         let mut selector = Selector {
             labels: label.or_else(|| name.clone()).into_iter().collect(),
             transport: table.take("protocol").and_then(|field| protocol(&field)),
@@ -458,23 +459,15 @@ impl Reader<'_> {
         let ClassSpec { name, selector, .. } = class;
         let above = self.text.get(..element.span().start).unwrap_or_default();
         let place = format!("{}:{}", self.origin, above.matches('\n').count() + 1);
-        let is_namesake = |other: &&ClassSpec| {
-            let labels = &other.selector.labels;
-            selector.labels.iter().all(|label| labels.iter().any(|each| each.eq_ignore_ascii_case(label)))
-        };
-        let namesake = before.iter().find(is_namesake);
         if selector.process.as_ref().is_some_and(|process| process.len() > LONGEST_PROCESS) {
             return Some(format!(
                 "{place}: class {name} gets no flow by its conditions: the kernel shortens names of processes to \
                  {LONGEST_PROCESS} bytes; shorten the name"
             ));
         }
-        let why = match (namesake, before.iter().find(|other| other.selector.covers(selector))) {
-            (Some(other), _) if selector.is_by_name_only() => {
-                format!("class {} above it has the same label", other.name)
-            }
-            (_, Some(other)) => format!("class {} above it takes all of them", other.name),
-            (_, None) => {
+        let why = match before.iter().find(|other| other.selector.covers(selector)) {
+            Some(other) => format!("class {} above it takes all of them", other.name),
+            None => {
                 let others = selector.covered_by(before, |class: &ClassSpec| &class.selector);
                 let names: Vec<&str> = others.into_iter().map(|class| class.name.as_str()).collect();
                 if names.is_empty() {
@@ -488,6 +481,23 @@ impl Reader<'_> {
              remove it"
         ))
     }
+}
+
+/// Refuses a name or label that an earlier class has: a flow that names it could belong to either.
+fn refuse_known(field: &Field<'_>, name: &str, before: &[ClassSpec]) {
+    let is_it = |known: &str| known.eq_ignore_ascii_case(name);
+    let named = before.iter().map(|class| class.name.as_str()).chain([REST]).find(|known| is_it(known));
+    let labelled = before.iter().find(|class| class.selector.labels.iter().any(|label| is_it(label)));
+    let problem = match (named, labelled) {
+        (Some(known), _) => format!("there is a class {known} already"),
+        (None, Some(class)) => format!("class {} already has the label {name}", class.name),
+        (None, None) => return,
+    };
+    field.complain(
+        ScenarioErrorKind::Duplicate,
+        problem,
+        "choose another one: a flow that names it is in one class",
+    );
 }
 
 /// The key of a script, and its time limit.

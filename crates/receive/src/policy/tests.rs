@@ -129,6 +129,19 @@ fn mistakes_are_told_with_their_place() {
         ("[[class]]\nqueues = 1", "p.toml:1:1: class[0].name: missing"),
         ("[[class]]\nname = \"rest\"", "p.toml:2:8: class[0].name: there is a class rest already"),
         (
+            "[[class]]\nname = \"a\"\nlabel = \"B\"\n[[class]]\nname = \"b\"",
+            "p.toml:5:8: class[1].name: class a already has the label b",
+        ),
+        (
+            "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\nlabel = \"a\"",
+            "p.toml:5:9: class[1].label: there is a class a already",
+        ),
+        (
+            "[[class]]\nname = \"a\"\nlabel = \"x\"\n[[class]]\nname = \"b\"\nlabel = \"X\"",
+            "p.toml:6:9: class[1].label: class a already has the label X",
+        ),
+        ("[[class]]\nname = \"a\"\nlabel = \"rest\"", "p.toml:3:9: class[0].label: there is a class rest"),
+        (
             "[[class]]\nname = \"a\"\n[[class]]\nname = \"a\"",
             "p.toml:4:8: class[1].name: there is a class a already",
         ),
@@ -503,8 +516,6 @@ fn classes_without_flows_are_named() {
             "class c gets no flow by its conditions: classes a, b above it together take all of them; ";
         assert!(found.iter().all(|remark| remark.contains(words)), "{found:?}");
     }
-    let labels = [class("a", "label = 'x'"), class("b", "label = 'X'")].concat();
-    assert!(remarks(&labels)[0].contains("has the same label"));
     let long = remarks(&class("a", "process = 'a-name-of-17-byte'"));
     assert!(long[0].contains("p.toml:1: ") && long[0].contains("15 bytes"), "{long:?}");
 }

@@ -59,6 +59,14 @@ fn a_policy_that_has_nothing_to_judge_says_so() {
         (bare, "balance-rate", &["no flow has a rate: the policy's terms about it have no effect"]),
         (read, "locality", &[]),
         (bare, "balance", &[]),
+        (
+            bare,
+            "isolation",
+            &[
+                "class high has no condition, and no flow names it: it gets no flow, and its queues (6-9) stay empty; \
+               give it a condition such as source or destination-port",
+            ],
+        ),
     ] {
         let policy = format!("policy = \"{policy}\"");
         assert_eq!(solved(directory.path(), "i82599", flows, &policy)["remarks"], serde_json::json!(remarks));

@@ -243,7 +243,8 @@ impl Policy {
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
-    /// Returns a remark for each fact that terms need and that no flow of their pool has: these terms have no effect.
+    /// Returns a remark for each fact that terms need and that no flow of their pool has: these terms have no effect. Also
+    /// for each class without conditions that no flow names, if there are flows.
     #[must_use]
     pub fn remarks<'f>(&self, flows: impl Iterator<Item = &'f Flow> + Clone) -> Vec<String> {
         let lacking = |(number, pool): (usize, &Pool)| {
@@ -257,7 +258,24 @@ impl Policy {
         };
         let lacking: BTreeSet<&str> = self.pools.iter().enumerate().flat_map(lacking).collect();
         let remark = |fact: &str| format!("no flow has a {fact}: the policy's terms about it have no effect");
-        lacking.into_iter().map(remark).collect()
+        let has_flows = self.classes.iter().any(|class| class.flows > 0);
+        let classes = self.classes.split_last().map_or(&[][..], |(_, classes)| classes);
+        let unnamed = classes
+            .iter()
+            .filter(|class| has_flows && class.flows == 0 && class.selector.is_by_name_only())
+            .map(|class| {
+                let name = &class.name;
+                // The first pool is that of the rest.
+                let queues = match class.pool {
+                    0 => String::new(),
+                    _ => format!(", and its queues ({}) stay empty", queue_ranges(&class.allowed)),
+                };
+                format!(
+                    "class {name} has no condition, and no flow names it: it gets no flow{queues}; give it a \
+                     condition such as source or destination-port"
+                )
+            });
+        lacking.into_iter().map(remark).chain(unnamed).collect()
     }
 
     /// Resets the time limits of scripts before the calls of a search.

@@ -519,3 +519,21 @@ fn classes_without_flows_are_named() {
     let long = remarks(&class("a", "process = 'a-name-of-17-byte'"));
     assert!(long[0].contains("p.toml:1: ") && long[0].contains("15 bytes"), "{long:?}");
 }
+
+#[test]
+fn a_class_without_conditions_that_no_flow_names_is_told() {
+    let mut policy = bound("[[class]]\nname = 'a'\nqueues = 1\n[[class]]\nname = 'b'\n", 4);
+    let remarks = |policy: &Policy| policy.remarks([].iter());
+    assert_eq!(remarks(&policy), Vec::<String>::new(), "there is no flow at all");
+    let observed = generate(0, 1).next().unwrap();
+    policy.place(&policy.classify(&observed), QueueId(0));
+    let told = remarks(&policy);
+    assert!(
+        told[0].starts_with("class a has no condition") && told[0].contains("queues (3) stay empty"),
+        "{told:?}"
+    );
+    assert!(told[1].starts_with("class b has no condition") && !told[1].contains("queues"), "{told:?}");
+    let named = ObservedFlow { class: Some("A".to_owned()), ..observed };
+    policy.place(&policy.classify(&named), QueueId(3));
+    assert_eq!(remarks(&policy).len(), 1);
+}

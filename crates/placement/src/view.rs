@@ -141,9 +141,14 @@ impl<'a> View<'a> {
         self.judges_nics.get()
     }
 
+    /// States that the present rule finds nothing on a host without NICs.
+    pub(crate) fn needs_nics(&self) {
+        self.judges_nics.set(true);
+    }
+
     /// Returns the NICs that are up, for a rule that judges NICs only.
     pub fn nics(&self) -> impl Iterator<Item = &'a Interface> {
-        self.judges_nics.set(true);
+        self.needs_nics();
         self.all_nics()
     }
 
@@ -156,7 +161,7 @@ impl<'a> View<'a> {
 
     /// Returns the NICs whose losses count: those that are down now carried traffic before.
     pub fn counted_nics(&self) -> impl Iterator<Item = &'a Interface> {
-        self.judges_nics.set(true);
+        self.needs_nics();
         let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device;
         let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)

@@ -223,6 +223,7 @@ fn rate_of_windows(view: &View<'_>, nic: &Interface, direction: Direction, windo
 }
 
 fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
+    view.needs_nics();
     let Some((nic, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
     let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
@@ -318,6 +319,7 @@ fn either_product<'a>(view: &View<'a>) -> Option<(&'a Interface, u64, RoundTrip)
 const VERY_FAST: u64 = 40_000_000_000;
 
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
+    view.needs_nics();
     let Some((nic, product, time)) = either_product(view) else { return Vec::new() };
     if !view.carries_tcp() {
         return Vec::new();
@@ -564,6 +566,7 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
 fn congestion_control(view: &View<'_>) -> Vec<Found> {
     const SEGMENTS: u64 = 1000;
     let Some(name) = view.facts.sysctl("net/ipv4/tcp_congestion_control") else { return Vec::new() };
+    view.needs_nics();
     let Some((nic, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
     let Some(mtu) = nic.mtu else { return Vec::new() };
     let segments = product / u64::from(mtu.saturating_sub(52).max(1));
@@ -609,6 +612,7 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     if view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr")) {
         return Vec::new();
     }
+    view.needs_nics();
     let Some((nic, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
     if time.peer.is_none() || time.us < LONG_US || nic.speed_bps.is_none_or(|speed| speed < FAST) {
         return Vec::new();

@@ -6,6 +6,7 @@ mod support;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -300,6 +301,19 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
         assert!(ended.stdout.contains(words) || ended.stderr.contains(words), "{arguments:?}: {ended:?}");
         assert_same(&managed.seen(), &before, "afterwards");
     }
+    // Entering another namespace needs CAP_SYS_ADMIN, finding that of another user's process CAP_SYS_PTRACE.
+    for (lacking, namespace) in
+        [("sys_admin", "1"), ("sys_admin", "all"), ("sys_ptrace", "1"), ("sys_ptrace", "all")]
+    {
+        let script = "mount -t sysfs none /sys && exec setpriv --bounding-set -$0 --inh-caps -$0 \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, lacking, env!("CARGO_BIN_EXE_evenkeel")]);
+        command.args(["steer", NAME, "--policy", "balance", "--netns", namespace]);
+        let ended = end(managed.enter(command));
+        let words = format!("lacks CAP_{}, which --netns needs", lacking.to_uppercase());
+        assert!(ended.code == 3 && ended.stderr.contains(&words), "{namespace}: {ended:?}");
+        assert_same(&managed.seen(), &before, "afterwards");
+    }
     let running = managed.steering(&["--policy", "balance", "--baseline", "hash"]);
     let ended = end(managed.command(&["steer", NAME, "--policy", "balance"]));
     assert!(ended.code == 3 && ended.stderr.contains("evenkeel steer manages evk0 already"), "{ended:?}");
@@ -342,7 +356,7 @@ struct Container(std::process::Child);
 impl Container {
     fn new() -> Self {
         use std::os::unix::process::CommandExt;
-        let mut command = std::process::Command::new("sleep");
+        let mut command = Command::new("sleep");
         command.arg("60");
         // SAFETY: the closure makes one system call.
         unsafe {

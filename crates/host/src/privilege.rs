@@ -15,6 +15,8 @@ pub enum Capability {
     Bpf,
     /// Write files of other users.
     DacOverride,
+    /// Look at processes with more privileges.
+    SysPtrace,
 }
 
 impl Capability {
@@ -24,6 +26,7 @@ impl Capability {
         match self {
             Self::DacOverride => 1,
             Self::NetAdmin => 12,
+            Self::SysPtrace => 19,
             Self::SysAdmin => 21,
             Self::Perfmon => 38,
             Self::Bpf => 39,
@@ -39,6 +42,7 @@ impl std::fmt::Display for Capability {
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
             Self::DacOverride => "CAP_DAC_OVERRIDE",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
         })
     }
 }

@@ -116,7 +116,7 @@ fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
 }
 
 fn observer(options: &SteerOptions, interface: &Interface) -> Result<Observer, Failure> {
-    let observe = ObserveOptions { scope: scope(&options.namespaces), idle: options.idle };
+    let observe = ObserveOptions { scope: scope(&options.namespaces)?, idle: options.idle };
     Observer::open(interface, observe).map_err(failure)
 }
 
@@ -124,12 +124,19 @@ fn failure(error: SteerError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-fn scope(names: &[String]) -> Scope {
-    match names {
-        [] => Scope::Own,
-        names if names.iter().any(|name| name == "all") => Scope::All,
-        names => Scope::Named(names.to_vec()),
+/// Returns the namespaces whose sockets are read. Refuses those that this process cannot enter or find.
+fn scope(names: &[String]) -> Result<Scope, Failure> {
+    if names.is_empty() {
+        return Ok(Scope::Own);
     }
+    let is_all = names.iter().any(|name| name == "all");
+    let has_processes = names.iter().any(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let needed: &[Capability] = match is_all || has_processes {
+        true => &[Capability::SysAdmin, Capability::SysPtrace],
+        false => &[Capability::SysAdmin],
+    };
+    require(needed, "--netns")?;
+    Ok(if is_all { Scope::All } else { Scope::Named(names.to_vec()) })
 }
 
 /// Returns the processors for XDP or a plan, one per queue.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::{Report, printed_command};
 use evenkeel_host::{Capability, Host};
-use evenkeel_model::text::terminal_output;
+use evenkeel_model::text::{excerpt, terminal_output};
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::arguments::{Command as Arguments, NicCommand, Place};
@@ -116,6 +116,25 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
         _ => &[],
     };
     Host::live().require_mounted(mounts).map_err(|error| crate::check::failure(&error))
+}
+
+/// Replaces an alternative name of an interface of this host (`ip link property add dev eth0 altname NAME`) by its
+/// name, which the files of `/sys` and the journals have.
+pub fn resolve_names(command: &mut Arguments) {
+    let named = match command {
+        Arguments::Fair(options) => Some(&mut options.interface),
+        Arguments::Steer(options) if !options.plan || options.model.is_none() => options.interface.as_mut(),
+        Arguments::Check(options) if options.from.is_none() => options.interface.as_mut(),
+        Arguments::Tune(options) if options.from.is_none() => Some(&mut options.interface),
+        Arguments::Revert(options) => options.interface.as_mut(),
+        Arguments::Nic(NicCommand::Probe { interface, .. }) => Some(interface),
+        _ => None,
+    };
+    let Some(name) = named.filter(|name| !name.contains('\0')) else { return };
+    if let Some(known) = evenkeel_host::name_of(name).filter(|known| known != name) {
+        say(&format!("{} is an alternative name of {known}", excerpt(name)));
+        *name = known;
+    }
 }
 
 /// File descriptors that a session needs at least: for its programs and maps, its journal, and the guardian.

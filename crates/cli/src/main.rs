@@ -49,7 +49,10 @@ fn main() -> ExitCode {
         .and_then(|()| memory::require_address_space())
         .and_then(|()| signals::survive_file_size_limit());
     let result = ready.and_then(|()| match Arguments::try_parse() {
-        Ok(arguments) => prepare(&arguments.command).and_then(|()| run_command(arguments.command)),
+        Ok(Arguments { mut command, .. }) => prepare(&command).and_then(|()| {
+            live::resolve_names(&mut command);
+            run_command(command)
+        }),
         Err(error) => exit::explain(&arguments::plain(error)),
     });
     exit::end(result.unwrap_or_else(|failure| failure.tell())).into()

@@ -4,6 +4,7 @@
 //! `Documentation/networking/scaling.rst`.
 
 use evenkeel_model::host::parse_processor_list;
+use evenkeel_netlink::Netlink;
 
 use crate::{HostError, Sysfs};
 
@@ -160,6 +161,14 @@ impl Sysfs {
         }
         nodes
     }
+}
+
+/// Returns the name of the interface of this namespace with a name or alternative name (`ip link property add dev eth0
+/// altname NAME`); `None` if there is none, or the kernel cannot be asked.
+#[must_use]
+pub fn name_of(name: &str) -> Option<String> {
+    let link = Netlink::open().and_then(|mut netlink| netlink.link_named(name));
+    link.ok().flatten().map(|link| link.name)
 }
 
 /// Describes the interfaces of a namespace other than `lo`, for a message.

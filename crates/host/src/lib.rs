@@ -28,7 +28,7 @@ pub use error::HostError;
 pub use ethtool::{Channels, Ethtool, RuleTable};
 pub use flows::{Flow, FlowReader, FlowTuple, Listener, Reading};
 pub use identity::{NamespaceIdentity, ProcessIdentity};
-pub use interface::{XpsKey, XpsMap, mask_members, there_is};
+pub use interface::{XpsKey, XpsMap, mask_members, name_of, there_is};
 pub use namespaces::{NetworkNamespace, Scope};
 pub use owner::{Owner, Owners};
 pub use privilege::Capability;

@@ -29,6 +29,7 @@ const IFA_LOCAL: u16 = 2;
 /// include/uapi/linux/if_link.h.
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_XDP: u16 = 43;
@@ -143,7 +144,9 @@ fn get_link(index: u32, name: Option<&str>) -> RawMessage {
     let mut payload = vec![0; HEADER_LENGTH];
     payload[INDEX_OFFSET..INDEX_OFFSET + 4].copy_from_slice(&index.to_ne_bytes());
     if let Some(name) = name {
-        push_attribute(&mut payload, IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+        // The kernel looks for alternative names with both attributes, but only the second one may be longer than a name.
+        let attribute = if name.len() < libc::IFNAMSIZ { IFLA_IFNAME } else { IFLA_ALT_IFNAME };
+        push_attribute(&mut payload, attribute, &[name.as_bytes(), &[0]].concat());
     }
     RawMessage { kind: RTM_GETLINK, payload }
 }
@@ -193,7 +196,7 @@ impl Netlink {
         self.find_link(get_link(index, None), &format!("find interface {index}"))
     }
 
-    /// Returns the interface with this name; none if it does not exist.
+    /// Returns the interface with this name or alternative name; none if it does not exist.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.
@@ -204,8 +207,12 @@ impl Netlink {
     fn find_link(&mut self, request: RawMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
         match self.get_raw(request, action) {
             Ok(messages) => Ok(described(&messages).pop()),
-            // The kernel returns ERANGE for a name longer than IFNAMSIZ.
-            Err(error) if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE)) => Ok(None),
+            // The kernel returns ERANGE for a name that is longer than any, and EINVAL for a long one before Linux 5.5.
+            Err(error)
+                if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE | libc::EINVAL)) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -214,9 +214,43 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     let counted: u64 = (2..4).map(|queue: usize| device["queues"][queue]["bytes"].as_u64().unwrap()).sum();
     assert_eq!(counted, 0, "the device's counters agree: {seen}");
     assert!(device["nfm_1s"]["windows"].as_u64().unwrap() >= 1, "{seen}");
+    // Less than a whole second shows no busy flow, and so is no all-clear.
+    let short = end_of(&managed, &["fair", NAME, "--observe", "--for", "500ms"]);
+    assert!(short.code == 0 && short.stdout.contains("too short to tell which flows are busy"), "{short:?}");
+    let short = json(&end_of(&managed, &["fair", NAME, "--observe", "--for", "500ms", "--format", "json"]));
+    assert!(short["devices"][0]["colliding_flows"].is_null(), "{short}");
     assert_same(&managed.seen(), &before, "after observing");
     assert_eq!(managed.journals(), Vec::<String>::new());
     load.finish();
+}
+
+#[test]
+fn an_alternative_name_is_as_good_as_the_name() {
+    let managed = Managed::new();
+    let names = ["evk-short", "evk-longer-than-any-name"];
+    for name in names {
+        managed.shell(&["ip", "link", "property", "add", "dev", NAME, "altname", name]);
+    }
+    let before = managed.seen();
+    for name in names {
+        for arguments in [
+            &["fair", name, "--plan"][..],
+            &["fair", name, "--for", "10ms"],
+            &["steer", name, "--policy", "balance", "--plan"],
+            &["check", name],
+            &["tune", name],
+            &["nic", "probe", name],
+            &["revert", name],
+        ] {
+            let ended = end_of(&managed, arguments);
+            // The host itself may have a serious finding.
+            let serious = arguments[0] == "check" && ended.code == 1;
+            assert!(ended.code == 0 || serious, "{arguments:?}: {ended:?}");
+            let words = format!("{name} is an alternative name of {NAME}");
+            assert!(ended.stderr.contains(&words), "{arguments:?}: {ended:?}");
+        }
+    }
+    assert_same(&managed.seen(), &before, "afterwards");
 }
 
 #[test]

@@ -25,15 +25,15 @@ pub struct FlowView {
     pub bytes: u64,
     /// Share of the bytes of all flows of the device since observation began, 0 to 1.
     pub share: f64,
-    /// Whether it sent throughout the last second.
-    pub busy: bool,
+    /// Whether it sent throughout the last second; `None` before the first whole second.
+    pub busy: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueView {
     pub queue: u32,
-    /// Number of flows on the queue that sent throughout the last second.
-    pub busy_flows: u32,
+    /// Number of flows on the queue that sent throughout the last second; `None` before the first whole second.
+    pub busy_flows: Option<u32>,
     /// Bytes by the device's counters since observation began; `None` if the device does not count by queue.
     pub bytes: Option<u64>,
 }
@@ -60,8 +60,8 @@ pub struct DeviceView {
     pub queues: Vec<QueueView>,
     /// Flows that sent since observation began, the largest first.
     pub flows: Vec<FlowView>,
-    /// Number of busy flows that share a queue with another busy flow.
-    pub colliding_flows: u32,
+    /// Number of busy flows that share a queue with another busy flow; `None` before the first whole second.
+    pub colliding_flows: Option<u32>,
     /// How to give the device more queues, if that is possible.
     pub advice: Option<String>,
     /// `None` if no two flows competed.

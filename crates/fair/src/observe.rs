@@ -104,8 +104,8 @@ struct Tally {
     /// The current window: bytes of each flow in each bin.
     bins: Vec<HashMap<Tuple, u64>>,
     bin_began_ns: u64,
-    /// Flows that were busy throughout the last complete window.
-    busy: HashMap<Tuple, u64>,
+    /// Flows that were busy throughout the last complete window; `None` before the first one.
+    busy: Option<HashMap<Tuple, u64>>,
     nfm_sum: f64,
     nfm_max: f64,
     nfm_windows: usize,
@@ -120,7 +120,7 @@ impl Tally {
             last: first,
             totals: HashMap::new(),
             bins: Vec::new(),
-            busy: HashMap::new(),
+            busy: None,
             nfm_sum: 0.0,
             nfm_max: 0.0,
             nfm_windows: 0,
@@ -153,18 +153,17 @@ impl Tally {
     fn end_window(&mut self) {
         let bins = std::mem::take(&mut self.bins);
         let Some((first, rest)) = bins.split_first() else { return };
-        self.busy = first
+        let busy: HashMap<Tuple, u64> = first
             .iter()
             .filter_map(|(tuple, bytes)| {
                 let further: Option<u64> = rest.iter().map(|bin| bin.get(tuple).copied()).sum();
                 Some((*tuple, bytes + further?))
             })
             .collect();
-        let together: u64 = self.busy.values().sum();
+        let together: u64 = busy.values().sum();
         // The window is a single bin.
         let whole = 0..1;
-        let series: Vec<FlowSeries<'_>> = self
-            .busy
+        let series: Vec<FlowSeries<'_>> = busy
             .values()
             .map(|bytes| FlowSeries {
                 weight: 1.0,
@@ -178,17 +177,22 @@ impl Tally {
             self.nfm_max = self.nfm_max.max(found.max);
             self.nfm_windows += 1;
         }
+        self.busy = Some(busy);
     }
 
     fn view(&self, device: &Device) -> DeviceView {
         let total: u64 = self.totals.values().sum();
         let queue_of = |tuple: &Tuple| self.last.flows.get(tuple).and_then(|flow| flow.queue);
         let mut queues: Vec<QueueView> = (0..device.queues)
-            .map(|queue| QueueView { queue, busy_flows: 0, bytes: self.bytes_of_queue(queue) })
+            .map(|queue| QueueView {
+                queue,
+                busy_flows: self.busy.as_ref().map(|_| 0),
+                bytes: self.bytes_of_queue(queue),
+            })
             .collect();
-        for queue in self.busy.keys().filter_map(queue_of) {
-            if let Some(view) = queues.get_mut(queue as usize) {
-                view.busy_flows += 1;
+        for queue in self.busy.iter().flat_map(HashMap::keys).filter_map(queue_of) {
+            if let Some(flows) = queues.get_mut(queue as usize).and_then(|view| view.busy_flows.as_mut()) {
+                *flows += 1;
             }
         }
         let mut flows: Vec<FlowView> = self
@@ -203,18 +207,19 @@ impl Tally {
                     queue: queue_of(tuple),
                     bytes: *bytes,
                     share: if total > 0 { *bytes as f64 / total as f64 } else { 0.0 },
-                    busy: self.busy.contains_key(tuple),
+                    busy: self.busy.as_ref().map(|busy| busy.contains_key(tuple)),
                 }
             })
             .collect();
         flows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.source.cmp(&other.source)));
-        let colliding_flows = queues.iter().map(|queue| queue.busy_flows).filter(|flows| *flows > 1).sum();
+        let sharing = queues.iter().filter_map(|queue| queue.busy_flows).filter(|flows| *flows > 1);
+        let colliding_flows = self.busy.as_ref().map(|_| sharing.sum());
         DeviceView {
             name: device.name.clone(),
             driver: device.driver.clone(),
             root_qdisc: device.root.as_ref().map(|root| root.kind.clone()),
             colliding_flows,
-            advice: device.advice_on_sharing().filter(|_| colliding_flows > 0),
+            advice: device.advice_on_sharing().filter(|_| colliding_flows > Some(0)),
             queues,
             flows,
             nfm_1s: (self.nfm_windows > 0).then(|| NfmView {
@@ -263,7 +268,8 @@ mod tests {
             tally.take(sample(tenth, &[(1, tenth * 100, 2), (2, tenth * 100, 2), (3, tenth * 200, 0)], 0));
         }
         let view = tally.view(&device());
-        assert_eq!((view.colliding_flows, view.queues[2].busy_flows, view.queues[0].busy_flows), (2, 2, 1));
+        let of_queue = |queue: usize| view.queues[queue].busy_flows;
+        assert_eq!((view.colliding_flows, of_queue(2), of_queue(0)), (Some(2), Some(2), Some(1)));
         assert_eq!(view.advice, None, "the device does not report how many queues it can have");
         let channels = Some(evenkeel_host::Channels { combined_most: 8, ..Default::default() });
         let advice = tally.view(&Device { channels, ..device() }).advice.unwrap();
@@ -284,8 +290,18 @@ mod tests {
             tally.take(sample(tenth, &[(1, tenth * 100, 1), (2, pausing, 1)], 0));
         }
         let view = tally.view(&device());
-        assert_eq!((view.colliding_flows, view.nfm_1s, view.advice), (0, None, None));
+        assert_eq!((view.colliding_flows, view.nfm_1s, view.advice), (Some(0), None, None));
         assert_eq!(view.flows.len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_whole_second() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in 1..10 {
+            tally.take(sample(tenth, &[(1, tenth * 100, 2), (2, tenth * 100, 2)], 0));
+        }
+        let view = tally.view(&device());
+        assert_eq!((view.colliding_flows, view.queues[2].busy_flows, view.flows[0].busy), (None, None, None));
     }
 
     #[test]

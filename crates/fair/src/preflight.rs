@@ -6,6 +6,7 @@ use evenkeel_apply::{Change, Header, Knob, Value};
 use evenkeel_control::{ControlError, OutputLimit};
 use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_model::shell::{Line, Script};
+use evenkeel_model::text::counted;
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
@@ -182,9 +183,9 @@ impl Preflight {
             let name = &device.name;
             script.push(Line::empty());
             script.push(Line::comment(format_args!(
-                "{name}: driver {}, {} transmit queues, root qdisc {}",
+                "{name}: driver {}, {}, root qdisc {}",
                 device.driver_name(),
-                device.queues,
+                counted(device.queues as usize, "transmit queue"),
                 device.root.as_ref().map_or("none", |root| &root.kind)
             )));
             for change in changes {

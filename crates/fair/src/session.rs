@@ -48,7 +48,9 @@ pub struct Status {
     pub driver: Option<String>,
     /// How the completion of segments is detected.
     pub completion: String,
-    /// Sum of the weights of flows with data outstanding, by queue.
+    /// Number of the device's transmit queues.
+    pub queues: u32,
+    /// Sum of the weights of flows with data outstanding, by queue; with `htb` by class.
     pub weights: Vec<u32>,
     /// Number of tracked flows.
     pub flows: usize,
@@ -461,6 +463,7 @@ impl Managed {
             name: self.device.name.clone(),
             driver: self.device.driver.clone(),
             completion: self.select.completion().to_string(),
+            queues: self.device.queues,
             weights,
             flows: flows.len(),
             colliding_flows,

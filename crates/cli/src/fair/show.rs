@@ -38,7 +38,7 @@ pub fn observation(seen: &Observation) -> String {
 }
 
 fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
-    let busy: u32 = device.queues.iter().map(|queue| queue.busy_flows).sum();
+    let busy: u32 = device.queues.iter().filter_map(|queue| queue.busy_flows).sum();
     let name = &device.name;
     let nfm = match &device.nfm_1s {
         Some(nfm) => format!(
@@ -49,12 +49,15 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
         ),
         None => "no two flows competed for a second, so there is no NFM".to_owned(),
     };
-    page.answer(&match (device.queues.len(), busy) {
+    page.answer(&match (device.queues.len(), device.colliding_flows) {
         (1, _) => format!("{name} has only one transmit queue: nothing to balance."),
-        (_, 0) => format!("{name}: no busy flow in {seconds:.1} s."),
-        (_, busy) => format!(
-            "{name}: {} of {} share a queue with another; {nfm}.",
-            device.colliding_flows,
+        (_, None) => format!(
+            "{name}: observed for {seconds:.1} s, without one whole second of samples: too short to tell which flows are \
+             busy; use --for 2s or more."
+        ),
+        _ if busy == 0 => format!("{name}: no busy flow in {seconds:.1} s."),
+        (_, Some(colliding)) => format!(
+            "{name}: {colliding} of {} share a queue with another; {nfm}.",
             counted(busy as usize, "busy flow")
         ),
     });
@@ -65,10 +68,12 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
         device.root_qdisc.as_deref().unwrap_or("none"),
         counted(device.flows.len(), "flow")
     ));
-    let in_use = |queue: &&QueueView| queue.busy_flows > 0 || queue.bytes.is_some_and(|bytes| bytes > 0);
+    let in_use =
+        |queue: &&QueueView| queue.busy_flows > Some(0) || queue.bytes.is_some_and(|bytes| bytes > 0);
     let row = |queue: &QueueView| {
         let sent = queue.bytes.map_or_else(|| "-".to_owned(), |bytes| rate(bytes, seconds));
-        vec![queue.queue.to_string(), queue.busy_flows.to_string(), sent]
+        let busy = queue.busy_flows.map_or_else(|| "-".to_owned(), |flows| flows.to_string());
+        vec![queue.queue.to_string(), busy, sent]
     };
     let rows: Vec<Vec<String>> = device.queues.iter().filter(in_use).map(row).collect();
     if !rows.is_empty() {
@@ -108,13 +113,22 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     }
 }
 
+/// Returns the number of the device's queues, and of the classes that take their place, if there are such.
+fn queues(status: &Status) -> String {
+    let transmit = counted(status.queues as usize, "transmit queue");
+    match status.queue_weights {
+        "htb" => format!("{transmit}, {} in their place", counted(status.weights.len(), "HTB class")),
+        _ => transmit,
+    }
+}
+
 /// Returns a device's first line.
 pub fn started(status: &Status) -> String {
     format!(
-        "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}{}{}",
+        "{}: driver {}, {}; completion: {}; queue weights: {}{}{}",
         status.name,
         status.driver.as_deref().unwrap_or("unknown"),
-        status.weights.len(),
+        queues(status),
         status.completion,
         status.queue_weights,
         if status.balance.is_some() { "; flows alternate on shared queues" } else { "" },
@@ -139,7 +153,8 @@ fn show_status(page: &mut Page, devices: &[Status]) {
             counted(usize::try_from(status.moves).unwrap_or(usize::MAX), "move")
         ));
         let weights: Vec<String> = status.weights.iter().map(ToString::to_string).collect();
-        page.line(&format!("  weights by queue: {}", weights.join(" ")));
+        let of = if status.queue_weights == "htb" { "HTB class" } else { "queue" };
+        page.line(&format!("  weights by {of}: {}", weights.join(" ")));
         page.line(&format!("  {}", status.proof));
         if status.untracked > 0 {
             page.line(&format!(

@@ -401,7 +401,15 @@ fn read_sweep(
         }
     }
     let chosen = match quick.as_mut().and_then(|quick| quick.take("qdiscs")) {
-        Some(field) => Some(read_setups(&field, catalogue)?),
+        Some(field) => {
+            let chosen = read_setups(&field, catalogue)?;
+            let known = |setup: &QdiscSetup| setups.iter().flatten().any(|known| known.name == setup.name);
+            if let Some(stranger) = chosen.iter().find(|setup| setups.is_some() && !known(setup)) {
+                not_in_the_sweep(&field, &stranger.name);
+                return None;
+            }
+            Some(chosen)
+        }
         None => None,
     };
     if let Some(quick) = quick {
@@ -423,6 +431,12 @@ fn read_sweep(
         }
     }
     Some(Sweep { setups, axes: axes.into_iter().collect::<Option<_>>()? })
+}
+
+/// Reports a value of a quick run that the sweep does not have.
+fn not_in_the_sweep(field: &Field<'_>, value: &str) {
+    let problem = format!("{} is not among the values of the sweep", excerpt(value));
+    field.complain(BadValue, problem, "a quick run has some of them");
 }
 
 /// Reports numbers of clients of which the share of a group is no whole client. Without clients, no group has any.
@@ -450,8 +464,7 @@ fn read_axis(
             let chosen = read_values(field, kind)?;
             let stranger = chosen.iter().find(|(value, _)| !values.iter().any(|(known, _)| known == value));
             if let Some((_, stranger)) = stranger {
-                let problem = format!("{stranger} is not among the values of the sweep");
-                field.complain(BadValue, problem, "a quick run has some of them");
+                not_in_the_sweep(field, stranger);
                 return None;
             }
             Some(chosen)

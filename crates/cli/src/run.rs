@@ -32,6 +32,13 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     refuse_ignored_by(&scenario, options)?;
     let scenario = if options.quick { scenario.quickened() } else { scenario };
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
+    if variants.is_empty() {
+        let text = format!(
+            "no quick point in {}; choose points with --variant, for example --variant full",
+            scenario.name
+        );
+        return Err(Failure::new(Exit::Usage, text));
+    }
     let directory = options.out.clone().unwrap_or_else(|| default_directory(&scenario.name, options.place));
     // Claim the directory before a run that takes minutes, not after it.
     let writer = Writer::claim(&directory).map_err(|error| {

@@ -178,6 +178,24 @@ fn unknown_variants_are_refused_before_anything_runs() {
 }
 
 #[test]
+fn a_run_without_quick_points_is_refused_with_the_option_that_chooses_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = include_str!("../../../scenarios/tc-clients.toml");
+    let (head, sweep) = text.split_once("[[sweep]]\n").unwrap();
+    let sweep: String =
+        sweep.lines().filter(|line| !line.starts_with("quick =")).map(|line| format!("{line}\n")).collect();
+    let scenario = format!("{head}[[sweep]]\nfull-only = true\n{sweep}");
+    let path = support::file(directory.path(), "own.toml", scenario);
+    let path = path.to_str().unwrap();
+    for quick in [&["--quick"][..], &[]] {
+        let ended = run(&[&["run", path, "--on", "sim"], quick].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        let advice = "no quick point in tc-clients; choose points with --variant, for example --variant full";
+        assert!(ended.stderr.contains(advice), "{ended:?}");
+    }
+}
+
+#[test]
 fn an_occupied_record_directory_is_refused_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     support::file(directory.path(), "precious", "keep me");

@@ -132,9 +132,13 @@ pub fn parse_with(
     let document = document(text, origin)?;
     let complaints = Complaints::new(text, origin);
     let root = || Table::root(document.get_ref(), &complaints);
-    let scenario = match kind_of(root().take("workload").as_ref()) {
-        Kind::Tenants => sweep::read_scenario(root(), setups, &complaints),
-        _ => read_scenario(root(), tables, &complaints)?,
+    let mut head = root();
+    // An unknown version or kind would cause errors in the rest of the file.
+    let kind = if read_schema(&mut head) { kind_of(head.take("workload")) } else { None };
+    let scenario = match kind {
+        Some(Kind::Tenants) => sweep::read_scenario(root(), setups, &complaints),
+        Some(kind) => read_scenario(root(), kind, tables, &complaints)?,
+        None => None,
     };
     if let Some(scenario) = scenario.as_ref().filter(|_| complaints.is_empty()) {
         check_measured(root(), scenario);
@@ -150,19 +154,18 @@ pub fn parse_with(
 /// Reads a scenario; none if there were errors, an error if the variant table is invalid.
 fn read_scenario(
     mut root: Table<'_>,
+    kind: Kind,
     tables: &[(&str, &str)],
     complaints: &Complaints<'_>,
 ) -> Result<Option<Scenario>, ScenarioError> {
-    if !read_schema(&mut root) {
-        return Ok(None);
-    }
+    // The caller has read this key.
+    root.take("schema");
     let name = root.require("name", "name the scenario, for example name = \"my-scenario\"");
     let name = name.and_then(|field| field.name("a name", "-"));
     let title = root.require("title", "say in a line what is compared");
     let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
     let description = root.take("description").and_then(|field| field.prose(LONGEST_DESCRIPTION, true));
     let workload = root.require("workload", "add a [workload] table");
-    let kind = kind_of(workload.as_ref());
     let link = root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?, kind));
     let (hosts, switch, measure) = match kind {
         Kind::Bulk | Kind::Tenants => {

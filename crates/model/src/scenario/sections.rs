@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use toml::de::DeValue;
-
 use super::clients::read_clients;
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
@@ -98,18 +96,11 @@ const WORKLOAD_KEYS: [(&str, &str); 5] = [
 const WITH_WINDOWS: &str = "bulk or tenants";
 const WITH_DURATION: &str = "fetch, requests, tenants or transfers";
 
-/// Returns the kind of a workload, on which other tables depend. [`read_workload`] reports its errors.
-pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
-    match workload.map(|field| field.value) {
-        Some(DeValue::Table(entries)) => match entries.get("kind").map(|kind| kind.get_ref()) {
-            Some(DeValue::String(word)) => {
-                let word: &str = word;
-                KINDS.iter().find(|(known, _)| *known == word).map_or(Kind::Bulk, |(_, kind)| *kind)
-            }
-            _ => Kind::Bulk,
-        },
-        _ => Kind::Bulk,
-    }
+/// Returns the kind of a workload, on which other tables depend; none if it is invalid.
+pub(super) fn kind_of(workload: Option<Field<'_>>) -> Option<Kind> {
+    or_default(workload, Kind::Bulk, |field| {
+        or_default(field.table()?.take("kind"), Kind::Bulk, |kind| kind.one_of(&KINDS))
+    })
 }
 
 impl fmt::Display for Topology {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
-use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
+use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document};
 use super::results::{check_metric, metric_keys, read_expectations};
 use super::sections::{
     Kind, NOT_TENANTS, SHUFFLE, default_hosts, or_default, read_link, read_tenants_measure,
@@ -85,9 +85,8 @@ pub(super) fn read_scenario(
     setups: Setups<'_>,
     complaints: &Complaints<'_>,
 ) -> Option<Scenario> {
-    if !read_schema(&mut root) {
-        return None;
-    }
+    // The caller has read this key.
+    root.take("schema");
     let name = root.require("name", "name the scenario, for example name = \"my-scenario\"");
     let name = name.and_then(|field| field.name("a name", "-"));
     let title = root.require("title", "say in a line what is compared");

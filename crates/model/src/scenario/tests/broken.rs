@@ -348,6 +348,24 @@ fn the_first_mistake_in_the_file_is_the_one_that_is_reported() {
     assert_eq!(parse_text(&text).unwrap_err().key, "variants[1]");
 }
 
+/// Keys and tables that only other kinds have are not reported.
+#[test]
+fn a_misspelt_kind_is_the_only_error() {
+    for (name, text) in bundled() {
+        let Some((_, rest)) = text.split_once("\nkind = \"") else { continue };
+        let (kind, _) = rest.split_once('"').unwrap();
+        let misspelt = &kind[..kind.len() - 1];
+        let broken = text.replace(&format!("kind = \"{kind}\""), &format!("kind = \"{misspelt}\""));
+        let error = parse(&broken, "x.toml", variant_tables()).unwrap_err().to_string();
+        let told =
+            format!(": workload.kind: '{misspelt}' is not a value of this key; did you mean '{kind}'?");
+        assert!(error.contains(&told), "{name}: {error}");
+        let number = text.replace(&format!("kind = \"{kind}\""), "kind = 1");
+        let error = parse(&number, "x.toml", variant_tables()).unwrap_err().to_string();
+        assert!(error.contains(": workload.kind: expected one of bulk, shuffle"), "{name}: {error}");
+    }
+}
+
 #[test]
 fn the_kind_of_a_mistake_is_told() {
     use ScenarioErrorKind::*;

@@ -17,6 +17,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use evenkeel_experiment::Timing;
 use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
 use evenkeel_model::objects::read_json;
 use evenkeel_model::record::RepeatRecord;
@@ -544,12 +545,18 @@ pub fn check_figures(
         let find = |study: &&StudyScenario| study.scenario.name == done.scenario;
         let Some(StudyScenario { scenario, .. }) = scenarios.iter().find(find) else { continue };
         let Some(rate_bps) = rates.get(&done.scenario) else { continue };
+        let timing = Timing::new(scenario, BitRate::from_bits_per_second(*rate_bps), 1);
         let run = Run {
             world: &settings.world,
             host: &settings.host,
             rate_bps: *rate_bps,
             seconds: scenario.measure.duration().as_secs_f64(),
             warmup: scenario.measure.warmup.as_secs_f64(),
+            windows: timing
+                .windows
+                .iter()
+                .map(|(name, length)| (name.clone(), length.as_secs_f64()))
+                .collect(),
         };
         let variant = scenario.all_variants().find(|variant| variant.name == done.point);
         check_in_run(&done.record, &run, variant.map(|variant| (scenario, variant))).map_err(|wrong| {

@@ -1,17 +1,16 @@
-//! Checks that the figures of a repeat fit each other and the scenario that was run.
+//! Checks that the figures of a repeat fit the scenario that was run.
 //!
-//! All of these figures come from the same counters, so tolerances cover rounding only. A bound holds for any
-//! run: of what a receiver has read in the measured time, it can have received only a full buffer before, and in the
-//! simulator only what the line carried in the warm-up.
+//! A bound holds for any run: of what a receiver has read in the measured time, it can have received only a full buffer
+//! before, and in the simulator only what the line carried in the warm-up.
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::jain;
-use evenkeel_model::record::{FlowRecord, Record, RepeatRecord, metric};
+use evenkeel_model::record::{Record, RepeatRecord, metric};
 use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
 use evenkeel_model::units::{BitRate, ByteSize};
 
 use super::plausible::Implausible;
+use super::relations::{self, Facts};
 
 /// Rounding of figures that were computed from each other.
 const ROUNDING: f64 = 1e-6;
@@ -21,11 +20,9 @@ const RECEIVE_BUFFER: ByteSize = ByteSize::from_kib(6 << 10);
 const MOST_PROCESSORS: f64 = 8192.0;
 /// Longest work that a simulated core counts when it ends, of which a part can be before the measurement, seconds.
 const WORK: f64 = 1e-3;
-/// Retransmissions of a flow within this time are one event, seconds.
-const EVENT: f64 = 0.1;
 
 /// How a scenario was run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Run<'r> {
     /// `sim` or `netns`.
     pub world: &'r str,
@@ -35,6 +32,8 @@ pub struct Run<'r> {
     pub seconds: f64,
     /// Time before, seconds.
     pub warmup: f64,
+    /// Length of each window, seconds.
+    pub windows: BTreeMap<String, f64>,
 }
 
 impl<'r> Run<'r> {
@@ -45,6 +44,7 @@ impl<'r> Run<'r> {
             rate_bps: record.rate_bps,
             seconds: record.duration_s,
             warmup: record.warmup_s,
+            windows: record.windows.clone(),
         }
     }
 }
@@ -58,57 +58,6 @@ pub(super) fn check_settings(record: &Record, scenario: &Scenario) -> Result<(),
     if record.nominal_rate_bps != nominal {
         let stated = format!("the link.rate of its scenario_text, {} ({nominal} bit/s)", scenario.link.rate);
         return Err(against("nominal_rate_bps", record.nominal_rate_bps as f64, stated));
-    }
-    Ok(())
-}
-
-/// Checks figures of a repeat that are about the same traffic.
-///
-/// # Errors
-/// Returns an error with the first figure that contradicts another one.
-pub(super) fn check_figures(repeat: &RepeatRecord) -> Result<(), Implausible> {
-    let metrics = &repeat.metrics;
-    for (key, value) in metrics {
-        if is_count(key) && value.fract() != 0.0 {
-            return Err(against(key, *value, "the unit: a repeat counts whole ones"));
-        }
-    }
-    let shares = || metrics.iter().filter(|(key, _)| is_part(key, metric::CPU_SHARE));
-    let sum: f64 = shares().map(|(_, share)| share).sum();
-    let is_complete = shares().count() == metric::CPU_SHARE_PARTS.len();
-    if sum > 1.0 + ROUNDING || is_complete && sum < 1.0 - ROUNDING {
-        return Err(against("the sum of cpu_share", sum, "its parts, whose sum cannot be above 1"));
-    }
-    for key in [metric::JAIN_BYTES, metric::JAIN_PACKETS] {
-        let count = |flow: &FlowRecord| if key == metric::JAIN_BYTES { flow.bytes } else { flow.packets };
-        let Some(value) = metrics.get(key) else { continue };
-        let counts: Vec<f64> = repeat.flows.iter().map(|flow| count(flow) as f64).collect();
-        match jain(&counts) {
-            Some(index) if (index - value).abs() <= ROUNDING => {}
-            Some(index) => {
-                let flows = repeat.flows.len();
-                return Err(against(
-                    key,
-                    *value,
-                    format!("the recorded flows ({flows}), whose index is {index}"),
-                ));
-            }
-            None => return Err(against(key, *value, "the recorded flows, which sent nothing")),
-        }
-    }
-    let of = |key: &str| metrics.get(key).copied();
-    if let (Some(per_core), Some(throughput), Some(cpu)) =
-        (of(metric::THROUGHPUT_PER_CORE), of(metric::THROUGHPUT), of(metric::CPU))
-        && !is_same(per_core * cpu / 100.0, throughput)
-    {
-        let others = format!("throughput_bps, {throughput}, and cpu_pct, {cpu}");
-        return Err(against(metric::THROUGHPUT_PER_CORE, per_core, others));
-    }
-    if let (Some(_), Some(retransmits)) = (of(metric::RETRANSMITS_PER_S), of(metric::RETRANSMITS)) {
-        let by_flow: Option<u64> = repeat.flows.iter().map(|flow| flow.retransmits).sum();
-        if let Some(sum) = by_flow.filter(|sum| *sum as f64 != retransmits) {
-            return Err(against(metric::RETRANSMITS, retransmits, format!("the sum over the flows, {sum}")));
-        }
     }
     Ok(())
 }
@@ -131,7 +80,7 @@ pub fn check_in_run(
     if let Some((scenario, variant)) = scenario {
         check_queues(repeat, scenario, variant)?;
     }
-    check_rates(repeat, run)?;
+    relations::check(&Facts { repeat, run: Some(run), known: scenario })?;
     let throughput = repeat.metrics.get(metric::THROUGHPUT).copied();
     let most = scenario.and_then(|(scenario, variant)| most_bits(run, scenario, variant));
     if let (Some(throughput), Some((rate, slack))) = (throughput, most) {
@@ -179,62 +128,8 @@ fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -
     Ok(())
 }
 
-/// Checks figures per second against the counts that they come from.
-fn check_rates(repeat: &RepeatRecord, run: &Run<'_>) -> Result<(), Implausible> {
-    let of = |key: &str| repeat.metrics.get(key).copied();
-    let throughput = of(metric::THROUGHPUT);
-    if let Some(throughput) = throughput.filter(|_| repeat.flows.is_empty() && repeat.clients.is_empty())
-        && throughput > 0.0
-    {
-        return Err(against(metric::THROUGHPUT, throughput, "the flows: none is recorded"));
-    }
-    if run.seconds <= 0.0 {
-        return Ok(());
-    }
-    let seconds = run.seconds;
-    // Clients that send requests count their payload apart.
-    if let Some(throughput) = throughput.filter(|_| repeat.clients.is_empty()) {
-        let payload: u128 = repeat.flows.iter().map(|flow| u128::from(flow.payload_bytes)).sum();
-        let counted = payload as f64 * 8.0 / seconds;
-        if !is_same(throughput, counted) {
-            let flows = format!("the payload of the flows, {payload} bytes in {seconds} s");
-            return Err(against(metric::THROUGHPUT, throughput, flows));
-        }
-    }
-    let Some(retransmits) = of(metric::RETRANSMITS) else { return Ok(()) };
-    if let Some(rate) = of(metric::RETRANSMITS_PER_S).filter(|rate| !is_same(rate * seconds, retransmits)) {
-        let count = format!("retransmits, {retransmits} in {seconds} s");
-        return Err(against(metric::RETRANSMITS_PER_S, rate, count));
-    }
-    let Some(rate) = of(metric::RETRANSMISSION_EVENTS_PER_S) else { return Ok(()) };
-    let events = rate * seconds;
-    if events > retransmits * (1.0 + ROUNDING) + ROUNDING {
-        let count = format!("retransmits, {retransmits} in {seconds} s");
-        return Err(against(metric::RETRANSMISSION_EVENTS_PER_S, rate, count));
-    }
-    let most = repeat.flows.len() as f64 * ((seconds / EVENT).floor() + 1.0);
-    if events > most * (1.0 + ROUNDING) {
-        let flows = format!("the number of flows ({}): one has an event per 100 ms", repeat.flows.len());
-        return Err(against(metric::RETRANSMISSION_EVENTS_PER_S, rate, flows));
-    }
-    Ok(())
-}
-
 fn against(field: &str, value: f64, what: impl Into<String>) -> Implausible {
     Implausible::Contradiction { field: field.to_owned(), value, what: what.into() }
-}
-
-fn is_same(one: f64, other: f64) -> bool {
-    (one - other).abs() <= ROUNDING * one.abs().max(other.abs()).max(1.0)
-}
-
-fn is_part(key: &str, prefix: &str) -> bool {
-    key.strip_prefix(prefix).is_some_and(|part| part.starts_with('.'))
-}
-
-fn is_count(key: &str) -> bool {
-    [metric::RETRANSMITS, metric::OUT_OF_ORDER].contains(&key)
-        || [metric::DROPS, metric::QDISC].iter().any(|prefix| is_part(key, prefix))
 }
 
 /// Returns the number of recorded flows, if the scenario states it.

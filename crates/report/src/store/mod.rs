@@ -13,6 +13,7 @@
 mod consistent;
 mod error;
 mod plausible;
+mod relations;
 mod series;
 
 use std::fs::{self, File};

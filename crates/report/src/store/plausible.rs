@@ -3,14 +3,15 @@
 //! A record may come from another host, and all later code divides, squares and compares its figures. An
 //! impossible figure is refused by name, so later code needs no checks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use evenkeel_model::record::{Record, RepeatRecord, VariantRecord, metric};
 use evenkeel_model::scenario::bundled::variant_tables;
 use evenkeel_model::scenario::{LINE_RATES, parse};
 use evenkeel_model::units::BitRate;
 
-use super::consistent::{Run, check_figures, check_in_run, check_settings};
+use super::consistent::{Run, check_in_run, check_settings};
+use super::relations::{self, Facts};
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
@@ -133,8 +134,7 @@ pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
     for (key, value) in &repeat.metrics {
         check_metric(key, *value)?;
     }
-    check_order(&repeat.metrics)?;
-    check_figures(repeat)?;
+    relations::check(&Facts { repeat, run: None, known: None })?;
     for (key, value) in &repeat.counters {
         check_one(*value, 0.0, MOST, || format!("the counter {key}"))?;
     }
@@ -144,45 +144,6 @@ pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
         .flat_map(|sim| [("sim.simulated_s", sim.simulated_s), ("sim.cpu_seconds", sim.cpu_seconds)])
     {
         check_one(value, 0.0, MOST, || field.to_owned())?;
-    }
-    Ok(())
-}
-
-/// Checks figures of the same values against each other. Percentiles are in order. Of times, which are never negative, a
-/// share of at least 1 - q is not below the percentile q, so their mean is at least this share of it (Markov).
-fn check_order(metrics: &BTreeMap<String, f64>) -> Result<(), Implausible> {
-    /// Histograms round percentiles to three digits.
-    const HISTOGRAM: f64 = 2e-3;
-    const PERCENTILES: [(&str, f64); 5] =
-        [("p50", 0.5), ("p80", 0.8), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
-    let at_most = |lower: &str, factor: f64, upper: &str, rounding: f64| {
-        let (Some(value), Some(bound)) = (metrics.get(lower), metrics.get(upper)) else { return Ok(()) };
-        if value * factor <= bound * (1.0 + rounding) + ROUNDING {
-            return Ok(());
-        }
-        let (field, other) = (lower.to_owned(), upper.to_owned());
-        Err(Implausible::Order { field, value: *value, other, bound: *bound })
-    };
-    for key in metrics.keys() {
-        let Some((group, part)) = key.rsplit_once('.') else { continue };
-        match group.split('.').next().unwrap_or_default() {
-            metric::NFM => at_most(key, 1.0, &metric::part(metric::NFM_MAX, part), ROUNDING)?,
-            // Waiting processors are not busy.
-            metric::CORES | metric::CPU_PER_GB if part != "wait" => {
-                at_most(key, 1.0, &metric::part(group, metric::CORES_PARTS[0]), ROUNDING)?;
-            }
-            metric::REQUESTS if part == "client_median" => {
-                at_most(key, 1.0, &metric::part(group, "total"), ROUNDING)?;
-            }
-            metric::LATENCY | metric::COMPLETION | metric::RESPONSE => {
-                let Some(at) = PERCENTILES.iter().position(|(name, _)| *name == part) else { continue };
-                for (higher, _) in &PERCENTILES[at + 1..] {
-                    at_most(key, 1.0, &metric::part(group, higher), HISTOGRAM)?;
-                }
-                at_most(key, 1.0 - PERCENTILES[at].1, &metric::part(group, "mean"), HISTOGRAM)?;
-            }
-            _ => {}
-        }
     }
     Ok(())
 }

@@ -49,8 +49,8 @@ fn repeat(figures: [f64; 8], flows: [u32; 8], datapath: Option<(u64, u64)>) -> R
     let flow = |name: &str, queue, share: f64, payload_bytes| FlowRecord {
         name: name.to_owned(),
         queue: Some(queue),
-        bytes: (share * 1e9).round() as u64,
-        packets: (share * 1e8).round() as u64,
+        bytes: (share * 4e9).round() as u64,
+        packets: (share * 4e8).round() as u64,
         payload_bytes,
         retransmits: Some(1),
         out_of_order: None,

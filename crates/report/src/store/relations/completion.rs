@@ -1,0 +1,98 @@
+//! Relations of completion times.
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::record::metric;
+
+use super::{Checked, Facts, ROUNDING, at_least, at_most, same};
+
+/// A shuffle ends with its last packet, and its flow with the interrupt that passes it to TCP, which is less than this
+/// later, seconds.
+const LAST_INTERRUPT: f64 = 1e-3;
+
+/// Checks the spread, which is the longest minus the shortest time, with the mean and the percentiles.
+pub(super) fn spread(facts: &Facts<'_>) -> Checked {
+    let of = |part| facts.part(metric::COMPLETION, part);
+    let (Some(mean), Some(p50), Some(p80), Some(p99), Some(spread)) =
+        (of("mean"), of("p50"), of("p80"), of("p99"), of("spread"))
+    else {
+        return Ok(());
+    };
+    let key = |part: &str| metric::part(metric::COMPLETION, part);
+    at_least(&key("spread"), spread, p99 - p50, ROUNDING, "the distance of fct_s.p99 from fct_s.p50")?;
+    // A shuffle has one time for each flow; the number of fetched values is not recorded.
+    let elapsed = facts.elapsed();
+    let count = elapsed.map(|_| facts.repeat.flows.len());
+    if let Some(elapsed) = elapsed.map(|elapsed| elapsed + LAST_INTERRUPT) {
+        at_most(&key("p99"), p99, elapsed, ROUNDING, "the payload of the flows by throughput_bps")?;
+        at_most(&key("spread"), spread, elapsed, ROUNDING, "the payload of the flows by throughput_bps")?;
+    }
+    let (least, most) = match count {
+        Some(count) if count > 0 => mean_of(count, [p50, p80, p99], spread),
+        _ => {
+            let tail = (p50 + spread).max(p99);
+            (
+                0.5 * (p99 - spread).max(0.0) + 0.3 * p50 + 0.19 * p80 + 0.01 * p99,
+                0.5 * p50 + 0.3 * p80 + 0.19 * p99 + 0.01 * tail,
+            )
+        }
+    };
+    at_least(&key("mean"), mean, least, ROUNDING, "the percentiles and the spread")?;
+    at_most(&key("mean"), mean, most, ROUNDING, "the percentiles and the spread")?;
+    // No longest time is below a percentile.
+    let is_longest = count.is_some_and(|count| rank(count, 99) == count);
+    if is_longest {
+        at_most(&key("spread"), spread, p99, ROUNDING, "fct_s.p99, the longest time")?;
+    }
+    Ok(())
+}
+
+/// Returns the rank of a percentile of `count` values, from 1: the nearest rank.
+fn rank(count: usize, percent: usize) -> usize {
+    (count * percent).div_ceil(100).max(1)
+}
+
+/// Returns the smallest and the largest mean of `count` values with these percentiles and this spread.
+fn mean_of(count: usize, [p50, p80, p99]: [f64; 3], spread: f64) -> (f64, f64) {
+    let ranks = [rank(count, 50), rank(count, 80), rank(count, 99)];
+    let is_longest = ranks[2] == count;
+    let least_value = (p99 - spread).max(0.0);
+    let (mut least, mut most) = (0.0, 0.0);
+    for place in 1..=count {
+        let below = ranks.iter().rposition(|rank| *rank <= place);
+        let above = ranks.iter().position(|rank| *rank >= place);
+        least += below.map_or(least_value, |at| [p50, p80, p99][at]);
+        most += match above {
+            Some(_) if place == 1 && is_longest => least_value,
+            Some(at) => [p50, p80, p99][at],
+            None => (p50 + spread).max(p99),
+        };
+    }
+    (least / count as f64, most / count as f64)
+}
+
+/// Checks times of each size against those of all sizes: a mean or a percentile of all lies between those of the sizes.
+pub(super) fn sizes(facts: &Facts<'_>) -> Checked {
+    let sizes: BTreeSet<&str> = facts
+        .repeat
+        .metrics
+        .keys()
+        .filter_map(|key| key.strip_prefix(metric::COMPLETION)?.strip_prefix('.')?.rsplit_once('.'))
+        .map(|(size, _)| size)
+        .collect();
+    for part in metric::SIZE_PARTS {
+        let values: Option<Vec<f64>> =
+            sizes.iter().map(|size| facts.part(&metric::part(metric::COMPLETION, size), part)).collect();
+        let (Some(all), Some(values)) = (facts.part(metric::COMPLETION, part), values) else { continue };
+        let key = metric::part(metric::COMPLETION, part);
+        if let [value] = values[..] {
+            same(&key, all, value, "the time of its only size")?;
+        } else if !values.is_empty() {
+            let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = values.iter().copied().fold(0.0, f64::max);
+            at_least(&key, all, least, ROUNDING, "the times of each size")?;
+            at_most(&key, all, most, ROUNDING, "the times of each size")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Orders of figures of the same values: percentiles, means, parts and their whole.
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::record::metric;
+
+use super::{Checked, Facts, HISTOGRAM, ROUNDING, against, at_least};
+use crate::store::plausible::Implausible;
+
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 0.5), ("p80", 0.8), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
+
+/// Checks figures of the same values against each other. Percentiles are in order. Of times, which are never negative, a
+/// share of at least 1 - q is not below the percentile q, so their mean is at least this share of it (Markov).
+pub(super) fn order(facts: &Facts<'_>) -> Checked {
+    let metrics = &facts.repeat.metrics;
+    let at_most = |lower: &str, factor: f64, upper: &str, rounding: f64| {
+        let (Some(value), Some(bound)) = (metrics.get(lower), metrics.get(upper)) else { return Ok(()) };
+        if value * factor <= bound * (1.0 + rounding) + ROUNDING {
+            return Ok(());
+        }
+        let (field, other) = (lower.to_owned(), upper.to_owned());
+        Err(Implausible::Order { field, value: *value, other, bound: *bound })
+    };
+    for key in metrics.keys() {
+        let Some((group, part)) = key.rsplit_once('.') else { continue };
+        match group.split('.').next().unwrap_or_default() {
+            metric::NFM => at_most(key, 1.0, &metric::part(metric::NFM_MAX, part), ROUNDING)?,
+            // Waiting processors are not busy.
+            metric::CORES | metric::CPU_PER_GB if part != "wait" => {
+                at_most(key, 1.0, &metric::part(group, metric::CORES_PARTS[0]), ROUNDING)?;
+            }
+            // Of recorded clients, more is known.
+            metric::REQUESTS if part == "client_median" && facts.repeat.clients.is_empty() => {
+                at_most(key, 1.0, &metric::part(group, "total"), ROUNDING)?;
+            }
+            metric::LATENCY | metric::COMPLETION | metric::RESPONSE => {
+                let Some(at) = PERCENTILES.iter().position(|(name, _)| *name == part) else { continue };
+                for (higher, _) in &PERCENTILES[at + 1..] {
+                    at_most(key, 1.0, &metric::part(group, higher), HISTOGRAM)?;
+                }
+                at_most(key, 1.0 - PERCENTILES[at].1, &metric::part(group, "mean"), HISTOGRAM)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks means against all percentiles of the same values: those between two percentiles are not below the lower one.
+pub(super) fn mean(facts: &Facts<'_>) -> Checked {
+    let groups: BTreeSet<&str> = facts
+        .repeat
+        .metrics
+        .keys()
+        .filter_map(|key| key.strip_suffix(".mean"))
+        .filter(|group| {
+            let prefix = group.split('.').next().unwrap_or_default();
+            [metric::LATENCY, metric::COMPLETION, metric::RESPONSE].contains(&prefix)
+        })
+        .collect();
+    for group in groups {
+        let Some(mean) = facts.part(group, "mean") else { continue };
+        let known: Vec<(f64, f64)> =
+            PERCENTILES.iter().filter_map(|(name, share)| Some((*share, facts.part(group, name)?))).collect();
+        let ends = known.iter().skip(1).map(|(share, _)| *share).chain([1.0]);
+        let least: f64 = known.iter().zip(ends).map(|((share, value), end)| (end - share) * value).sum();
+        at_least(&metric::part(group, "mean"), mean, least, HISTOGRAM, "the percentiles of the same values")?;
+    }
+    Ok(())
+}
+
+/// Checks the share of late requests against the percentiles: of the percentile q, a share of at least q is not above it.
+pub(super) fn objective(facts: &Facts<'_>) -> Checked {
+    let slo = facts.known.and_then(|(_, variant)| variant.tenants()?.probes?.slo);
+    let (Some(slo), Some(late)) = (slo, facts.of(metric::SLO_VIOLATIONS)) else { return Ok(()) };
+    let slo_us = slo.as_u64() as f64 / 1e3;
+    for (name, share) in PERCENTILES {
+        let Some(value) = facts.part(metric::LATENCY, name) else { continue };
+        let above = value > slo_us * (1.0 + HISTOGRAM) && late < 1.0 - share - ROUNDING;
+        let below = value < slo_us * (1.0 - HISTOGRAM) && late > 1.0 - share + ROUNDING;
+        if above || below {
+            let other = metric::part(metric::LATENCY, name);
+            return Err(against(
+                metric::SLO_VIOLATIONS,
+                late,
+                format!("{other}, {value}, and the slo of {slo}"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -18,6 +18,9 @@ use crate::identity::{InterfaceIdentity, device_inode};
 use crate::lost_with_root::lost_with_root;
 use crate::namespace::{Whereabouts, find_device};
 
+/// Longest time to sleep for an interface that moves, in all settings of a roll-back together.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The source and target of knob values: the running kernel, or a model of it in a test.
 pub trait Kernel {
     /// Reads a knob.
@@ -86,6 +89,8 @@ pub struct LiveKernel {
     departure: Option<DepartureWatch>,
     /// Result of the search in other namespaces.
     whereabouts: Option<Found>,
+    /// Time slept between the attempts of all knobs.
+    waited: Duration,
     /// Whether the namespace no longer exists. Then its sysctls do not exist either.
     namespace_is_gone: bool,
     /// The shapers, opened on first use.
@@ -136,6 +141,7 @@ impl LiveKernel {
             follows: false,
             departure: None,
             whereabouts: None,
+            waited: Duration::ZERO,
             namespace_is_gone: false,
             shapers: None,
             settings: None,
@@ -179,8 +185,10 @@ impl LiveKernel {
     fn look_elsewhere(&mut self) -> Result<(), KnobError> {
         let what = format!("the interface {}", self.name);
         let Some(device) = self.device.filter(|_| self.follows) else { return Err(gone(what)) };
-        if self.departure.as_mut().and_then(DepartureWatch::departure) == Some(Departure::Deleted) {
-            return Err(gone(what));
+        if self.whereabouts.is_none()
+            && self.departure.as_mut().and_then(DepartureWatch::departure) == Some(Departure::Deleted)
+        {
+            self.whereabouts = Some(Found::Nowhere);
         }
         if self.whereabouts.is_none() {
             self.whereabouts = Some(match find_device(device, !self.namespace_is_gone) {
@@ -206,17 +214,16 @@ impl LiveKernel {
     }
 
     /// Repeats an attempt that failed because the interface moved meanwhile. A knob counts as gone only if the
-    /// interface did not move.
+    /// interface did not move. All knobs together wait no longer than [`PATIENCE`].
     fn following<T>(
         &mut self,
         knob: &Knob,
         mut attempt: impl FnMut(&mut Self) -> Result<T, KnobError>,
     ) -> Result<T, KnobError> {
-        const TRIES: u32 = 40;
         const CERTAIN: u32 = 3;
         const PAUSE: Duration = Duration::from_millis(10);
         let mut stayed = 0;
-        for _ in 1..TRIES {
+        while self.waited < PATIENCE {
             match attempt(self) {
                 Err(KnobError::Gone { .. })
                     if self.follows && self.device.is_some() && knob.is_of_interface() => {}
@@ -234,6 +241,7 @@ impl LiveKernel {
                 break;
             }
             std::thread::sleep(PAUSE);
+            self.waited += PAUSE;
         }
         attempt(self)
     }

@@ -250,6 +250,44 @@ fn a_session_whose_interface_was_deleted_and_replaced_names_that() {
     }
 }
 
+/// The session looks for the interface once, not for each of its settings.
+#[test]
+fn a_deleted_interface_with_many_queues_does_not_delay_the_end() {
+    const QUEUES: usize = 32;
+    let sessions: [(&str, &[&str]); 2] = [
+        ("tx", &["fair", NAME, "--xps", "off"]),
+        ("rx", &["steer", NAME, "--policy", "balance", "--backend", "rps"]),
+    ];
+    for (side, arguments) in sessions {
+        let managed = Managed::new();
+        managed.shell(&["ip", "link", "del", NAME]);
+        let queues = ["numtxqueues", "32", "numrxqueues", "32"];
+        let peer = ["type", "veth", "peer", "name", "evk7"];
+        managed.shell(&[&["ip", "link", "add", NAME][..], &queues, &peer, &queues].concat());
+        ["evk7", NAME].iter().for_each(|name| drop(managed.shell(&["ip", "link", "set", name, "up"])));
+        if side == "tx" {
+            let file = |queue| format!("class/net/{NAME}/queues/tx-{queue}/xps_cpus");
+            let maps: Vec<_> = (0..QUEUES).map(|queue| (file(queue), "1".to_owned())).collect();
+            managed.host.write_sysfs(&maps).unwrap();
+        }
+        let running = match side {
+            "tx" => managed.session(&arguments[2..]),
+            _ => managed.steering(&arguments[2..]),
+        };
+        let journal = managed.state.path().join(&managed.journals()[0]);
+        let settings = || std::fs::read_to_string(&journal).unwrap_or_default().matches("\"entry\"").count();
+        wait_for("all settings are changed", Duration::from_secs(20), || settings() >= QUEUES);
+        managed.shell(&["ip", "link", "del", NAME]);
+        let deleted = Instant::now();
+        let ended = running.end();
+        // One sleep for each setting would take more than 10 s.
+        assert!(deleted.elapsed() < Duration::from_secs(5), "{arguments:?}: {:?}", deleted.elapsed());
+        let words = format!("evk0 was deleted: {QUEUES} settings were removed with it");
+        assert!(ended.code == 4 && ended.stderr.contains(&words), "{ended:?}");
+        assert!(is_empty(managed.state.path()), "{ended:?}");
+    }
+}
+
 #[test]
 fn no_restoration_is_promised_after_the_interface_was_replaced() {
     let mut managed = Managed::new();

@@ -140,7 +140,17 @@ impl Lasting {
             self.made.push((knob.clone(), before.clone()));
         }
         let as_planned = self.as_planned(knob);
+        let had_no_length = *knob == Knob::RootQdisc && self.has_no_length();
         let made = self.make(change, &before);
+        if had_no_length && !self.has_no_length() {
+            // The kernel has set the length with the qdisc.
+            let (length, none) = (Knob::TransmitQueueLength, Value::Number(0));
+            match made {
+                Ok(_) if self.made.iter().any(|(known, _)| *known == length) => {}
+                Ok(_) => self.made.push((length, none)),
+                Err(_) => self.run.take_back(&length, &none)?,
+            }
+        }
         for knob in as_planned {
             if let Ok(now) = self.run.kernel().read(&knob) {
                 self.planned.insert(knob, now);
@@ -151,6 +161,10 @@ impl Lasting {
             self.made.pop();
         }
         made
+    }
+
+    fn has_no_length(&mut self) -> bool {
+        self.run.kernel().read(&Knob::TransmitQueueLength).is_ok_and(|found| found == Value::Number(0))
     }
 
     /// Returns the planned knobs that a change of this one may set, too, and that no other program has set so far. A

@@ -86,7 +86,7 @@ pub use revert::{
     Leftover, RevertOutcome, leftover, live_runs, put_back, revert, unfinished, whole_leftover,
 };
 pub use rollback::{LeftAlone, Report, roll_back};
-pub use run::Run;
+pub use run::{DEFAULT_QUEUE_LENGTH, Run};
 pub use sole_run::{
     check_unmanaged, check_unsteered, exclude_runs, exclude_sessions, is_managed, steer_alone,
 };

@@ -210,6 +210,8 @@ fn turn(knob: &Knob) -> u8 {
         Knob::Sysctl(name) if name == "net/core/default_qdisc" => 0,
         // Restored after the rules that refer to the context.
         Knob::RssContext(_) => 2,
+        // Restored after the root qdisc, whose creation replaces a length of 0 (`Run::change`).
+        Knob::TransmitQueueLength => 2,
         _ => 1,
     }
 }

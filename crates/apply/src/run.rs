@@ -23,6 +23,9 @@ use crate::rollback::{Report, roll_back};
 use crate::sole_run;
 use crate::storage::Storage;
 
+/// `DEFAULT_TX_QUEUE_LEN` (include/linux/netdevice.h).
+pub const DEFAULT_QUEUE_LENGTH: u32 = 1000;
+
 /// An interface that no other run uses.
 pub(crate) struct Taken {
     /// The locked journal, without entries.
@@ -177,6 +180,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if is_channels {
             self.journal_queues()?;
         }
+        if change.knob == Knob::RootQdisc {
+            self.journal_length()?;
+        }
         self.allow_from(&change.knob, found.clone(), Ours::These(vec![change.to.clone()]))?;
         let made = self
             .still(&change.knob, &found)
@@ -186,6 +192,19 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             self.settle_queues();
         }
         made
+    }
+
+    /// Journals a `txqueuelen` of 0 before a root qdisc is created: the kernel then sets the default length of a device
+    /// without a queue of its own (`IFF_NO_QUEUE`; `qdisc_create`, net/sched/sch_api.c).
+    fn journal_length(&mut self) -> Result<(), ApplyError> {
+        let knob = Knob::TransmitQueueLength;
+        // Ignore an error: the kernel does not change a length that does not exist.
+        if !self.kernel.read(&knob).is_ok_and(|found| found == Value::Number(0)) {
+            return Ok(());
+        }
+        self.allow(&knob, Ours::These(vec![Value::Number(DEFAULT_QUEUE_LENGTH)]))?;
+        self.has_set(&knob, None);
+        Ok(())
     }
 
     /// Returns an error if another program has set the knob while the journal was written, which waits for the disk.

@@ -121,6 +121,38 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     assert!(is_empty(managed.state.path()));
 }
 
+/// On a device without a queue of its own, the kernel replaces a length of 0 when a qdisc is created.
+#[test]
+fn a_queue_length_of_0_is_restored_after_the_root() {
+    let managed = Managed::new();
+    let soft_nic = ["--queue-weights", "htb", "--rate", "200mbit"];
+    for has_default_root in [false, true] {
+        if has_default_root {
+            managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
+        }
+        managed.shell(&["ip", "link", "set", NAME, "txqueuelen", "0"]);
+        let before = managed.seen();
+        let has_length = || managed.shell(&["ip", "link", "show", NAME]).contains("qlen 1000");
+        assert!(!has_length(), "{before}");
+        let plan = end(managed.command(&[&["fair", NAME, "--plan"][..], &soft_nic].concat()));
+        for words in ["may set txqueuelen of evk0 to 1000", "#   undo: ip link set dev evk0 txqueuelen 0\n"] {
+            assert!(plan.code == 0 && plan.stdout.contains(words), "{words}: {plan:?}");
+        }
+        let ended = end(managed.command(&[&["fair", NAME, "--for", "700ms"][..], &soft_nic].concat()));
+        assert!(ended.code == 0 && ended.stdout.contains("2 settings restored"), "{ended:?}");
+        assert_same(&managed.seen(), &before, "after a run");
+        let running = managed.session(&soft_nic);
+        assert!(has_length());
+        running.kill();
+        wait_for("the guardian", LIMIT, || is_empty(managed.state.path()));
+        assert_same(&managed.seen(), &before, "after the guardian");
+        kill_both(managed.session(&soft_nic));
+        let ended = end(managed.command(&["revert", NAME]));
+        assert!(ended.code == 0 && ended.stdout.contains("2 settings restored"), "{ended:?}");
+        assert_same(&managed.seen(), &before, "after a revert");
+    }
+}
+
 /// The kernel installs its default qdisc when the interface is set up: until then there is none.
 #[test]
 fn a_default_root_is_restored_while_the_interface_is_down() {

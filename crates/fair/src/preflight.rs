@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_apply::{Change, Header, Knob, Value};
+use evenkeel_apply::{Change, DEFAULT_QUEUE_LENGTH, Header, Knob, Value};
 use evenkeel_control::{ControlError, OutputLimit};
 use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_model::shell::{Line, Script};
@@ -199,6 +199,9 @@ impl Preflight {
             if let Some(batching) = batching {
                 script.extend(batching.plan(name, current(device, &Knob::RootQdisc)?));
             }
+            if batching.is_some() || changes.iter().any(|change| change.knob == Knob::RootQdisc) {
+                script.extend(length_plan(device)?);
+            }
             script.extend(backend.plan(device)?);
             script.extend(self.request.segments.plan(device)?);
             if let Some(Ok(())) = self.backlog_limit() {
@@ -225,6 +228,21 @@ impl Preflight {
         }
         Ok(script.to_string())
     }
+}
+
+/// Describes the change of a `txqueuelen` of 0 that the kernel makes with a root qdisc.
+fn length_plan(device: &Device) -> Result<Script, FairError> {
+    let (mut script, knob) = (Script::default(), Knob::TransmitQueueLength);
+    let before = current(device, &knob)?;
+    if before == Value::Number(0) {
+        script.comment(&format!(
+            "the kernel may set {} to {DEFAULT_QUEUE_LENGTH} with this qdisc",
+            knob.on(&device.name)
+        ));
+        let undo = Change::new(knob, before).shell(&device.name);
+        script.push(Line::comment(format_args!("  undo: {undo}")));
+    }
+    Ok(script)
 }
 
 /// Returns a setting's value before a run changes it: the current one, or the one that the run restores first.

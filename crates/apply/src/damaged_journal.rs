@@ -6,7 +6,7 @@ use evenkeel_host::Sysfs;
 use evenkeel_model::change::Knob;
 use evenkeel_model::text::path_text;
 
-use crate::journal::was_kept;
+use crate::journal::{EXTENSION, was_kept};
 use crate::journal_lines::{Contents, Damage};
 use crate::printed_command::printed_command;
 
@@ -66,18 +66,30 @@ impl fmt::Display for Damaged {
         let path = path_text(&self.path);
         let interface = self.interface.as_deref();
         let of = interface.map(|name| format!(" of {name}")).unwrap_or_default();
-        let name = interface.unwrap_or("IFACE");
-        let own =
-            format!("`ip -d link show dev {name}`, `tc qdisc show dev {name}`, /sys/class/net/{name}/queues");
-        let compare = match was_kept(&self.path) {
-            true => {
+        let mut compare = match interface {
+            Some(name) => {
                 format!(
-                    "`sysctl net`, `ethtool -g {name}` (also -l, -c, -k, -n, -x), /proc/irq/*/smp_affinity_list, {own}"
+                    "`ip -d link show dev {name}`, `tc qdisc show dev {name}`, /sys/class/net/{name}/queues"
                 )
             }
-            false => own,
+            None => {
+                "`ip -d link show`, `tc qdisc show`, /sys/class/net/*/queues, as its interface is unknown"
+                    .to_owned()
+            }
         };
-        let revert = printed_command("evenkeel revert {}", &[&name]);
+        if was_kept(&self.path) {
+            let ethtool = match interface {
+                Some(name) => format!("`ethtool -g {name}`"),
+                None => "`ethtool -g` of each interface".to_owned(),
+            };
+            compare = format!(
+                "`sysctl net`, {ethtool} (also -l, -c, -k, -n, -x), /proc/irq/*/smp_affinity_list, {compare}"
+            );
+        }
+        let revert = match interface {
+            Some(name) => printed_command("evenkeel revert {}", &[&name]),
+            None => printed_command("evenkeel revert", &[]),
+        };
         if let Some(Obstacle { reason, next }) = &self.obstacle {
             return write!(
                 formatter,
@@ -87,8 +99,11 @@ impl fmt::Display for Damaged {
             );
         }
         let damage: Vec<String> = self.damage.iter().map(ToString::to_string).collect();
-        let readable: Vec<String> =
-            self.readable.iter().map(|knob| knob.on(interface.unwrap_or("?")).to_string()).collect();
+        let readable: Vec<String> = self
+            .readable
+            .iter()
+            .map(|knob| knob.on(interface.unwrap_or("an unknown interface")).to_string())
+            .collect();
         write!(
             formatter,
             "settings{of} may still have the values of evenkeel: the journal {path} is damaged ({}), so some of its settings are \
@@ -134,4 +149,25 @@ pub(crate) fn name_of(index: u32, sysfs: &Sysfs) -> Option<String> {
         sysfs.read(&format!("class/net/{name}/ifindex")).is_ok_and(|text| text == index.to_string())
     };
     sysfs.list("class/net").ok()?.into_iter().find(is_named)
+}
+
+/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
+pub(crate) fn name_before_damage(damaged: &str) -> String {
+    let ending = format!(".{EXTENSION}");
+    let stem = damaged.strip_suffix(DAMAGED).unwrap_or(damaged);
+    stem.rfind(&ending).map_or(stem, |at| &stem[..at + ending.len()]).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_journal_that_was_set_aside_is_known() {
+        for name in ["1-7.journal", "1-7.kept.journal"] {
+            for suffix in ["", ".2", ".12"] {
+                assert_eq!(name_before_damage(&format!("{name}{suffix}.damaged")), name);
+            }
+        }
+    }
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use evenkeel_host::Sysfs;
 
-use crate::damaged_journal::{DAMAGED, Damaged, index_of, name_of};
+use crate::damaged_journal::{Damaged, index_of, name_before_damage, name_of};
 use crate::error::{ApplyError, JournalError, KnobError};
+use crate::find_renamed::copies;
 use crate::identity::{InterfaceIdentity, device_inode};
-use crate::journal::EXTENSION;
 use crate::journal::Header;
 use crate::journal_directory::StateDirectory;
 use crate::journal_file::is_held;
@@ -32,7 +32,8 @@ pub enum Remains {
 /// Returns an error if the directory cannot be read.
 pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     let mut found = Vec::new();
-    for path in state.damaged()? {
+    let copies = copies(state)?;
+    for path in state.damaged()?.into_iter().filter(|path| !copies.contains(path)) {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let contents = match StateDirectory::read_as(&path, &name_before_damage(&name)) {
             Err(JournalError::Damaged(damaged)) => {
@@ -59,7 +60,8 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
 /// Returns the unreadable journals of dead runs that were not set aside yet, for interfaces in this namespace.
 fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = Vec::new();
-    for path in state.journals()? {
+    let copies = copies(state)?;
+    for path in state.journals()?.into_iter().filter(|path| !copies.contains(path)) {
         match StateDirectory::read(&path) {
             Ok(Some(contents)) if !contents.damage.is_empty() && !is_held(&path).unwrap_or(false) => {
                 let damaged = Damaged::of(path, &contents);
@@ -104,25 +106,4 @@ fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>
     let is_same =
         |name: String| interface.device.is_none() || device_inode(&sysfs, &name) == interface.device;
     Ok(Some(found.is_some_and(is_same)))
-}
-
-/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
-pub(crate) fn name_before_damage(damaged: &str) -> String {
-    let ending = format!(".{EXTENSION}");
-    let stem = damaged.strip_suffix(DAMAGED).unwrap_or(damaged);
-    stem.rfind(&ending).map_or(stem, |at| &stem[..at + ending.len()]).to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_name_of_a_journal_that_was_set_aside_is_known() {
-        for name in ["1-7.journal", "1-7.kept.journal"] {
-            for suffix in ["", ".2", ".12"] {
-                assert_eq!(name_before_damage(&format!("{name}{suffix}.damaged")), name);
-            }
-        }
-    }
 }

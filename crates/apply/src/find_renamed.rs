@@ -1,19 +1,19 @@
 //! Finds the journals of dead runs that another program renamed: their names no longer show their interface.
 
-use crate::error::{ApplyError, JournalError};
-use crate::find_damaged::name_before_damage;
-use crate::identity::InterfaceIdentity;
-use crate::journal::Header;
-use crate::journal_directory::{StateDirectory, journal_name, kept_journal_name};
-use crate::journal_lines::{parse, run_of};
-use crate::renamed_journal::Renamed;
-use crate::revert::is_unfinished;
+use std::path::PathBuf;
 
-/// Returns the renamed journals whose settings a revert would restore. A copy beside the journal is none.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
-pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
+use crate::damaged_journal::{DAMAGED, name_before_damage};
+use crate::error::{ApplyError, JournalError};
+use crate::identity::InterfaceIdentity;
+use crate::journal::{EXTENSION, Header};
+use crate::journal_directory::{StateDirectory, journal_name, kept_journal_name};
+use crate::journal_file::is_held;
+use crate::journal_lines::{Contents, parse, run_of};
+use crate::renamed_journal::Renamed;
+use crate::revert::{is_finished, is_unfinished};
+
+/// Returns the journals that do not have their own name, with their contents.
+fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyError> {
     let mut found = Vec::new();
     for (name, bytes) in state.files_like_journals()? {
         let Some(header) = run_of(&bytes) else { continue };
@@ -23,11 +23,57 @@ pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
             "" => journal_name(&header.interface),
             file => file.to_owned(),
         };
-        let (path, before) = (state.path().join(&name), state.path().join(&written_as));
-        let is_in_place = name_before_damage(&name) == written_as;
-        let is_copy = before.symlink_metadata().is_ok();
-        if !is_in_place && !is_copy && is_unfinished(&parse(&bytes, &written_as), &path)? {
-            found.push(Renamed { path, before, header });
+        if name_before_damage(&name) != written_as {
+            let (path, before) = (state.path().join(&name), state.path().join(&written_as));
+            found.push((Renamed { path, before, header }, parse(&bytes, &written_as)));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the renamed journals whose settings a revert would restore. A copy beside the journal is none.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read.
+pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
+    let mut found = Vec::new();
+    for (renamed, contents) in misplaced(state)? {
+        let is_copy = renamed.before.symlink_metadata().is_ok();
+        if !is_copy && is_unfinished(&contents, &renamed.path)? {
+            found.push(renamed);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the journals without their own name that a revert does not read: [`renamed`] ones, copies, and those of
+/// finished runs.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read.
+pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
+    let mut found = Vec::new();
+    for (Renamed { path, header, .. }, contents) in misplaced(state)? {
+        let is_intact = contents.damage.is_empty() && header.etc.is_empty();
+        if is_intact || is_unfinished(&contents, &path)? {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns those of the [`copies`] of which nothing is left to restore, with the names that a revert looks for.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read.
+pub fn finished_copies(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
+    let mut found = Vec::new();
+    for (renamed, contents) in misplaced(state)? {
+        let is_read =
+            [EXTENSION, DAMAGED].iter().any(|ending| renamed.path.to_string_lossy().ends_with(ending));
+        // A run may hold its journal under either name.
+        if is_read && is_finished(&contents, &renamed.path)? && !is_held(&renamed.before).unwrap_or(false) {
+            found.push(renamed);
         }
     }
     Ok(found)

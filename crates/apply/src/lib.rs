@@ -69,7 +69,7 @@ pub use damaged_journal::{Damaged, Obstacle};
 pub use disturbance::Disturbance;
 pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter};
 pub use find_damaged::{Remains, damaged, remains};
-pub use find_renamed::{check_renamed, renamed};
+pub use find_renamed::{check_renamed, copies, finished_copies, renamed};
 pub use identity::{InterfaceIdentity, device_inode};
 pub use journal::{Entry, Header, Process};
 pub use journal_directory::StateDirectory;

@@ -218,6 +218,22 @@ pub(crate) fn is_unfinished(contents: &Contents, journal: &Path) -> Result<bool,
     Ok(is_dead_run(contents, journal)? && !unrestored(header, &contents.entries).is_empty())
 }
 
+/// Returns whether the run of an intact journal has ended, and left no change that a revert would restore.
+pub(crate) fn is_finished(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
+    let Some(header) = contents.header.as_ref().filter(|header| header.etc.is_empty()) else {
+        return Ok(false);
+    };
+    if !contents.damage.is_empty() {
+        return Ok(false);
+    }
+    let here = here(header)?;
+    if contents.shut || !header.interface.same_boot(&here) {
+        return Ok(true);
+    }
+    let is_over = !is_alive(header) && !is_held(journal).unwrap_or(false);
+    Ok(is_over && header.interface.same_namespace(&here) && unrestored(header, &contents.entries).is_empty())
+}
+
 /// Rolls back the run of one process for the guardian, with the journal that the guardian opened at its start.
 pub(crate) fn revert_watched(
     watched: Watched,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
-    Remains, Removal, Renamed, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered,
-    exclude_sessions, how_to_enter, printed_command, remains, revert as revert_journal,
+    Remains, Removal, Renamed, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered, copies,
+    exclude_sessions, finished_copies, how_to_enter, printed_command, remains, revert as revert_journal,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
@@ -120,8 +120,8 @@ fn revert_settings(
         exit = Failure::with_causes(Exit::Failed, found).tell();
         any = true;
     }
-    let is_renamed = |path: &PathBuf| renamed.iter().any(|found| found.path == *path);
-    for path in journals.into_iter().filter(|path| !is_renamed(path)) {
+    let copies = copies(&state).map_err(|error| failure(&error))?;
+    for path in journals.into_iter().filter(|path| !copies.contains(path)) {
         match &names {
             None => chosen.push(path),
             Some(names) => match is_about(&path, names) {
@@ -137,7 +137,7 @@ fn revert_settings(
         let refused = failure(&error.into()).tell();
         *exit = if *exit == Exit::Done { refused } else { *exit };
     };
-    for identity in names.unwrap_or_else(all_interfaces).iter().filter_map(|name| identity(name)) {
+    for identity in names.clone().unwrap_or_else(all_interfaces).iter().filter_map(|name| identity(name)) {
         let journals = [state.journal_of(&identity), state.kept_journal_of(&identity)];
         match exclude_sessions(&state, &identity) {
             Ok(_) => own.extend(journals.into_iter().map(|path| (path, identity.clone()))),
@@ -189,6 +189,12 @@ fn revert_settings(
             Err(error) => exit = failure(&error).tell(),
         }
         any = true;
+    }
+    for found in finished_copies(&state).map_err(|error| failure(&error))? {
+        if concerns(&found, names.as_deref()) {
+            exit = remove_finished(&found)?.unwrap_or(exit);
+            any = true;
+        }
     }
     for stray in stray(interface).map_err(|error| Failure::with_causes(Exit::Failed, &error))? {
         exit = Failure::with_causes(Exit::Failed, &FairError::from(stray)).tell();
@@ -249,6 +255,23 @@ fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
                 Failure::new(Exit::Failed, format!("cannot remove {}: {error}", path_text(&path))).tell(),
             ),
         },
+    }
+}
+
+/// Removes a renamed or copied journal of a finished run. Returns the exit code if it cannot be removed.
+fn remove_finished(found: &Renamed) -> Result<Option<Exit>, Failure> {
+    let (path, run) = (path_text(&found.path), whose(&found.header));
+    match std::fs::remove_file(&found.path) {
+        Ok(()) => print(&format!(
+            "{path}: removed, because nothing is left to restore from this renamed journal of {run}\n"
+        ))
+        .map(|()| None),
+        Err(error) => {
+            let message = format!(
+                "cannot remove {path}: {error}; nothing is left to restore from this renamed journal of {run}"
+            );
+            Ok(Some(Failure::new(Exit::Failed, message).tell()))
+        }
     }
 }
 

@@ -388,3 +388,52 @@ fn an_interface_whose_name_is_not_utf8_hinders_no_other() {
     let unknown = run(&["fair", "nosuch", "--plan"]);
     assert!(unknown.code == 2 && unknown.stderr.contains(r"\xffodd"), "{unknown:?}");
 }
+
+/// The session writes its journal again, so the renamed file is a copy of a finished run's journal.
+#[test]
+fn a_journal_that_was_renamed_during_a_run_that_ended_well_is_removed() {
+    let managed = Managed::with_maps();
+    for (name, aside) in
+        [("foo.journal", None), ("1-2.journal", None), ("foo.journal", Some("foo.journal.damaged"))]
+    {
+        let running = managed.session(&["--xps", "off"]);
+        let journal = managed.state.path().join(&managed.journals()[0]);
+        let mut copy = managed.state.path().join(name);
+        std::fs::rename(&journal, &copy).unwrap();
+        wait_for("the journal", Duration::from_secs(20), || journal.exists());
+        // Beside the session, the copy is left.
+        let ended = end(managed.command(&["revert"]));
+        assert!(ended.code == 3 && copy.exists() && !ended.stderr.contains("damaged"), "{ended:?}");
+        let mut running = running;
+        running.signal(Signal::SIGTERM);
+        assert_eq!(running.end().code, 0);
+        assert_eq!(managed.maps(), DRIVERS_MAPS);
+        if let Some(aside) = aside {
+            let aside = managed.state.path().join(aside);
+            std::fs::rename(&copy, &aside).unwrap();
+            copy = aside;
+        }
+        let checked = end(managed.command(&["check", NAME]));
+        assert!(!format!("{}{}", checked.stdout, checked.stderr).contains("damaged"), "{checked:?}");
+        let ended = end(managed.command(&["revert"]));
+        let words =
+            "removed, because nothing is left to restore from this renamed journal of evenkeel fair on evk0";
+        assert!(ended.code == 0 && ended.stdout.contains(words) && ended.stderr.is_empty(), "{ended:?}");
+        assert!(!copy.exists() && is_empty(managed.state.path()));
+        let ended = end(managed.command(&["revert"]));
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"), "{ended:?}");
+    }
+}
+
+/// A file that no line and no name assigns to an interface.
+#[test]
+fn a_journal_of_an_unknown_interface_is_described_in_words() {
+    let managed = Managed::new();
+    for name in ["foo.journal", "foo.kept.journal"] {
+        std::fs::write(managed.state.path().join(name), "evenkeel-journal 2\n").unwrap();
+        let ended = end(managed.command(&["revert"]));
+        assert!(ended.code == 4 && ended.stderr.contains("its interface is unknown"), "{ended:?}");
+        assert!(!ended.stderr.contains("IFACE"), "{ended:?}");
+        std::fs::remove_file(managed.state.path().join(format!("{name}.damaged"))).unwrap();
+    }
+}

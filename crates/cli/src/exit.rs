@@ -10,7 +10,7 @@ use evenkeel_files::{InputError, OutputError, was_closed};
 use evenkeel_model::text::{excerpt, plain_words, suggestion, terminal_output};
 use evenkeel_report::page::Page;
 
-use crate::output;
+use crate::{output, signals};
 
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,19 +145,24 @@ pub fn flush() -> Result<(), Failure> {
     written(output::finish())
 }
 
-/// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise. A
-/// detached result that nothing has read is no error here: all settings are restored.
+/// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise. So
+/// does a signal that ends the wait for the reader of a detached result. On a terminal, such a result is no error.
 pub fn end(exit: Exit) -> Exit {
     let is_unread = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
-    match written(output::finish().or_else(|error| if is_unread(&error) { Ok(()) } else { Err(error) })) {
-        Err(failure) if exit == Exit::Done => {
-            let exit = failure.tell();
-            // Ignore the error: only the message was still to be written.
-            let _ = output::finish();
-            exit
+    let failure = match output::finish() {
+        Err(error) if is_unread(&error) => {
+            let is_lost = signals::has_ended_wait() && [Exit::Done, Exit::Interrupted].contains(&exit);
+            let message =
+                "the result was not written to standard output: a signal ended the wait for its reader";
+            is_lost.then(|| Failure::new(Exit::Failed, message))
         }
-        _ => exit,
-    }
+        result => written(result).err().filter(|_| exit == Exit::Done),
+    };
+    let Some(failure) = failure else { return exit };
+    let exit = failure.tell();
+    // Ignore the error: only the message was still to be written.
+    let _ = output::finish();
+    exit
 }
 
 impl From<InputError> for Failure {

@@ -5,7 +5,7 @@
 //!
 //! - The command waits for each write, until a signal comes: a blocked write alone would not return.
 //! - A command that holds settings changed calls [`detach`] first and waits for no write, so that it still restores its
-//!   settings in time. [`finish`] waits at the end, when all settings are restored.
+//!   settings in time. [`finish`] waits at the end, when all settings are restored, until a further signal comes.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -118,15 +118,15 @@ impl Writer {
         let _ = self.queue.send((stream, bytes.to_vec()));
     }
 
-    /// Waits until everything is written. Once `is_limited`, it waits no longer than [`PATIENCE`] without progress.
-    fn drain(&self, is_limited: impl Fn(&Waiting) -> bool) {
+    /// Waits until everything is written, or until a time without progress that `limit` returns.
+    fn drain(&self, limit: impl Fn(&Waiting) -> Option<Duration>) {
         let (mut left, mut progress) = (usize::MAX, Instant::now());
         loop {
-            let waiting = self.waiting.all();
-            if waiting != left || !is_limited(&self.waiting) {
+            let (waiting, limit) = (self.waiting.all(), limit(&self.waiting));
+            if waiting != left || limit.is_none() {
                 (left, progress) = (waiting, Instant::now());
             }
-            if waiting == 0 || progress.elapsed() >= PATIENCE {
+            if waiting == 0 || limit.is_some_and(|limit| progress.elapsed() >= limit) {
                 return;
             }
             thread::sleep(POLL);
@@ -181,7 +181,7 @@ pub fn result(text: &[u8]) -> io::Result<()> {
     if is_detached() {
         return Ok(());
     }
-    writers.output.drain(|_| signals::came());
+    writers.output.drain(|_| signals::came().then_some(PATIENCE));
     writers.outcome()
 }
 
@@ -195,7 +195,7 @@ pub fn message(text: &[u8]) {
     }
     errors.put(Stream::Errors, text);
     if !is_detached() {
-        errors.drain(|_| signals::came());
+        errors.drain(|_| signals::came().then_some(PATIENCE));
     }
 }
 
@@ -205,14 +205,18 @@ pub fn is_idle() -> bool {
 }
 
 /// Waits until detached output is written, and returns the error of standard output. A reader that does not read
-/// delays the end only if it has asked for a result and no signal has come: a terminal has not.
+/// delays the end only if it has asked for a result, which a terminal has not, and until a signal comes: a signal before
+/// this has ended the session, not the wait.
 pub fn finish() -> io::Result<()> {
     let Some(writers) = writers().filter(|_| is_detached()) else { return Ok(()) };
+    signals::await_another();
     let is_terminal = io::stdout().is_terminal();
-    writers
-        .output
-        .drain(|waiting| is_terminal || signals::came() || waiting.output.load(Ordering::Acquire) == 0);
-    writers.errors.drain(|_| true);
+    writers.output.drain(|waiting| match waiting.output.load(Ordering::Acquire) {
+        _ if signals::has_ended_wait() => Some(Duration::ZERO),
+        0 => Some(PATIENCE),
+        _ => is_terminal.then_some(PATIENCE),
+    });
+    writers.errors.drain(|_| Some(PATIENCE));
     writers.outcome()
 }
 
@@ -235,18 +239,18 @@ mod tests {
         writer.put(Stream::Errors, b"managed now");
         writer.put(Stream::Output, &[b'x'; CHUNK + 1]);
         assert!(began.elapsed() < PATIENCE);
-        writer.drain(|_| true);
+        writer.drain(|_| Some(PATIENCE));
         assert!(began.elapsed() >= PATIENCE && writer.waiting.all() == 11 + CHUNK + 1);
         // Everything is written in order once it is read.
         (0..3).for_each(|_| read.send(()).unwrap());
-        writer.drain(|_| false);
+        writer.drain(|_| None);
         let found: Vec<(Stream, usize)> = bytes.try_iter().collect();
         assert_eq!(found, [(Stream::Errors, 11), (Stream::Output, CHUNK), (Stream::Output, 1)]);
         assert!(writer.failed.lock().unwrap().is_none());
         // The reader has exited.
         drop(read);
         writer.put(Stream::Output, b"late");
-        writer.drain(|_| false);
+        writer.drain(|_| None);
         assert!(writer.failed.lock().unwrap().is_some());
     }
 }

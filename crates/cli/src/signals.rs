@@ -1,6 +1,7 @@
 //! The signals that end a command. All commands install their handlers here.
 //!
-//! - The first signal asks a command to restore its settings and end. It also ends the wait for a reader of its output.
+//! - The first signal asks a command to restore its settings and end. It also ends the wait for a reader of its output;
+//!   after a session, a further signal does ([`await_another`]).
 //! - A second one ends it at once with code 130: the kernel detaches its programs with its descriptors, and its
 //!   guardian restores its settings. `revert` and `tune --apply` have no guardian, so it does not end them.
 //! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
@@ -22,6 +23,12 @@ const SAME_REQUEST: Duration = Duration::from_millis(500);
 /// Whether any signal of [`Signals`] was received.
 static CAME: AtomicBool = AtomicBool::new(false);
 
+/// Whether the command has restored its settings and only waits for the reader of its result.
+static AWAITS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a signal has ended that wait.
+static WAIT_ENDED: AtomicBool = AtomicBool::new(false);
+
 /// Whether [`Signals::catch`] has installed its handlers.
 static CAUGHT: AtomicBool = AtomicBool::new(false);
 
@@ -36,6 +43,16 @@ pub fn came() -> bool {
 /// Returns whether signals do not end the command by themselves: [`Signals::catch`] has installed its handlers.
 pub fn are_caught() -> bool {
     CAUGHT.load(Ordering::Relaxed)
+}
+
+/// From now on, another signal does not end the process, but the wait for the reader of its result.
+pub fn await_another() {
+    AWAITS.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether a signal came after [`await_another`].
+pub fn has_ended_wait() -> bool {
+    WAIT_ENDED.load(Ordering::Relaxed)
 }
 
 /// The signals received so far.
@@ -63,8 +80,11 @@ impl Signals {
                 let now = began.elapsed().as_millis() as u64 + 1;
                 let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
                 // A closing terminal may send several SIGHUPs: they are not a second request.
-                let again = asked.is_err_and(|first| now - first > SAME_REQUEST.as_millis() as u64);
-                if again && signal != SIGHUP && !held.load(Ordering::Relaxed) {
+                let is_later = |first| signal != SIGHUP && now - first > SAME_REQUEST.as_millis() as u64;
+                let again = asked.is_err_and(is_later);
+                if AWAITS.load(Ordering::Relaxed) {
+                    WAIT_ENDED.fetch_or(asked.is_ok() || again, Ordering::Relaxed);
+                } else if again && !held.load(Ordering::Relaxed) {
                     signal_hook::low_level::exit(Exit::Interrupted as i32);
                 }
             })?;

@@ -72,7 +72,8 @@ fn a_policy_that_has_nothing_to_judge_says_so() {
         assert_eq!(solved(directory.path(), "i82599", flows, &policy)["remarks"], serde_json::json!(remarks));
         let table = solve(directory.path(), "i82599", "10", flows, &policy, &[]).stdout;
         assert_eq!(table.matches("\nNote: ").count(), remarks.len(), "{table}");
-        assert!(remarks.iter().all(|remark| table.contains(remark)), "{table}");
+        let words = table.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(remarks.iter().all(|remark| words.contains(remark)), "{table}");
     }
 }
 

@@ -78,10 +78,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flows-collide",
         looks_at: "the queue of each large connection, computed from the NIC's hash key and table",
-        fires_when: "when one queue has more large connections than a random hash gives it in one case of twenty, \
-                     while others have none (8 on 16 queues: 4 or more on one); or when connections that share a \
-                     queue carried less than 70 % of the data of the others; a connection is large if it carries at \
-                     least a tenth of the largest",
+        fires_when: "when one queue has at least twice its even share of the large connections, and either a random \
+                     hash gives a queue so many in at most one case of twenty (8 on 16 queues: 4 on one; 5 on 4 \
+                     queues: all on one), or these connections carried at most 70 % of the data of those with a \
+                     queue of their own; a connection is large if it received at least 100 MB and a tenth of the \
+                     largest",
         why: "The hash puts flows on the same queue and processor by chance, and each gets half. For this reason the \
               paper's throughput varied from run to run.",
         fix: "`evenkeel steer` puts them on separate queues",
@@ -482,17 +483,18 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
 }
 
 /// Returns the probability that some queue gets at least `most` flows. Each flow falls on a queue at random, in
-/// proportion to the queue's table entries. The result uses the coefficients of a product over queues: of the sums over
-/// k < `most` of (p x)^k / k!.
+/// proportion to the queue's table entries. Queues with a Poisson number of flows each have the same distribution, given
+/// their sum; its weights neither overflow nor vanish with thousands of flows.
 fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
     let mut ways = vec![0.0; flows + 1];
     ways[0] = 1.0;
     for share in shares {
+        let mean = share * flows as f64;
         let mut next = vec![0.0; flows + 1];
-        let mut weight = 1.0;
+        let mut weight = (-mean).exp();
         for on_queue in 0..most.min(flows + 1) {
             if on_queue > 0 {
-                weight *= share / on_queue as f64;
+                weight *= mean / on_queue as f64;
             }
             for (others, so_far) in ways.iter().enumerate().take(flows + 1 - on_queue) {
                 next[others + on_queue] += so_far * weight;
@@ -500,8 +502,9 @@ fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
         }
         ways = next;
     }
-    let orders: f64 = (1..=flows).map(|number| number as f64).product();
-    (1.0 - ways.last().copied().unwrap_or(0.0) * orders).clamp(0.0, 1.0)
+    let total = flows as f64;
+    let of_sum: f64 = (1..=flows).map(|number| (total / number as f64).ln()).sum::<f64>() - total;
+    (1.0 - ways.last().copied().unwrap_or(0.0) / of_sum.exp()).clamp(0.0, 1.0)
 }
 
 fn collide(view: &View<'_>) -> Vec<Found> {
@@ -512,6 +515,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
     /// If flows on a shared queue carried less than this share of the others' traffic, sharing slows them down,
     /// at any probability.
     const SUFFERS: f64 = 0.7;
+    const EVEN_SHARES: usize = 2;
+    const NAMED: usize = 8;
     let mut found = Vec::new();
     for nic in view.nics() {
         let Some(rss) = nic.rss.as_ref() else { continue };
@@ -531,11 +536,11 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         }
         let flows: usize = queues.values().map(Vec::len).sum();
         let entries = entries(rss);
-        if flows > entries.len() {
-            continue;
-        }
+        // With more flows than queues, some must share. More than an even share is the fault.
+        let is_crowded =
+            |list: &Vec<&SocketFacts>| list.len() > 1 && list.len() * entries.len() >= EVEN_SHARES * flows;
         let Some((queue, shared)) =
-            queues.iter().max_by_key(|(_, list)| list.len()).filter(|(_, list)| list.len() > 1)
+            queues.iter().max_by_key(|(_, list)| list.len()).filter(|(_, list)| is_crowded(list))
         else {
             continue;
         };
@@ -551,8 +556,11 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         if chance > CHANCE && !suffers {
             continue;
         }
-        let names: Vec<String> =
-            shared.iter().map(|socket| format!("{} ({})", socket.remote, bytes(received(socket)))).collect();
+        let name = |socket: &&SocketFacts| format!("{} ({})", socket.remote, bytes(received(socket)));
+        let mut names: Vec<String> = shared.iter().take(NAMED).map(name).collect();
+        if shared.len() > NAMED {
+            names.push(format!("{} more", shared.len() - NAMED));
+        }
         let why = if suffers {
             format!("those with a queue of their own carried {} each", bytes(mean(&alone) as u64))
         } else {
@@ -568,8 +576,13 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         let effect =
             format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
         found.push(Found::measured(by_speed(nic, Medium, Low), &nic.name, text, effect).advice(format!(
-            "`{}` puts each on a separate queue",
-            Line::new("evenkeel steer", &[]).on(&nic.name, " --policy balance", &[])
+            "`{}` {}",
+            Line::new("evenkeel steer", &[]).on(&nic.name, " --policy balance", &[]),
+            if flows > entries.len() {
+                "spreads them over the queues"
+            } else {
+                "puts each on a separate queue"
+            }
         )));
     }
     found
@@ -605,6 +618,10 @@ mod tests {
         // A queue with most table entries gets most flows: the table is at fault, not the hash.
         assert!(chance_of(4, 4, &[0.9, 0.1]) > 0.6);
         assert_eq!(chance_of(1, 3, &even(4)), 1.0);
+        assert!((chance_of(5, 5, &even(4)) - 4.0 / 1024.0).abs() < 1e-9);
+        // The binomial distribution of one of two queues: 2 P(X >= 1,060) with a deviation of 22.4.
+        assert!((chance_of(1_060, 2_000, &even(2)) - 0.0078).abs() < 0.001);
+        assert!(chance_of(2_000, 2_000, &even(4)) < 1e-9);
     }
 
     #[test]

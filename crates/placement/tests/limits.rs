@@ -1,0 +1,79 @@
+//! Tests that rules fire at the limits that their texts state.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use evenkeel_model::host::{
+    Channels, HostFacts, Interface, InterfaceKind, Node, Processor, Rss, SocketFacts, TcpFacts, TransmitQueue,
+};
+use evenkeel_placement::{Finding, check};
+
+/// Creates a host with two nodes of four processors, and a NIC with 25 Gbit/s on the first.
+fn host() -> HostFacts {
+    let processor = |number: u32| Processor {
+        number,
+        node: number / 4,
+        package: number / 4,
+        core: number % 4,
+        siblings: vec![number],
+        governor: Some("performance".to_owned()),
+        frequency_driver: Some("acpi-cpufreq".to_owned()),
+        ..Processor::default()
+    };
+    let nic = Interface {
+        name: "eth0".to_owned(),
+        kind: InterfaceKind::Device,
+        up: true,
+        speed_bps: Some(25_000_000_000),
+        mtu: Some(1500),
+        node: Some(0),
+        transmit_queues: vec![TransmitQueue::default(); 4],
+        ..Interface::default()
+    };
+    let node =
+        |number: u32| Node { number, processors: (4 * number..4 * number + 4).collect(), allocations: None };
+    HostFacts {
+        processors: (0..8).map(processor).collect(),
+        nodes: vec![node(0), node(1)],
+        interfaces: vec![nic],
+        page_bytes: 4096,
+        uptime_s: Some(100_000),
+        ..HostFacts::default()
+    }
+}
+
+fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
+    check(facts).into_iter().find(|finding| finding.rule == rule)
+}
+
+/// Returns the finding on a number of connections of 1 GB that all fall on one queue: with a key of zeros, each hash is 0.
+fn collision(connections: u16, queues: u32) -> Option<Finding> {
+    let mut facts = host();
+    facts.interfaces[0].channels =
+        Some(Channels { combined: queues, combined_max: queues, ..Channels::default() });
+    facts.interfaces[0].rss = Some(Rss {
+        indirection: (0..128).map(|entry| entry % queues).collect(),
+        key: vec![0; 40],
+        function: "toeplitz".to_owned(),
+        ..Rss::default()
+    });
+    let connection = |number: u16| SocketFacts {
+        local: "192.0.2.1:443".to_owned(),
+        remote: format!("198.51.100.7:{}", 50_000 + number),
+        tcp: Some(TcpFacts { bytes_received: 1_000_000_000, ..TcpFacts::default() }),
+        ..SocketFacts::default()
+    };
+    facts.sockets = (0..connections).map(connection).collect();
+    found(&facts, "flows-collide")
+}
+
+#[test]
+fn more_connections_than_queues_collide_too() {
+    let text = collision(5, 4).unwrap().evidence;
+    assert!(text.contains("5 of 5 large") && text.contains("3 of 4 queues have none"), "{text}");
+    assert!(text.contains("0.4 % of cases"), "{text}");
+    let entry = collision(8, 2).unwrap();
+    assert!(entry.remedy.advice.unwrap().contains("spreads them over the queues"));
+    // A random hash does that in 12 % of cases, and on a single queue always.
+    assert_eq!((collision(4, 2), collision(5, 1)), (None, None));
+    let many = collision(2_000, 4).unwrap().evidence;
+    assert!(many.contains("and 1992 more") || many.contains(", 1992 more"), "{many}");
+}

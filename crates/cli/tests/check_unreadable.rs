@@ -306,6 +306,13 @@ fn missing_rows_and_contradictions_are_named() {
             "irq-remote-node",
             "is in two nodes",
         ),
+        (
+            "proc/stat",
+            &|text| format!("{}\n", text.lines().next().unwrap()),
+            "steal",
+            "no row of processor 0",
+        ),
+        ("proc/stat", &|_| "cpu 1 2 3\n".to_owned(), "processors-full", "/proc/stat:1: "),
     ] {
         let judgement = edited(file, edit).0.unwrap();
         let named = judgement.not_judged.iter().find(|missed| missed.rule == rule);

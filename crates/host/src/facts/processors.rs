@@ -55,7 +55,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     if let Some(lost) = online.iter().find(|number| !nodes.is_empty() && !node_of.contains_key(number)) {
         tree.note(NODES, format!("{NODES}: processor {lost} is in no node"));
     }
-    if let Some(lost) = online.iter().find(|number| !times.is_empty() && !times.contains_key(number)) {
+    if let Some(lost) = online.iter().find(|number| !times.contains_key(number)) {
         tree.note("/proc/stat", format!("/proc/stat has no row of processor {lost}"));
     }
     // Linux 4.2 and later has this file; the other one depends on CONFIG_NO_HZ_FULL.
@@ -178,12 +178,15 @@ fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
 fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     const FILE: &str = "/proc/stat";
     let Some(text) = tree.required_table(FILE) else { return BTreeMap::new() };
-    let line = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let number = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
-        // The columns are: user nice system idle iowait irq softirq steal. Guest time is part of user time.
-        let ticks: Option<Vec<u64>> = fields.take(8).map(|field| field.parse().ok()).collect();
-        let ticks = ticks.filter(|ticks| ticks.len() >= 4)?;
+    // The columns are: user nice system idle iowait irq softirq steal. Guest time is part of user time.
+    let ticks = |line: &str| {
+        let fields = line.split_ascii_whitespace().skip(1).take(8);
+        let ticks: Option<Vec<u64>> = fields.map(|field| field.parse().ok()).collect();
+        ticks.filter(|ticks| ticks.len() >= 4)
+    };
+    let row = |line: &str| {
+        let number = line.split_ascii_whitespace().next()?.strip_prefix("cpu")?.parse().ok()?;
+        let ticks = ticks(line)?;
         let tick = |at: usize| ticks.get(at).copied().unwrap_or(0);
         let total = ticks.iter().fold(0_u64, |sum, tick| sum.saturating_add(*tick));
         let idle = tick(3).saturating_add(tick(4));
@@ -191,7 +194,8 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     };
     // "cpu" is the sum; "cpu0", "cpu1" etc. are processors. Other lines have other counters.
     let is_damaged = |text: &&str| {
-        text.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' ') && line(text).is_none())
+        let is_sum = text.starts_with("cpu ");
+        text.starts_with("cpu") && if is_sum { ticks(text).is_none() } else { row(text).is_none() }
     };
     let rows: String =
         text.lines().filter(|text| text.starts_with("cpu")).map(|text| format!("{text}\n")).collect();
@@ -201,9 +205,48 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     } else if !text.starts_with("cpu") {
         tree.note_line(FILE, 1, &unreadable(&text));
     }
-    let found: Vec<(u32, ProcessorTime)> = text.lines().filter_map(line).collect();
+    let found: Vec<(u32, ProcessorTime)> = text.lines().filter_map(row).collect();
     if let Some((_, processor)) = repeated(found.iter().map(|(processor, _)| *processor)) {
         tree.note(FILE, format!("{FILE}: {}", second(&format!("processor {processor}"))));
     }
     found.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    /// Returns a tree with these files.
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in
+            [("proc/uptime", "1.0 1.0\n"), ("sys/devices/system/cpu/online", "0-1\n")].iter().chain(files)
+        {
+            let file = directory.path().join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let tree = Tree::recorded(directory.path()).unwrap();
+        (directory, tree)
+    }
+
+    #[test]
+    fn processors_without_times_are_noted() {
+        for (stat, words) in [
+            ("cpu 4 0 4 4 0\ncpu0 2 0 2 2 0\ncpu1 2 0 2 2 0\n", ""),
+            ("cpu 4 0 4 4 0\ncpu0 2 0 2 2 0\n", "no row of processor 1"),
+            ("cpu 4 0 4 4 0\nintr 5\n", "no row of processor 0"),
+            ("cpu 4 0 4\ncpu0 2 0 2\ncpu1 2 0 2\n", "/proc/stat:1: "),
+            ("cpu 1 2 3\n", "/proc/stat:1: "),
+        ] {
+            let (_keep, tree) = tree(&[("proc/stat", stat)]);
+            let (processors, _) = processors(&tree);
+            let notes = tree.unknown();
+            let note = notes.iter().find(|gap| gap.source == "/proc/stat");
+            assert_eq!(note.is_none(), words.is_empty(), "{stat}: {note:?}");
+            assert!(note.is_none_or(|gap| gap.why.contains(words)), "{stat}: {note:?}");
+            assert_eq!(processors.len(), 2);
+        }
+    }
 }

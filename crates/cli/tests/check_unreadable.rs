@@ -342,6 +342,40 @@ fn missing_rows_and_contradictions_are_named() {
     assert!(why.iter().any(|why| why.contains("ens2f0/queues holds no receive queues")), "{why:?}");
 }
 
+/// A mask that names a processor beyond the possible ones is no fact, and rules that need it are not judged. The default
+/// affinity has all bits of the kernel's masks.
+#[test]
+fn masks_of_impossible_processors_are_named() {
+    let facts = hosts::HOSTS[0].1();
+    let last = facts.processors.last().unwrap().number;
+    let interrupt = facts.interrupts.iter().find(|interrupt| interrupt.interface == "ens2f0").unwrap().number;
+    let irq = |name: &str| format!("proc/irq/{interrupt}/{name}");
+    let queue = |name: &str| format!("sys/class/net/ens2f0/queues/{name}");
+    let processor_1023 = format!("80000000{}\n", ",00000000".repeat(31));
+    for (file, text, rule) in [
+        (queue("tx-0/xps_cpus"), processor_1023.as_str(), Some("xps-remote")),
+        (queue("rx-0/rps_cpus"), &processor_1023, Some("rps-remote")),
+        (irq("smp_affinity_list"), "1023\n", Some("irq-one-processor")),
+        (irq("effective_affinity_list"), "1023\n", Some("irq-one-processor")),
+        (irq("smp_affinity_list"), "0-1023\n", None),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&facts, directory.path()).unwrap();
+        let write = |file: &str, text: &str| std::fs::write(directory.path().join(file), text).unwrap();
+        write("sys/devices/system/cpu/possible", &format!("0-{last}\n"));
+        let before = judged(directory.path()).unwrap().not_judged;
+        write(&file, text);
+        let after = judged(directory.path()).unwrap().not_judged;
+        let Some(rule) = rule else {
+            assert_eq!(after, before, "{file}");
+            continue;
+        };
+        let words = format!("/{file}:1: names processor 1023, and there are only 0-{last}");
+        let named = after.iter().find(|missed| missed.rule == rule);
+        assert!(named.is_some_and(|named| named.why.contains(&words)), "{file}: {after:#?}");
+    }
+}
+
 /// A HIGH finding that depends on a damaged file is replaced by a line that names the file.
 #[test]
 fn a_high_finding_is_replaced_by_the_reason() {

@@ -14,7 +14,7 @@ use super::device::{DeviceAnswers, ask_device, by_kernel_name, missing_parts};
 use super::distinct::second;
 use super::interrupts::Owner;
 use super::processors::NODES;
-use super::tree::Tree;
+use super::tree::{Bits, Tree};
 use super::{pci, qdiscs, ranges, statistics, tree};
 use crate::counters::Driver;
 use crate::{HostError, mask_members};
@@ -271,6 +271,13 @@ impl Reader<'_> {
 
     fn parse<T>(&self, file: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         self.tree.parse(&format!("{}/{file}", self.directory), parser)
+    }
+
+    /// Returns the processors of a queue's mask, which the kernel fills from processors that are online
+    /// (`netif_set_rps_cpus`, `__netif_set_xps_queue`).
+    fn processors(&self, file: &str) -> Vec<u32> {
+        let path = format!("{}/{file}", self.directory);
+        self.tree.processors(&path, Bits::Possible, mask_members).unwrap_or_default()
     }
 
     fn number(&self, file: &str) -> Option<u64> {
@@ -554,7 +561,7 @@ impl Reader<'_> {
         let queue = |number: u32| {
             let file = |name: &str| format!("queues/rx-{number}/{name}");
             ReceiveQueue {
-                rps: self.parse(&file("rps_cpus"), mask_members).unwrap_or_default(),
+                rps: self.processors(&file("rps_cpus")),
                 rps_flow_count: self.parse(&file("rps_flow_cnt"), |count| count.parse().ok()).unwrap_or(0),
             }
         };
@@ -564,12 +571,11 @@ impl Reader<'_> {
     fn transmit_queues(&self) -> Vec<TransmitQueue> {
         let queue = |number: u32| {
             let file = |name: &str| format!("queues/tx-{number}/{name}");
-            let mask = |name: &str| self.parse(&file(name), mask_members).unwrap_or_default();
             let figure = |name: &str| self.number(&file(name));
             TransmitQueue {
                 has_xps: self.text(&file("xps_cpus")).is_some(),
-                xps_processors: mask("xps_cpus"),
-                xps_receive_queues: mask("xps_rxqs"),
+                xps_processors: self.processors(&file("xps_cpus")),
+                xps_receive_queues: self.parse(&file("xps_rxqs"), mask_members).unwrap_or_default(),
                 bql_limit_max: figure("byte_queue_limits/limit_max"),
                 bql_limit: figure("byte_queue_limits/limit"),
                 timeouts: figure("tx_timeout").unwrap_or(0),

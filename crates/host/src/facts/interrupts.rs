@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::host::{Interrupt, parse_processor_list};
 
 use super::distinct::{repeated, second};
-use super::tree::{Tree, unreadable};
+use super::tree::{Bits, Tree, unreadable};
 use crate::mask_members;
 
 /// The names by which an interface's interrupts are identified.
@@ -201,14 +201,18 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
         let action = action(&row.text).to_owned();
         let (queue, receives) = queue_of_action(&action, &owner.name, blocks[owner.name.as_str()]);
         let file = |name: &str| format!("/proc/irq/{}/{name}", row.number);
-        let affinity = tree.parse(&file("smp_affinity_list"), parse_processor_list);
-        let affinity = affinity.or_else(|| tree.parse(&file("smp_affinity"), mask_members));
+        let mask = |name: &str, parser: fn(&str) -> Option<Vec<u32>>| {
+            tree.processors(&file(name), Bits::AnyWithOnePossible, parser)
+        };
+        let affinity = mask("smp_affinity_list", parse_processor_list);
+        let affinity = affinity.or_else(|| mask("smp_affinity", mask_members));
         // A kernel for a single processor has no masks.
         if affinity.is_none() && online.len() > 1 {
             tree.require("/proc/irq");
             tree.require(&file("smp_affinity_list"));
         }
-        let effective = tree.parse(&file("effective_affinity_list"), parse_processor_list);
+        let effective =
+            tree.processors(&file("effective_affinity_list"), Bits::Possible, parse_processor_list);
         found.push(Interrupt {
             number: row.number,
             chip: row.text.split_ascii_whitespace().next().unwrap_or_default().to_owned(),

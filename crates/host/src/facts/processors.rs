@@ -28,7 +28,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         });
     let online: BTreeSet<u32> = online.into_iter().collect();
     // Every online processor is possible (Documentation/admin-guide/cputopology.rst).
-    if let Some(possible) = list(&format!("{PROCESSORS}/possible"))
+    if let Some(possible) = tree.possible_processors()
         && let Some(odd) = online.iter().find(|number| !possible.contains(number))
     {
         tree.note(PROCESSORS, format!("{PROCESSORS}: processor {odd} is online, but not in 'possible'"));
@@ -215,7 +215,9 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::super::tree::Bits;
     use super::*;
+    use crate::mask_members;
 
     /// Returns a tree with these files.
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
@@ -248,5 +250,29 @@ mod tests {
             assert!(note.is_none_or(|gap| gap.why.contains(words)), "{stat}: {note:?}");
             assert_eq!(processors.len(), 2);
         }
+    }
+
+    #[test]
+    fn masks_name_only_processors_that_the_host_can_have() {
+        let odd = ("proc/mask", "80000000,00000001\n");
+        let missing = ("proc/mask", "8,00000000\n");
+        let possible = ("sys/devices/system/cpu/possible", "0-3\n");
+        let read = |files: &[(&str, &str)], bits| {
+            let (_keep, tree) = tree(files);
+            let members = tree.processors("/proc/mask", bits, mask_members);
+            (members, tree.unknown().first().map(|gap| gap.why.clone()))
+        };
+        let note = |processor: u32| {
+            Some(format!(
+                "/proc/mask:1: names processor {processor}, and there are only 0-3 (/sys/devices/system/cpu/possible)"
+            ))
+        };
+        // Processor 3 is offline.
+        let offline = ("proc/mask", "8\n");
+        assert_eq!(read(&[possible, offline], Bits::Possible), (Some(vec![3]), None));
+        assert_eq!(read(&[possible, odd], Bits::Possible), (None, note(63)));
+        assert_eq!(read(&[possible, odd], Bits::AnyWithOnePossible), (Some(vec![0, 63]), None));
+        assert_eq!(read(&[possible, missing], Bits::AnyWithOnePossible), (None, note(35)));
+        assert_eq!(read(&[odd], Bits::Possible), (Some(vec![0, 63]), None), "a recording without the list");
     }
 }

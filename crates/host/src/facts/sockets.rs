@@ -11,7 +11,7 @@ use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol,
 
 use super::distinct::{repeated, second};
 use super::ranges::ROUND_TRIP_US;
-use super::tree::{Tree, unreadable};
+use super::tree::{Bits, Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
 
@@ -378,7 +378,9 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         parse_processor_list(line.trim()).filter(|list| !list.is_empty())
     };
-    let allowed = tree.parse(&path("status"), |text| list(text, "Cpus_allowed_list:")).unwrap_or_default();
+    let allowed =
+        tree.processors(&path("status"), Bits::AnyWithOnePossible, |text| list(text, "Cpus_allowed_list:"));
+    let allowed = allowed.unwrap_or_default();
     // A kernel without cpusets has no such line.
     const MEMORY: &str = "Mems_allowed_list:";
     let memory_nodes = tree.parse(&path("status"), |text| {

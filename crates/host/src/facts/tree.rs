@@ -4,14 +4,14 @@
 //! netlink as JSON below [`ANSWERS`]. A recording tree keeps every file that is read through it, so the
 //! recording has exactly the files that are used.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use evenkeel_model::host::Unknown;
+use evenkeel_model::host::{Unknown, parse_processor_list, processor_list};
 use evenkeel_model::objects::read_json;
 use evenkeel_model::text::{name_field, name_text, plain_words};
 
@@ -48,6 +48,8 @@ pub struct Tree {
     without_value: RefCell<BTreeSet<String>>,
     /// Reasons by source: files and answers that could not be read.
     unknown: RefCell<BTreeMap<String, String>>,
+    /// The processors that the host can have, read on first use; none if a recording lacks them.
+    possible: OnceCell<Option<BTreeSet<u32>>>,
 }
 
 /// The reason why a file has no text.
@@ -58,6 +60,16 @@ enum Absent {
     Noted,
     /// The kernel has no value, such as the speed of a link that is down.
     NoValue,
+}
+
+/// The processors that a mask may name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bits {
+    /// Only processors that are possible.
+    Possible,
+    /// At least one possible processor. The kernel's default masks have all `NR_CPUS` bits (`irq_default_affinity`,
+    /// kernel/irq/irqdesc.c; `CPU_MASK_ALL`), and a write needs one processor that is online (`write_irq_affinity`).
+    AnyWithOnePossible,
 }
 
 impl Tree {
@@ -72,6 +84,7 @@ impl Tree {
             recording: None,
             without_value: RefCell::default(),
             unknown: RefCell::default(),
+            possible: OnceCell::new(),
         };
         // If this cannot be determined, use the mounted sysfs.
         if !Sysfs::mounted_is_own().unwrap_or(true) {
@@ -97,8 +110,17 @@ impl Tree {
             is_there.map_err(|source| HostError::Read { path: directory, source })?;
         }
         let (foreign, unknown) = (RefCell::default(), RefCell::default());
-        let without_value = RefCell::default();
-        Ok(Self { root, live: false, network: None, foreign, recording: None, without_value, unknown })
+        let (without_value, possible) = (RefCell::default(), OnceCell::new());
+        Ok(Self {
+            root,
+            live: false,
+            network: None,
+            foreign,
+            recording: None,
+            without_value,
+            unknown,
+            possible,
+        })
     }
 
     /// States the files that a recording lacks because the kernel had no value for them.
@@ -245,6 +267,41 @@ impl Tree {
             self.note_line(path, 1, &unreadable(&text));
         }
         value
+    }
+
+    /// Returns the processors that the kernel can ever bring up (Documentation/admin-guide/cputopology.rst).
+    pub(super) fn possible_processors(&self) -> Option<&BTreeSet<u32>> {
+        let read = || {
+            let list = self.parse("/sys/devices/system/cpu/possible", parse_processor_list)?;
+            (!list.is_empty()).then(|| list.into_iter().collect())
+        };
+        self.possible.get_or_init(read).as_ref()
+    }
+
+    /// Parses a mask or list of processors; notes one that names processors that the host cannot have.
+    pub(super) fn processors(
+        &self,
+        path: &str,
+        bits: Bits,
+        parser: impl FnOnce(&str) -> Option<Vec<u32>>,
+    ) -> Option<Vec<u32>> {
+        let members = self.parse(path, parser)?;
+        let why = self.refused_processors(&members, bits);
+        if let Some(why) = &why {
+            self.note_line(path, 1, why);
+        }
+        why.is_none().then_some(members)
+    }
+
+    /// Returns the reason why a list of processors is impossible.
+    pub(super) fn refused_processors(&self, members: &[u32], bits: Bits) -> Option<String> {
+        let possible = self.possible_processors()?;
+        let odd = members.iter().find(|member| !possible.contains(member))?;
+        if bits == Bits::AnyWithOnePossible && members.iter().any(|member| possible.contains(member)) {
+            return None;
+        }
+        let list = processor_list(&possible.iter().copied().collect::<Vec<_>>());
+        Some(format!("names processor {odd}, and there are only {list} (/sys/devices/system/cpu/possible)"))
     }
 
     /// Notes that a source could not be read; the first reason is kept.

@@ -1,8 +1,10 @@
 //! Tests that rules fire at the limits that their texts state.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{
-    Channels, HostFacts, Interface, InterfaceKind, Node, Processor, Rss, SocketFacts, TcpFacts, TransmitQueue,
+    Channels, HostFacts, Interface, InterfaceKind, Interrupt, Node, Processor, Rss, SocketFacts, TcpFacts,
+    TransmitQueue,
 };
 use evenkeel_placement::{Finding, check};
 
@@ -76,4 +78,31 @@ fn more_connections_than_queues_collide_too() {
     assert_eq!((collision(4, 2), collision(5, 1)), (None, None));
     let many = collision(2_000, 4).unwrap().evidence;
     assert!(many.contains("and 1992 more") || many.contains(", 1992 more"), "{many}");
+}
+
+#[test]
+fn only_the_governor_of_processors_near_a_fast_nic_counts() {
+    let powersave = |facts: &mut HostFacts, numbers: std::ops::Range<usize>| {
+        facts.processors[numbers].iter_mut().for_each(|it| it.governor = Some("powersave".to_owned()));
+    };
+    let mut facts = host();
+    powersave(&mut facts, 4..8);
+    assert_eq!(found(&facts, "governor"), None);
+    powersave(&mut facts, 1..2);
+    let changes = found(&facts, "governor").unwrap().remedy.changes;
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0].knob, Knob::ProcessorFile("cpu1/cpufreq/scaling_governor".to_owned()));
+    assert_eq!(changes[0].to, Value::Text("performance".to_owned()));
+    // A processor of the other node that serves the NIC's interrupts counts.
+    let mut facts = host();
+    powersave(&mut facts, 4..8);
+    facts.interrupts = vec![Interrupt {
+        interface: "eth0".to_owned(),
+        queue: Some(0),
+        receives: true,
+        served: vec![(5, 1_000_000)],
+        ..Interrupt::default()
+    }];
+    let text = found(&facts, "governor").unwrap().evidence;
+    assert!(text.contains("of processors 5 is powersave"), "{text}");
 }

@@ -14,8 +14,8 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "governor",
-        looks_at: "the frequency governor of processors near NICs of at least 10 Gbit/s, and their energy preference \
-                   if they choose the frequency by themselves",
+        looks_at: "the frequency governor of processors near NICs of at least 10 Gbit/s (of their node, or that serve \
+                   their interrupts), and the energy preference if these choose the frequency by themselves",
         fires_when: "when neither the governor nor the preference is performance; high: with load, if powersave keeps \
                      the lowest frequency (acpi-cpufreq, passive pstate drivers); medium: from 40 Gbit/s, or for \
                      ondemand and conservative, or with a preference that saves more than balance_performance; low: \
@@ -23,7 +23,15 @@ pub(super) const RULES: &[Rule] = &[
         why: "Bursts of interrupts end before a governor sees load: processors receive packets at a low frequency.",
         fix: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",
-        needs: &[needs::SPEED, needs::FREQUENCY],
+        needs: &[
+            needs::SPEED,
+            needs::FREQUENCY,
+            needs::NODE,
+            needs::NODES,
+            needs::INTERRUPTS,
+            needs::NIC_INTERRUPTS,
+            needs::AFFINITY,
+        ],
         check: governor,
     },
     Rule {
@@ -117,15 +125,23 @@ fn chooses_itself(processor: &Processor) -> bool {
 
 fn governor(view: &View<'_>) -> Vec<Found> {
     const VERY_FAST_BPS: u64 = 40_000_000_000;
-    let nics = fast_nics(view);
-    let Some(speed) = nics.iter().filter_map(|nic| nic.speed_bps).max() else { return Vec::new() };
-    let is_slow = |processor: &&Processor| {
+    let is_slow = |processor: &Processor| {
         let prefers =
             chooses_itself(processor) && processor.energy_preference.as_deref() == Some("performance");
         processor.governor.as_deref().is_some_and(|governor| governor != "performance") && !prefers
     };
-    let slow: Vec<&Processor> = view.facts.processors.iter().filter(is_slow).collect();
-    let Some(first) = slow.first() else { return Vec::new() };
+    let slow_near = |nic: &Interface| -> BTreeSet<u32> {
+        let near = view.local_processors(nic).into_iter().chain(view.interrupt_processors(nic));
+        near.filter(|number| view.facts.processor(*number).is_some_and(is_slow)).collect()
+    };
+    let mut nics = fast_nics(view);
+    nics.retain(|nic| !slow_near(nic).is_empty());
+    let Some(speed) = nics.iter().filter_map(|nic| nic.speed_bps).max() else { return Vec::new() };
+    let numbers: BTreeSet<u32> = nics.iter().flat_map(|nic| slow_near(nic)).collect();
+    let numbers: Vec<u32> = numbers.into_iter().collect();
+    let Some(first) = numbers.first().and_then(|number| view.facts.processor(*number)) else {
+        return Vec::new();
+    };
     let (governor, driver) = (
         first.governor.as_deref().unwrap_or_default(),
         first.frequency_driver.as_deref().unwrap_or_default(),
@@ -144,7 +160,6 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     };
     let loaded = nics.iter().any(|nic| view.is_loaded(nic));
     let basis = if loaded { Basis::Measured } else { Basis::Setting };
-    let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
     let text = format!(
         "the governor of processors {} is {governor}{}{}{}, with a NIC of {}",
         processor_list(&numbers),

@@ -6,7 +6,7 @@ use evenkeel_model::host::{
     Channels, HostFacts, Interface, InterfaceKind, Interrupt, Node, Processor, Rss, SocketFacts, TcpFacts,
     TransmitQueue,
 };
-use evenkeel_placement::{Finding, check};
+use evenkeel_placement::{Finding, Severity, check};
 
 /// Creates a host with two nodes of four processors, and a NIC with 25 Gbit/s on the first.
 fn host() -> HostFacts {
@@ -105,4 +105,15 @@ fn only_the_governor_of_processors_near_a_fast_nic_counts() {
     }];
     let text = found(&facts, "governor").unwrap().evidence;
     assert!(text.contains("of processors 5 is powersave"), "{text}");
+}
+
+/// With `enabled` = `madvise`, an allocation waits only in regions of applications that asked for huge pages, as with
+/// `defrag` = `madvise` (Documentation/admin-guide/mm/transhuge.rst).
+#[test]
+fn huge_pages_on_request_are_no_fault() {
+    let mut facts = host();
+    (facts.huge_pages, facts.huge_page_defrag) = (Some("madvise".to_owned()), Some("always".to_owned()));
+    assert_eq!(found(&facts, "huge-pages"), None);
+    facts.huge_pages = Some("always".to_owned());
+    assert_eq!(found(&facts, "huge-pages").unwrap().severity, Severity::Low);
 }

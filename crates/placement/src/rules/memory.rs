@@ -54,10 +54,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "huge-pages",
         looks_at: "transparent huge pages, how often an allocation waited for memory to be compacted (/proc/vmstat), and servers that wait for \
                    answers",
-        fires_when: "low: they are `always` on a host with an application that waits for answers, or `defrag` is \
-                     `always`; medium: from one stall per second",
+        fires_when: "when they are `always`; low: with an application that waits for answers, or if `defrag` is \
+                     `always`, too; medium: from one stall per second",
         why: "An allocation that finds no huge page stops until the kernel has moved other pages: pauses of \
-              milliseconds. Servers that fork, such as Redis, also copy whole huge pages afterwards.",
+              milliseconds. With `madvise`, only applications that ask for huge pages wait, at any `defrag`. Servers \
+              that fork, such as Redis, also copy whole huge pages afterwards.",
         fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
         needs: &[HUGE_PAGES, needs::VMSTAT, needs::SOCKETS, needs::PROCESSES],

@@ -3,8 +3,8 @@
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{
-    Channels, HostFacts, Interface, InterfaceKind, Interrupt, Node, Processor, Rss, SocketFacts, TcpFacts,
-    TransmitQueue,
+    Channels, HostFacts, Interface, InterfaceKind, Interrupt, Node, Processor, QdiscFacts, Rss, SocketFacts,
+    TcpFacts, TransmitQueue,
 };
 use evenkeel_placement::{Finding, Severity, check};
 
@@ -116,4 +116,29 @@ fn huge_pages_on_request_are_no_fault() {
     assert_eq!(found(&facts, "huge-pages"), None);
     facts.huge_pages = Some("always".to_owned());
     assert_eq!(found(&facts, "huge-pages").unwrap().severity, Severity::Low);
+}
+
+#[test]
+fn bbr_without_fq_costs_most_without_internal_pacing_or_with_load() {
+    let severity = |kernel: &str, packets_per_s: u64| {
+        let mut facts = host();
+        facts.kernel = Some(kernel.to_owned());
+        facts.sysctls.insert("net/ipv4/tcp_congestion_control".to_owned(), "bbr".to_owned());
+        let nic = &mut facts.interfaces[0];
+        nic.qdiscs = vec![QdiscFacts { kind: "fq_codel".to_owned(), ..QdiscFacts::default() }];
+        for name in ["rx_packets", "tx_packets"] {
+            nic.statistics.insert(name.to_owned(), 100_000 * packets_per_s);
+        }
+        found(&facts, "bbr-without-fq").map(|entry| entry.severity)
+    };
+    let (loaded, some, idle) = (20_000, 1_000, 1);
+    assert_eq!(
+        [loaded, some, idle].map(|packets| severity("4.12.0", packets)),
+        [Some(Severity::Medium), Some(Severity::Medium), Some(Severity::Low)]
+    );
+    assert_eq!(
+        [loaded, some, idle].map(|packets| severity("4.19.0", packets)),
+        [Some(Severity::Medium), Some(Severity::Low), Some(Severity::Low)]
+    );
+    assert_eq!(severity("4.20.0", loaded), None);
 }

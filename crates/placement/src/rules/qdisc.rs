@@ -34,7 +34,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bbr-without-fq",
         looks_at: "whether TCP uses BBR, the kernel, and the qdiscs of the NICs",
-        fires_when: "when a NIC has no fq and the kernel is older than 4.20; medium: before 4.13 and with load",
+        fires_when: "when a NIC has no fq and the kernel is older than 4.20; medium: before 4.13, or with load; low: \
+                     otherwise, and an idle NIC",
         why: "BBR needs pacing. Before Linux 4.13 only fq paces: without it BBR sends in bursts and misjudges the \
               path. From 4.13 TCP paces by a timer for each socket, from 4.20 by one that costs little: fq is not \
               needed there.",

@@ -142,3 +142,16 @@ fn bbr_without_fq_costs_most_without_internal_pacing_or_with_load() {
     );
     assert_eq!(severity("4.20.0", loaded), None);
 }
+
+#[test]
+fn a_rate_below_a_tenth_of_the_link_is_a_cap() {
+    let capped = |mbps: u64, speed_bps: Option<u64>| {
+        let mut facts = host();
+        facts.interfaces[0].speed_bps = speed_bps;
+        facts.interfaces[0].transmit_queues[1].max_rate_mbps = mbps;
+        found(&facts, "tx-rate-capped").is_some()
+    };
+    let speed = Some(25_000_000_000);
+    assert!(capped(2_499, speed) && !capped(2_500, speed) && !capped(0, speed));
+    assert!(!capped(2_499, None), "a tenth of an unknown speed");
+}

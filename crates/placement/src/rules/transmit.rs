@@ -453,8 +453,8 @@ fn rate_capped(view: &View<'_>) -> Vec<Found> {
             .iter()
             .enumerate()
             .filter(|(_, queue)| {
-                let limit = nic.speed_bps.map_or(u64::MAX, |speed| speed / 10_000_000);
-                queue.max_rate_mbps > 0 && queue.max_rate_mbps <= limit
+                let tenfold_bps = queue.max_rate_mbps.saturating_mul(10_000_000);
+                tenfold_bps > 0 && nic.speed_bps.is_some_and(|speed| tenfold_bps < speed)
             })
             .map(|(at, queue)| (at, queue.max_rate_mbps))
             .collect();

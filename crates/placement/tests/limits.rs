@@ -3,8 +3,8 @@
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{
-    Channels, HostFacts, Interface, InterfaceKind, Interrupt, Node, Processor, QdiscFacts, Rss, SocketFacts,
-    TcpFacts, TransmitQueue,
+    Channels, HostFacts, IdleState, Interface, InterfaceKind, Interrupt, Node, Processor, QdiscFacts, Rings,
+    Rss, SocketFacts, TcpFacts, TransmitQueue,
 };
 use evenkeel_placement::{Finding, Severity, check};
 
@@ -154,4 +154,19 @@ fn a_rate_below_a_tenth_of_the_link_is_a_cap() {
     let speed = Some(25_000_000_000);
     assert!(capped(2_499, speed) && !capped(2_500, speed) && !capped(0, speed));
     assert!(!capped(2_499, None), "a tenth of an unknown speed");
+}
+
+#[test]
+fn an_idle_state_that_fills_half_of_the_ring_is_too_deep() {
+    let wakes_in = |latency_us: u64| {
+        let mut facts = host();
+        let nic = &mut facts.interfaces[0];
+        // A packet of full size takes 0.48 µs, and the ring holds 480 µs.
+        nic.mtu = Some(1462);
+        nic.rings = Some(Rings { rx: 1000, rx_max: 8192, tx: 1000, tx_max: 8192 });
+        let state = IdleState { name: "C6".to_owned(), latency_us, usage: 1000, ..IdleState::default() };
+        facts.processors[0].idle_states = vec![state];
+        found(&facts, "idle-deep").is_some()
+    };
+    assert!(wakes_in(240) && !wakes_in(239));
 }

@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
                    TIME_WAIT",
         fires_when: "when these take 80 % of the ports, at least half of them connections; high: from 95 %, if \
-                     attempts to connect failed; low: only sockets in TIME_WAIT, or the connections opened in 60 s on \
+                     1,000 attempts to connect failed; low: only sockets in TIME_WAIT, or the connections opened in 60 s on \
                      average, could take 80 %",
         why: "Each connection from one address to one destination takes its own port, also for a minute after its \
               end. If no port is left, connect() fails with EADDRNOTAVAIL; before that, each search for a port takes \
@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bridge-netfilter",
         looks_at: "net.bridge.bridge-nf-call-iptables on hosts whose bridge has a NIC as a port, and the connection tracking table",
-        fires_when: "low: it is 1; medium: the table is also 80 % full or refused connections",
+        fires_when: "low: it is 1; medium: the table is also 80 % full or refused 100 connections",
         why: "Each frame that the bridge forwards for a guest passes this host's iptables and connection tracking. \
               That costs processor time, and guests lose connections if the host's table is full. Docker loads \
               br_netfilter; Kubernetes needs it only for bridges of pods, which have no NIC.",

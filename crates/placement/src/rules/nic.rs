@@ -68,7 +68,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-ring-stops",
         looks_at: "how often a transmit queue stopped because its ring was full",
-        fires_when: "from one stop in a thousand packets, with a ring below its maximum",
+        fires_when: "from 1,000 stops and one in a thousand packets, with a ring below its maximum",
         why: "While a queue is stopped, packets wait in the qdisc. They are not lost, but bursts grow and completions \
               become uneven.",
         fix: "a larger transmit ring",

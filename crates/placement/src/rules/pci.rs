@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "cqe-compression-off",
         looks_at: "rx_cqe_compress of mlx5_core NICs whose PCI Express link carries little more than the network link",
         fires_when: "low: it is off, and the link carries less than 1.25 times the line rate or the NIC discarded \
-                     packets in front of the ring",
+                     10,000 packets in front of the ring",
         why: "For each received packet the NIC writes a completion of 64 bytes over the bus. With compression several \
               packets share one, and more packets fit through a slot that is nearly full. Compression costs some \
               processor time and does not work with hardware timestamps.",
@@ -43,7 +43,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pcie-stalled",
         looks_at: "how often the NIC wanted to write or read over PCI Express and could not (mlx5_core: outbound_pci_stalled_*)",
-        fires_when: "medium: from 1,000 events; high: the NIC discarded packets or sent pause frames at the same time",
+        fires_when: "medium: from 1,000 events; high: from 1,000 stalled writes, if the NIC also discarded 10,000 packets or \
+                     sent 10,000 pause frames",
         why: "The NIC's requests wait for credits of the host: slow memory (few channels, another node), a full bus, \
               or an IOMMU that translates each request. Packets wait in the NIC, which then drops them or pauses the \
               switch.",

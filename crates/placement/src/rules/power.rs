@@ -48,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "steal",
         looks_at: "time that the hypervisor took from this virtual machine's processors",
-        fires_when: "from 5 %",
+        fires_when: "from 5 %; high: from 20 %",
         why: "A virtual processor that does not run empties no ring. Losses and latency result that nothing in the \
               machine explains.",
         fix: "dedicated processors for this machine, or fewer machines on the host",
@@ -59,7 +59,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "processors-full",
         looks_at: "the time for which all processors together were idle since boot",
-        fires_when: "below a tenth; medium: packets were lost or rounds of receiving ended early; low: otherwise",
+        fires_when: "below a tenth; medium: 1,000 packets were lost or rounds of receiving ended early; low: \
+                     otherwise",
         why: "No setting of queues and interrupts helps if no processor has time left.",
         fix: "more processors, or less work",
         source: "proc_stat(5)",
@@ -81,7 +82,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "the idle states that processors of the NIC's node use, on a host with an application that waits \
                    for answers",
         fires_when: "when a state has an exit latency of at least 50 µs and a tenth of all pauses go there; medium: \
-                     the latency is a quarter of the shortest round trip of its connections; high: it is longer than \
+                     the latency is at least a quarter of the shortest round trip of its connections; high: it is at least \
                      that round trip, half of all pauses go there, and processors are isolated for the application",
         why: "A request that comes after a pause waits until its processor wakes up. At round trips within a site \
               that is a large part of the response time.",
@@ -261,7 +262,7 @@ fn idle(view: &View<'_>) -> Vec<Found> {
                 && processor
                     .idle_states
                     .iter()
-                    .any(|state| !state.disabled && state.usage > 0 && state.latency_us as f64 * 2.0 > ring)
+                    .any(|state| !state.disabled && state.usage > 0 && state.latency_us as f64 * 2.0 >= ring)
         };
         let slow: Vec<&Processor> = view.facts.processors.iter().filter(too_slow).collect();
         let Some(deepest) = slow.first().and_then(|processor| {
@@ -288,7 +289,7 @@ fn idle(view: &View<'_>) -> Vec<Found> {
             for state in processor
                 .idle_states
                 .iter()
-                .filter(|state| !state.disabled && state.latency_us as f64 * 2.0 > ring)
+                .filter(|state| !state.disabled && state.latency_us as f64 * 2.0 >= ring)
             {
                 let file = format!("cpu{}/cpuidle/state{}/disable", processor.number, state.number);
                 entry = entry.change(Knob::ProcessorFile(file), Value::Text("1".to_owned()));

@@ -104,7 +104,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "RPS masks that have a single processor, the processor that serves the queue's interrupt, and the \
                    load of the mask's processor",
         fires_when: "low: it is the interrupt's own; medium: it is the only one of all queues, and spends 30 % of its \
-                     time in softirqs or its backlog dropped packets",
+                     time in softirqs or its backlog dropped 100 packets",
         why: "RPS passes the packets of a queue to the processors of its mask. If that is only the interrupt's own \
               processor, it queues each packet a second time. If it is one other processor, that one does the work of \
               all and becomes the limit.",

@@ -137,7 +137,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "congestion-control",
         looks_at: "net.ipv4.tcp_congestion_control against the bandwidth-delay product",
-        fires_when: "when it is reno and a window has more than 1,000 segments",
+        fires_when: "when it is reno and a window has at least 1,000 segments",
         why: "After a loss, Reno needs as many round trips to recover as the window has segments.",
         fix: "cubic",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",

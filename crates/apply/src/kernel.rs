@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_host::{NetworkNamespace, Sysfs};
-use evenkeel_model::change::{Knob, QdiscSnapshot, RuleBytes, Value};
+use evenkeel_model::change::{ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
 use evenkeel_netlink::ethtool::{EthtoolError, EthtoolSocket, ReceiveRules};
 use evenkeel_netlink::settings::{Device, Setting, Settings};
 use evenkeel_netlink::shaper::{Shaper, Shapers};
@@ -17,6 +17,7 @@ use crate::error::KnobError;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::lost_with_root::lost_with_root;
 use crate::namespace::{Whereabouts, find_device};
+use crate::qdisc::of_other_kinds;
 
 /// Longest time to sleep for an interface that moves, in all settings of a roll-back together.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -314,7 +315,7 @@ impl LiveKernel {
             if standing.is_some() {
                 self.netlink.delete_root_qdisc(self.index)?;
             }
-            return Ok(());
+            return self.put_default_kinds(wanted);
         };
         // The kernel does not change a qdisc's kind under the same handle. Removing it first would show the
         // default qdisc for a moment, with no way to tell which program installed it.
@@ -331,6 +332,26 @@ impl LiveKernel {
         // have (`mq_queue_get`, net/sched/sch_mq.c). The leaf serves the queue when the queue is added again.
         for qdisc in wanted.iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
             self.put_qdisc(qdisc)?;
+        }
+        self.put_default_kinds(wanted)
+    }
+
+    /// Sets the default qdiscs of a tree by their kind if the kernel's default has another kind now. The kernel chooses
+    /// their handles.
+    fn put_default_kinds(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
+        let now = self.qdiscs()?;
+        if of_other_kinds(&now, wanted).is_empty() {
+            return Ok(());
+        }
+        // No qdisc can be set below a default root, which has no handle.
+        if let Some(root) = wanted.first().filter(|root| root.is_default()) {
+            self.put_qdisc(root)?;
+        }
+        let now = self.qdiscs()?;
+        let Some(root) = now.first() else { return Ok(()) };
+        for leaf in of_other_kinds(&now, wanted) {
+            let parent = ClassHandle(Handle::new(root.handle.0.major, leaf.parent.0.minor));
+            self.put_qdisc(&QdiscSnapshot { parent, ..leaf })?;
         }
         Ok(())
     }

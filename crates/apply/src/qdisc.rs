@@ -7,12 +7,52 @@ use evenkeel_netlink::tc_state::QdiscState;
 /// kernel default. A tree looks like this while it is restored, root first.
 #[must_use]
 pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
+    let found = as_defaults(found, from);
     match (found.split_first(), from.first()) {
-        (Some((root, below)), Some(wanted)) if !wanted.is_default() => {
+        (Some((root, below)), Some(wanted)) => {
             root == wanted && below.iter().all(|qdisc| qdisc.is_default() || from.contains(qdisc))
         }
         _ => false,
     }
+}
+
+/// Returns the queue of a leaf of the root; `None` for other qdiscs.
+fn queue_of(tree: &[QdiscSnapshot], qdisc: &QdiscSnapshot) -> Option<u16> {
+    let root = tree.first().filter(|_| !qdisc.is_root())?;
+    (qdisc.parent.0.major == root.handle.0.major).then_some(qdisc.parent.0.minor)
+}
+
+/// Returns the qdisc of `tree` at the place that a qdisc has in `other`: the root, or the leaf of the same queue.
+fn at_place_of<'q>(
+    tree: &'q [QdiscSnapshot],
+    other: &[QdiscSnapshot],
+    qdisc: &QdiscSnapshot,
+) -> Option<&'q QdiscSnapshot> {
+    if qdisc.is_root() {
+        return tree.first();
+    }
+    let queue = queue_of(other, qdisc)?;
+    tree.iter().find(|found| queue_of(tree, found) == Some(queue))
+}
+
+/// Returns the default qdiscs of a wanted tree in whose place the kernel has another kind now: `net.core.default_qdisc`
+/// changed after it had made them.
+pub(crate) fn of_other_kinds(now: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
+    let is_other = |qdisc: &&QdiscSnapshot| {
+        qdisc.is_default() && at_place_of(now, wanted, qdisc).is_some_and(|found| found.kind != qdisc.kind)
+    };
+    wanted.iter().filter(is_other).cloned().collect()
+}
+
+/// Returns a tree with the default qdiscs of `from` in place of those that a roll-back made by their kind, because they
+/// are no longer the kernel's default.
+pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
+    let of = |qdisc: &QdiscSnapshot| {
+        let was = at_place_of(from, found, qdisc).filter(|was| was.is_default() && was.kind == qdisc.kind)?;
+        let is_ours = qdisc.has_automatic_handle() && was.options == qdisc.options;
+        (is_ours || qdisc.is_default()).then(|| was.clone())
+    };
+    found.iter().map(|qdisc| of(qdisc).unwrap_or_else(|| qdisc.clone())).collect()
 }
 
 /// Returns the parts of an `mq` tree that a dump can show now. `ethtool -L` hides the leaves of removed queues
@@ -72,6 +112,38 @@ mod tests {
         // A missing leaf between others and a different root are differences.
         assert_eq!(for_queues_of(&mq(&[1, 3]), &mq(&[1, 2, 3])), mq(&[1, 2, 3]));
         assert_eq!(for_queues_of(&[qdisc("htb", 7, Handle::ROOT)], &mq(&[1, 2])), mq(&[1, 2]));
+    }
+
+    #[test]
+    fn default_qdiscs_come_back_with_their_kind() {
+        let qdisc = |kind: &str, major, parent| QdiscSnapshot {
+            kind: kind.to_owned(),
+            handle: ClassHandle(Handle::new(major, 0)),
+            parent: ClassHandle(parent),
+            options: String::new(),
+        };
+        let mq = |root: u16, leaves: [(&str, u16); 2]| {
+            let leaf = |(queue, (kind, major))| qdisc(kind, major, Handle::new(root, queue));
+            let leaves = (1..).zip(leaves).map(leaf);
+            [qdisc("mq", root, Handle::ROOT)].into_iter().chain(leaves).collect::<Vec<_>>()
+        };
+        let default = |root| mq(root, [("fq_codel", 0), ("fq_codel", 0)]);
+        for (from, root) in [(default(0), 0x8001), (default(1), 1)] {
+            // The kernel's default is fq now.
+            let now = mq(from[0].handle.0.major, [("fq", 0), ("fq", 0)]);
+            assert_eq!(of_other_kinds(&now, &from), from[1..]);
+            assert!(of_other_kinds(&from, &from).is_empty());
+            let whole = mq(root, [("fq_codel", 0x8002), ("fq_codel", 0x8003)]);
+            assert_eq!(as_defaults(&whole, &from), from);
+            let part = mq(root, [("fq_codel", 0x8002), ("fq", 0)]);
+            assert!(is_part_of(&part, &from) && as_defaults(&part, &from) != from);
+            let other = mq(root, [("fq_codel", 0x8002), ("sfq", 9)]);
+            assert!(!is_part_of(&other, &from));
+        }
+        assert!(!is_part_of(&mq(9, [("fq", 0), ("fq", 0)]), &default(0)), "another program's root");
+        let alone = |kind, major| vec![qdisc(kind, major, Handle::ROOT)];
+        assert_eq!(of_other_kinds(&alone("fq", 0), &alone("fq_codel", 0)), alone("fq_codel", 0));
+        assert_eq!(as_defaults(&alone("fq_codel", 0x8001), &alone("fq_codel", 0)), alone("fq_codel", 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
 use crate::printed_command::printed_command;
-use crate::qdisc::{for_queues_of, is_part_of};
+use crate::qdisc::{as_defaults, for_queues_of, is_part_of};
 
 /// A knob that another program changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -309,7 +309,9 @@ fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
     match (found, from) {
         (Value::Qdiscs(found), Value::Qdiscs(from)) => {
             let possible = Value::Qdiscs(for_queues_of(found, from));
+            let found_as_defaults = as_defaults(found, from);
             knob.same(&Value::Qdiscs(found.clone()), &possible)
+                || found_as_defaults == for_queues_of(&found_as_defaults, from)
         }
         _ => knob.same(found, from),
     }

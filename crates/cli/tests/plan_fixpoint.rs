@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_model::change::{Change, Knob, Value, shell};
-use evenkeel_model::host::{HostFacts, InterfaceKind, parse_processor_list};
+use evenkeel_model::host::{HostFacts, InterfaceKind, QdiscFacts, parse_processor_list};
 use evenkeel_placement::applied::set;
 use evenkeel_placement::current::current;
 use evenkeel_placement::plan::interrupt_places;
@@ -111,6 +111,18 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
         nic.transmit_queues.iter_mut().for_each(|queue| (queue.bql_limit, queue.timeouts) = (None, 0));
     }
     facts
+}
+
+/// Removes the handles of qdiscs that an undo names by their kind, because the kernel's default has another kind now.
+fn without_handles(now: &mut HostFacts, was: &HostFacts) {
+    let minor = |qdisc: &QdiscFacts| qdisc.parent.rsplit(':').next().unwrap_or_default().to_owned();
+    for (nic, before) in now.interfaces.iter_mut().zip(&was.interfaces) {
+        for (qdisc, before) in nic.qdiscs.iter_mut().zip(&before.qdiscs) {
+            if before.handle == "0:" && before.kind == qdisc.kind && minor(before) == minor(qdisc) {
+                (qdisc.handle, qdisc.parent) = (before.handle.clone(), before.parent.clone());
+            }
+        }
+    }
 }
 
 /// Adds the values that differ, each with its path.
@@ -199,6 +211,7 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
     }
     // Some drivers have fewer interrupts than queues, by a limit that the facts do not show.
     facts.interrupts.retain(|interrupt| before.interrupts.iter().any(|was| was.number == interrupt.number));
+    without_handles(&mut facts, before);
     let (now, was) = (settings_of(&facts), settings_of(before));
     if now == was {
         return Ok(());

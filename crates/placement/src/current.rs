@@ -1,7 +1,7 @@
 //! Reads the current value of a knob from the facts, and the command that restores it.
 
 use evenkeel_model::change::{
-    Change, Channels, ClassHandle, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value, shell,
+    Change, Channels, ClassHandle, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value, naming_kinds, shell,
 };
 use evenkeel_model::host::{HostFacts, Interface, QdiscFacts, processor_list};
 
@@ -65,7 +65,17 @@ pub fn is_made(facts: &HostFacts, interface: Option<&str>, change: &Change) -> b
 #[must_use]
 pub fn undo(facts: &HostFacts, interface: Option<&str>, change: &Change) -> Option<String> {
     let before = current(facts, interface, &change.knob)?;
-    Some(shell(interface.unwrap_or_default(), &change.knob, &before).to_string())
+    Some(shell(interface.unwrap_or_default(), &change.knob, &restoring(facts, &before)).to_string())
+}
+
+/// Returns the value that restores a previous value on the host. It differs for the kernel's default qdiscs, whose kind
+/// `net.core.default_qdisc` no longer has.
+#[must_use]
+pub fn restoring(facts: &HostFacts, before: &Value) -> Value {
+    match (before, facts.sysctl("net/core/default_qdisc")) {
+        (Value::Qdiscs(tree), Some(default)) => Value::Qdiscs(naming_kinds(tree, default)),
+        _ => before.clone(),
+    }
 }
 
 fn processor_file(facts: &HostFacts, file: &str) -> Option<Value> {

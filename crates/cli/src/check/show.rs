@@ -5,10 +5,12 @@ use std::fmt::Write;
 
 use evenkeel_apply::{Header, printed_command};
 use evenkeel_forecast::Forecast;
+use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{counted, path_text, printable};
 use evenkeel_placement::current::undo;
 use evenkeel_placement::loss_path::dropped_by_qdiscs;
+use evenkeel_placement::tune::DEFAULT_QDISC;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Judgement, Severity, rules_about_nics};
 use evenkeel_report::page::{Page, Tone};
@@ -290,14 +292,11 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
             } else {
                 lines.join("\n")
             };
-            // Undo the last change first.
-            let undo: Vec<String> = finding
-                .remedy
-                .changes
-                .iter()
-                .rev()
-                .filter_map(|change| undo(facts, interface, change))
-                .collect();
+            // Undo the last change first, but a root qdisc after the sysctl from which the kernel takes its kind.
+            let mut last_first: Vec<&Change> = finding.remedy.changes.iter().rev().collect();
+            last_first.sort_by_key(|change| change.knob != Knob::Sysctl(DEFAULT_QDISC.to_owned()));
+            let undo: Vec<String> =
+                last_first.into_iter().filter_map(|change| undo(facts, interface, change)).collect();
             json!({
                 "rule": finding.rule,
                 "severity": finding.severity,

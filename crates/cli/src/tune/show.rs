@@ -8,6 +8,7 @@ use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::{path_text, printable};
+use evenkeel_placement::current::restoring;
 use evenkeel_placement::tune::persist::{File, Files};
 use evenkeel_placement::tune::verify::{Verdict, Watched};
 use evenkeel_placement::tune::{Item, of_queues};
@@ -30,9 +31,9 @@ fn comment(text: &mut String, indent: &str, lines: &str) {
     }
 }
 
-fn undo(interface: &str, ready: &Ready) -> String {
+fn undo(facts: &HostFacts, interface: &str, ready: &Ready) -> String {
     match &ready.from {
-        Some(from) => shell(interface, &ready.change.knob, from).to_string(),
+        Some(from) => shell(interface, &ready.change.knob, &restoring(facts, from)).to_string(),
         None => Line::comment("the value before is not recorded").to_string(),
     }
 }
@@ -82,7 +83,7 @@ pub fn plan(
             describe(&mut text, item);
         }
         let members: Vec<&Ready> = prepared.ready.iter().filter(|ready| ready.rule == *rule).collect();
-        changes(&mut text, interface, &members);
+        changes(&mut text, &prepared.facts, interface, &members);
         for line in undo_of_queues(&prepared.facts, interface, members.iter().map(|ready| &ready.change)) {
             comment(&mut text, "undo, after the channels: ", &line.to_string());
         }
@@ -121,16 +122,17 @@ pub fn plan(
 }
 
 /// Adds the commands of a rule, each with its undo.
-fn changes(text: &mut String, interface: &str, members: &[&Ready]) {
+fn changes(text: &mut String, facts: &HostFacts, interface: &str, members: &[&Ready]) {
     let settings: Vec<(&Knob, &Value)> =
         members.iter().map(|ready| (&ready.change.knob, &ready.change.to)).collect();
     for (line, made) in shell_lines(interface, &settings) {
         let _ = writeln!(text, "{line}");
-        let before: Vec<(&Knob, &Value)> = made
+        let before: Vec<(&Knob, Value)> = made
             .iter()
             .filter_map(|at| members.get(*at))
-            .filter_map(|ready| Some((&ready.change.knob, ready.from.as_ref()?)))
+            .filter_map(|ready| Some((&ready.change.knob, restoring(facts, ready.from.as_ref()?))))
             .collect();
+        let before: Vec<(&Knob, &Value)> = before.iter().map(|(knob, value)| (*knob, value)).collect();
         for (undo, _) in shell_lines(interface, &before) {
             comment(text, "undo: ", &undo.to_string());
         }
@@ -234,7 +236,7 @@ fn items_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
     let of_rule = |rule: &'static str| prepared.ready.iter().filter(move |ready| ready.rule == rule);
     let changes = |rule| -> Vec<Json> {
         of_rule(rule)
-            .map(|ready| json!({ "fix": ready.change.shell(interface), "undo": undo(interface, ready) }))
+            .map(|ready| json!({ "fix": ready.change.shell(interface), "undo": undo(&prepared.facts, interface, ready) }))
             .collect()
     };
     let item = |item: &Item| {
@@ -350,7 +352,7 @@ pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, fil
             json!({
                 "rule": done.rule,
                 "fix": shell(interface, &done.knob, &done.to),
-                "undo": shell(interface, &done.knob, &done.from),
+                "undo": shell(interface, &done.knob, &restoring(&prepared.facts, &done.from)),
             })
         })
         .collect();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shell::Line;
 
-pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, root_qdisc};
+pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, naming_kinds, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
 pub use shell::{shell, shell_lines, sysctl_name};
 

@@ -119,6 +119,12 @@ impl QdiscSnapshot {
         self.handle.0 == Handle::new(0, 0)
     }
 
+    /// Returns whether the kernel may have chosen the qdisc's number (`qdisc_alloc_handle`, net/sched/sch_api.c).
+    #[must_use]
+    pub fn has_automatic_handle(&self) -> bool {
+        self.handle.0.major >= FIRST_AUTOMATIC
+    }
+
     /// Returns whether the qdisc is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
@@ -131,6 +137,42 @@ impl QdiscSnapshot {
         self.is_default() || RESTORABLE.contains(&self.kind.as_str())
     }
 }
+
+/// Returns the tree that restores `tree` on a host where `default` is now `net.core.default_qdisc`. The kernel made its
+/// default qdiscs when the link came up; since then the sysctl may have changed. A default qdisc of another kind then gets
+/// a handle, as the kernel numbers it (`qdisc_alloc_handle`, net/sched/sch_api.c), so that a program sets it by its kind.
+#[must_use]
+pub fn naming_kinds(tree: &[QdiscSnapshot], default: &str) -> Vec<QdiscSnapshot> {
+    // These do not follow from the sysctl (`attach_default_qdiscs`, net/sched/sch_generic.c).
+    const BY_DEVICE: [&str; 2] = ["mq", "noqueue"];
+    let is_other = |qdisc: &QdiscSnapshot| {
+        qdisc.is_default() && qdisc.kind != default && !BY_DEVICE.contains(&qdisc.kind.as_str())
+    };
+    if !tree.iter().any(is_other) {
+        return tree.to_vec();
+    }
+    let is_free = |major: &u16| tree.iter().all(|qdisc| qdisc.handle.0.major != *major);
+    let mut free = (FIRST_AUTOMATIC + 1..).filter(is_free);
+    let mut named = tree.to_vec();
+    let mut root_major = None;
+    for qdisc in &mut named {
+        if let Some(major) = root_major.filter(|_| qdisc.parent.0.major == 0) {
+            qdisc.parent.0.major = major;
+        }
+        let is_default_root = qdisc.is_root() && qdisc.is_default();
+        if (is_default_root || is_other(qdisc))
+            && let Some(major) = free.next()
+        {
+            qdisc.handle = ClassHandle(Handle::new(major, 0));
+            qdisc.options.clear();
+            root_major = root_major.or(is_default_root.then_some(major));
+        }
+    }
+    named
+}
+
+/// Major number at which the kernel's automatic numbers begin.
+const FIRST_AUTOMATIC: u16 = 0x8000;
 
 /// Major number of [`root_qdisc`]. It is below 0x8000, where the kernel's automatic numbers begin
 /// (`qdisc_alloc_handle`), and unlikely to be chosen by an administrator.
@@ -154,12 +196,13 @@ pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
 }
 
 /// Maximum number of leaves with major numbers below 0x8000.
-const MOST_LEAVES: u16 = 0x7fff - ROOT_MAJOR;
+const MOST_LEAVES: u16 = FIRST_AUTOMATIC - 1 - ROOT_MAJOR;
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::change::{Knob, Value, shell};
 
     #[test]
     fn damaged_handles_are_noticed() {
@@ -168,6 +211,36 @@ mod tests {
         }
         assert_eq!(ClassHandle::try_from("root".to_owned()).unwrap().0, Handle::ROOT);
         assert_eq!(ClassHandle::try_from("1:1f".to_owned()).unwrap().0, Handle::new(1, 0x1f));
+    }
+
+    #[test]
+    fn default_qdiscs_of_another_kind_are_named() {
+        let tree = |root: u16, kind: &str| {
+            let leaf =
+                |queue| QdiscSnapshot::with_defaults(kind, Handle::new(root, queue), Handle::new(0, 0));
+            let root = QdiscSnapshot::with_defaults("mq", Handle::ROOT, Handle::new(root, 0));
+            vec![root, leaf(1), leaf(2)]
+        };
+        let line = |tree: &[QdiscSnapshot], default: &str| {
+            let value = Value::Qdiscs(naming_kinds(tree, default));
+            shell("eth0", &Knob::RootQdisc, &value).to_string()
+        };
+        for root in [0, 1] {
+            assert_eq!(naming_kinds(&tree(root, "fq_codel"), "fq_codel"), tree(root, "fq_codel"));
+        }
+        assert_eq!(
+            line(&tree(1, "fq_codel"), "fq"),
+            "tc qdisc replace dev eth0 root handle 1: mq && tc qdisc replace dev eth0 parent 1:1 handle 8001: fq_codel \
+             && tc qdisc replace dev eth0 parent 1:2 handle 8002: fq_codel"
+        );
+        assert_eq!(
+            line(&tree(0, "fq_codel"), "fq"),
+            "tc qdisc replace dev eth0 root handle 8001: mq && tc qdisc replace dev eth0 parent 8001:1 handle 8002: \
+             fq_codel && tc qdisc replace dev eth0 parent 8001:2 handle 8003: fq_codel"
+        );
+        let alone = |kind| vec![QdiscSnapshot::with_defaults(kind, Handle::ROOT, Handle::new(0, 0))];
+        assert_eq!(line(&alone("fq_codel"), "fq"), "tc qdisc replace dev eth0 root handle 8001: fq_codel");
+        assert_eq!(line(&alone("noqueue"), "fq"), "tc qdisc del dev eth0 root");
     }
 
     #[test]

@@ -275,13 +275,18 @@ fn is_of_queue(knob: &Knob) -> bool {
     }
 }
 
-/// Returns the rank of a knob among features that depend on each other. The kernel switches a feature off, or refuses
+/// The sysctl from which the kernel takes the kind of its default qdiscs.
+pub const DEFAULT_QDISC: &str = "net/core/default_qdisc";
+
+/// Returns the rank of a knob among those of its stage that depend on each other. The kernel switches a feature off, or refuses
 /// it, while one that it needs is off (`netdev_fix_features`): segmentation needs scatter-gather, which needs
 /// checksums.
 fn dependence(knob: &Knob) -> u8 {
     match knob {
         Knob::Feature(name) if name.contains("checksum") => 0,
         Knob::Feature(name) if name.contains("scatter-gather") => 1,
+        // The undo of a root qdisc brings back the default's kind.
+        Knob::Sysctl(path) if path == DEFAULT_QDISC => 0,
         _ => 2,
     }
 }
@@ -321,6 +326,7 @@ fn stage(knob: &Knob) -> u8 {
         | Knob::QueueWeight(_)
         | Knob::TransmitQueueLength => 8,
         Knob::RootQdisc | Knob::HtbQuantum(_) => 9,
+        Knob::Sysctl(path) if path == DEFAULT_QDISC => 9,
         Knob::ProcessorFile(_) => 10,
         Knob::Sysctl(_) => 11,
     }

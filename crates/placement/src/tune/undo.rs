@@ -7,7 +7,7 @@ use evenkeel_model::change::{Change, Channels, Knob};
 use evenkeel_model::host::HostFacts;
 
 use crate::applied::set;
-use crate::current::current;
+use crate::current::{current, restoring};
 
 /// Returns the changes that undo a plan, in order. `made` contains the plan's changes in the order in which they were
 /// made; `before` and `after` are the facts around them.
@@ -21,7 +21,7 @@ pub fn undo(before: &HostFacts, after: &HostFacts, interface: &str, made: &[Chan
         back.extend(
             current(before, Some(interface), knob)
                 .filter(|_| is_new)
-                .map(|value| Change::new(knob.clone(), value)),
+                .map(|value| Change::new(knob.clone(), restoring(before, &value))),
         );
     }
     if back.iter().any(|change| matches!(change.knob, Knob::Channels(_))) {

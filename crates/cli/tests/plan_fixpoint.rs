@@ -29,7 +29,7 @@ use evenkeel_model::host::{HostFacts, InterfaceKind, QdiscFacts, parse_processor
 use evenkeel_placement::applied::set;
 use evenkeel_placement::current::current;
 use evenkeel_placement::plan::interrupt_places;
-use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled, undo};
+use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, concerns, settled, undo};
 use evenkeel_placement::{Finding, Judgement, Severity, View, check, judge as judgement_of};
 use faults::FAULTS;
 use parallel::on_all_processors;
@@ -229,6 +229,33 @@ fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str)
     before.not_judged.iter().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
 }
 
+/// Asserts that the plan makes each change that `check` proposes, or says why not.
+fn assert_complete(
+    facts: &HostFacts,
+    findings: &[Finding],
+    name: &str,
+    plan: &TuningPlan,
+) -> Result<(), String> {
+    for finding in findings.iter().filter(|finding| concerns(facts, finding, name)) {
+        for change in &finding.remedy.changes {
+            if !plan.mentions(finding.rule, change) {
+                return Err(format!(
+                    "{name}: neither made nor left: {}: {}",
+                    finding.rule,
+                    change.shell(name)
+                ));
+            }
+        }
+    }
+    for Item { rule, advice, .. } in &plan.items {
+        let is_made = plan.steps.iter().any(|step| step.rule == *rule);
+        if advice.is_empty() && !is_made && plan.left.iter().all(|left| left.rule != *rule) {
+            return Err(format!("{name}: {rule} has neither a change nor a reason"));
+        }
+    }
+    Ok(())
+}
+
 fn judge(original: &HostFacts) -> Result<(), String> {
     let mut facts = original.clone();
     let mut journal = Journal::default();
@@ -255,6 +282,7 @@ fn judge(original: &HostFacts) -> Result<(), String> {
             })
             .map(|finding| (finding.rule, finding.subject.as_str()))
             .collect();
+        assert_complete(&before, findings, name, &plan)?;
         let (_, again) = ready(&facts, name, &journal);
         if !again.is_empty() {
             let left: Vec<_> = plan.left.iter().map(|left| (left.rule, &left.change.knob)).collect();

@@ -15,7 +15,7 @@ use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
 use evenkeel_placement::managed::restore;
-use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
+use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, settled};
 use evenkeel_placement::{Judgement, NotJudged, find_rule, rules};
 
 use crate::arguments::{Format, TuneOptions};
@@ -64,6 +64,18 @@ impl Prepared {
     pub fn stops_balancer(&self) -> Option<u32> {
         let places = |ready: &Ready| matches!(ready.change.knob, Knob::InterruptAffinity(_));
         self.plan.stop_balancer.filter(|_| self.ready.iter().any(places))
+    }
+
+    /// Drops the items whose settings have the wanted value by now.
+    fn drop_empty_items(&mut self) {
+        let Self { plan, ready, unable, .. } = self;
+        let left = &plan.left;
+        plan.items.retain(|Item { rule, advice, .. }| {
+            !advice.is_empty()
+                || ready.iter().any(|ready| ready.rule == *rule)
+                || left.iter().any(|left| left.rule == *rule)
+                || unable.iter().any(|(unable, ..)| unable == rule)
+        });
     }
 }
 
@@ -172,6 +184,7 @@ pub fn prepare(
         }
     }
     prepared.facts = facts;
+    prepared.drop_empty_items();
     Ok(prepared)
 }
 
@@ -192,6 +205,8 @@ fn sort_out(
             Err(KnobError::Gone { .. })
                 if matches!(change.knob, Knob::Sysctl(_)) && Etc::namespace().is_some() =>
             {
+                let why = "only the initial network namespace has it".to_owned();
+                prepared.unable.push((rule, change.clone(), why));
                 continue;
             }
             Err(error) => {

@@ -61,6 +61,12 @@ pub struct Left {
     pub why: String,
 }
 
+impl Left {
+    fn step(&self) -> Step {
+        Step { rule: self.rule, change: self.change.clone() }
+    }
+}
+
 /// A plan for an interface and its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TuningPlan {
@@ -211,7 +217,8 @@ impl TuningPlan {
 
 /// Returns whether a finding concerns an interface or its host. Findings that are fixed by settings of another
 /// interface do not.
-fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
+#[must_use]
+pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
         Some(name) => name == interface,
         None => {

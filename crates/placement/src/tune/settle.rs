@@ -6,6 +6,8 @@
 //! - Each round of changes is applied to a model of the host, which is checked again.
 //! - A stage ends when no rule asks for a change of this stage or an earlier one.
 //!
+//! Each change that a finding's fix has is then in the plan, or left with a reason.
+//!
 //! Thus interrupts are placed for the final number of queues, and maps are set after interrupts have their final place.
 
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 
-use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, is_of_queue, order, stage};
+use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, concerns, is_of_queue, order, stage};
 use crate::applied::set;
 use crate::current::{current, is_made};
 use crate::finding::Finding;
@@ -35,6 +37,11 @@ fn caused<'a>(before: &[Finding], after: &'a [Finding]) -> Vec<&'a Finding> {
     after.iter().filter(|new| !is_known(new)).collect()
 }
 
+/// Returns whether a knob is left out along with another: the same one, or another type of channels.
+fn is_along(left: &Knob, knob: &Knob) -> bool {
+    left == knob || matches!((left, knob), (Knob::Channels(_), Knob::Channels(_)))
+}
+
 /// Returns whether a change redistributes flows over queues, where some may collide by chance.
 fn moves_flows(change: &Change) -> bool {
     matches!(change.knob, Knob::Channels(_) | Knob::RssTable | Knob::FlowHash(_))
@@ -46,38 +53,39 @@ impl TuningPlan {
     #[must_use]
     pub fn settle(facts: &HostFacts, interface: &str, keep: &Keep, only: &[String]) -> Self {
         let before = check(facts);
-        let settle = |left: &[Knob]| Self::settle_without(facts, &before, interface, keep, only, left);
+        let settle = |left: &[Left]| Self::settle_without(facts, &before, interface, keep, only, left);
         let (mut plan, mut after) = settle(&[]);
-        let mut without: Vec<Knob> = Vec::new();
+        let mut without: Vec<Left> = Vec::new();
         while let Some(worse) = caused(&before, &after).first() {
             let why = format!("it would cause {} ({})", worse.rule, worse.subject);
             let Some(step) = plan.steps.iter().find(|step| moves_flows(&step.change)).cloned() else { break };
-            without.push(step.change.knob.clone());
+            without.push(Left { rule: step.rule, change: step.change, why });
             let (other, then) = settle(&without);
             if caused(&before, &then).len() >= caused(&before, &after).len() {
                 break;
             }
             (plan, after) = (other, then);
-            plan.leave(step, &why);
         }
         plan
     }
 
-    /// Returns the plan without the knobs in `without`, and the findings after it is applied.
+    /// Returns the plan without the changes in `without`, and the findings after it is applied.
     fn settle_without(
         facts: &HostFacts,
         before: &[Finding],
         interface: &str,
         keep: &Keep,
         only: &[String],
-        without: &[Knob],
+        without: &[Left],
     ) -> (Self, Vec<Finding>) {
         let mut plan = Self::new(facts, before, interface, keep, only);
         let mut found = before.to_vec();
         let mut after = facts.clone();
         let mut wanted = plan.clone();
         plan.steps.clear();
+        without.iter().for_each(|left| plan.leave(left.step(), &left.why));
         let mut times: BTreeMap<Knob, u32> = BTreeMap::new();
+        let mut last: BTreeMap<Knob, Step> = BTreeMap::new();
         for now in 0..=LAST_STAGE {
             for _ in 0..ROUNDS {
                 let is_due = |step: &Step| {
@@ -85,9 +93,7 @@ impl TuningPlan {
                     let set_before = times.get(knob).copied().unwrap_or(0);
                     let asked_for = only.is_empty() || only.iter().any(|item| item == rule);
                     let grows_again = set_before > 0 && GROWING.contains(&rule);
-                    let is_left = without.iter().any(|left| {
-                        left == knob || matches!((left, knob), (Knob::Channels(_), Knob::Channels(_)))
-                    });
+                    let is_left = without.iter().any(|left| is_along(&left.change.knob, knob));
                     stage(knob) <= now && !is_left && asked_for && !grows_again && set_before < TIMES
                 };
                 let due: Vec<Step> = wanted.steps.iter().filter(|step| is_due(step)).cloned().collect();
@@ -105,6 +111,7 @@ impl TuningPlan {
                     set(&mut after, Some(interface), &change.knob, &change.to);
                     *times.entry(change.knob.clone()).or_insert(0) += 1;
                 }
+                last.extend(fresh.iter().map(|step| (step.change.knob.clone(), step.clone())));
                 plan.carry_on(&wanted.items, &fresh);
                 found = check(&after);
                 wanted = Self::new(&after, &found, interface, keep, &[]);
@@ -112,8 +119,105 @@ impl TuningPlan {
             }
         }
         plan.leave_what_goes(facts, &after, interface);
+        let is_asked_for = |finding: &&Finding| {
+            concerns(facts, finding, interface)
+                && (only.is_empty() || only.iter().any(|item| item == finding.rule))
+        };
+        for finding in before.iter().filter(is_asked_for) {
+            plan.complete(finding, &mut after, &mut found, interface);
+            plan.explain(finding, &after, interface, without, &last);
+        }
+        plan.drop_empty_items();
         plan.steps.sort_by_key(|step| order(&step.change.knob));
         (plan, found)
+    }
+
+    /// Adds the changes of a fix that the rule no longer asks for, because the fix's other changes are enough for the
+    /// model. Does not add them if they cause a finding.
+    fn complete(
+        &mut self,
+        finding: &Finding,
+        after: &mut HostFacts,
+        found: &mut Vec<Finding>,
+        interface: &str,
+    ) {
+        let changes = &finding.remedy.changes;
+        if !changes.iter().any(|change| self.makes(finding.rule, change)) {
+            return;
+        }
+        let is_missing = |change: &&Change| {
+            let is_known = current(after, Some(interface), &change.knob).is_some();
+            is_known && !self.mentions(finding.rule, change) && !is_made(after, Some(interface), change)
+        };
+        let missing: Vec<Change> = changes.iter().filter(is_missing).cloned().collect();
+        let mut with = after.clone();
+        for Change { knob, to } in &missing {
+            set(&mut with, Some(interface), knob, to);
+        }
+        let then = check(&with);
+        let undoes = |other: &Finding| {
+            other.remedy.changes.iter().any(|change| missing.iter().any(|made| made.knob == change.knob))
+        };
+        if missing.is_empty() || !caused(found, &then).is_empty() || then.iter().any(undoes) {
+            return;
+        }
+        let steps: Vec<Step> =
+            missing.into_iter().map(|change| Step { rule: finding.rule, change }).collect();
+        self.carry_on(&[], &steps);
+        (*after, *found) = (with, then);
+    }
+
+    /// Leaves the changes of a finding's fix that the plan does not make, with the reason.
+    fn explain(
+        &mut self,
+        finding: &Finding,
+        after: &HostFacts,
+        interface: &str,
+        without: &[Left],
+        last: &BTreeMap<Knob, Step>,
+    ) {
+        for change in &finding.remedy.changes {
+            if self.mentions(finding.rule, change) {
+                continue;
+            }
+            let knob = &change.knob;
+            let why = if let Some(left) = without.iter().find(|left| is_along(&left.change.knob, knob)) {
+                left.why.clone()
+            } else if let Some(step) = last.get(knob).filter(|step| !knob.same(&step.change.to, &change.to)) {
+                format!("{} wants {}", step.rule, step.change.to)
+            } else if is_of_queue(knob) && current(after, Some(interface), knob).is_none() {
+                "its queue goes with the new number of channels".to_owned()
+            } else {
+                "not needed once the other changes are made".to_owned()
+            };
+            self.leave(Step { rule: finding.rule, change: change.clone() }, &why);
+        }
+    }
+
+    fn makes(&self, rule: &str, change: &Change) -> bool {
+        let is_it = |step: &Step| {
+            step.change.knob == change.knob
+                && (step.rule == rule || change.knob.same(&step.change.to, &change.to))
+        };
+        self.steps.iter().any(is_it)
+    }
+
+    /// Returns whether the plan makes a change of a rule's fix, or says why not. It may make it with the value that the
+    /// rule asks for once other changes are made.
+    #[must_use]
+    pub fn mentions(&self, rule: &str, change: &Change) -> bool {
+        self.makes(rule, change)
+            || self.left.iter().any(|left| left.rule == rule && left.change.knob == change.knob)
+    }
+
+    /// Drops the items of rules whose changes another rule's have replaced.
+    fn drop_empty_items(&mut self) {
+        let Self { items, steps, left, .. } = self;
+        items.retain(|Item { rule, advice, .. }| {
+            !advice.is_empty()
+                || steps.iter().any(|step| step.rule == *rule)
+                || left.iter().any(|left| left.rule == *rule)
+        });
     }
 
     pub(super) fn leave(&mut self, step: Step, why: &str) {

@@ -256,7 +256,39 @@ fn assert_complete(
     Ok(())
 }
 
+/// Asserts that no finding's fix leads to a finding whose fix undoes it.
+fn assert_no_circle(facts: &HostFacts, findings: &[Finding]) -> Result<(), String> {
+    for first in findings.iter().filter(|finding| !finding.remedy.changes.is_empty()) {
+        let interface = first.remedy.interface.as_deref();
+        let mut with = facts.clone();
+        for Change { knob, to } in &first.remedy.changes {
+            set(&mut with, interface, knob, to);
+        }
+        complete(&mut with);
+        for second in check(&with) {
+            let undoes = |change: &&Change| {
+                let is_of_first = |made: &Change| {
+                    made.knob == change.knob
+                        && (second.remedy.interface.as_deref() == interface || !made.knob.is_of_interface())
+                };
+                let was = current(facts, interface, &change.knob);
+                first.remedy.changes.iter().any(is_of_first)
+                    && was.is_some_and(|was| change.knob.same(&was, &change.to))
+            };
+            if let Some(change) = second.remedy.changes.iter().find(undoes) {
+                let back = change.shell(interface.unwrap_or_default());
+                return Err(format!(
+                    "{} of {} ({}) leads to {} of {} ({}), which wants {back}",
+                    first.rule, first.subject, first.evidence, second.rule, second.subject, second.evidence
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn judge(original: &HostFacts) -> Result<(), String> {
+    assert_no_circle(original, &check(original))?;
     let mut facts = original.clone();
     let mut journal = Journal::default();
     let is_nic = |kind| matches!(kind, InterfaceKind::Device | InterfaceKind::Bond);

@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
                      softirqs and the others less than half of that; high: these processors are that busy, and \
                      packets were lost at the NIC (100, and one in a million); with a single queue, high: from 43 \
                      Gbit/s, or from 10 Gbit/s if its processor spends 30 % of its time in softirqs or 10,000 packets \
-                     were lost at the NIC",
+                     were lost at the NIC; not if queues share interrupts (queues-share-interrupts)",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
@@ -53,7 +53,7 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "when there are at least two queues for each interrupt; medium: with load; low: otherwise",
         why: "One processor polls all queues on one interrupt, so they do not spread load. Drivers get fewer \
               interrupts than they request if virtual functions or a limit of the platform took them.",
-        fix: "as many channels as interrupts, or fewer virtual functions",
+        fix: "fewer virtual functions, or as many channels as interrupts if these are enough (queues-few)",
         source: "Documentation/PCI/msi-howto.rst (pci_alloc_irq_vectors); Documentation/networking/scaling.rst (RSS IRQ Configuration)",
         needs: &[needs::CHANNELS, needs::INTERRUPTS, needs::STATISTICS],
         check: share_interrupts,
@@ -197,11 +197,47 @@ fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     (severity == High).then_some(Overload { words, loses: false })
 }
 
-fn few(view: &View<'_>) -> Vec<Found> {
+/// Returns the number of interrupts that the receive queues share, if there are at least two queues for each.
+fn shared_interrupts(view: &View<'_>, nic: &Interface) -> Option<u32> {
+    const MOST_LINES_PART: u32 = 2;
+    let apart = nic.channels.is_some_and(|channels| channels.combined == 0 && channels.rx > 0);
+    // With separate receive and transmit channels, one interrupt may serve one of each.
+    let lines = match view.receive_interrupts(nic).len() {
+        lines if lines > 0 && apart => view
+            .facts
+            .interrupts
+            .iter()
+            .filter(|line| line.interface == nic.name && line.queue.is_some())
+            .count(),
+        lines => lines,
+    };
+    let lines = u32::try_from(lines).ok()?;
+    (lines > 0 && lines * MOST_LINES_PART <= nic.receive_queue_count()).then_some(lines)
+}
+
+/// Returns the largest useful number of receive queues.
+fn possible_queues(view: &View<'_>, nic: &Interface) -> Option<u32> {
+    let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
+    Some(nic.channels?.receive_max().min(cores))
+}
+
+/// Returns the number of receive queues that a NIC needs for its speed.
+fn needed_queues(nic: &Interface, possible: u32) -> u32 {
     const PER_QUEUE_BPS: u64 = 25_000_000_000;
+    const LEAST: u64 = 4;
+    match nic.speed_bps {
+        Some(speed) if speed >= FAST => {
+            u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
+        }
+        Some(_) => 2.min(possible),
+        // Virtual NICs report no speed. They count as fast if they have many queues.
+        None => u32::try_from(LEAST).unwrap_or(4).min(possible),
+    }
+}
+
+fn few(view: &View<'_>) -> Vec<Found> {
     /// With jumbo frames and one core only for the interrupts: the paper's figure 1.
     const PER_QUEUE_MOST_BPS: u64 = 43_000_000_000;
-    const LEAST: u64 = 4;
     const IN_ONE: f64 = 0.9;
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -209,21 +245,16 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let (now, most) = (channels.receive(), channels.receive_max());
         let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
         let possible = most.min(cores);
+        // More queues do not get more interrupts: queues-share-interrupts explains why.
+        let no_interrupts = shared_interrupts(view, nic).is_some();
         // More queues do not spread packets that all arrive in one queue: rss-skew explains why.
         let in_one = super::spread::busiest(view, nic)
             .is_some_and(|(_, share, _, what)| what == "packets" && share >= IN_ONE);
-        if now == 0 || now >= possible || in_one {
+        if now == 0 || now >= possible || in_one || no_interrupts {
             continue;
         }
         let fast = nic.speed_bps.filter(|speed| *speed >= FAST);
-        let needed = match fast {
-            Some(speed) => {
-                u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
-            }
-            // Virtual NICs report no speed. They count as fast if they have many queues.
-            None if nic.speed_bps.is_none() => u32::try_from(LEAST).unwrap_or(4).min(possible),
-            None => 2.min(possible),
-        };
+        let needed = needed_queues(nic, possible);
         let overload = overload(view, nic).filter(|_| now.saturating_mul(2) <= possible);
         if now >= needed && overload.is_none() {
             continue;
@@ -274,31 +305,25 @@ fn many(view: &View<'_>) -> Vec<Found> {
 }
 
 fn share_interrupts(view: &View<'_>) -> Vec<Found> {
-    const MOST_LINES_PART: usize = 2;
     let mut found = Vec::new();
     for nic in view.nics() {
         let queues = nic.receive_queue_count();
-        let apart = nic.channels.is_some_and(|channels| channels.combined == 0 && channels.rx > 0);
-        // With separate receive and transmit channels, one interrupt may serve one of each.
-        let lines = match view.receive_interrupts(nic).len() {
-            lines if lines > 0 && apart => view
-                .facts
-                .interrupts
-                .iter()
-                .filter(|line| line.interface == nic.name && line.queue.is_some())
-                .count(),
-            lines => lines,
-        };
-        if lines == 0 || lines * MOST_LINES_PART > queues as usize {
-            continue;
-        }
+        let Some(lines) = shared_interrupts(view, nic) else { continue };
         let text = format!("{queues} receive queues have {lines} interrupts");
         let effect = "the same processor serves queues that share an interrupt one after the other";
         let severity = if view.is_loaded(nic) { Medium } else { Low };
-        let wanted = u32::try_from(lines).unwrap_or(1);
-        found.push(with_channels(nic, Found::setting(severity, &nic.name, text, effect), wanted).advice(
-            "or more interrupts: virtual functions (sriov_numvfs) or a limit of the platform may take the NIC's",
-        ));
+        let entry = Found::setting(severity, &nic.name, text, effect);
+        // As many queues as interrupts would be too few (queues-few).
+        let is_few = possible_queues(view, nic).is_some_and(|possible| {
+            lines < needed_queues(nic, possible)
+                || lines.saturating_mul(2) <= possible && overload(view, nic).is_some()
+        });
+        const ADVICE: &str =
+            "more interrupts: virtual functions (sriov_numvfs) or a limit of the platform may take the NIC's";
+        found.push(match is_few {
+            true => entry.on(&nic.name).advice(ADVICE),
+            false => with_channels(nic, entry, lines).advice(format!("or {ADVICE}")),
+        });
     }
     found
 }

@@ -371,17 +371,17 @@ fn a_root_with_leaves_is_made_and_taken_away() {
 }
 
 /// The kernel made the default tree before `net.core.default_qdisc` changed: now its default for the interface is another
-/// kind. A veth pair's is `noqueue`, so every tree with `fq_codel` differs from it.
+/// kind. A veth pair's is `noqueue`, so every tree with `bfifo` differs from it.
 #[test]
 fn default_qdiscs_come_back_with_the_kind_that_they_had() {
     in_a_namespace(|place| {
         let default = |root: u16| {
             let leaf =
-                |queue| QdiscSnapshot::with_defaults("fq_codel", Handle::new(root, queue), Handle::new(0, 0));
+                |queue| QdiscSnapshot::with_defaults("bfifo", Handle::new(root, queue), Handle::new(0, 0));
             let root = QdiscSnapshot::with_defaults("mq", Handle::ROOT, Handle::new(root, 0));
             std::iter::once(root).chain((1..=4).map(leaf)).collect::<Vec<_>>()
         };
-        let alone = vec![QdiscSnapshot::with_defaults("fq_codel", Handle::ROOT, Handle::new(0, 0))];
+        let alone = vec![QdiscSnapshot::with_defaults("bfifo", Handle::ROOT, Handle::new(0, 0))];
         for from in [default(0x11), default(0), alone] {
             let mut run = place.run();
             run.change(&Change::new(Knob::RootQdisc, Value::Qdiscs(root_qdisc("pfifo", 4)))).unwrap();

@@ -482,20 +482,38 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 
+/// Number of flows up to which the probability is computed exactly, in time that grows with its square.
+const MOST_COUNTED: usize = 2_000;
+
 /// Returns the probability that some queue gets at least `most` flows. Each flow falls on a queue at random, in
 /// proportion to the queue's table entries. Queues with a Poisson number of flows each have the same distribution, given
-/// their sum; its weights neither overflow nor vanish with thousands of flows.
+/// their sum.
+///
+/// With more than [`MOST_COUNTED`] flows it is an upper bound: H. Chernoff, "A measure of asymptotic efficiency for tests
+/// of a hypothesis based on the sum of observations" (1952), added over the queues.
 fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
+    if flows > MOST_COUNTED {
+        let part = most as f64 / flows as f64;
+        let rest =
+            |share: f64| if part < 1.0 { (1.0 - part) * ((1.0 - part) / (1.0 - share)).ln() } else { 0.0 };
+        let bound = |share: &f64| match part > *share && *share > 0.0 {
+            true => (-(flows as f64) * (part * (part / share).ln() + rest(*share))).exp(),
+            false => f64::from(u8::from(*share > 0.0)),
+        };
+        return shares.iter().map(bound).sum::<f64>().min(1.0);
+    }
     let mut ways = vec![0.0; flows + 1];
     ways[0] = 1.0;
     for share in shares {
         let mean = share * flows as f64;
         let mut next = vec![0.0; flows + 1];
-        let mut weight = (-mean).exp();
+        // As a logarithm: with a thousand flows on a queue, the weight of none is too small for a number.
+        let mut log_weight = -mean;
         for on_queue in 0..most.min(flows + 1) {
             if on_queue > 0 {
-                weight *= mean / on_queue as f64;
+                log_weight += (mean / on_queue as f64).ln();
             }
+            let weight = log_weight.exp();
             for (others, so_far) in ways.iter().enumerate().take(flows + 1 - on_queue) {
                 next[others + on_queue] += so_far * weight;
             }
@@ -622,6 +640,11 @@ mod tests {
         // The binomial distribution of one of two queues: 2 P(X >= 1,060) with a deviation of 22.4.
         assert!((chance_of(1_060, 2_000, &even(2)) - 0.0078).abs() < 0.001);
         assert!(chance_of(2_000, 2_000, &even(4)) < 1e-9);
+        // More flows have an upper bound: 2 P(X >= 1,100) of 2,001 is 9e-6.
+        let bound = chance_of(1_100, 2_001, &even(2));
+        assert!((9e-6..2e-4).contains(&bound), "{bound}");
+        assert_eq!(chance_of(1_000_000, 1_000_000, &even(64)), 0.0);
+        assert_eq!(chance_of(15_625, 1_000_000, &even(64)), 1.0);
     }
 
     #[test]

@@ -132,8 +132,8 @@ impl TuningPlan {
         (plan, found)
     }
 
-    /// Adds the changes of a fix that the rule no longer asks for, because the fix's other changes are enough for the
-    /// model. Does not add them if they cause a finding.
+    /// Adds the sysctls of a fix that the rule no longer asks for, because the fix's other changes are enough for the
+    /// model. Does not add them if they cause a finding. Other knobs may depend on the changes that the plan has made since.
     fn complete(
         &mut self,
         finding: &Finding,
@@ -147,7 +147,10 @@ impl TuningPlan {
         }
         let is_missing = |change: &&Change| {
             let is_known = current(after, Some(interface), &change.knob).is_some();
-            is_known && !self.mentions(finding.rule, change) && !is_made(after, Some(interface), change)
+            matches!(change.knob, Knob::Sysctl(_))
+                && is_known
+                && !self.mentions(finding.rule, change)
+                && !is_made(after, Some(interface), change)
         };
         let missing: Vec<Change> = changes.iter().filter(is_missing).cloned().collect();
         let mut with = after.clone();

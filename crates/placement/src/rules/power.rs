@@ -132,7 +132,10 @@ fn governor(view: &View<'_>) -> Vec<Found> {
         processor.governor.as_deref().is_some_and(|governor| governor != "performance") && !prefers
     };
     let slow_near = |nic: &Interface| -> BTreeSet<u32> {
-        let near = view.local_processors(nic).into_iter().chain(view.interrupt_processors(nic));
+        // Interrupts that were moved are counted on their old processors.
+        let targets = if view.is_balanced(nic) { BTreeSet::new() } else { view.interrupt_targets(nic) };
+        let served = view.interrupt_processors(nic).into_iter().chain(targets);
+        let near = view.local_processors(nic).into_iter().chain(served);
         near.filter(|number| view.facts.processor(*number).is_some_and(is_slow)).collect()
     };
     let mut nics = fast_nics(view);

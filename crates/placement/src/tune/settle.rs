@@ -123,8 +123,11 @@ impl TuningPlan {
             concerns(facts, finding, interface)
                 && (only.is_empty() || only.iter().any(|item| item == finding.rule))
         };
+        // The sysctl of one fix may replace that of another: explain after all are complete.
         for finding in before.iter().filter(is_asked_for) {
             plan.complete(finding, &mut after, &mut found, interface);
+        }
+        for finding in before.iter().filter(is_asked_for) {
             plan.explain(finding, &after, interface, without, &last);
         }
         plan.drop_empty_items();

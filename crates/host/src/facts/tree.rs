@@ -296,6 +296,11 @@ impl Tree {
     /// Returns the reason why a list of processors is impossible.
     pub(super) fn refused_processors(&self, members: &[u32], bits: Bits) -> Option<String> {
         let possible = self.possible_processors()?;
+        // A list that lacks an online processor is wrong itself, which the reader of processors notes.
+        let online = self.parse("/sys/devices/system/cpu/online", parse_processor_list).unwrap_or_default();
+        if online.iter().any(|number| !possible.contains(number)) {
+            return None;
+        }
         let odd = members.iter().find(|member| !possible.contains(member))?;
         if bits == Bits::AnyWithOnePossible && members.iter().any(|member| possible.contains(member)) {
             return None;

@@ -185,6 +185,11 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     let ended = running.end();
     let words = "the number of receive queues was changed from 4 to 2 (ethtool -L)";
     assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
+    let running = managed.steering(&["--backend", "rps", "--policy", "balance"]);
+    managed.shell(&["ethtool", "-L", NAME, "rx", "4"]);
+    let ended = running.end();
+    let words = "the number of receive queues was changed from 2 to 4 (ethtool -L)";
+    assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
-    /// Returns why settings are gone, if the interface itself shows it.
+    /// Returns why settings are gone or incomplete, if the interface itself shows it.
     fn cause_of_loss(&self) -> Option<String> {
         let (sysfs, device) = self.sysfs.as_ref()?;
         let name = &self.interface.as_ref()?.name;
@@ -209,7 +209,8 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
             return Ok(Some(difference));
         }
         let disturbances = self.run.disturbances()?;
-        let Some(first) = disturbances.first() else { return Ok(None) };
+        // Queues that were added have no settings of the session that could be lost.
+        let Some(first) = disturbances.first() else { return Ok(self.cause_of_loss()) };
         let cause = if first.found.is_none() { self.cause_of_loss() } else { None };
         Ok(Some(cause.unwrap_or_else(|| first.to_string())))
     }

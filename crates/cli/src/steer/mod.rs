@@ -148,7 +148,7 @@ fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>,
     }
     if queues > interface.processors.len() {
         let message = format!(
-            "--queues {queues}: XDP steers to processors, and {} are online",
+            "--queues {queues}: the queues of XDP and RPS are processors, and {} are online",
             interface.processors.len()
         );
         return Err(Failure::new(Exit::Usage, message));

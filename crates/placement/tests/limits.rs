@@ -3,8 +3,8 @@
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{
-    Channels, HostFacts, IdleState, Interface, InterfaceKind, Interrupt, Node, Processor, QdiscFacts, Rings,
-    Rss, SocketFacts, TcpFacts, TransmitQueue,
+    Channels, HostFacts, IdleState, Interface, InterfaceKind, Interrupt, Node, PortUse, Processor,
+    QdiscFacts, Rings, Rss, SocketFacts, TcpFacts, TransmitQueue,
 };
 use evenkeel_placement::{Finding, Severity, check};
 
@@ -78,6 +78,24 @@ fn more_connections_than_queues_collide_too() {
     assert_eq!((collision(4, 2), collision(5, 1)), (None, None));
     let many = collision(2_000, 4).unwrap().evidence;
     assert!(many.contains("and 1992 more") || many.contains(", 1992 more"), "{many}");
+}
+
+/// The kernel counts no connect that finds no port: only a range without a free port is certain to fail.
+#[test]
+fn ports_are_exhausted_for_certain_when_connections_take_all() {
+    let mut facts = host();
+    facts.sysctls.insert("net/ipv4/ip_local_port_range".to_owned(), "60000 60099".to_owned());
+    for (connections, severity) in [(99, Severity::Medium), (100, Severity::High)] {
+        let (local, remote) = ("10.0.0.1".to_owned(), "10.0.0.9:5432".to_owned());
+        facts.port_use = Some(PortUse { local, remote, connections });
+        let finding = found(&facts, "ports-exhausted").unwrap();
+        assert_eq!(finding.severity, severity, "{}", finding.evidence);
+        assert!(
+            finding.evidence.contains("does not count connects that find no port"),
+            "{}",
+            finding.evidence
+        );
+    }
 }
 
 #[test]

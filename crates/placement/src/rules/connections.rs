@@ -43,8 +43,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "ports-exhausted",
         looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
                    TIME_WAIT",
-        fires_when: "when these take 80 % of the ports, at least half of them connections; high: from 95 %, if \
-                     1,000 attempts to connect failed; low: only sockets in TIME_WAIT, or the connections opened in 60 s on \
+        fires_when: "when these take 80 % of the ports, at least half of them connections; high: all are \
+                     taken by connections, or from 95 %, if 1,000 attempts to connect failed; low: only sockets in TIME_WAIT, or the connections opened in 60 s on \
                      average, could take 80 %",
         why: "Each connection from one address to one destination takes its own port, also for a minute after its \
               end. If no port is left, connect() fails with EADDRNOTAVAIL; before that, each search for a port takes \
@@ -382,8 +382,12 @@ fn ports(view: &View<'_>) -> Vec<Found> {
                 count(waiting)
             );
         }
-        text += &format!("; {} attempts to connect failed", count(failed));
-        let severity = if of >= GRAVE && failed >= GRAVE_FAILURES { High } else { Medium };
+        text += &format!(
+            "; the kernel does not count connects that find no port, and {} others failed",
+            count(failed)
+        );
+        let are_all_taken = busiest.connections >= ports;
+        let severity = if are_all_taken || of >= GRAVE && failed >= GRAVE_FAILURES { High } else { Medium };
         Found::measured(
             severity,
             "host",

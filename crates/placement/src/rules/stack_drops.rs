@@ -583,11 +583,11 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     };
     let opened = facts.counter("Tcp.PassiveOpens");
     let mut text = format!(
-        "{} connections met a full accept queue, {} of {} accepted{}; net.core.somaxconn is {}",
+        "a SYN or its last ACK met a full accept queue {} times{}, and {} connections were opened; net.core.somaxconn \
+         is {}",
         count(overflows),
-        per_cent(overflows as f64 / opened.max(overflows).max(1) as f64),
-        count(opened),
         view.rate_words(overflows),
+        count(opened),
         limit.map_or("?".to_owned(), |limit| limit.to_string())
     );
     let name = |socket: &&&SocketFacts| {

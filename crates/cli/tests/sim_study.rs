@@ -356,6 +356,12 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         &["drr is not among the quick points of tc-filter-cost; leave out --quick, or choose from htb"],
     );
     refused(&["--resume", "nowhere"], 2, &["nowhere is not a study"]);
+    // What was refused leaves no directory that would be in the way of the right command.
+    let alone = "schema = 1\n[setup.a]\nsummary = 'x'\nsteps = ['qdisc root handle 1: codel']\n";
+    fs::write(files.path("alone.toml"), alone).unwrap();
+    let command = with(&["--qdiscs", "alone.toml", "--qdisc", "a", "--out", "left/st"]);
+    refused(&command, 3, &["the simulator has no codel"]);
+    assert!(!files.path("left").exists());
     refused(&["--rate", "5"], 2, &["--rate"]);
     fs::create_dir(files.path("full")).unwrap();
     fs::write(files.path("full/thesis.txt"), "mine").unwrap();

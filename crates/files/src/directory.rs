@@ -24,6 +24,8 @@ pub struct ClaimedDirectory {
     path: PathBuf,
     /// Directories that the claim created, the outermost first.
     made: Vec<PathBuf>,
+    /// Those of them that are kept.
+    kept: Vec<PathBuf>,
     /// `None` if the filesystem cannot lock directories.
     _lock: Option<Flock<File>>,
 }
@@ -39,7 +41,7 @@ impl ClaimedDirectory {
 
     /// Locks a directory of which this process created some parts.
     fn locked(made: Vec<PathBuf>, path: &Path) -> Result<Self, OutputError> {
-        let mut claim = Self { path: path.to_owned(), made, _lock: None };
+        let mut claim = Self { path: path.to_owned(), made, kept: Vec::new(), _lock: None };
         claim.path = path.canonicalize().map_err(OutputError::system("find", path))?;
         claim._lock = lock(&claim.path, path).inspect_err(|error| {
             // The process that holds the lock may have found this directory, and uses it.
@@ -59,8 +61,13 @@ impl ClaimedDirectory {
         self.made.iter().filter_map(|made| made.parent()).try_for_each(|parent| {
             sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
         })?;
-        self.made.clear();
+        self.kept.append(&mut self.made);
         Ok(())
+    }
+
+    /// Takes [`Self::keep`] back: directories that the claim created and that are empty are removed at the end.
+    pub fn give_up(&mut self) {
+        self.made.append(&mut self.kept);
     }
 }
 

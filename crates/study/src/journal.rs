@@ -242,7 +242,7 @@ impl JournalError {
 pub struct Journal {
     directory: PathBuf,
     /// Keeps the directory locked.
-    _claim: ClaimedDirectory,
+    claim: ClaimedDirectory,
     settings: Settings,
     file: Flock<File>,
     /// Length of the journal file, bytes.
@@ -307,7 +307,19 @@ impl Journal {
             file.set_len(good).map_err(JournalError::io("cut", &path))?;
         }
         let directory = directory.to_owned();
-        Ok(Self { directory, _claim: claim, settings, file, length: good, entries, dropped })
+        Ok(Self { directory, claim, settings, file, length: good, entries, dropped })
+    }
+
+    /// Removes the study if it has no repeat, and the directories that it created.
+    pub fn give_up(&mut self) {
+        if self.entries.iter().any(|entry| matches!(entry, Entry::Repeat(_))) {
+            return;
+        }
+        // Ignore the error: what remains is a study without repeats, which the next one with these settings continues.
+        for file in [REPEATS_FILE, SETTINGS_FILE] {
+            let _ = fs::remove_file(self.directory.join(file));
+        }
+        self.claim.give_up();
     }
 
     /// Returns all events so far.

@@ -75,6 +75,9 @@ fn run<W: World>(
     let before = journal.is_finished().then(|| journal.entries().len());
     let done = conduct(world, &request, &mut journal, progress);
     progress.finish();
+    if matches!(done, Err(StudyError::NothingToRun { .. })) {
+        journal.give_up();
+    }
     done.map_err(|error| {
         let go_on = format!("go on with: evenkeel study tc --resume {}", path_text(&directory));
         match error {

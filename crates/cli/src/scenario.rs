@@ -335,7 +335,14 @@ fn bulk_groups(tenants: &Tenants) -> Vec<String> {
 
 /// Shows the axes of a sweep, and the definition of each qdisc.
 fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
-    page.heading(&format!("{}, the product of:", counted(scenario.variants.len(), "variant")));
+    let (all, chosen) = (scenario.all_variants().count(), scenario.variants.len());
+    page.heading(&match all == chosen {
+        true => format!("{}, with these values:", counted(all, "variant")),
+        false => format!(
+            "{}, with these values; a run without --variant takes {chosen} of them:",
+            counted(all, "variant")
+        ),
+    });
     for axis in &tenants.axes {
         page.labelled(&format!("  {:<12}", axis.name), &axis.values.join(", "));
     }

@@ -278,7 +278,15 @@ fn the_traffic_is_shown_with_its_numbers() {
                 "writes of 8KiB",
             ],
         ),
-        ("tc-priority", &["all clients, writes of", "1 probe, requests of", "SLO 500us"]),
+        (
+            "tc-priority",
+            &[
+                "all clients, writes of",
+                "1 probe, requests of",
+                "SLO 500us",
+                "192 variants, with these values; a run without --variant takes 20 of them:",
+            ],
+        ),
     ];
     for (name, parts) in scenarios {
         let shown = run(&["scenario", "show", name]);

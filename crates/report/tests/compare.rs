@@ -99,7 +99,7 @@ fn what_one_record_lacks_is_named_with_the_record() {
         ]
     );
     let shown = text(&comparison, false);
-    assert!(shown.contains("Missing, so not compared: 1 repeat of cmax in the second; cpu_pct"), "{shown}");
+    assert!(shown.contains("Missing: 1 repeat of cmax in the second; cpu_pct"), "{shown}");
     assert_eq!(json(&comparison)["lacking"][2], "jain_bytes in the second");
     assert_eq!(differ(&second, &first).lacking[2], "jain_bytes in the first");
     assert!(differ(&first, &first).lacking.is_empty());

@@ -204,10 +204,9 @@ impl SimWorld {
 /// support the variant.
 fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
     if scenario.workload.shuffled_bytes().is_some() {
-        return Err(format!(
-            "a test bed has two hosts, and this shuffle has {}; run it without --nic soft",
-            scenario.hosts.count
-        ));
+        return Err("a test bed has two hosts that send in one direction, without a switch: no shuffle; run it without \
+                    --nic soft"
+            .to_owned());
     }
     if scenario.workload.requests().is_some() {
         return Err("a soft NIC has no filters for receive queues; run it without --nic soft".to_owned());

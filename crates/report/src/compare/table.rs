@@ -43,7 +43,8 @@ pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: Tab
         );
     }
     if !comparison.lacking.is_empty() {
-        line("", &format!("Missing, so not compared: {}.", comparison.lacking.join("; ")));
+        let lacking = comparison.lacking.join("; ");
+        line("", &format!("Missing: {lacking}. Figures are compared where both records have values."));
     }
 
     let all = all || !comparison.question.metrics.is_empty();

@@ -310,13 +310,21 @@ fn record(directory: &Path, scenario: &str) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(out.join("record.json")).unwrap()).unwrap()
 }
 
-/// Returns whether the record is refused after `change` of one metric in every repeat.
-fn is_refused(path: &Path, record: &serde_json::Value, key: &str, change: impl Fn(f64) -> f64) -> bool {
+/// Returns whether the record is refused after `change` of some metrics in every repeat.
+fn is_refused(
+    path: &Path,
+    record: &serde_json::Value,
+    is_changed: impl Fn(&str) -> bool,
+    change: impl Fn(f64) -> f64,
+) -> bool {
     let mut changed = record.clone();
     for variant in changed["variants"].as_array_mut().unwrap() {
         for repeat in variant["repeats"].as_array_mut().unwrap() {
-            let value = &mut repeat["metrics"][key];
-            *value = change(value.as_f64().unwrap()).into();
+            for (_, value) in
+                repeat["metrics"].as_object_mut().unwrap().iter_mut().filter(|(key, _)| is_changed(key))
+            {
+                *value = change(value.as_f64().unwrap()).into();
+            }
         }
     }
     std::fs::write(path, changed.to_string()).unwrap();
@@ -336,10 +344,22 @@ fn check(workload: &Workload) {
     assert_eq!((listed.len(), listed), (lists.len(), measured), "each metric is in one list");
     let refused = |key: &str, factors: &[f64]| -> Vec<bool> {
         if metrics[key].as_f64() == Some(0.0) {
-            return vec![is_refused(&path, &record, key, |value| value + 1.0)];
+            return vec![is_refused(&path, &record, |other| other == key, |value| value + 1.0)];
         }
-        factors.iter().map(|factor| is_refused(&path, &record, key, |value| value * factor)).collect()
+        factors
+            .iter()
+            .map(|factor| is_refused(&path, &record, |other| other == key, |value| value * factor))
+            .collect()
     };
+    // Times that were all changed by the same factor fit each other, but not the line and the measured time.
+    for times in ["fct_s.", "latency_us.", "response_us."] {
+        if metrics.keys().any(|key| key.starts_with(times)) {
+            for factor in [1e-6, 1e6] {
+                let is_time = |key: &str| key.starts_with(times);
+                assert!(is_refused(&path, &record, is_time, |value| value * factor), "{times}* by {factor}");
+            }
+        }
+    }
     for key in workload.identical {
         assert!(!refused(key, &[0.5, 2.0, 0.0]).contains(&false), "{key}");
     }

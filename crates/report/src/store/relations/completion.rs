@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::record::metric;
+use evenkeel_model::scenario::WorkloadKind;
+use evenkeel_model::units::ByteSize;
 
-use super::{Checked, Facts, ROUNDING, at_least, at_most, same};
+use super::{Checked, Facts, ROUNDING, against, at_least, at_most, same};
 
 /// A shuffle ends with its last packet, and its flow with the interrupt that passes it to TCP, which is less than this
 /// later, seconds.
 const LAST_INTERRUPT: f64 = 1e-3;
+/// The flows of a shuffle start within this time, seconds.
+const STARTS_WITHIN: f64 = 1e-3;
 
 /// Checks the spread, which is the longest minus the shortest time, with the mean and the percentiles.
 pub(super) fn spread(facts: &Facts<'_>) -> Checked {
@@ -23,9 +27,21 @@ pub(super) fn spread(facts: &Facts<'_>) -> Checked {
     // A shuffle has one time for each flow; the number of fetched values is not recorded.
     let elapsed = facts.elapsed();
     let count = elapsed.map(|_| facts.repeat.flows.len());
+    // No longest time is below a percentile.
+    let is_longest = count.is_some_and(|count| rank(count, 99) == count);
     if let Some(elapsed) = elapsed.map(|elapsed| elapsed + LAST_INTERRUPT) {
         at_most(&key("p99"), p99, elapsed, ROUNDING, "the payload of the flows by throughput_bps")?;
         at_most(&key("spread"), spread, elapsed, ROUNDING, "the payload of the flows by throughput_bps")?;
+    }
+    if let Some(elapsed) = elapsed {
+        // The time of the last flow is the median and the spread at most.
+        let longest = if is_longest { p99 } else { p50 + spread };
+        if longest < elapsed - STARTS_WITHIN - LAST_INTERRUPT {
+            let what = format!(
+                "the payload of the flows by throughput_bps, which end {elapsed} s after the first start"
+            );
+            return Err(against(&key("p99"), p99, what));
+        }
     }
     let (least, most) = match count {
         Some(count) if count > 0 => mean_of(count, [p50, p80, p99], spread),
@@ -39,8 +55,6 @@ pub(super) fn spread(facts: &Facts<'_>) -> Checked {
     };
     at_least(&key("mean"), mean, least, ROUNDING, "the percentiles and the spread")?;
     at_most(&key("mean"), mean, most, ROUNDING, "the percentiles and the spread")?;
-    // No longest time is below a percentile.
-    let is_longest = count.is_some_and(|count| rank(count, 99) == count);
     if is_longest {
         at_most(&key("spread"), spread, p99, ROUNDING, "fct_s.p99, the longest time")?;
     }
@@ -92,6 +106,37 @@ pub(super) fn sizes(facts: &Facts<'_>) -> Checked {
             let most = values.iter().copied().fold(0.0, f64::max);
             at_least(&key, all, least, ROUNDING, "the times of each size")?;
             at_most(&key, all, most, ROUNDING, "the times of each size")?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks times against the line: the bytes of a flow or a value cross it at its rate, within the simulated time.
+pub(super) fn line(facts: &Facts<'_>) -> Checked {
+    let (Some(run), Some((scenario, _))) = (facts.run.filter(|_| facts.is_simulated()), facts.known) else {
+        return Ok(());
+    };
+    let smallest = match &scenario.workload.kind {
+        WorkloadKind::Shuffle { bytes_per_flow } => Some(*bytes_per_flow),
+        WorkloadKind::Fetch { clients } => {
+            clients.iter().filter(|group| group.timed).flat_map(|group| group.sizes.iter().copied()).min()
+        }
+        _ => None,
+    };
+    let Some(smallest) = smallest else { return Ok(()) };
+    for (key, value) in &facts.repeat.metrics {
+        let Some(part) = key.strip_prefix(metric::COMPLETION).and_then(|part| part.strip_prefix('.')) else {
+            continue;
+        };
+        let size =
+            part.rsplit_once('.').and_then(|(size, _)| size.parse::<ByteSize>().ok()).unwrap_or(smallest);
+        if part != "spread" {
+            let rate = run.rate_bps;
+            let source = format!("{size} at {rate} bit/s");
+            at_least(key, *value, size.bytes() as f64 * 8.0 / rate as f64, ROUNDING, &source)?;
+        }
+        if run.seconds > 0.0 {
+            at_most(key, *value, run.warmup + run.seconds, ROUNDING, "the warm-up and the measured time")?;
         }
     }
     Ok(())

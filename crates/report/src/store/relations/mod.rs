@@ -67,7 +67,7 @@ impl<'r> Facts<'r> {
 }
 
 /// Every relation, by the figures that it is about.
-const RELATIONS: [(&[&str], Relation); 17] = [
+const RELATIONS: [(&[&str], Relation); 19] = [
     // Whole numbers.
     (&[metric::RETRANSMITS, metric::OUT_OF_ORDER, metric::DROPS, metric::QDISC], counts::whole),
     (&[metric::TRANSACTIONS, metric::SLO_VIOLATIONS], counts::transactions),
@@ -91,6 +91,9 @@ const RELATIONS: [(&[&str], Relation); 17] = [
     // Completion times and their spread; those of one size and of all.
     (&[metric::COMPLETION], completion::spread),
     (&[metric::COMPLETION], completion::sizes),
+    (&[metric::COMPLETION], completion::line),
+    // Half a round trip lasts no longer than the probe.
+    (&[metric::LATENCY], order::round_trips),
     // Requests and response times of groups, their clients, and all groups.
     (&[metric::REQUESTS, metric::RESPONSE], requests::groups),
 ];

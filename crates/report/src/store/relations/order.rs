@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_model::record::metric;
 
-use super::{Checked, Facts, HISTOGRAM, ROUNDING, against, at_least};
+use super::{Checked, Facts, HISTOGRAM, ROUNDING, against, at_least, at_most, is_part};
 use crate::store::plausible::Implausible;
 
 const PERCENTILES: [(&str, f64); 5] =
@@ -86,6 +86,30 @@ pub(super) fn objective(facts: &Facts<'_>) -> Checked {
                 late,
                 format!("{other}, {value}, and the slo of {slo}"),
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks half round trips against the time in which they were measured, and in the simulator against the line, which
+/// carries the probe's request.
+pub(super) fn round_trips(facts: &Facts<'_>) -> Checked {
+    let (Some(run), Some((scenario, _))) = (facts.run, facts.known) else { return Ok(()) };
+    let probe = scenario.workload.latency.as_ref();
+    // The test bed rounds the time of a probe up to seconds, and waits for its last answer.
+    let real = |seconds: f64| seconds.ceil() + 1.0;
+    let seconds = match probe {
+        Some(probe) => probe.duration.as_secs_f64(),
+        None => run.warmup + run.seconds,
+    };
+    let seconds = if facts.is_simulated() { seconds } else { real(seconds) };
+    let message = probe.map(|probe| probe.message);
+    for (key, value) in facts.repeat.metrics.iter().filter(|(key, _)| is_part(key, metric::LATENCY)) {
+        at_most(key, *value, seconds * 1e6 / 2.0, HISTOGRAM, "half of the time in which it was measured")?;
+        if let Some(message) = message.filter(|_| facts.is_simulated()) {
+            let rate = run.rate_bps;
+            let least = message.bytes() as f64 * 8e6 / rate as f64 / 2.0;
+            at_least(key, *value, least, HISTOGRAM, &format!("half of {message} at {rate} bit/s"))?;
         }
     }
     Ok(())

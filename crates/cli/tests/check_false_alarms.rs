@@ -5,7 +5,7 @@
 mod hosts;
 
 use evenkeel_host::facts::complete;
-use evenkeel_model::host::{HostFacts, Interrupt};
+use evenkeel_model::host::{Feature, HostFacts, Interrupt};
 use evenkeel_placement::{Finding, Severity, check};
 use evenkeel_synthetic::{HostBuilder, NicOptions};
 use hosts::{connection, nic_mut, process};
@@ -53,6 +53,12 @@ fn an_idle_host_has_nothing_grave() {
     for rule in ["irq-remote-node", "gro-off", "tso-off"] {
         assert_eq!(find(&loaded, rule).unwrap().severity, Severity::High, "{rule}");
     }
+    let mut merging = facts.clone();
+    let features = &mut nic_mut(&mut merging).unwrap().features;
+    features.insert("rx-gro-hw".to_owned(), Feature { on: true, fixed: false });
+    let found = findings(merging);
+    let gro = find(&found, "gro-off").unwrap();
+    assert_eq!((gro.severity, gro.evidence.ends_with(", rx-gro-hw is on")), (Severity::Low, true), "{gro:?}");
     idle(&mut facts);
     let found = findings(facts);
     assert!(found.iter().all(|finding| finding.severity == Severity::Low), "{found:#?}");

@@ -396,7 +396,7 @@ fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
         assumptions.push("GRO on (not recorded)".to_owned());
         return true;
     }
-    ["rx-gro", "rx-gro-hw", "rx-lro"].iter().any(|name| nic.feature(name).is_some_and(|feature| feature.on))
+    nic.feature("rx-gro").is_some_and(|feature| feature.on) || nic.merges_itself().is_some()
 }
 
 /// Returns the limit of a receive buffer: without autotuning, the default; without window scaling, that of a window of

@@ -382,6 +382,12 @@ impl Interface {
         self.features.get(name).copied()
     }
 
+    /// Returns the feature by which the NIC merges received packets itself, if one is on.
+    #[must_use]
+    pub fn merges_itself(&self) -> Option<&'static str> {
+        ["rx-gro-hw", "rx-lro"].into_iter().find(|name| self.feature(name).is_some_and(|feature| feature.on))
+    }
+
     /// Returns the packets received since boot.
     #[must_use]
     pub fn received_packets(&self) -> u64 {

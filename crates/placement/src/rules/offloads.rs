@@ -14,22 +14,13 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "generic-receive-offload of each NIC",
         fires_when: "when it is off and can be switched on; medium, or high from 10 Gbit/s if a processor that serves \
                      its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low: \
-                     an idle NIC",
+                     an idle NIC, or one that merges packets itself (rx-gro-hw, rx-lro)",
         why: "The stack handles each packet separately: with 1,500 bytes that is more than forty times the work of a \
               merged one of 64 KB.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
-        check: |view| {
-            switched_off(
-                view,
-                "rx-gro",
-                "generic-receive-offload",
-                High,
-                Medium,
-                "every received packet passes the stack separately",
-            )
-        },
+        check: gro_off,
     },
     Rule {
         name: "tso-off",
@@ -261,6 +252,28 @@ fn switched_off(
             entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
         })
         .collect()
+}
+
+/// Finds GRO that is off. A NIC that merges packets itself leaves little for it.
+fn gro_off(view: &View<'_>) -> Vec<Found> {
+    let found = switched_off(
+        view,
+        "rx-gro",
+        "generic-receive-offload",
+        High,
+        Medium,
+        "every received packet passes the stack separately",
+    );
+    let with_hardware = |mut entry: Found| {
+        let nic = view.facts.interface(&entry.subject);
+        if let Some(merging) = nic.and_then(Interface::merges_itself) {
+            entry.severity = Low;
+            entry.evidence = format!("{}, {merging} is on", entry.evidence);
+            entry.effect = "packets that the NIC does not merge pass the stack separately".to_owned();
+        }
+        entry
+    };
+    found.into_iter().map(with_hardware).collect()
 }
 
 /// Finds TCP segmentation offload that is off. If it is off for both IPv4 and IPv6, one finding switches both on.

@@ -137,7 +137,10 @@ fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     let models: Vec<NicModel> = models.into_iter().map(|known| known.model).collect();
     let probed = evenkeel_receive::probe(&facts, &models);
     let mut page = page();
-    page.answer(&format!("{interface}: {}", probed.model));
+    page.answer(&match &probed.model {
+        Some(model) => format!("{interface}: {model}"),
+        None => format!("{interface}: no NIC model fits; only RPS can steer its packets"),
+    });
     for reason in &probed.reasons {
         page.line(&format!("  {reason}"));
     }
@@ -217,6 +220,9 @@ fn described(page: &mut Page, model: &NicModel) {
         page.gap();
         page.line(&format!("table {}: {}", table.name, room(model, table)));
         page.labelled("  matches     ", &fields(table));
+        if table.fields.one_version {
+            page.labelled("  IP version  ", "each filter is for IPv4 or for IPv6");
+        }
         page.labelled("  decides     ", &precedence(table));
         if table.spread {
             page.labelled("  queue       ", "one, or a choice by RSS");

@@ -105,7 +105,10 @@ fn the_picture_in_the_documentation_is_the_one_that_is_drawn() {
 fn loopback_has_nothing_that_hardware_could_steer_by() {
     let probed = run(&["nic", "probe", "lo"]);
     assert_eq!(probed.code, 0, "{probed:?}");
-    assert!(probed.stdout.starts_with("lo: rss-only\n"), "{probed:?}");
+    assert!(
+        probed.stdout.starts_with("lo: no NIC model fits; only RPS can steer its packets\n"),
+        "{probed:?}"
+    );
     assert!(probed.stdout.contains("  it takes no n-tuple rules\n"), "{probed:?}");
     for missing in ["evk-nowhere", "../lo", "", "."] {
         let ended = run(&["nic", "probe", missing]);

@@ -24,7 +24,8 @@ pub struct DeviceFacts {
 /// The model for a device, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
-    pub model: String,
+    /// `None` if the device has nothing that a model describes.
+    pub model: Option<String>,
     /// Whether the model names the driver. Otherwise the model was chosen by the device's features.
     pub is_named: bool,
     /// Reasons for the choice, one sentence each.
@@ -59,20 +60,20 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
     });
     let mut remarks = Vec::new();
     let fitting = if facts.takes_rules {
-        RULES
+        Some(RULES)
     } else if facts.rss_entries.is_some() && facts.queues > 1 {
-        HASH
+        Some(HASH)
     } else if facts.lacks_xdp {
-        reasons.push("its driver has no XDP: only RPS can steer (--backend rps)".to_owned());
-        HASH
+        reasons.push("its driver cannot redirect packets by XDP".to_owned());
+        None
     } else {
-        SOFTWARE
+        Some(SOFTWARE)
     };
     let (name, is_named) = match named {
         // A model with filters does not fit if the driver accepts no rules.
         Some(model) if facts.takes_rules || model.tables().is_empty() && facts.rss_entries.is_some() => {
             reasons.push(format!("{} is the model for this driver", model.name()));
-            (model.name(), true)
+            (Some(model.name()), true)
         }
         Some(model) => {
             let name = model.name();
@@ -82,26 +83,32 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
             (fitting, false)
         }
         None => {
-            reasons
-                .push("no model names this driver: this one needs no more than the device offers".to_owned());
+            let words = match fitting {
+                Some(_) => "no model names this driver: this one needs no more than the device offers",
+                None => "no model names this driver",
+            };
+            reasons.push(words.to_owned());
             (fitting, false)
         }
     };
-    if name != SOFTWARE && facts.takes_rules && !facts.rules_are_on {
+    if name.is_none() {
+        remarks.push("RPS can spread received packets: evenkeel steer IFACE --backend rps".to_owned());
+    }
+    if name != Some(SOFTWARE) && facts.takes_rules && !facts.rules_are_on {
         remarks.push("n-tuple filters are switched off: ethtool -K IFACE ntuple on".to_owned());
     }
-    if let Some(model) = models.iter().find(|model| model.name() == name) {
+    if let Some(model) = models.iter().find(|model| Some(model.name()) == name) {
         if let (Some(rss), Some(entries)) = (model.rss(), facts.rss_entries)
             && rss.entries != entries as usize
-            && name != SOFTWARE
+            && name != Some(SOFTWARE)
         {
             remarks.push(format!("the model's RSS table has {} entries, this one {entries}", rss.entries));
         }
-        if facts.queues > u32::from(model.queues()) && name != SOFTWARE {
+        if facts.queues > u32::from(model.queues()) && name != Some(SOFTWARE) {
             remarks.push(format!("it has {} queues in use, and the model {}", facts.queues, model.queues()));
         }
     }
-    Probed { model: name.to_owned(), is_named, reasons, remarks }
+    Probed { model: name.map(str::to_owned), is_named, reasons, remarks }
 }
 
 #[cfg(test)]
@@ -130,32 +137,36 @@ mod tests {
     #[test]
     fn a_driver_that_a_model_names_decides() {
         let ixgbe = probed(facts("ixgbe", Some(8190), Some(128)));
-        assert_eq!((ixgbe.model.as_str(), ixgbe.is_named), ("i82599", true));
+        assert_eq!((ixgbe.model.as_deref(), ixgbe.is_named), (Some("i82599"), true));
         assert_eq!(ixgbe.remarks, Vec::<String>::new());
-        assert_eq!(probed(facts("mlx5_core", Some(1024), Some(256))).model, "ntuple");
-        assert_eq!(probed(facts("virtio_net", None, Some(128))).model, "rss-only");
+        assert_eq!(probed(facts("mlx5_core", Some(1024), Some(256))).model.as_deref(), Some("ntuple"));
+        assert_eq!(probed(facts("virtio_net", None, Some(128))).model.as_deref(), Some("rss-only"));
     }
 
     #[test]
     fn without_what_the_model_needs_a_lesser_one_is_taken() {
         let ixgbe = probed(facts("ixgbe", None, Some(128)));
-        assert_eq!((ixgbe.model.as_str(), ixgbe.is_named), ("rss-only", false));
+        assert_eq!((ixgbe.model.as_deref(), ixgbe.is_named), (Some("rss-only"), false));
         assert!(ixgbe.remarks[0].starts_with("i82599 is the model for this driver"));
-        assert_eq!(probed(facts("virtio_net", None, None)).model, "xdp-cpumap");
+        assert_eq!(probed(facts("virtio_net", None, None)).model.as_deref(), Some("xdp-cpumap"));
     }
 
     #[test]
     fn what_an_unknown_device_offers_decides() {
-        assert_eq!(probed(facts("veth", None, None)).model, "xdp-cpumap");
-        assert_eq!(probed(facts("new", Some(64), None)).model, "ntuple");
+        assert_eq!(probed(facts("veth", None, None)).model.as_deref(), Some("xdp-cpumap"));
+        assert_eq!(probed(facts("new", Some(64), None)).model.as_deref(), Some("ntuple"));
         let hash = probed(facts("new", None, Some(512)));
-        assert_eq!((hash.model.as_str(), hash.is_named), ("rss-only", false));
+        assert_eq!((hash.model.as_deref(), hash.is_named), (Some("rss-only"), false));
         assert_eq!(hash.remarks, ["the model's RSS table has 128 entries, this one 512"]);
-        assert_eq!(probed(DeviceFacts { queues: 1, ..facts("new", None, Some(128)) }).model, "xdp-cpumap");
-        assert_eq!(probed(DeviceFacts::default()).model, "xdp-cpumap");
+        assert_eq!(
+            probed(DeviceFacts { queues: 1, ..facts("new", None, Some(128)) }).model.as_deref(),
+            Some("xdp-cpumap")
+        );
+        assert_eq!(probed(DeviceFacts::default()).model.as_deref(), Some("xdp-cpumap"));
         let bridge = probed(DeviceFacts { lacks_xdp: true, ..facts("bridge", None, None) });
-        assert_eq!(bridge.model, "rss-only");
-        assert!(bridge.reasons.iter().any(|reason| reason.contains("no XDP")), "{bridge:?}");
+        assert_eq!(bridge.model, None);
+        assert!(bridge.reasons.iter().any(|reason| reason.contains("XDP")), "{bridge:?}");
+        assert!(bridge.remarks.iter().any(|remark| remark.contains("--backend rps")), "{bridge:?}");
     }
 
     #[test]

@@ -729,6 +729,10 @@ fn a_socket_without_an_address_is_named() {
             "[0].remote: 'here' is not an address with a port",
         ),
         (r#"[{"local": "192.0.2.1:1", "send_queue": 0}]"#, "the field 'receive_queue' is missing"),
+        (
+            r#"[{"kind": "udp", "local": "192.0.2.1:1", "receive_queue": 0, "send_queue": 0}]"#,
+            "[0].kind: this file has TCP sockets",
+        ),
     ] {
         std::fs::write(directory.path().join("evenkeel/sockets.json"), sockets).unwrap();
         let error = judged(directory.path()).unwrap_err();

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_model::change::sysctl_name;
+
 use super::tree::{Tree, unreadable};
 
 /// Paths below `/proc/sys`.
@@ -204,7 +206,32 @@ pub(super) fn read_only<'a>(
 ) -> BTreeSet<String> {
     let is_read_only = |name: &&String| match tree.is_live() {
         true => !tree.is_writable(&format!("/proc/sys/{name}")),
-        false => recorded.contains(name),
+        // sysctl(8) accepts both notations.
+        false => recorded.iter().any(|known| known == *name || *known == sysctl_name(name)),
     };
     sysctls.filter(is_read_only).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_recorded_sysctl_without_write_permission_is_known_in_both_notations() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join("proc")).unwrap();
+        std::fs::create_dir(place.path().join("sys")).unwrap();
+        let tree = Tree::recorded(place.path()).unwrap();
+        let known = ["net/core/rmem_max".to_owned(), "net/ipv4/conf/eth0.5/rp_filter".to_owned()];
+        for (recorded, expected) in [
+            ("net.core.rmem_max", Some(&known[0])),
+            ("net/core/rmem_max", Some(&known[0])),
+            ("net/ipv4/conf/eth0.5/rp_filter", Some(&known[1])),
+            ("net.core.wmem_max", None),
+        ] {
+            let found = read_only(&tree, known.iter(), &[recorded.to_owned()]);
+            assert_eq!(found.first(), expected, "{recorded}");
+        }
+    }
 }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use evenkeel_experiment::{ConductError, Request, Timing, at_a_time, conduct};
+use evenkeel_experiment::{ConductError, Request, at_a_time, conduct};
 use evenkeel_model::record::Record;
 use evenkeel_model::scenario::{Scenario, Topology, WorkloadKind, place_of};
 use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
+use evenkeel_report::Timing;
 use evenkeel_report::store::{StoreError, Writer};
 use evenkeel_report::{json, table};
 use evenkeel_sim::tcp::Profile;

@@ -337,6 +337,14 @@ fn check(workload: &Workload) {
     let path = place.path().join("changed.json");
     std::fs::write(&path, record.to_string()).unwrap();
     store::read(&path).unwrap();
+    // The scenario and the line rate determine the times.
+    for time in ["warmup_s", "duration_s"].into_iter().filter(|time| record[time].as_f64() != Some(0.0)) {
+        let mut changed = record.clone();
+        changed[time] = (record[time].as_f64().unwrap() * 1.01).into();
+        std::fs::write(&path, changed.to_string()).unwrap();
+        let error = store::read(&path).unwrap_err().to_string();
+        assert!(error.contains(time), "{error}");
+    }
     let metrics = record["variants"][0]["repeats"][0]["metrics"].as_object().unwrap();
     let measured: BTreeSet<&str> = metrics.keys().map(String::as_str).collect();
     let lists = [workload.identical, workload.bounded, workload.free].concat();

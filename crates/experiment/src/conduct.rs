@@ -15,8 +15,8 @@ use evenkeel_model::world::{Job, Observer, RawRepeat, World};
 use evenkeel_report::store::{Series, SeriesFlow, Writer};
 
 use crate::pool::{at_a_time, in_parallel};
-use crate::timing::Timing;
 use crate::{evaluate, expectations, requests};
+use evenkeel_report::Timing;
 
 #[derive(Clone, Debug)]
 pub struct Request<'a> {

@@ -9,8 +9,8 @@ use evenkeel_model::scenario::TenantPoint;
 use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::{RawRepeat, RawTransfers};
 
-use crate::timing::Timing;
 use crate::{requests, tenants};
+use evenkeel_report::Timing;
 
 /// Returns the payload that arrived in the measured time, bytes.
 pub(crate) fn payload(raw: &RawRepeat) -> u64 {

@@ -13,7 +13,7 @@ use evenkeel_model::record::{ExpectationRecord, VariantRecord, metric};
 use evenkeel_model::scenario::{Expectation, Statistic};
 use evenkeel_model::units::Nanoseconds;
 
-use crate::timing::Timing;
+use evenkeel_report::Timing;
 
 /// Judges the expectations of the variants that ran. In a quick run they stay open, because it is too short.
 pub(crate) fn judge(

@@ -13,9 +13,7 @@ mod expectations;
 mod pool;
 mod requests;
 mod tenants;
-mod timing;
 
 pub use conduct::{ConductError, Request, conduct, nothing_measured, summarise};
 pub use pool::{at_a_time, in_parallel};
 pub use tenants::line_use;
-pub use timing::Timing;

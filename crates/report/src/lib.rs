@@ -28,8 +28,10 @@ mod format;
 mod grid;
 mod paired;
 mod summaries;
+mod timing;
 
 pub use answer::answer;
 pub use catalogue::{Description, Direction, describe};
 pub use compare::{change_text, scale_name};
 pub use format::wrapped;
+pub use timing::Timing;

@@ -488,7 +488,8 @@ fn figures_that_contradict_each_other_are_refused() {
     // A warm-up of 10 ms brings at most 125 MB.
     let full = |payload: u64| {
         let mut short = transfers();
-        short["warmup_s"] = 0.01.into();
+        let text = short["scenario_text"].as_str().unwrap().replace("warmup = \"1s\"", "warmup = \"10ms\"");
+        (short["scenario_text"], short["warmup_s"]) = (text.into(), 0.01.into());
         let repeat = &mut short["variants"][0]["repeats"][0];
         repeat["flows"][0]["payload_bytes"] = payload.into();
         let throughput = (30_000_000_000 + payload) as f64 * 2.0;

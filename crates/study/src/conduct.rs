@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_experiment::{Timing, at_a_time, in_parallel, nothing_measured, summarise};
+use evenkeel_experiment::{at_a_time, in_parallel, nothing_measured, summarise};
 use evenkeel_model::scenario::{BulkTenants, Scenario};
 use evenkeel_model::text::counted;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, World};
+use evenkeel_report::Timing;
 
 use crate::findings::COMPARED;
 use crate::journal::{Entry, Journal, JournalError, Repeated};

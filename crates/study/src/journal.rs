@@ -17,12 +17,12 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use evenkeel_experiment::Timing;
 use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
 use evenkeel_model::objects::read_json;
 use evenkeel_model::record::RepeatRecord;
 use evenkeel_model::text::{excerpt, name_field, path_text, plain_words, printable};
 use evenkeel_model::units::BitRate;
+use evenkeel_report::Timing;
 use evenkeel_report::store::{Run, check_in_run, check_rate, check_repeat};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};

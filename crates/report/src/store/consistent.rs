@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::record::{Record, RepeatRecord, metric};
 use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
-use evenkeel_model::units::{BitRate, ByteSize};
+use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::plausible::Implausible;
 use super::relations::{self, Facts};
+use crate::timing::Timing;
 
 /// Rounding of figures that were computed from each other.
 const ROUNDING: f64 = 1e-6;
@@ -58,6 +59,45 @@ pub(super) fn check_settings(record: &Record, scenario: &Scenario) -> Result<(),
     if record.nominal_rate_bps != nominal {
         let stated = format!("the link.rate of its scenario_text, {} ({nominal} bit/s)", scenario.link.rate);
         return Err(against("nominal_rate_bps", record.nominal_rate_bps as f64, stated));
+    }
+    check_times(record, scenario)
+}
+
+/// Checks the times of a record, which its scenario and its line rate determine. A repeat has any number of the longest
+/// window.
+fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> {
+    let quickened = record.quick.then(|| scenario.clone().quickened());
+    let scenario = quickened.as_ref().unwrap_or(scenario);
+    let timing = Timing::new(scenario, BitRate::from_bits_per_second(record.rate_bps), 1);
+    let stated = |time: Nanoseconds| format!("its scenario_text at {} bit/s: {time}", record.rate_bps);
+    let is_same = |one: f64, other: Nanoseconds| (one - other.as_secs_f64()).abs() <= ROUNDING * one;
+    if !is_same(record.warmup_s, timing.warmup) {
+        return Err(against("warmup_s", record.warmup_s, stated(timing.warmup)));
+    }
+    for (name, length) in &timing.windows {
+        let recorded = record.windows.get(name).copied().unwrap_or(0.0);
+        if !is_same(recorded, *length) {
+            return Err(against(&format!("windows.{name}"), recorded, stated(*length)));
+        }
+    }
+    if let Some((name, length)) = record.windows.iter().find(|(name, _)| !timing.windows.contains_key(*name))
+    {
+        return Err(against(
+            &format!("windows.{name}"),
+            *length,
+            "its scenario_text, which has no such window",
+        ));
+    }
+    let longest = timing.windows.values().max().filter(|_| scenario.measure.length.is_none());
+    let is_whole = match longest {
+        Some(longest) => {
+            let count = (record.duration_s / longest.as_secs_f64()).round().clamp(1.0, 1e9);
+            is_same(record.duration_s, longest.saturating_mul(count as u64))
+        }
+        None => is_same(record.duration_s, timing.duration),
+    };
+    if !is_whole {
+        return Err(against("duration_s", record.duration_s, stated(timing.duration)));
     }
     Ok(())
 }

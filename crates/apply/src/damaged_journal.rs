@@ -151,11 +151,15 @@ pub(crate) fn name_of(index: u32, sysfs: &Sysfs) -> Option<String> {
     sysfs.list("class/net").ok()?.into_iter().find(is_named)
 }
 
-/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
-pub(crate) fn name_before_damage(damaged: &str) -> String {
+/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`. Any other name is
+/// returned as it is: another program may have appended `.bak` to it.
+pub(crate) fn name_before_damage(name: &str) -> String {
     let ending = format!(".{EXTENSION}");
-    let stem = damaged.strip_suffix(DAMAGED).unwrap_or(damaged);
-    stem.rfind(&ending).map_or(stem, |at| &stem[..at + ending.len()]).to_owned()
+    let Some(stem) = name.strip_suffix(DAMAGED) else { return name.to_owned() };
+    let numbered =
+        stem.rsplit_once('.').filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+    let original = numbered.map_or(stem, |(original, _)| original);
+    if original.ends_with(&ending) { original.to_owned() } else { stem.to_owned() }
 }
 
 #[cfg(test)]
@@ -168,6 +172,10 @@ mod tests {
             for suffix in ["", ".2", ".12"] {
                 assert_eq!(name_before_damage(&format!("{name}{suffix}.damaged")), name);
             }
+        }
+        for renamed in ["1-7.journal.bak", "1-7.kept.journal~", "1-7.journal.2"] {
+            assert_eq!(name_before_damage(renamed), renamed);
+            assert_eq!(name_before_damage(&format!("{renamed}.old.damaged")), format!("{renamed}.old"));
         }
     }
 }

@@ -39,11 +39,19 @@ impl Etc {
         Self::at(Self::named().unwrap_or_else(|| PathBuf::from("/etc")))
     }
 
-    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`. The host does not read it at boot.
+    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`, unless it is `/etc` by another name. The host does
+    /// not read it at boot.
     #[must_use]
     pub fn named() -> Option<PathBuf> {
         let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty())?;
-        Some(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
+        Self::unless_host(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
+    }
+
+    /// Returns the directory, unless it is `/etc`.
+    fn unless_host(named: PathBuf) -> Option<PathBuf> {
+        let of_host = fs::canonicalize("/etc").ok();
+        let is_of_host = of_host.is_some() && fs::canonicalize(&named).ok() == of_host;
+        (!is_of_host).then_some(named)
     }
 
     #[must_use]
@@ -234,6 +242,19 @@ mod tests {
     use super::*;
 
     const FILE: &str = "sysctl.d/90-evenkeel-eth0.conf";
+
+    #[test]
+    fn the_hosts_directory_is_recognised_by_any_name() {
+        let place = tempfile::tempdir().unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink("/etc", &link).unwrap();
+        for named in ["/etc", "/etc/", "/etc/.", "//etc", link.to_str().unwrap()] {
+            assert_eq!(Etc::unless_host(named.into()), None, "{named}");
+        }
+        for named in [place.path().to_owned(), place.path().join("missing"), "/etc/evenkeel".into()] {
+            assert_eq!(Etc::unless_host(named.clone()), Some(named));
+        }
+    }
 
     #[test]
     fn a_file_is_written_once_and_removed() {

@@ -339,12 +339,19 @@ fn check(workload: &Workload) {
     store::read(&path).unwrap();
     // The scenario and the line rate determine the times.
     for time in ["warmup_s", "duration_s"].into_iter().filter(|time| record[time].as_f64() != Some(0.0)) {
-        let mut changed = record.clone();
-        changed[time] = (record[time].as_f64().unwrap() * 1.01).into();
-        std::fs::write(&path, changed.to_string()).unwrap();
-        let error = store::read(&path).unwrap_err().to_string();
-        assert!(error.contains(time), "{error}");
+        for factor in [1.01, 0.0] {
+            let mut changed = record.clone();
+            changed[time] = (record[time].as_f64().unwrap() * factor).into();
+            std::fs::write(&path, changed.to_string()).unwrap();
+            let error = store::read(&path).unwrap_err().to_string();
+            assert!(error.contains(time), "{error}");
+        }
     }
+    // serde keeps the last value of a key that is there twice.
+    let twice =
+        record.to_string().replacen(r#""metrics":{"#, r#""metrics":{"cpu_pct":1.5,"cpu_pct":2.5,"#, 1);
+    std::fs::write(&path, twice).unwrap();
+    assert!(store::read(&path).unwrap_err().to_string().contains("cpu_pct' is given twice"));
     let metrics = record["variants"][0]["repeats"][0]["metrics"].as_object().unwrap();
     let measured: BTreeSet<&str> = metrics.keys().map(String::as_str).collect();
     let lists = [workload.identical, workload.bounded, workload.free].concat();

@@ -9,6 +9,7 @@
 
 pub mod byte_fields;
 pub mod change;
+mod distinct_keys;
 pub mod host;
 pub mod objects;
 pub mod qdisc;

@@ -1,10 +1,11 @@
-//! Refuses a list in place of an object.
+//! Refuses a list in place of an object, and a key that occurs twice.
 //!
 //! The code that serde derives for a struct also accepts a list, whose members it takes as the fields in their order. In a
 //! file that a user writes, such a list is a mistake.
 
 use std::fmt;
 
+use crate::distinct_keys::DistinctKeys;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
 
 /// Wraps a deserializer: it reads each struct from an object only.
@@ -19,7 +20,7 @@ fn read_objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Resu
     T::deserialize(Objects(from))
 }
 
-/// Reads a JSON text in which each struct is an object.
+/// Reads a JSON text in which each struct is an object, and no object has a key twice, except counters of drivers.
 ///
 /// # Errors
 /// Returns an error with line and column if the text is not such JSON, or has something after the value.
@@ -27,6 +28,7 @@ pub fn read_json<'de, T: Deserialize<'de>>(text: &'de [u8]) -> serde_json::Resul
     let mut from = serde_json::Deserializer::from_slice(text);
     let value = read_objects(&mut from)?;
     from.end()?;
+    serde_json::from_slice::<DistinctKeys>(text)?;
     Ok(value)
 }
 

@@ -617,7 +617,7 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
     for number in 1.. {
         line.clear();
         let read = text.read_until(b'\n', &mut line).map_err(EntryFault::Read)?;
-        let entry: Result<Entry, serde_json::Error> = serde_json::from_slice(&line);
+        let entry: Result<Entry, serde_json::Error> = read_json(&line);
         let possible = match &entry {
             Ok(Entry::Repeat(done)) => check_repeat(&done.record),
             Ok(Entry::Rate { rate_bps, .. }) => check_rate(*rate_bps, "rate_bps"),

@@ -15,7 +15,6 @@ use evenkeel_model::host::{Unknown, parse_processor_list, processor_list};
 use evenkeel_model::objects::read_json;
 use evenkeel_model::text::{name_field, name_text, plain_words};
 
-use super::distinct::DistinctKeys;
 use crate::{Host, HostError, Sysfs};
 
 /// Directory of a recorded tree with the answers over ioctl and netlink.
@@ -547,11 +546,7 @@ impl Tree {
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
         let Some(text) = self.read(&path) else { return self.answers_absent(&path) };
-        let read = read_json(text.as_bytes()).and_then(|read| {
-            serde_json::from_str::<DistinctKeys>(&text)?;
-            Ok(Some(read))
-        });
-        read.map_err(|error| HostError::Format {
+        read_json(text.as_bytes()).map(Some).map_err(|error| HostError::Format {
             path: self.name(&path),
             line: error.line(),
             reason: plain_words(

@@ -155,9 +155,8 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::JAIN_PACKETS
         | metric::SLO_VIOLATIONS
         | metric::CPU_SHARE
-        | metric::IDLE_WHILE_BACKLOGGED => (0.0, 1.0 + ROUNDING),
-        // A link may transmit slightly more than its nominal rate.
-        metric::LOST_CAPACITY => (-MOST, 1.0 + ROUNDING),
+        | metric::IDLE_WHILE_BACKLOGGED
+        | metric::LOST_CAPACITY => (0.0, 1.0 + ROUNDING),
         metric::THROUGHPUT
         | metric::CPU
         | metric::LATENCY

@@ -94,6 +94,18 @@ pub(super) fn sizes(facts: &Facts<'_>) -> Checked {
         .filter_map(|key| key.strip_prefix(metric::COMPLETION)?.strip_prefix('.')?.rsplit_once('.'))
         .map(|(size, _)| size)
         .collect();
+    let longest = facts.part(metric::COMPLETION, "p50").zip(facts.part(metric::COMPLETION, "spread"));
+    for size in &sizes {
+        let prefix = metric::part(metric::COMPLETION, size);
+        let of = |part| facts.part(&prefix, part);
+        if let (Some(mean), Some(p50), Some(p99), Some((median, spread))) =
+            (of("mean"), of("p50"), of("p99"), longest)
+        {
+            let most = 0.5 * p50 + 0.49 * p99 + 0.01 * (median + spread).max(p99);
+            let source = "the percentiles of this size and the longest time of all";
+            at_most(&metric::part(&prefix, "mean"), mean, most, ROUNDING, source)?;
+        }
+    }
     for part in metric::SIZE_PARTS {
         let values: Option<Vec<f64>> =
             sizes.iter().map(|size| facts.part(&metric::part(metric::COMPLETION, size), part)).collect();

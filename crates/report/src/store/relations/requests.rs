@@ -66,6 +66,9 @@ pub(super) fn groups(facts: &Facts<'_>) -> Checked {
         return Ok(());
     }
     let all = Group { facts, name: metric::ALL_CLIENTS };
+    if let [only] = &clients[..] {
+        of_only_group(&all, &Group { facts, name: &only.name })?;
+    }
     let each: Vec<(Group<'_>, &ClientsRecord)> =
         clients.iter().map(|record| (Group { facts, name: &record.name }, record)).collect();
     let count: f64 = clients.iter().map(|record| record.requests as f64).sum();
@@ -119,6 +122,19 @@ pub(super) fn groups(facts: &Facts<'_>) -> Checked {
         let most = values.iter().copied().fold(0.0, f64::max);
         at_least(&all.key(prefix, part), value, least, rounding, "the same figure of each group")?;
         at_most(&all.key(prefix, part), value, most, rounding, "the same figure of each group")?;
+    }
+    Ok(())
+}
+
+/// Checks the figures of all clients against those of their only group.
+fn of_only_group(all: &Group<'_>, only: &Group<'_>) -> Checked {
+    let parts = metric::REQUESTS_PARTS.map(|part| (metric::REQUESTS, part));
+    for (prefix, part) in parts.into_iter().chain(metric::RESPONSE_PARTS.map(|part| (metric::RESPONSE, part)))
+    {
+        if let (Some(value), Some(expected)) = (all.of(prefix, part), only.of(prefix, part)) {
+            let source = format!("{} of the only group", only.key(prefix, part));
+            same(&all.key(prefix, part), value, expected, &source)?;
+        }
     }
     Ok(())
 }

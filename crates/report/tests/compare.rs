@@ -68,7 +68,8 @@ fn changed() -> Record {
 #[test]
 fn a_record_shows_no_difference_to_itself() {
     let comparison = differ(&of_six(), &of_six());
-    assert_eq!(comparison.warnings, [""; 0]);
+    let same_run = format!("both are records of the same run, which started at {}", of_six().started);
+    assert_eq!(comparison.warnings, [same_run]);
     assert!(comparison.only_in_first.is_empty() && comparison.only_in_second.is_empty());
     assert!(comparison.variants.iter().all(|variant| !variant.metrics.is_empty()));
     for metric in comparison.variants.iter().flat_map(|variant| &variant.metrics) {
@@ -139,13 +140,24 @@ fn what_is_missing_is_not_the_same() {
 fn repeats_with_the_same_seed_are_named() {
     let (first, mut second) = (of_six(), of_six());
     second.seed = first.seed + 2;
-    let warnings = |world: &str| {
+    let warnings = |world: &str, second: &Record| {
         let [mut first, mut second] = [first.clone(), second.clone()];
         (first.world, second.world) = (world.to_owned(), world.to_owned());
         differ(&first, &second).warnings.join("; ")
     };
-    assert!(warnings("sim").contains("4 repeats of both records have the same seed"), "{}", warnings("sim"));
-    assert!(!warnings("netns").contains("same seed"));
+    let told = format!(
+        "4 repeats have the same seed in both records, so the records are not independent: repeat 3 of seed {} is repeat 1 \
+         of seed {}",
+        first.seed, second.seed
+    );
+    assert!(warnings("sim", &second).contains(&told), "{}", warnings("sim", &second));
+    assert!(
+        warnings("netns", &second).contains("both are records of the same run"),
+        "{}",
+        warnings("netns", &second)
+    );
+    second.started.push('1');
+    assert_eq!(warnings("netns", &second).find("same run"), None);
 }
 
 /// Checks that an interval from −4 to +4 ms does not show that the records are the same.

@@ -362,12 +362,17 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
     differs("effort", effort(first), effort(second));
     differs("version", &first.evenkeel, &second.evenkeel);
     differs("seed", &first.seed.to_string(), &second.seed.to_string());
-    let shared = shared_repeats(first, second);
-    if first.seed != second.seed && shared > 0 {
+    if let Some(shared) = shared_repeats(first, second) {
+        let (of_first, of_second) = shared.first;
         warnings.push(format!(
-            "{} of both records have the same seed, so they are not independent: repeat 2 of seed 1 is repeat 1 of seed 2",
-            counted(shared, "repeat")
+            "{} have the same seed in both records, so the records are not independent: repeat {of_first} of seed {} is repeat \
+             {of_second} of seed {}",
+            counted(shared.count, "repeat"),
+            first.seed,
+            second.seed
         ));
+    } else if first.world != "sim" && first.world == second.world && first.started == second.started {
+        warnings.push(format!("both are records of the same run, which started at {}", first.started));
     }
     if first.windows != second.windows {
         warnings.push("windows differ: the fairness metrics are over other lengths of time".to_owned());
@@ -394,16 +399,25 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
     warnings
 }
 
-/// Returns the number of repeats that have the same seed in two records of the simulator: the n-th repeat of seed S
-/// has seed S + n - 1.
-fn shared_repeats(first: &Record, second: &Record) -> usize {
-    if first.world != "sim" || second.world != "sim" {
-        return 0;
+/// Repeats that have the same seed in two records.
+struct Shared {
+    count: usize,
+    /// The number of the first such repeat in each record, from 1.
+    first: (u64, u64),
+}
+
+/// Returns the repeats that have the same seed in two records of the simulator: the n-th repeat of seed S has seed
+/// S + n - 1.
+fn shared_repeats(first: &Record, second: &Record) -> Option<Shared> {
+    if first.world != "sim" || second.world != "sim" || first.scenario_text != second.scenario_text {
+        return None;
     }
     let repeats = |record: &Record| record.variants.iter().map(|variant| variant.repeats.len()).max();
     let end = |record: &Record| record.seed.saturating_add(repeats(record).unwrap_or(0) as u64);
     let (begin, end) = (first.seed.max(second.seed), end(first).min(end(second)));
-    usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX)
+    let count = usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX);
+    let number = |record: &Record| begin - record.seed + 1;
+    (count > 0).then(|| Shared { count, first: (number(first), number(second)) })
 }
 
 /// Returns the keys with different values, and the keys that only one of the two has.

@@ -217,8 +217,16 @@ impl Writer<'_> {
                         entries.iter().filter(|(name, _)| *name != "entries").copied().unzip();
                     names.insert(0, "entries");
                     values.insert(0, facts.counter(&format!("{group}.entries")));
-                    let values: Vec<String> = values.iter().map(|value| format!("{value:x}")).collect();
-                    let text = format!("{}\n{}", names.join(" "), values.join(" "));
+                    let row = |values: &[u64]| {
+                        values.iter().map(|value| format!("{value:x}")).collect::<Vec<_>>().join(" ")
+                    };
+                    // The first processor counted everything.
+                    let mut others = vec![0; values.len()];
+                    others[0] = values[0];
+                    let rows = facts.processors.len().max(1) - 1;
+                    let lines = [names.join(" "), row(&values)].into_iter();
+                    let lines: Vec<String> = lines.chain(vec![row(&others); rows]).collect();
+                    let text = lines.join("\n");
                     self.file(&format!("proc/net/stat/{file}"), &text)?;
                 }
                 _ => {

@@ -310,7 +310,7 @@ impl Reader<'_> {
     /// Notes missing files that the kernel shows for every interface (`net_class_attrs`, net/core/net-sysfs.c), and for
     /// every device (`uevent_show`, drivers/base/core.c).
     fn require_attributes(&self) {
-        let mut files = vec!["carrier_changes", "duplex", "tx_queue_len", "gro_flush_timeout"];
+        let mut files = vec!["carrier_changes", "duplex", "operstate", "tx_queue_len", "gro_flush_timeout"];
         if self.tree.kernel() >= Some((5, 8)) {
             files.push("napi_defer_hard_irqs");
         }

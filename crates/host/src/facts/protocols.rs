@@ -115,6 +115,14 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
         let Some(text) = text else { continue };
         let (columns, damage) = table(&text);
         note(tree, &file, Some(damage));
+        // The kernel writes a row for each possible processor (`neigh_stat_seq_start`, `ct_cpu_seq_start`).
+        let rows = text.lines().count().saturating_sub(1);
+        if let Some(processors) = tree.possible_processors().map(BTreeSet::len)
+            && rows < processors
+            && !tree.is_noted(&file)
+        {
+            tree.note(&file, format!("{file} has {} for {processors} processors", counted(rows, "row")));
+        }
         for (name, value) in columns {
             let sum = counters.entry(format!("{group}.{name}")).or_insert(0_u64);
             *sum = sum.saturating_add(value);

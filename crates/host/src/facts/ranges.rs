@@ -38,6 +38,10 @@ pub(super) const COUNT_OF_32_BITS: Range = Range {
 pub(super) const ROUND_TRIP_US: Range =
     Range { least: 0, most: 120_000_000, source: "TCP_RTO_MAX is 120 s, include/net/tcp.h" };
 
+/// Connections from one address to one destination: each has a port of its own.
+pub(super) const CONNECTIONS: Range =
+    Range { least: 0, most: 65_535, source: "16 bits of a port, RFC 9293, section 3.1" };
+
 /// Largest read request of PCI Express, bytes.
 pub(super) const READ_REQUEST: Range =
     Range { least: 128, most: 4096, source: "PCI_EXP_DEVCTL_READRQ, include/uapi/linux/pci_regs.h" };

@@ -10,7 +10,7 @@ use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
 use super::distinct::{repeated, second};
-use super::ranges::ROUND_TRIP_US;
+use super::ranges::{CONNECTIONS, ROUND_TRIP_US};
 use super::tree::{Bits, Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
@@ -91,6 +91,12 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
             }
         };
         ports = tree.answers("ports.json")?.or_else(|| port_use(&found));
+        if let Some(connections) = ports.as_ref().map(|ports: &PortUse| ports.connections)
+            && !CONNECTIONS.has(connections)
+        {
+            let (path, field) = (tree.name("/evenkeel/ports.json"), "connections".to_owned());
+            return Err(HostError::Field { path, field, reason: CONNECTIONS.refusal(connections) });
+        }
         let owners: BTreeMap<u32, u32> = match tree.answers("owners.json")? {
             Some(owners) => owners,
             // A tree that was copied or written by hand may have the links in `/proc/PID/fd` of a running
@@ -111,13 +117,20 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     Ok(Sockets { sockets: found, processes, ports })
 }
 
-/// Removes the state of TCP from recorded connections that have an impossible round-trip time; notes the first one.
+/// Removes the state of TCP from recorded connections that have an impossible time, and notes it.
 fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts]) {
     for (number, socket) in sockets.iter_mut().enumerate() {
         let Some(tcp) = &socket.tcp else { continue };
         let times = [("rtt_us", tcp.rtt_us), ("min_rtt_us", tcp.min_rtt_us)];
-        if let Some((field, time)) = times.into_iter().find(|(_, time)| !ROUND_TRIP_US.has(*time)) {
-            let why = ROUND_TRIP_US.refusal(time);
+        let wrong = times.into_iter().find(|(_, time)| !ROUND_TRIP_US.has(*time));
+        // A flow is limited only while it has data to send (`tcp_get_info_chrono_stats`, net/ipv4/tcp.c).
+        let limited =
+            [("receiver_limited_us", tcp.receiver_limited_us), ("sender_limited_us", tcp.sender_limited_us)];
+        let beyond = limited.into_iter().find(|(_, time)| *time > tcp.busy_us);
+        let why = wrong.map(|(field, time)| (field, ROUND_TRIP_US.refusal(time))).or_else(|| {
+            beyond.map(|(field, time)| (field, format!("{time} is impossible: busy_us is {}", tcp.busy_us)))
+        });
+        if let Some((field, why)) = why {
             tree.note(SOURCE, format!("evenkeel/sockets.json: [{number}].tcp.{field}: {why}"));
             socket.tcp = None;
         }

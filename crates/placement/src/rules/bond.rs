@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
               belong to the active aggregator; the others carry no packets.",
         fix: "check the port's cable, transceiver and switch port; use ports of one speed",
         source: "Documentation/networking/bonding.rst (mode 802.3ad); IEEE 802.1AX, clause 6.3",
-        needs: &[needs::BONDING, needs::SPEED],
+        needs: &[needs::BONDING, needs::SPEED, needs::STATE],
         check: ports,
     },
     Rule {

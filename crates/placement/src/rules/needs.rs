@@ -26,6 +26,8 @@ pub const BEST_SPEED: &str = "/sys/class/net/*/device/max_link_speed";
 /// Maximum width of the PCI Express link.
 pub const BEST_WIDTH: &str = "/sys/class/net/*/device/max_link_width";
 pub const MTU: &str = "/sys/class/net/*/mtu";
+/// Whether the interface is up.
+pub const STATE: &str = "/sys/class/net/*/operstate";
 pub const NODE: &str = "/sys/class/net/*/device/numa_node";
 /// Queues: RPS, XPS, byte queue limits.
 pub const QUEUES: &str = "/sys/class/net/*/queues";

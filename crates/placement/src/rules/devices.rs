@@ -1,5 +1,7 @@
 //! Rules about transmit losses, losses of virtual interfaces, and the health that a NIC reports.
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind};
 
@@ -17,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
                      hundred",
         why: "These packets passed the qdisc but never left the host: the ring was full, the link was down, or driver \
               or NIC refused them.",
-        fix: "by counter: a larger transmit ring, a link that stays up, no duplex mismatch, a current driver",
+        fix: "by counter: a larger transmit ring (tx_dropped, tx_fifo_errors, the driver's drops), a link that stays up, no duplex mismatch, a current driver",
         source: "Documentation/networking/statistics.rst (struct rtnl_link_stats64: tx_dropped, tx_errors, tx_carrier_errors, tx_fifo_errors)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: transmit_drops,
@@ -112,7 +114,8 @@ fn transmit_drops(view: &View<'_>) -> Vec<Found> {
                 && ["drop", "discard", "err", "busy", "no_mem"].iter().any(|kind| name.contains(kind))
         };
         names.extend(largest(nic, is_loss));
-        names.dedup();
+        let mut seen = BTreeSet::new();
+        names.retain(|name| seen.insert(name.clone()));
         text += &format!("; {}", names.join(", "));
         let stops = nic.losses.transmit_stops.filter(|stops| *stops >= FEWEST);
         if let Some(stops) = stops {
@@ -138,7 +141,12 @@ fn transmit_drops(view: &View<'_>) -> Vec<Found> {
         if field("collisions") >= FEWEST {
             advice.push("collisions: let both ends negotiate full duplex");
         }
-        if !carrier && let Some(rings) = nic.rings.filter(|rings| rings.tx > 0 && rings.tx < rings.tx_max) {
+        // A longer ring prevents only losses at a full ring; errors of the wire are none.
+        let wire = ["tx_carrier_errors", "tx_aborted_errors", "tx_window_errors", "tx_heartbeat_errors"];
+        let wire: u64 = wire.into_iter().map(field).fold(0, u64::saturating_add);
+        let at_ring = field("tx_dropped").max(field("tx_fifo_errors")).max(nic.losses.transmit.unwrap_or(0));
+        let is_at_ring = at_ring >= FEWEST && wire.saturating_mul(2) < lost;
+        if is_at_ring && let Some(rings) = nic.rings.filter(|rings| rings.tx > 0 && rings.tx < rings.tx_max) {
             entry.evidence += &format!("; the transmit ring has {} of {} entries", rings.tx, rings.tx_max);
             entry = entry.change(Knob::Ring(Ring::Tx), Value::Number(rings.tx_max));
         }

@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "link-flaps",
-        looks_at: "how often the carrier came or went",
+        looks_at: "how often the carrier came or went, also of a NIC that is down now",
         fires_when: "low: from 20 changes; medium: from 100 and four a day",
         why: "With each change, routes, neighbours and connections start again.",
         fix: "cable, transceiver, the other side's port",
@@ -126,13 +126,15 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
     const VERY_MANY: u64 = 100;
     const A_DAY: f64 = 4.0;
     let mut found = Vec::new();
-    for nic in view.nics() {
+    // A link that flaps may be down now.
+    for nic in view.counted_nics() {
         if let Some(changes) = nic.carrier_changes.filter(|changes| *changes >= MANY) {
             let a_day = view.per_second(changes).map_or(f64::MAX, |rate| rate * 86_400.0);
             let severity = if changes >= VERY_MANY && a_day >= A_DAY { Medium } else { Low };
             let mut text = format!(
-                "the carrier came or went {} times since the interface was made{}",
+                "the carrier came or went {} times since the interface was made{}{}",
                 count(changes),
+                if nic.up { "" } else { ", and the link is down now" },
                 view.per_second(changes)
                     .map(|rate| format!(" ({:.1} a day)", rate * 86_400.0))
                     .unwrap_or_default()

@@ -364,7 +364,7 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     let times = facts.counter("TcpExt.TCPMemoryPressures");
     let (product, time) = either_product(view).map_or((0, None), |(_, bytes, time)| (bytes, Some(time)));
     let high_bytes = high.saturating_mul(facts.page_bytes);
-    let (severity, text) = if used >= pressure && pressure > 0 {
+    let (severity, text) = if used >= pressure && used > 0 {
         (
             High,
             format!(

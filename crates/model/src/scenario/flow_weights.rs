@@ -203,6 +203,11 @@ fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
         None => number(text).map(|mark| (mark, u32::MAX)),
     };
     match both {
+        Some((_, 0)) => {
+            let advice = "leave mark out, or state the bits that count, for example \"0x10/0xff\"";
+            field.complain(BadValue, "the mask 0 matches every mark", advice);
+            None
+        }
         Some((mark, mask)) if mark & !mask == 0 => Some((mark, mask)),
         Some((mark, mask)) => {
             let problem = format!("the mark {mark:#x} has bits that the mask {mask:#x} leaves out");
@@ -221,12 +226,13 @@ pub(super) fn cgroup(field: &Field<'_>) -> Option<String> {
     let path = field.string("a cgroup's path, such as \"/system.slice/nginx.service\"")?;
     let fault = if path.len() > LONGEST_PATH {
         "too long for a path"
-    } else if !path.starts_with('/') || path == "/" {
+    } else if !path.starts_with('/') || path.bytes().all(|byte| byte == b'/') {
         "not a path below the root of the cgroup hierarchy"
-    } else if path.split('/').any(|part| part == "..") || path.contains('\0') {
-        "a path with '..' or a null byte"
+    } else if path.split('/').any(|part| matches!(part, "." | "..")) || path.contains('\0') {
+        "a path with '.', '..' or a null byte"
     } else {
-        return Some(path.trim_end_matches('/').to_owned());
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        return Some(parts.flat_map(|part| ["/", part]).collect());
     };
     field.complain(BadValue, fault, "write it from the root on, as /proc/PID/cgroup shows it after '0::'");
     None
@@ -302,6 +308,18 @@ mod tests {
                 "weights.toml:4:10: rule[0].cgroup: not a path",
             ),
             (
+                "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"//\"",
+                "weights.toml:4:10: rule[0].cgroup: not a path",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"/a/./b\"",
+                "weights.toml:4:10: rule[0].cgroup: a path with",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 2\nmark = \"0/0\"\n[[rule]]\nweight = 3\nprotocol = \"tcp\"",
+                "weights.toml:4:8: rule[0].mark: the mask 0 matches every mark; leave mark out",
+            ),
+            (
                 "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"/a/../b\"",
                 "weights.toml:4:10: rule[0].cgroup: a path with",
             ),
@@ -333,6 +351,7 @@ mod tests {
             ("source-port = \"80-90\"", "source-port = 85\nprotocol = \"tcp\""),
             ("mark = \"0x10/0xf0\"", "mark = 0x13"),
             ("cgroup = \"/a\"", "cgroup = \"/a/b\""),
+            ("cgroup = \"/a/b\"", "cgroup = \"/a//b\""),
         ] {
             let error = parse(first, second).unwrap_err().to_string();
             assert!(error.contains("rule[1]: never decides, because rule[0]"), "{error}");

@@ -63,11 +63,14 @@ impl ReceivePolicy {
     }
 }
 
-/// Reads one of some keywords, a path to a file, or a multi-line text.
+/// Reads one of some keywords, a path to a file, or a file's text.
 fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Supplied) -> T) -> Option<T> {
-    let is_own = |text: &&str| text.contains(['/', '\n']) || text.ends_with(".toml");
+    let is_file = |text: &str| text.ends_with(".toml");
+    // A text without a key has no effect, and a path can contain a '='.
+    let is_text = |text: &str| text.contains('\n') || (text.contains('=') && !is_file(text));
+    let is_own = |text: &&str| is_text(text) || is_file(text) || text.contains('/');
     let Some(text) = field.text().filter(is_own) else { return field.one_of(words) };
-    let is_text = text.contains('\n');
+    let is_text = is_text(text);
     Some(own(Supplied {
         origin: if is_text { field.path.clone() } else { text.to_owned() },
         text: is_text.then(|| text.to_owned()),

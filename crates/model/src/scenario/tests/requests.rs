@@ -113,6 +113,27 @@ fn every_broken_scenario_of_requests_is_refused_at_its_place() {
 }
 
 #[test]
+fn a_policy_on_one_line_is_a_text_and_no_keyword() {
+    let own = |policy: &str| {
+        let text = VALID_REQUESTS.replace("policy = \"isolation\"", &format!("policy = {policy}"));
+        let scenario = parse_text(&text).unwrap();
+        let knobs = scenario.variant("isolation").unwrap().receive().unwrap();
+        knobs.policy.own().cloned().unwrap()
+    };
+    for text in ["policy = \"balance-rate\"", "policy = \"balance\" # n/2"] {
+        let policy = own(&format!("'{text}'"));
+        assert_eq!(
+            (policy.text.as_deref(), policy.origin.as_str()),
+            (Some(text), "variant.isolation.policy")
+        );
+    }
+    for path in ["runs=2/own.toml", "x=y.toml", "./own"] {
+        let policy = own(&format!("'{path}'"));
+        assert_eq!((policy.text, policy.origin.as_str()), (None, path));
+    }
+}
+
+#[test]
 fn a_variant_may_have_a_nic_and_a_policy_of_its_own() {
     let text = VALID_REQUESTS
         .replace("nic = \"i82599\"", "nic = \"models/own.toml\"\nring = 64")

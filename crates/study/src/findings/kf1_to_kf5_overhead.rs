@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::mean_ratio;
+use evenkeel_metrics::{MeanInterval, mean_ratio};
 use evenkeel_model::record::metric;
 
-use super::{ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, stands, with_whom};
+use super::{
+    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, stands, undecided, with_whom,
+};
 use crate::effect::{Effect, effect, in_all_cells};
 use crate::results::{Point, Results, lack};
 
@@ -86,7 +88,10 @@ pub(super) fn kf2(results: &Results) -> Finding {
     let end = match (confirmed, apart) {
         (true, _) => "alike".to_owned(),
         (_, Some((setup, _))) => format!("{setup} is apart from pfifo"),
-        _ => "the intervals are too wide to call them alike".to_owned(),
+        _ => undecided(
+            found.iter().map(|(_, ratio)| &ratio.mean),
+            "the intervals are too wide to call them alike",
+        ),
     };
     draft.judged(confirmed, format!("bandwidth over that of pfifo: {}; {end}", parts.join(", ")))
 }
@@ -165,7 +170,7 @@ pub(super) fn kf5(results: &Results) -> Finding {
         };
         first.keys().filter_map(|repeat| Some((*repeat, mean(repeat)?))).collect()
     });
-    let (mut parts, mut all_below, mut any_not_below, mut found) = (Vec::new(), true, false, 0);
+    let mut found: Vec<(&str, MeanInterval)> = Vec::new();
     for setup in SCALABLE {
         let own = variation(setup);
         let logarithms: Vec<f64> = own
@@ -173,27 +178,31 @@ pub(super) fn kf5(results: &Results) -> Finding {
             .filter_map(|(repeat, own)| Some((own / mean_of_others.get(repeat)?).ln()))
             .filter(|logarithm| logarithm.is_finite())
             .collect();
-        let Some(mean) = mean_ratio(&logarithms) else {
-            all_below = false;
-            continue;
-        };
-        found += 1;
+        let Some(mean) = mean_ratio(&logarithms) else { continue };
         draft.mean(&format!("variation_ratio.{setup}"), &mean);
-        parts.push(format!("{setup} {}", shown(&mean)));
-        let below = mean.interval.is_some_and(|interval| interval.high < 1.0);
-        all_below &= below;
-        any_not_below |= !below;
+        found.push((setup, mean));
     }
-    if found == 0 {
+    if found.is_empty() {
         return draft.missing(results, CLIENTS, &["pfifo", HTB], None);
     }
+    let parts: Vec<String> = found.iter().map(|(setup, mean)| format!("{setup} {}", shown(mean))).collect();
     let reason = format!("variation of busy processors over that of the classful ones: {}", parts.join(", "));
-    if found < SCALABLE.len() && !any_not_below {
+    let is_below = |mean: &MeanInterval| mean.interval.is_some_and(|interval| interval.high < 1.0);
+    let is_above = |mean: &MeanInterval| mean.interval.is_some_and(|interval| interval.low > 1.0);
+    let all_below = found.iter().all(|(_, mean)| is_below(mean));
+    if found.len() < SCALABLE.len() && all_below {
         let missing = super::why_missing(results, CLIENTS, &SCALABLE);
         return draft
             .done(Verdict::NotMeasurable, format!("{reason}; but the finding is on both, and {missing}"));
     }
-    draft.judged(all_below, reason)
+    let end = match (all_below, found.iter().find(|(_, mean)| is_above(mean))) {
+        (true, _) => "both are steadier".to_owned(),
+        (_, Some((setup, _))) => format!("{setup} is less steady"),
+        _ => {
+            undecided(found.iter().map(|(_, mean)| mean), "an interval contains 1, so the finding stays open")
+        }
+    };
+    draft.judged(all_below, format!("{reason}; {end}"))
 }
 
 /// Returns the coefficient of variation of busy processors over the numbers of clients, by repeat. It is the
@@ -245,7 +254,7 @@ pub(super) fn negative(results: &Results) -> Finding {
             lengths.push(length);
         }
     }
-    let (mut falls, mut parts, mut decided) = (Vec::new(), Vec::new(), true);
+    let (mut falls, mut parts, mut means) = (Vec::new(), Vec::new(), Vec::new());
     for length in lengths {
         let own: Vec<&Point> =
             points.iter().copied().filter(|point| point.axis("length") == Some(length)).collect();
@@ -258,8 +267,8 @@ pub(super) fn negative(results: &Results) -> Finding {
             let Some(mean) = mean_ratio(&grown.logarithms) else { continue };
             draft.mean(&format!("throughput_ratio_from_{from}.{length}"), &mean);
             let has_fallen = mean.interval.is_some_and(|interval| interval.high < 1.0);
-            decided &= mean.interval.is_some_and(|interval| !interval.contains(1.0));
             parts.push(format!("{length}: {} with {} clients over {from}", shown(&mean), grown.most));
+            means.push(mean);
             if has_fallen {
                 falls.push((length, from, own.clone()));
             }
@@ -273,7 +282,11 @@ pub(super) fn negative(results: &Results) -> Finding {
         reason.push_str(&format!(". {}", profile(length, *from, points, &mut draft)));
     }
     if falls.is_empty() {
-        let end = if decided { "bandwidth does not fall here" } else { "no fall beyond the spread" };
+        let has_risen = |mean: &MeanInterval| mean.interval.is_some_and(|interval| interval.low > 1.0);
+        let end = match means.iter().all(has_risen) {
+            true => "bandwidth does not fall here".to_owned(),
+            false => undecided(&means, "no fall beyond the spread"),
+        };
         reason.push_str(&format!("; {end}"));
     }
     draft.judged(!falls.is_empty(), reason)

@@ -2,7 +2,7 @@
 
 use evenkeel_model::record::metric;
 
-use super::{ALL, DEFAULT, Draft, Finding, HTB, shown, stands, with_whom};
+use super::{ALL, DEFAULT, Draft, Finding, HTB, shown, stands, undecided, with_whom};
 use crate::effect::{Effect, effect};
 use crate::results::{Point, Results};
 
@@ -80,7 +80,10 @@ pub(super) fn kf7(results: &Results) -> Finding {
     let end = match (confirmed, apart) {
         (true, _) => "alike".to_owned(),
         (_, Some((name, _))) => format!("{name} is apart from pfifo"),
-        _ => "the intervals are too wide to call them alike".to_owned(),
+        _ => undecided(
+            found.iter().map(|(_, ratio)| &ratio.mean),
+            "the intervals are too wide to call them alike",
+        ),
     };
     draft.judged(confirmed, format!("over pfifo: {}; {end}", parts.join(", ")))
 }

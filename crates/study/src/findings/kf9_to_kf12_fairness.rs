@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_metrics::{MeanInterval, mean_interval, mean_ratio};
 use evenkeel_model::record::metric;
 
-use super::{ALL, Draft, Finding, HTB, shown};
+use super::{ALL, CONTAINS_BOUND, Draft, Finding, HTB, shown, undecided};
 use crate::effect::{Lack, in_all_cells, mean_by_repeat};
 use crate::results::{Point, Results, lack};
 
@@ -89,7 +89,10 @@ pub(super) fn kf9(results: &Results) -> Finding {
     let end = match (confirmed, unfair.is_empty()) {
         (true, _) => "all fair".to_owned(),
         (_, false) => format!("not with {}", unfair.join(", ")),
-        _ => "an interval contains the bound, so the finding stays open".to_owned(),
+        _ => undecided(
+            found.iter().map(|(_, mean)| mean),
+            "an interval contains the bound, so the finding stays open",
+        ),
     };
     draft.judged(confirmed, format!("{}; {end}", parts.join(", ")))
 }
@@ -120,9 +123,9 @@ pub(super) fn kf10(results: &Results) -> Finding {
     };
     draft.mean("jain_ratio", &found);
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
-        (true, _) => "it drops",
-        (_, true) => "it does not drop so far",
-        _ => "the interval contains the bound, so the finding stays open",
+        (true, _) => "it drops".to_owned(),
+        (_, true) => "it does not drop so far".to_owned(),
+        _ => undecided([&found], CONTAINS_BOUND),
     };
     draft.judged(is_below(&found, BOUND), format!("64 KiB over 4 KiB: {}; {end}", shown(&found)))
 }
@@ -153,11 +156,12 @@ pub(super) fn kf11(results: &Results) -> Finding {
     };
     draft.mean("jain_packets_ratio", &found);
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
-        (true, _) => "it drops",
+        (true, _) => "it drops".to_owned(),
         (_, true) => {
             "it does not drop so far: TCP makes full packets of writes of any length while a flow has a backlog"
+                .to_owned()
         }
-        _ => "the interval contains the bound, so the finding stays open",
+        _ => undecided([&found], CONTAINS_BOUND),
     };
     let setups: std::collections::BTreeSet<&str> =
         pairs.iter().map(|(mixed, _)| mixed.setup.as_str()).collect();
@@ -186,10 +190,10 @@ pub(super) fn kf12(results: &Results) -> Finding {
     draft.mean("packets_over_bytes", &ratio);
     let (ideal, less) = (is_above(&bytes, 0.9), is_below(&ratio, 0.95));
     let end = match (ideal, less) {
-        (true, true) => "fair by bytes and less so by packets",
-        (false, _) => "not close to ideal by bytes to begin with",
-        (true, false) if is_above(&ratio, 0.95) => "as fair by packets as by bytes",
-        _ => "the interval contains the bound, so the finding stays open",
+        (true, true) => "fair by bytes and less so by packets".to_owned(),
+        _ if is_below(&bytes, 0.9) => "not close to ideal by bytes to begin with".to_owned(),
+        _ if is_above(&ratio, 0.95) => "as fair by packets as by bytes".to_owned(),
+        _ => undecided([&bytes, &ratio], "an interval contains the bound, so the finding stays open"),
     };
     let reason = format!("bytes {}, packets over bytes {}; {end}", shown(&bytes), shown(&ratio));
     draft.judged(ideal && less, reason)

@@ -17,6 +17,7 @@ mod kf1_to_kf5_overhead;
 mod kf6_to_kf8_latency;
 mod kf9_to_kf12_fairness;
 
+use evenkeel_metrics::{LEAST_REPEATS, MeanInterval};
 use serde_json::{Map, Value, json};
 
 use crate::effect::{Effect, Lack};
@@ -107,7 +108,7 @@ impl Draft {
         self.mean(name, &effect.mean);
     }
 
-    fn mean(&mut self, name: &str, mean: &evenkeel_metrics::MeanInterval) {
+    fn mean(&mut self, name: &str, mean: &MeanInterval) {
         self.n = Some(self.n.map_or(mean.n, |n| n.min(mean.n)));
         self.figures.insert(name.to_owned(), with_interval(mean));
     }
@@ -129,7 +130,7 @@ impl Draft {
 }
 
 /// Returns `{"mean", "low", "high", "n"}`; without `low` and `high` if there are too few repeats.
-pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
+pub(crate) fn with_interval(mean: &MeanInterval) -> Value {
     let mut value = json!({"mean": mean.mean, "n": mean.n});
     if let Some(interval) = mean.interval {
         value["low"] = interval.low.into();
@@ -145,27 +146,35 @@ pub(crate) fn no_interval(n: usize) -> String {
 }
 
 /// Returns a mean with its interval: `1.12 (1.08 to 1.16)`.
-pub(crate) fn shown(mean: &evenkeel_metrics::MeanInterval) -> String {
+pub(crate) fn shown(mean: &MeanInterval) -> String {
     match mean.interval {
         Some(interval) => format!("{:.3} ({:.3} to {:.3})", mean.mean, interval.low, interval.high),
         None => format!("{:.3} ({})", mean.mean, no_interval(mean.n)),
     }
 }
 
-/// Describes whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
-fn stands(effect: &Effect, bound: f64) -> &'static str {
-    if effect.mean.interval.is_none() {
-        return "too few repeats for an interval decide nothing";
+/// The reason why an interval decides nothing.
+const CONTAINS_BOUND: &str = "the interval contains the bound, so the finding stays open";
+
+/// Returns the reason why figures decide nothing: too few repeats for an interval, or else `reason`.
+fn undecided<'m>(means: impl IntoIterator<Item = &'m MeanInterval>, reason: &str) -> String {
+    match means.into_iter().any(|mean| mean.n < LEAST_REPEATS) {
+        true => format!("too few repeats, {LEAST_REPEATS} are needed"),
+        false => reason.to_owned(),
     }
+}
+
+/// Describes whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
+fn stands(effect: &Effect, bound: f64) -> String {
     let (met, against) = if bound >= 1.0 {
         (effect.is_above(bound), effect.is_below(bound))
     } else {
         (effect.is_below(bound), effect.is_above(bound))
     };
     match (met, against) {
-        (true, _) => "beyond the bound",
-        (_, true) => "short of the bound",
-        _ => "the interval contains the bound, so the finding stays open",
+        (true, _) => "beyond the bound".to_owned(),
+        (_, true) => "short of the bound".to_owned(),
+        _ => undecided([&effect.mean], CONTAINS_BOUND),
     }
 }
 

@@ -204,6 +204,8 @@ fn fairness_by_packets_is_held_against_that_with_equal_lengths() {
     assert_eq!(verdict(&both(&[0.97, 0.96, 0.97], &[0.8, 0.79, 0.8])), Verdict::Confirmed);
     assert!(both(&[0.97, 0.96, 0.97], &[0.97, 0.96, 0.97]).reason.contains("as fair by packets"));
     assert!(both(&[0.5, 0.51, 0.5], &[0.3, 0.31, 0.3]).reason.contains("not close to ideal"));
+    let open = both(&[0.95, 0.85, 0.9], &[0.7, 0.6, 0.65]).reason;
+    assert!(open.ends_with("an interval contains the bound, so the finding stays open"), "{open}");
 }
 
 #[test]
@@ -390,4 +392,47 @@ fn half_of_the_cells_recommend_nothing() {
     let needs: Vec<&str> =
         crate::recommend::recommendations(&half).into_iter().map(|found| found.need).collect();
     assert!(!needs.contains(&"processor time") && needs.contains(&"throughput"), "{needs:?}");
+}
+
+/// Without an interval, no reason may name one.
+#[test]
+fn a_single_repeat_is_too_few_for_every_finding() {
+    let mut points = Vec::new();
+    for scenario in
+        ["tc-packet-length", "tc-clients", "tc-latency", "tc-priority", "tc-fairness", "tc-fairness-mixed"]
+    {
+        for setup in ALL.into_iter().chain(["htb-priority", "htb-two-classes"]) {
+            for (clients, length) in ["1", "4", "48"]
+                .into_iter()
+                .flat_map(|clients| ["1KiB", "4KiB", "64KiB"].map(|length| (clients, length)))
+            {
+                let message = if length == "64KiB" { "256KiB" } else { length };
+                let axes = [("clients", clients), ("length", length), ("message", message), ("probes", "1")];
+                points.push(point(scenario, setup, &axes, "throughput_bps", &[1e9]));
+            }
+        }
+    }
+    for (number, point) in points.iter_mut().enumerate() {
+        let values = point.repeats.get_mut(&0).unwrap();
+        for metric in [CPU, "latency_us.mean", "latency_us.p99", "jain_bytes", "jain_packets"] {
+            values.insert(metric.to_owned(), 0.5);
+        }
+        // Let the busy processors vary with the clients.
+        values.insert("cores.busy".to_owned(), 1.0 + number as f64 / 100.0);
+    }
+    for finding in findings(&results(points)) {
+        assert_eq!(
+            (finding.verdict, finding.n),
+            (Verdict::NotConfirmed, 1),
+            "{}: {}",
+            finding.id,
+            finding.reason
+        );
+        assert!(
+            finding.reason.ends_with("too few repeats, 5 are needed"),
+            "{}: {}",
+            finding.id,
+            finding.reason
+        );
+    }
 }

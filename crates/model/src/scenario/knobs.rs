@@ -219,7 +219,7 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
         return Some(Clash {
             knobs: &["xps-pool", "queues"],
             problem: format!("{queues} queues cannot be divided into XPS pools of {pool}"),
-            advice: "use a divisor of the number of queues".to_owned(),
+            advice: "let xps-pool be a divisor of queues".to_owned(),
         });
     }
     if !link.priorities.is_empty() && queues != link.queues {
@@ -258,6 +258,6 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     (segment > knobs.gso_size).then(|| Clash {
         knobs: &["segment-size", "gso-size"],
         problem: format!("a segment size of {segment} is above the GSO size of {}", knobs.gso_size),
-        advice: format!("use at most {}", knobs.gso_size),
+        advice: format!("lower segment-size to {}, or raise gso-size to {segment}", knobs.gso_size),
     })
 }

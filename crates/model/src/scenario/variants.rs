@@ -3,6 +3,7 @@
 //! table. The bases of a table's variants must be in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::error::ScenarioError;
 use super::error::ScenarioErrorKind::{BadValue, Cycle, Duplicate, UnknownName};
@@ -48,6 +49,15 @@ impl Settings {
             Kind::Requests => Self::Receive(Box::new(ReceiveSettings::read(table, complete))),
             Kind::Transfers => Self::Transfers(Box::new(TransferSettings::read(table, complete))),
             _ => Self::Transmit(Box::new(KnobSettings::read(table, complete))),
+        }
+    }
+
+    /// Returns position and path of a setting in its file, by its key.
+    fn place_of(&self, key: &str) -> Option<(Range<usize>, String)> {
+        match self {
+            Self::Transmit(settings) => settings.place_of(key),
+            Self::Receive(settings) => settings.place_of(key),
+            Self::Transfers(settings) => settings.place_of(key),
         }
     }
 
@@ -146,15 +156,26 @@ impl Resolved {
             Some(settings @ Settings::Receive(_)) => settings,
             _ => &self.draft.settings,
         };
-        let knob = found.knobs.iter().find_map(|knob| match own {
-            Settings::Transmit(settings) => settings.place_of(knob),
-            Settings::Receive(settings) => settings.place_of(knob),
-            Settings::Transfers(settings) => settings.place_of(knob),
-        });
+        let knob = found.knobs.iter().find_map(|knob| own.place_of(knob));
+        let mut problem = found.problem;
+        if let (Some(_), Some(base)) = (&knob, &self.draft.base) {
+            let is_inherited = |knob: &&&str| {
+                let value = self.settings.as_ref().and_then(|settings| settings.place_of(knob));
+                value.is_some() && own.place_of(knob).is_none()
+            };
+            let inherited: Vec<&str> = found.knobs.iter().filter(is_inherited).copied().collect();
+            if !inherited.is_empty() {
+                problem.push_str(&format!(
+                    " (from the base '{}': {})",
+                    excerpt(&base.value),
+                    list(inherited.into_iter())
+                ));
+            }
+        }
         let base = self.draft.base.as_ref().map(|base| (base.span.clone(), base.path.clone()));
         let name = &self.draft.name;
         let (span, path) = knob.or(base).unwrap_or_else(|| (name.span.clone(), name.path.clone()));
-        complaints.push(BadValue, &span, &path, found.problem, found.advice);
+        complaints.push(BadValue, &span, &path, problem, found.advice);
     }
 
     /// Reports a variant of the table that cannot run on `link`, at the place where the scenario names it.

@@ -130,7 +130,7 @@ const VARIANTS: &[Case] = &[
     ("queues = 2", "queues = 5", (27, 10), ": variant.small.queues: 5 queues, but the link has 4; use at most 4"),
     ("queues = 2", "queues = \"two\"", (27, 10), ": variant.small.queues: 'two' is not a value of this key; write \"all\" or"),
     ("queues = 2", "queues = 2\nxps-pool = 0", (28, 12), ": variant.small.xps-pool: 0 is out of range"),
-    ("queues = 2", "queues = 3\nxps-pool = 2", (28, 12), ".xps-pool: 3 queues cannot be divided into XPS pools of 2; use"),
+    ("queues = 2", "queues = 3\nxps-pool = 2", (28, 12), ".xps-pool: 3 queues cannot be divided into XPS pools of 2; let xps-pool be a divisor"),
     ("base = \"dqa\"\n", "base = \"dqa\"\nxps-pool = 3\n", (26, 12), "2 queues cannot be divided into XPS pools of 3"),
     ("queues = 2", "queue-choice = \"dqaa\"", (27, 16), "'dqaa' is not a value of this key; did you mean 'dqa'? known: hash, dqa"),
     ("queues = 2", "qdisc = \"sfq\"", (27, 9), ": variant.small.qdisc: 'sfq' is not a value of this key; known: pfifo_fast, sfq+prio"),
@@ -334,6 +334,20 @@ pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Ca
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_conflict_with_an_inherited_knob_names_the_base() {
+    let text = VALID
+        .replace("base = \"dqa\"", "base = \"dqa+dqwa+dsos\"")
+        .replace("gso-size = \"16KiB\"", "gso-size = \"8KiB\"");
+    let error = parse_text(&text).unwrap_err();
+    assert_eq!((error.line, error.key.as_str()), (28, "variant.small.gso-size"));
+    assert_eq!(
+        error.problem,
+        "a segment size of 16KiB is above the GSO size of 8KiB (from the base 'dqa+dqwa+dsos': segment-size)"
+    );
+    assert_eq!(error.advice, "lower segment-size to 8KiB, or raise gso-size to 16KiB");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
 use super::knobs::{Clash, knob, knobs};
+use super::sections::MTUS;
 use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
 use super::{Link, MAX_QUEUES, ReceiveNic, ReceivePolicy, Scenario, Sets, Supplied};
@@ -149,10 +150,14 @@ impl ReceiveSettings {
             });
         }
         let room = link.mtu.bytes().saturating_sub(HEADERS);
-        (knobs.message.bytes() > room).then(|| Clash {
-            knobs: &["message"],
-            problem: format!("a message of {} does not fit into one packet", knobs.message),
-            advice: format!("use at most {room}B, or raise link.mtu"),
+        (knobs.message.bytes() > room).then(|| {
+            let needs = ByteSize::from_bytes(knobs.message.bytes().saturating_add(HEADERS));
+            let raise = if MTUS.contains(&needs) { ", or raise link.mtu" } else { "" };
+            Clash {
+                knobs: &["message"],
+                problem: format!("a message of {} does not fit into one packet", knobs.message),
+                advice: format!("use at most {room}B{raise}"),
+            }
         })
     }
 }

@@ -224,7 +224,12 @@ impl TransferSettings {
                 "the ports in use carry {ports}, and the link.rate of {} is that of a link behind a switch",
                 link.rate
             ),
-            advice: format!("state link.rate = \"{ports}\", other ports, or a switch-buffer"),
+            advice: if LINE_RATES.contains(&ports) {
+                format!("state link.rate = \"{ports}\", other ports, or a switch-buffer")
+            } else {
+                let most = LINE_RATES.end();
+                format!("link.rate is at most {most}: have fewer senders or ports, slower ports, or a switch-buffer")
+            },
         })
     }
 }

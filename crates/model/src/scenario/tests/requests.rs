@@ -88,7 +88,7 @@ const REQUESTS: &[Case] = &[
     ("client-hosts = 4", "client-hosts = 4\ntimeout = \"0s\"", (15, 11), ": workload.timeout: 0ns is out of range"),
     ("\"1024B\"", "\"1024B\"\nring = 0", (39, 8), ": variant.balance.ring: 0 is out of range; write a value from 1 to 65536"),
     ("isolated-queues = 4", "isolated-queues = 10", (37, 19), ": variant.balance.isolated-queues: 10 queues for high priority, and the link has 10"),
-    ("\"1024B\"", "\"1301B\"", (38, 11), ": variant.balance.message: a message of 1301B does not fit into one packet; use at most 1300B"),
+    ("\"1024B\"", "\"1301B\"", (38, 11), ": variant.balance.message: a message of 1301B does not fit into one packet; use at most 1300B, or raise link.mtu"),
     ("policy = \"isolation\"", "qdisc = \"pfifo_fast\"", (44, 1), ": variant.isolation.qdisc: unknown key; known keys: base, summary, nic, policy,"),
     ("response_us.high.p99", "response_us.low.p99", (48, 10), ": expect[0].metric: unknown metric 'response_us.low.p99'"),
 ];
@@ -113,6 +113,12 @@ fn every_broken_scenario_of_requests_is_refused_at_its_place() {
 }
 
 #[test]
+#[test]
+fn no_mtu_is_advised_that_a_link_cannot_have() {
+    let error = parse_text(&VALID_REQUESTS.replace("\"1024B\"", "\"64KiB\"")).unwrap_err().to_string();
+    assert!(error.ends_with("a message of 64KiB does not fit into one packet; use at most 1300B"), "{error}");
+}
+
 fn a_policy_on_one_line_is_a_text_and_no_keyword() {
     let own = |policy: &str| {
         let text = VALID_REQUESTS.replace("policy = \"isolation\"", &format!("policy = {policy}"));

@@ -55,6 +55,16 @@ fn every_broken_scenario_of_transfers_is_refused_at_its_place() {
     assert_refused(VALID_TRANSFERS, TRANSFERS.iter());
 }
 
+#[test]
+fn no_rate_is_advised_that_a_link_cannot_have() {
+    let text = VALID_TRANSFERS.replace("switch-buffer = \"16MiB\"\n", "");
+    let advice = |text: &str| parse_text(text).unwrap_err().advice;
+    assert_eq!(advice(&text), "state link.rate = \"280gbit\", other ports, or a switch-buffer");
+    let fast = text.replace("flows = 4\nsenders = 2", "flows = 64\nsenders = 64");
+    let told = advice(&fast.replace("[\"100gbit\", \"40gbit\"]", "[\"100gbit\"]"));
+    assert!(told.starts_with("link.rate is at most 1.6tbit: have fewer senders"), "{told}");
+}
+
 /// Metrics that no transfer has are refused with those that it has; the same holds for other workloads.
 #[test]
 fn expectations_are_about_metrics_that_the_workload_has() {

@@ -147,25 +147,30 @@ fn read_group(
     let high_priority = table.take("high-priority").map_or(Some(false), |field| field.boolean());
     let from = table.take("from");
     let length = table.take("for");
-    let until = |field: &Field<'_>, end: Nanoseconds| {
-        if let Some(whole) = measure.map(Measure::duration).filter(|whole| end > *whole) {
-            let problem =
-                format!("the clients would be there until {end}, and the measurement ends at {whole}");
-            field.complain(BadValue, problem, "let them come earlier or stay shorter, or measure longer");
-        }
-    };
+    let whole = measure.map(Measure::duration);
     let start = match &from {
         Some(field) => {
             let from = field.quantity(TIMES, "10s");
-            from.into_iter().for_each(|from| until(field, from));
+            if let Some((from, whole)) = from.zip(whole).filter(|(from, whole)| from >= whole) {
+                let problem =
+                    format!("the clients would arrive at {from}, and the measurement ends at {whole}");
+                field.complain(BadValue, problem, "let them arrive earlier, or measure longer");
+            }
             from
         }
         None => Some(Nanoseconds::new(0)),
     };
     let stay = match &length {
         Some(field) => field.quantity(STAYS, "52s").map(|stay| {
-            if let Some(start) = start {
-                until(field, Nanoseconds::new(start.as_u64().saturating_add(stay.as_u64())));
+            let end = start.map(|start| Nanoseconds::new(start.as_u64().saturating_add(stay.as_u64())));
+            if let Some((end, whole)) = end.zip(whole).filter(|(end, whole)| end > whole) {
+                let problem =
+                    format!("the clients would be there until {end}, and the measurement ends at {whole}");
+                field.complain(
+                    BadValue,
+                    problem,
+                    "let them arrive earlier or stay shorter, or measure longer",
+                );
             }
             Some(stay)
         }),

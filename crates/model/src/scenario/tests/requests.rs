@@ -75,7 +75,8 @@ const REQUESTS: &[Case] = &[
     ("high-priority = true", "high-priority = 1", (20, 17), ": workload.clients[0].high-priority: expected true or false"),
     ("high-priority = true", "priority = 1", (20, 1), ": workload.clients[0].priority: unknown key; known keys: name, count, flows, outstanding, high-priority, from, for, variants"),
     ("from = \"1s\"", "from = 1", (26, 8), ": workload.clients[1].from: a bare number; units are needed"),
-    ("from = \"1s\"", "from = \"5s\"", (26, 8), ": workload.clients[1].from: the clients would be there until 5s, and the measurement ends at 4s"),
+    ("from = \"1s\"", "from = \"5s\"", (26, 8), ": workload.clients[1].from: the clients would arrive at 5s, and the measurement ends at 4s; let them arrive earlier, or measure longer"),
+    ("from = \"1s\"\nfor = \"2s\"", "from = \"4s\"", (26, 8), ": workload.clients[1].from: the clients would arrive at 4s, and the measurement ends at 4s"),
     ("for = \"2s\"", "for = \"3100ms\"", (27, 7), ": workload.clients[1].for: the clients would be there until 4.1s, and the measurement ends at 4s"),
     ("[\"isolation\"]\n\n[measure]", "[\"isolated\"]\n\n[measure]", (28, 13), ": workload.clients[1].variants[0]: unknown variant 'isolated'; known: balance, isolation"),
     ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (31, 1), ": measure.windows: only with workload.kind = bulk or tenants;"),
@@ -113,12 +114,12 @@ fn every_broken_scenario_of_requests_is_refused_at_its_place() {
 }
 
 #[test]
-#[test]
 fn no_mtu_is_advised_that_a_link_cannot_have() {
     let error = parse_text(&VALID_REQUESTS.replace("\"1024B\"", "\"64KiB\"")).unwrap_err().to_string();
     assert!(error.ends_with("a message of 64KiB does not fit into one packet; use at most 1300B"), "{error}");
 }
 
+#[test]
 fn a_policy_on_one_line_is_a_text_and_no_keyword() {
     let own = |policy: &str| {
         let text = VALID_REQUESTS.replace("policy = \"isolation\"", &format!("policy = {policy}"));

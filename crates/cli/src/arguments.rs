@@ -460,14 +460,14 @@ pub struct CompareOptions {
     pub first: PathBuf,
     /// The other record or study
     pub second: PathBuf,
-    /// Compare only this metric, by its key in the record, such as nfm.1s; may be given several times
+    /// Compare only this metric of two records, by its key, such as nfm.1s; may be given several times
     #[arg(long = "metric", value_name = "KEY")]
     pub metrics: Vec<String>,
-    /// Judge whether the two are equal within this share: the whole 95 % confidence interval of each change
+    /// Judge whether two records are equal within this share: the whole 95 % confidence interval of each change
     /// must lie within it; exit code 1 unless all do
     #[arg(long, value_name = "N%", value_parser = parse_share, allow_hyphen_values = true)]
     pub within: Option<f64>,
-    /// Show every figure, not only those that differ
+    /// Show every figure of two records, not only those that differ
     #[arg(long)]
     pub all: bool,
     /// How to print the result

@@ -25,8 +25,8 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, text));
     }
     if first == Subject::Study {
-        if options.within.is_some() || !options.metrics.is_empty() {
-            let text = "--within and --metric are for records, not for studies";
+        if options.within.is_some() || !options.metrics.is_empty() || options.all {
+            let text = "--metric, --within and --all are for records, not for studies";
             return Err(Failure::new(Exit::Usage, text));
         }
         return study::compare(&options.first, &options.second, options.format);

@@ -218,6 +218,18 @@ fn two_studies_with_different_seeds_agree() {
     let refused = command.arg("compare").args([&single, &single]).output().unwrap();
     assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(2), ""));
     assert!(text(&refused.stderr).contains("nothing to compare"));
+    for option in [&["--within", "5%"][..], &["--metric", "throughput_bps"], &["--all"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        let refused = command.arg("compare").args([&single, &single]).args(option).output().unwrap();
+        assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(2), ""), "{option:?}");
+        assert!(text(&refused.stderr).contains("are for records, not for studies"), "{option:?}");
+    }
+    let help = Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["compare", "--help"]).output().unwrap();
+    let help = text(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in ["this metric of two records", "two records are equal within", "every figure of two records"]
+    {
+        assert!(help.contains(words), "{words}: {help}");
+    }
 }
 
 /// Copies the study `whole` with a change in one of its files; `None` removes the file.

@@ -54,6 +54,9 @@ struct sk_buff___dropped {
 /* Inode of the network namespace whose packets count; 0: all namespaces. */
 volatile const __u32 namespace_inode = 0;
 
+/* Whether the tracepoint has the receiving socket as its fourth argument, since Linux 6.11. */
+volatile const __u32 has_receiver = 0;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -64,11 +67,14 @@ struct {
 /* Number of drops for which the map had no free entry. */
 __u64 overflow = 0;
 
-static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
+/* TCP's receive path clears `dev` (tcp_v4_rcv) and names its socket only in the tracepoint. */
+static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, struct sock___net *receiver)
 {
 	struct net_device *device = BPF_CORE_READ(skb, dev);
 	struct sock___net *socket = BPF_CORE_READ(skb, sk);
 
+	if (receiver)
+		return BPF_CORE_READ(receiver, __sk_common.skc_net.net, ns.inum);
 	if (socket)
 		return BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum);
 	/* A segment in TCP's out-of-order queue has other fields in place of `dev`. The pointer is then
@@ -107,7 +113,8 @@ int count_drop(__u64 *ctx)
 	__u64 one = 1, *count;
 
 	if (inode) {
-		__u32 own = namespace_of(skb);
+		/* The verifier knows the constant: older kernels never see the access. */
+		__u32 own = namespace_of(skb, has_receiver ? (void *)ctx[3] : 0);
 
 		if (own && own != inode)
 			return 0;

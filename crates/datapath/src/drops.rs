@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::btf::{Btf, ReferencesType as _, types};
 use libbpf_rs::{MapCore, MapFlags, Object};
 
 use crate::error::DatapathError;
@@ -38,15 +38,20 @@ impl DropReasons {
     /// Returns an error if the kernel refuses the program: without `CAP_BPF` and `CAP_PERFMON`, or before Linux
     /// 5.17, which introduced drop reasons.
     pub fn attach(namespace_inode: u32) -> Result<Self, DatapathError> {
-        let names = reasons()?;
+        let types = Btf::from_vmlinux().map_err(|error| DatapathError::System {
+            action: "read the kernel's type information",
+            source: crate::error::io_error(&error),
+        })?;
+        let (names, names_receiver) = (reasons(&types)?, names_receiver(&types));
         let mut opened = object::open(OBJECT, BYTES)?;
         for mut map in opened.maps_mut() {
             if map.name().to_str().is_some_and(|name| name.ends_with(".rodata")) {
+                let settings = [namespace_inode, u32::from(names_receiver)].map(u32::to_ne_bytes).concat();
                 let place = map
                     .initial_value_mut()
-                    .and_then(|value| value.get_mut(..size_of::<u32>()))
+                    .and_then(|value| value.get_mut(..settings.len()))
                     .ok_or(DatapathError::Missing { kind: "map of settings", name: ".rodata" })?;
-                place.copy_from_slice(&namespace_inode.to_ne_bytes());
+                place.copy_from_slice(&settings);
             }
         }
         let object = object::load(OBJECT, opened)?;
@@ -90,14 +95,7 @@ impl DropReasons {
 }
 
 /// Returns the names of `enum skb_drop_reason` in the running kernel.
-fn reasons() -> Result<BTreeMap<u32, String>, DatapathError> {
-    let unable = |action| {
-        move |error: libbpf_rs::Error| DatapathError::System {
-            action,
-            source: crate::error::io_error(&error),
-        }
-    };
-    let types = Btf::from_vmlinux().map_err(unable("read the kernel's type information"))?;
+fn reasons(types: &Btf<'_>) -> Result<BTreeMap<u32, String>, DatapathError> {
     let Some(reasons) = types.type_by_name::<types::Enum<'_>>("skb_drop_reason") else {
         return Err(DatapathError::Limit(
             "this kernel reports no drop reasons: it is older than Linux 5.17".to_owned(),
@@ -109,4 +107,13 @@ fn reasons() -> Result<BTreeMap<u32, String>, DatapathError> {
         Some((u32::try_from(member.value).ok()?, short))
     };
     Ok(reasons.iter().filter_map(name).collect())
+}
+
+/// Returns whether the tracepoint has the receiving socket: `kfree_skb(void *, skb, location, reason, rx_sk)`.
+fn names_receiver(types: &Btf<'_>) -> bool {
+    const PARAMETERS: usize = 5;
+    let traced = types.type_by_name::<types::Typedef<'_>>("btf_trace_kfree_skb");
+    let pointer = traced.and_then(|traced| types::Ptr::try_from(traced.referenced_type()).ok());
+    let function = pointer.and_then(|pointer| types::FuncProto::try_from(pointer.referenced_type()).ok());
+    function.is_some_and(|function| function.iter().count() == PARAMETERS)
 }

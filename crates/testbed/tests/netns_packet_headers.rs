@@ -5,9 +5,10 @@
 
 mod support;
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use evenkeel_datapath::{
@@ -394,4 +395,35 @@ fn the_drop_counter_reads_the_flow() {
             assert_eq!(found.protocol, case.tuple.protocol, "{}", case.name);
         }
     }
+}
+
+/// TCP's receive path clears the device of a packet that it drops.
+#[test]
+fn drops_of_tcp_belong_to_the_namespace_of_their_socket() {
+    let inode = |namespace: &Namespace| {
+        let descriptor = namespace.as_fd().as_raw_fd();
+        std::fs::metadata(format!("/proc/self/fd/{descriptor}")).unwrap().ino() as u32
+    };
+    let (own, other) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+    let mut netlink = other.netlink().unwrap();
+    let index = netlink.link_index("lo").unwrap();
+    netlink.set_up(index).unwrap();
+    let [in_own, in_other] = [&own, &other].map(|namespace| DropReasons::attach(inode(namespace)).unwrap());
+    let deadline = Instant::now() + PATIENCE;
+    // A tracepoint program may miss a packet.
+    while in_other.counts().unwrap().iter().all(|count| count.reason != "TCP_ABORT_ON_DATA") {
+        assert!(Instant::now() < deadline, "{:?}", in_other.counts().unwrap());
+        other
+            .run(|| {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                drop(listener.accept().unwrap());
+                client.write_all(b"data for a socket that is closed").unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+                Ok(())
+            })
+            .unwrap();
+    }
+    let found = in_own.counts().unwrap();
+    assert!(found.is_empty(), "{found:?}");
 }

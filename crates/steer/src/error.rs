@@ -23,6 +23,9 @@ pub enum SteerError {
         /// The next step for the user.
         remedy: String,
     },
+    /// A signal ended the set-up. The end of the session restores the changes.
+    #[error("a signal ended the set-up")]
+    Stopped,
     /// No placement can meet the policy with this number of queues.
     #[error(transparent)]
     Policy(#[from] BindError),
@@ -61,7 +64,7 @@ impl SteerError {
             Self::Apply(error) => error.cause(),
             Self::Host(HostError::ForeignSysfs { .. } | HostError::NotMounted { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
-            Self::Datapath(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
+            Self::Datapath(_) | Self::Netlink(_) | Self::Host(_) | Self::Stopped => Cause::Failed,
         }
     }
 }

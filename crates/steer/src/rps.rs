@@ -35,6 +35,8 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     follows_readers: bool,
     mask: Option<String>,
     remarks: Vec<String>,
+    /// Returns whether a signal ends the session. An interface may have a thousand queues.
+    stops: fn() -> bool,
     /// Prevents other processes from steering the interface; `None` for a modelled kernel.
     alone: Option<SocketName>,
     /// The sysfs, and the inode of the interface's directory: another interface may get the same name and index. `None`
@@ -42,7 +44,8 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     sysfs: Option<(Sysfs, Option<u64>)>,
 }
 
-/// Creates the back end of a live interface. First it rolls back a run that died; the result includes this run.
+/// Creates the back end of a live interface. First it rolls back a run that died; the result includes this run. No queue
+/// is set after `stops` returns true.
 ///
 /// # Errors
 /// Returns an error if another run manages the interface, or the kernel does not support RPS.
@@ -50,6 +53,7 @@ pub fn live_rps(
     interface: &Interface,
     processors: &[u32],
     follows_readers: bool,
+    stops: fn() -> bool,
     state: &StateDirectory,
     guardian: Option<Command>,
 ) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
@@ -62,6 +66,7 @@ pub fn live_rps(
     let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
     (backend.interface, backend.alone) = (Some(interface.clone()), alone);
     backend.sysfs = Some((sysfs, device));
+    backend.stops = stops;
     Ok((Box::new(backend), leftover))
 }
 
@@ -121,12 +126,16 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
             follows_readers,
             mask,
             remarks,
+            stops: || false,
             alone,
             sysfs,
         })
     }
 
     fn set(&mut self, knob: Knob, text: String) -> Result<(), SteerError> {
+        if (self.stops)() {
+            return Err(SteerError::Stopped);
+        }
         Ok(self.run.change(&Change::new(knob, Value::Text(text)))?)
     }
 

@@ -25,7 +25,7 @@ use crate::progress::with_progress;
 use crate::revert::{tell_leftover, tell_managed};
 use crate::search::configuration::{Configuration, hash_page};
 use crate::search::{load_policy, reload_policy, require_memory, room};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -233,6 +233,7 @@ fn rps(
         interface,
         &processors(options, interface)?,
         policy.name.contains("locality"),
+        signals::came,
         &StateDirectory::from_environment(),
         guardian(),
     )
@@ -473,6 +474,7 @@ fn watch(
                 session.set_policy(&old)?;
                 policy.file = old;
             }
+            Err(SteerError::Stopped) => continue,
             Err(error) => return Err(error),
         }
         if !told {

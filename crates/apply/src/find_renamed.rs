@@ -23,9 +23,12 @@ fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyEr
             "" => journal_name(&header.interface),
             file => file.to_owned(),
         };
-        if name_before_damage(&name) != written_as {
+        let contents = parse(&bytes, &written_as);
+        // Only a damaged journal is set aside: an intact one was renamed, for example back from a copy.
+        let is_set_aside = name_before_damage(&name) == written_as && !contents.damage.is_empty();
+        if name != written_as && !is_set_aside {
             let (path, before) = (state.path().join(&name), state.path().join(&written_as));
-            found.push((Renamed { path, before, header }, parse(&bytes, &written_as)));
+            found.push((Renamed { path, before, header }, contents));
         }
     }
     Ok(found)

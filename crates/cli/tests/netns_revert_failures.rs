@@ -460,8 +460,9 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
     managed.shell(&["ip", "link", "add", "evkother", "type", "bridge"]);
     kill_both(managed.session(&["--xps", "off"]));
     let journal = managed.state.path().join(&managed.journals()[0]);
-    let (copied, edited) = (format!("{}.bak", journal.display()), format!("{}~", journal.display()));
-    for name in ["saved", "1-2.journal", "x.journal", &copied, &edited] {
+    let (copied, edited) = (format!("{}.bak", journal.display()), format!("{}-old", journal.display()));
+    let aside = format!("{}.damaged", journal.display());
+    for name in ["saved", "1-2.journal", "x.journal", &copied, &edited, &aside] {
         let moved = managed.state.path().join(name);
         std::fs::rename(&journal, &moved).unwrap();
         let fix = format!(

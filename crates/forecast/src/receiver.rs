@@ -19,7 +19,7 @@ use crate::topology::Topology;
 /// Largest number of cores and of receive queues that are simulated: the time of a run is bounded.
 const MOST_CORES: u32 = 256;
 const MOST_QUEUES: usize = 256;
-/// Most connections that are simulated.
+/// Maximum number of connections that are simulated; bounds the time of a run.
 const MOST_FLOWS: usize = 16;
 /// Connections if the host shows none that received much: as many as filled 100 Gbit/s in *TCP at 100 Gbit/s*.
 const FLOWS: usize = 3;
@@ -308,7 +308,7 @@ impl Applications {
         let cores = (first..first + topology.cores_per_package).take(flows);
         let readers: Vec<u32> = cores.filter_map(|core| topology.processor(core)).collect();
         let place = format!(
-            "their applications are assumed on processors {}, the first cores beside the NIC",
+            "their applications are assumed on processors {}, the first cores of the NIC's package",
             processor_list(&readers)
         );
         Self { flows, readers, place }
@@ -366,7 +366,7 @@ fn nominal_hz(model: &str) -> Option<f64> {
     (0.5..10.0).contains(&ghz).then_some(ghz * 1e9)
 }
 
-/// Returns whether the cores beside the NIC keep their highest clock.
+/// Returns whether the cores of the NIC's package keep their highest clock.
 fn highest_clock(
     facts: &HostFacts,
     nic: &Interface,
@@ -522,7 +522,7 @@ mod tests {
         assert!(merged.merges);
     }
 
-    /// A pinned process reads on its processors in turn, another one where it ran last.
+    /// A pinned process reads on its processors round robin, another one where it ran last.
     #[test]
     fn applications_read_where_the_facts_place_them() {
         let mut facts = host();

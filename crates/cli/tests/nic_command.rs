@@ -62,7 +62,7 @@ fn a_model_is_added_by_a_file_in_a_directory() {
     file(directory.path(), "own-nic.toml", OWN);
     let directory = directory.path().to_str().unwrap();
     let listed = run(&["nic", "list", "--nic-dir", directory]).stdout;
-    assert!(listed.contains("own-nic     A NIC of one's own"), "{listed}");
+    assert!(listed.contains("own-nic     An example NIC"), "{listed}");
     let shown = run(&["nic", "show", "own-nic", "--nic-dir", directory]);
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.stdout.contains("TCP over IPv4        services > flows > hash > queue 0"), "{shown:?}");

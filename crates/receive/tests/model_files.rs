@@ -9,7 +9,7 @@ use proptest::prelude::*;
 /// A fictitious NIC: it tries rules by destination port before exact rules, and has a queue for ARP.
 const OWN: &str = r#"schema = 1
 name = "own"
-title = "A NIC of one's own"
+title = "An example NIC"
 source = "this test"
 queues = 8
 wire = "kind"

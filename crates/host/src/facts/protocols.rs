@@ -107,9 +107,12 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
             _ => true,
         };
         let file = format!("/proc/net/stat/{file}");
-        // `neigh_table_init` (net/core/neighbour.c) creates its file only in the host's network namespace.
+        // `neigh_table_init` (net/core/neighbour.c) creates its file only in the initial network namespace.
         if is_required && tree.is_live() && file.ends_with("_cache") && !tree.exists(&file) {
-            tree.note(&file, format!("{file} exists only in the host's network namespace"));
+            tree.note(
+                &file,
+                format!("{file} exists only in the initial network namespace (run evenkeel there)"),
+            );
         }
         let text = if is_required { tree.required_table(&file) } else { tree.table(&file) };
         let Some(text) = text else { continue };

@@ -165,7 +165,10 @@ pub(super) fn sysctls<'a>(
         }
         if !is_optional && tree.is_live() && name.starts_with("net/") && !tree.exists(&path) {
             let name = name.replace('/', ".");
-            tree.note(&path, format!("{name} exists only in the host's network namespace"));
+            tree.note(
+                &path,
+                format!("{name} exists only in the initial network namespace (run evenkeel there)"),
+            );
             return None;
         }
         let text = if is_optional { tree.read(&path)? } else { tree.required(&path)? };

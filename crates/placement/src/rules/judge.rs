@@ -222,7 +222,7 @@ impl Found {
             let names: Vec<String> = read_only.into_iter().collect();
             let names = names.join(", ");
             Some(if is_of_network {
-                format!("only the host's network namespace can set {names}: read-only here")
+                format!("only the initial network namespace can set {names}: read-only here")
             } else {
                 format!("the kernel lets no program set {names}: read-only here")
             })
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(fixes(&MEASURED, ["5", "6"], &[]), Some((0, made)));
         assert_eq!(fixes(&SET, ["5", "1"], &[]), Some((1, None)));
         assert_eq!(fixes(&SET, ["5", "6"], &[]), None, "nothing is wrong");
-        let only = "only the host's network namespace can set net.core.wmem_max: read-only here";
+        let only = "only the initial network namespace can set net.core.wmem_max: read-only here";
         let only = Some(only.to_owned());
         assert_eq!(fixes(&MEASURED, ["1", "1"], &["net/core/wmem_max"]), Some((1, only.clone())));
         assert_eq!(fixes(&SET, ["5", "1"], &["net/core/wmem_max"]), Some((0, only)));

@@ -224,7 +224,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
         Some((now, wanted)) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
         Some(_) => entry.advice("the backlog is long already: more processors in RPS"),
         None => entry.advice(
-            "raise net.core.netdev_max_backlog (in the host's network namespace if this one has none), or add processors to RPS",
+            "raise net.core.netdev_max_backlog (in the initial network namespace if this one has none), or add processors to RPS",
         ),
     }]
 }

@@ -207,7 +207,7 @@ fn two_studies_with_different_seeds_agree() {
     assert!(result["share"].as_f64().unwrap() >= 0.9, "{result}");
     let table = text(&compare("table").stdout);
     assert!(
-        table.contains("seed differs: 1 and 100") && table.contains("All intervals hold together"),
+        table.contains("seed differs: 1 and 100") && table.contains("The intervals are simultaneous"),
         "{table}"
     );
     // A single repeat decides nothing.

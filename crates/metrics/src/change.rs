@@ -1,13 +1,14 @@
-//! Compares many figures before and after a change, with intervals that hold together.
+//! Compares many figures before and after a change, with simultaneous confidence intervals (Bonferroni).
 //!
 //! A figure whose values are all positive and of similar size changes by a *ratio*: the ratio of the
 //! geometric means, with Welch's interval on the logarithms. Any other figure changes by a *difference* of
 //! means, with Welch's interval (*Biometrika* 34, 1947), because a single value near 0 would dominate a
 //! geometric mean.
 //!
-//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change". Intervals
-//! that must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures. Then
-//! about 2 of 100 reports have a wrong interval, and at most 5 in any series of 100 reports.
+//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change" on average.
+//! [Simultaneous](Confidence::Together) intervals each use 1 − 0.02/m (Bonferroni), with m figures. Then on
+//! average at most 2 of 100 reports have a wrong interval; more than 5 of 100 have one with a probability of
+//! at most 1.6 % (binomial).
 //!
 //! **Few repeats.** Five repeats give an imprecise estimate of the spread, which makes such intervals wide.
 //! If the ratios of a report have similar spreads, each spread is estimated from all of them (Smyth,
@@ -20,8 +21,8 @@ use statrs::function::gamma::digamma;
 use crate::confidence::{Interval, LEAST_REPEATS, OUTSIDE, Sample};
 use crate::student;
 
-/// The probability that at least one interval misses the true value. It is below 5 %, so that of a hundred
-/// comparisons of equal runs at most five show a difference, chance included.
+/// The probability that at least one interval misses the true value. At 2 %, more than five of a hundred
+/// comparisons of equal runs show a difference with a probability of only 1.6 %.
 const OUTSIDE_TOGETHER: f64 = 0.02;
 /// Upper limit of the degrees of freedom that other figures add to one.
 const MOST_BORROWED: f64 = 50.0;
@@ -34,7 +35,7 @@ const LEAST_SPREADS: usize = 8;
 pub enum Confidence {
     /// 95 % for each interval separately.
     Each,
-    /// 98 % that all intervals hold.
+    /// 98 % that every interval contains its true value.
     Together,
 }
 

@@ -1,4 +1,4 @@
-//! Displays the results of a run, for people and for scripts.
+//! Displays the results of a run, as tables and as JSON.
 //!
 //! All functions depend only on [records](evenkeel_model::record), without new measurements. So a record
 //! gives the same table on any machine at any time.

@@ -2,7 +2,7 @@
 //!
 //! A metric of a variant is compared by its [change](evenkeel_metrics::Change): a ratio of means with its
 //! confidence interval. The intervals of a comparison are simultaneous: two records of the same set-up show a
-//! difference in at most 5 of 100 comparisons, for any number of figures.
+//! difference in at most 2 of 100 comparisons on average, for any number of figures.
 //!
 //! With a margin, the question is whether the two records are the *same* within it. This is shown if the
 //! whole interval lies within the margin (two one-sided tests). Each interval then has a confidence of 95 %

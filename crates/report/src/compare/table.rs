@@ -100,8 +100,8 @@ fn rule(comparison: &Comparison) -> String {
             percent(margin)
         ),
         None => format!(
-            "All intervals hold together with 98 % confidence: two records of the same thing show a difference in at most \
-             5 of 100 comparisons. {least}"
+            "The intervals are simultaneous (98 %): equal set-ups differ in at most 2 of 100 comparisons on average. \
+             {least}"
         ),
     }
 }

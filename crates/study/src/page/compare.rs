@@ -77,8 +77,7 @@ pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOp
         page.labelled("  ", &format!("{}: {}", compared.point, change_text(&description, &compared.change)));
     }
     page.line(
-        "All intervals hold together with 98 % confidence: two runs of the same thing show a difference in at most 5 of 100 \
-         comparisons.",
+        "The intervals are simultaneous (98 %): equal set-ups differ in at most 2 of 100 comparisons on average.",
     );
     page.finish()
 }

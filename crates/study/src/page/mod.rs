@@ -1,4 +1,4 @@
-//! The result of a study: JSON for scripts, Markdown for people.
+//! The result of a study: JSON for scripts, Markdown for readers.
 
 mod compare;
 mod json;

@@ -232,6 +232,14 @@ fn busy(holder: Option<&(Header, u32)>, path: &Path) -> String {
     }
 }
 
+/// Returns what to do if `fork` fails with EAGAIN: a limit on processes is reached.
+fn process_limit(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => "; raise the limit on processes (`ulimit -u`, `pids.max` of the cgroup)",
+        _ => "",
+    }
+}
+
 /// Errors of a change.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -248,7 +256,7 @@ pub enum ApplyError {
     /// Another program changed the knob during the run.
     #[error("{0}")]
     Disturbed(Disturbance),
-    #[error("cannot start the guardian process: {0}")]
+    #[error("cannot start the guardian process: {0}{hint}", hint = process_limit(.0))]
     Guardian(io::Error),
     /// The guardian could not roll back.
     #[error("settings of {interface} still have the values of evenkeel: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]

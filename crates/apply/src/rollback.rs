@@ -89,10 +89,9 @@ impl Report {
     /// Returns remarks for the user: a line for each knob that was not simply restored.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
-        let moved = self
-            .moved_to
-            .iter()
-            .map(|to| format!("{interface} was moved to {to}: evenkeel restored its settings there"));
+        let moved = self.moved_to.iter().map(|to| {
+            format!("another program moved {interface} to {to}: evenkeel restored its settings there")
+        });
         let left = self.left_alone.iter().map(|left| left.describe(interface));
         let dropped = self.dropped.iter().map(|dropped| {
             let LeftAlone { knob, from, .. } = dropped;
@@ -106,12 +105,12 @@ impl Report {
         let went_along = |knob: &&Knob| self.deleted.is_some() && knob.is_of_interface();
         let count = self.gone.iter().filter(went_along).count();
         let deleted = self.deleted.iter().filter(|_| count > 0).map(move |deleted| match count {
-            1 => format!("{deleted}: 1 setting was removed with it"),
-            _ => format!("{deleted}: {count} settings were removed with it"),
+            1 => format!("{deleted}: the kernel removed 1 setting with it"),
+            _ => format!("{deleted}: the kernel removed {count} settings with it"),
         });
         let lost = (!self.lost.is_empty()).then(|| {
             format!(
-                "set by another program below evenkeel's own root qdisc of {interface}, and removed with it: {}",
+                "the kernel removed settings of another program with evenkeel's own root qdisc of {interface}: {}",
                 self.lost.join(", ")
             )
         });

@@ -377,16 +377,18 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             }
             Ok(Some(path)) => {
                 self.lost_journal = false;
-                self.remarks
-                    .push(format!("the journal {} was removed: it is written again", path_text(&path)));
+                self.remarks.push(format!(
+                    "another program removed the journal {}; evenkeel wrote it again",
+                    path_text(&path)
+                ));
                 // The previous guardian watches the removed file.
                 self.guardian.as_mut().map_or(Ok(()), Guardian::replace).map_err(ApplyError::Guardian)?;
             }
             Err(error) if !self.lost_journal => {
                 self.lost_journal = true;
                 self.remarks.push(format!(
-                    "the journal was removed, and cannot be written again: {error}; if both this process and its \
-                     guardian are killed, the settings of {} are not restored",
+                    "another program removed the journal, and evenkeel cannot write it again: {error}; if both this \
+                     process and its guardian are killed, the settings of {} are not restored",
                     self.name
                 ));
             }

@@ -324,7 +324,7 @@ fn a_map_that_is_set_by_hand_stays_and_the_others_come_back() {
     let managed = Managed::new();
     let running = managed.session(&[]);
     managed.set_map(2, "1");
-    assert_exits_after_change(running, &["xps_cpus of queue 2 was changed"]);
+    assert_exits_after_change(running, &["another program changed xps_cpus of queue 2"]);
     assert_eq!(managed.maps(), ["0", "0", "1", "0"]);
 }
 
@@ -334,7 +334,10 @@ fn an_interface_that_is_removed_is_gone_and_that_is_all() {
     let running = managed.session(&["--xps", "off"]);
     managed.netlink.delete_link(managed.index).unwrap();
     let words = ["the interface left this network namespace (deleted or moved); nothing is left to restore"];
-    assert_exits_after_change(running, &[words[0], "evk0 was deleted: 2 settings were removed with it"]);
+    assert_exits_after_change(
+        running,
+        &[words[0], "evk0 was deleted: the kernel removed 2 settings with it"],
+    );
     assert_eq!(managed.journals(), Vec::<String>::new());
 }
 
@@ -343,7 +346,7 @@ fn an_interface_that_is_renamed_gets_its_settings_back() {
     let mut managed = Managed::with_maps();
     let running = managed.session(&["--xps", "off"]);
     managed.netlink.rename(managed.index, "other").unwrap();
-    assert_exits_after_change(running, &["renamed to other"]);
+    assert_exits_after_change(running, &["renamed the interface to other"]);
     managed.netlink.rename(managed.index, NAME).unwrap();
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
@@ -450,15 +453,15 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
             .unwrap();
         });
         wait_attached.recv().unwrap();
-        assert_exits_after_change(running, &["another program was attached at tcx egress"]);
+        assert_exits_after_change(running, &["another process attached a program at tcx egress"]);
         let running = managed.session(&[]);
         assert!(running.said().contains("has another program at tcx egress"), "{}", running.said());
         detach.send(()).unwrap();
-        assert_exits_after_change(running, &["a program was detached from tcx egress"]);
+        assert_exits_after_change(running, &["another process detached a program from tcx egress"]);
     });
     let running = managed.session(&[]);
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "9:", "pfifo"]);
-    assert_exits_after_change(running, &["root qdisc was replaced: mq before, pfifo now"]);
+    assert_exits_after_change(running, &["another program replaced the root qdisc: mq before, pfifo now"]);
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("pfifo 9: root"));
 }
 
@@ -470,11 +473,11 @@ fn a_change_of_the_soft_nic_ends_it() {
     for (foreign, said) in [
         (
             &["qdisc replace dev evk0 parent ROOT:12 handle 77: htb default 1"][..],
-            "was replaced or changed: htb now",
+            "replaced or changed the qdisc at ROOT:12: htb now",
         ),
         (
             &["qdisc replace dev evk0 parent ROOT:13 handle 103: pfifo limit 7"],
-            "was replaced or changed: pfifo now",
+            "replaced or changed the qdisc at ROOT:13: pfifo now",
         ),
         (&["class change dev evk0 parent ROOT:1 classid ROOT:12 htb rate 1mbit ceil 5mbit"], "the HTB class"),
         (&["filter add dev evk0 parent ROOT: protocol ip u32 match u32 0 0 flowid ROOT:11"], "ROOT:0: u32"),
@@ -482,7 +485,10 @@ fn a_change_of_the_soft_nic_ends_it() {
             &["filter add dev evk0 parent ROOT:12 protocol ip prio 3 u32 match u32 0 0"],
             "ROOT:12: u32 (preference 3)",
         ),
-        (&["qdisc del dev evk0 root", "qdisc add dev evk0 root handle ROOT: htb default 10"], "was removed"),
+        (
+            &["qdisc del dev evk0 root", "qdisc add dev evk0 root handle ROOT: htb default 10"],
+            "removed the qdisc at ROOT:",
+        ),
     ] {
         let mut running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
         let shown = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);
@@ -496,7 +502,10 @@ fn a_change_of_the_soft_nic_ends_it() {
             running.signal(Signal::SIGTERM);
         }
         let said = said.replace("ROOT", root);
-        assert_exits_after_change(running, &[&said, "changes below evenkeel's own root qdisc go with it"]);
+        assert_exits_after_change(
+            running,
+            &[&said, "the kernel removes changes below evenkeel's own root qdisc with it"],
+        );
         assert!(started.elapsed() < Duration::from_secs(3), "{foreign:?}: {:?}", started.elapsed());
         let now = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);
         assert!(now.starts_with("qdisc mq 7: root"), "{foreign:?}: {now}");

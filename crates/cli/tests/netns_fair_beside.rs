@@ -94,10 +94,10 @@ fn the_loss_of_any_program_ends_it() {
     let mover = ["--balance", "on"];
     // The programs in the order in which a session attaches them.
     let programs: [(&[&str], usize, &str); 4] = [
-        (&[], 0, "a program was detached from tcx egress"),
-        (&[], 1, "evenkeel's meter was detached from tcx egress"),
-        (&mover, 1, "evenkeel's mover of flows was detached from tcx ingress"),
-        (&mover, 2, "evenkeel's meter was detached from tcx egress"),
+        (&[], 0, "another process detached a program from tcx egress"),
+        (&[], 1, "another program detached evenkeel's meter from tcx egress"),
+        (&mover, 1, "another program detached evenkeel's program for moves from tcx ingress"),
+        (&mover, 2, "another program detached evenkeel's meter from tcx egress"),
     ];
     for (arguments, place, words) in programs {
         let mut session = managed.session(arguments);
@@ -109,7 +109,7 @@ fn the_loss_of_any_program_ends_it() {
     let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));
     observer.wait_for_activity("observing");
     detach(*observer.holdings_but_namespaces().links.first().unwrap());
-    assert_stood_back(&observer.end(), "evenkeel's meter was detached from tcx egress");
+    assert_stood_back(&observer.end(), "another program detached evenkeel's meter from tcx egress");
 }
 
 #[test]

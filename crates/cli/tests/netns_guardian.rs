@@ -141,7 +141,7 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
                 }
             }
         };
-        assert!(ended.stderr.contains("was moved to the network namespace net:["), "{ended:?}");
+        assert!(ended.stderr.contains("moved evk0 to the network namespace net:["), "{ended:?}");
         assert_eq!(maps(&elsewhere, NAME), DRIVERS_MAPS, "{ended:?}");
         assert!(is_empty(managed.state.path()), "{ended:?}");
     }
@@ -282,7 +282,7 @@ fn a_deleted_interface_with_many_queues_does_not_delay_the_end() {
         let ended = running.end();
         // One sleep for each setting would take more than 10 s.
         assert!(deleted.elapsed() < Duration::from_secs(5), "{arguments:?}: {:?}", deleted.elapsed());
-        let words = format!("evk0 was deleted: {QUEUES} settings were removed with it");
+        let words = format!("evk0 was deleted: the kernel removed {QUEUES} settings with it");
         assert!(ended.code == 4 && ended.stderr.contains(&words), "{ended:?}");
         assert!(is_empty(managed.state.path()), "{ended:?}");
     }

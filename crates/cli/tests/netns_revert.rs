@@ -287,7 +287,10 @@ fn steering_ends_when_its_interface_is_renamed() {
         let running = managed.steering(&["--policy", "balance", "--backend", backend]);
         managed.shell(&["ip", "link", "set", NAME, "name", "evkother"]);
         let ended = running.end();
-        assert!(ended.code == 4 && ended.stderr.contains("was renamed to evkother"), "{backend}: {ended:?}");
+        assert!(
+            ended.code == 4 && ended.stderr.contains("renamed the interface to evkother"),
+            "{backend}: {ended:?}"
+        );
         managed.shell(&["ip", "link", "set", "evkother", "name", NAME]);
         assert_same(&managed.seen(), &before, backend);
     }
@@ -401,7 +404,7 @@ fn a_journal_that_was_renamed_during_a_run_that_ended_well_is_removed() {
         let mut copy = managed.state.path().join(name);
         std::fs::rename(&journal, &copy).unwrap();
         wait_for("the journal", Duration::from_secs(20), || journal.exists());
-        // Beside the session, the copy is left.
+        // During the session, the copy is left.
         let ended = end(managed.command(&["revert"]));
         assert!(ended.code == 3 && copy.exists() && !ended.stderr.contains("damaged"), "{ended:?}");
         let mut running = running;

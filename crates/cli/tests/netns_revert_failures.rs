@@ -395,7 +395,7 @@ fn a_journal_that_is_removed_during_a_session_is_written_again() {
             running.wait_for_activity(ready);
             let first = guardian(&mut running);
             assert_eq!(script(&managed, removal).code, 0);
-            wait_for("the warning", LIMIT, || running.said().contains("was removed: it is written again"));
+            wait_for("the warning", LIMIT, || running.said().contains("evenkeel wrote it again"));
             wait_for("another guardian", LIMIT, || {
                 children(running.id()).iter().map(|child| child.id).collect::<Vec<_>>() != [first]
             });
@@ -421,7 +421,7 @@ fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
     running.signal(Signal::SIGCONT);
     running.wait_for_activity("another file or directory has the name of the journal");
     std::fs::remove_dir(&journal).unwrap();
-    running.wait_for_activity("was removed: it is written again");
+    running.wait_for_activity("evenkeel wrote it again");
     running.signal(Signal::SIGINT);
     assert_eq!(running.end().code, 130);
     assert_eq!(managed.maps(), DRIVERS_MAPS);
@@ -495,7 +495,7 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
         assert_eq!(run(&managed, &["revert", "evkother"]).code, 0, "{name}");
         std::fs::rename(&moved, &journal).unwrap();
     }
-    // A copy beside the journal is no renamed one.
+    // A copy next to the journal is not a renamed journal.
     std::fs::copy(&journal, managed.state.path().join("copy")).unwrap();
     let ended = run(&managed, &["revert"]);
     assert!(ended.code == 0 && !ended.stderr.contains("renamed"), "{ended:?}");

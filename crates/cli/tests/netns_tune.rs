@@ -338,7 +338,7 @@ fn a_journal_that_is_removed_during_the_second_watch_is_written_again() {
     let running = tuned(&host, &[]);
     std::fs::remove_dir_all(host.managed.state.path()).unwrap();
     let ended = running.end();
-    assert!(ended.code == 0 && ended.stderr.contains("was removed: it is written again"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stderr.contains("evenkeel wrote it again"), "{ended:?}");
     let reverted = host.revert();
     assert!(reverted.code == 0 && reverted.stdout.contains("4 settings restored"), "{reverted:?}");
     assert_eq!(host.values(), OFF);
@@ -346,7 +346,7 @@ fn a_journal_that_is_removed_during_the_second_watch_is_written_again() {
 
 /// Events in the first second of a watch, and the expected message for each.
 const VANISHES: [(&str, &str); 2] = [
-    ("set dev evk0 name l2new", "evk0 was renamed to l2new"),
+    ("set dev evk0 name l2new", "another program renamed evk0 to l2new"),
     ("del dev evk0", "evk0 left this network namespace (deleted or moved)"),
 ];
 

@@ -334,7 +334,10 @@ fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
     shell(&["tc", "qdisc", "replace", "dev", &pair.name, "parent", &format!("{major}:2"), "fq"]);
     let ended = finish(running);
     assert_eq!(ended.code, 4, "{ended:?}");
-    assert!(ended.stderr.contains(&format!("the qdisc at {major}:2 was replaced: fq now")), "{ended:?}");
+    assert!(
+        ended.stderr.contains(&format!("another program replaced the qdisc at {major}:2: fq now")),
+        "{ended:?}"
+    );
     assert_eq!(pair.seen(), before);
 
     let plan = pair.fair(&["--xps", "off", "--batching", "on", "--plan"]);

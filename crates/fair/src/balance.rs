@@ -100,7 +100,8 @@ pub(crate) fn plan_lines(device: &str) -> [Line; 3] {
         )),
         Line::comment("  as they arrive, for some milliseconds, until the kernel lets it change its queue"),
         Line::comment(
-            "  undo: none needed: the program goes with the process, and the next acknowledgement opens the window",
+            "  undo: none needed: the kernel removes the program when the process ends, and the next acknowledgement \
+             opens the window",
         ),
     ]
 }

@@ -221,7 +221,7 @@ impl Preflight {
             script.push(Line::comment(format_args!(
                 "a BPF program at tcx egress of {name}: a flow with nothing outstanding takes {choice}"
             )));
-            script.comment("  undo: none needed: the program goes with the process");
+            script.comment("  undo: none needed: the kernel removes the program when the process ends");
             if *balance {
                 script.extend(balance::plan_lines(name));
             }

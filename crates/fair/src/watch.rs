@@ -51,7 +51,7 @@ fn root_difference(before: Option<&(String, Handle)>, now: Option<&(String, Hand
         Some((kind, handle)) if same_kind => format!("{kind} {:x}:", handle.major),
         Some((kind, _)) => kind.clone(),
     };
-    format!("the root qdisc was replaced: {} before, {} now", name(before), name(now))
+    format!("another program replaced the root qdisc: {} before, {} now", name(before), name(now))
 }
 
 /// Returns the qdiscs without the hooks for ingress and clsact.
@@ -73,8 +73,8 @@ struct Tree {
 impl Tree {
     fn difference(&self, now: &Self) -> Option<String> {
         let changed = |place: Handle| match kind_at(&now.qdiscs, place) {
-            Some(kind) => format!("the qdisc at {place} was replaced or changed: {kind} now"),
-            None => format!("the qdisc at {place} was removed"),
+            Some(kind) => format!("another program replaced or changed the qdisc at {place}: {kind} now"),
+            None => format!("another program removed the qdisc at {place}"),
         };
         let both = |own: &[QdiscState], other: &[QdiscState]| {
             own.iter().find(|qdisc| !other.contains(qdisc)).map(|qdisc| qdisc.parent)
@@ -86,10 +86,13 @@ impl Tree {
             own.iter().find(|class| !other.contains(class)).map(|class| class.handle)
         };
         if let Some(class) = both(&self.classes, &now.classes).or_else(|| both(&now.classes, &self.classes)) {
-            return Some(format!("the HTB class {class} was changed, removed or added"));
+            return Some(format!("another program changed, removed or added the HTB class {class}"));
         }
         let (place, filter) = now.filters.iter().find(|filter| !self.filters.contains(filter))?;
-        Some(format!("a filter was added at {place}: {} (preference {})", filter.kind, filter.preference))
+        Some(format!(
+            "another program added a filter at {place}: {} (preference {})",
+            filter.kind, filter.preference
+        ))
     }
 }
 
@@ -154,13 +157,14 @@ impl Watched {
         let replaced = |(place, kind): &&(Handle, String)| kind_at(&qdiscs, *place) != Some(kind.as_str());
         let mut difference = self.leaves.iter().find(replaced).map(|(place, _)| {
             let now = kind_at(&qdiscs, *place).unwrap_or("none");
-            format!("the qdisc at {place} was replaced: {now} now")
+            format!("another program replaced the qdisc at {place}: {now} now")
         });
         if let Some(tree) = self.tree.clone() {
             difference = tree.difference(&self.tree_now(qdiscs)?);
         }
-        Ok(difference
-            .map(|difference| format!("{difference}; changes below evenkeel's own root qdisc go with it")))
+        Ok(difference.map(|difference| {
+            format!("{difference}; the kernel removes changes below evenkeel's own root qdisc with it")
+        }))
     }
 
     /// Sets the meter of this process, whose detachment is then detected. It replaces an earlier meter.
@@ -198,10 +202,10 @@ impl Watched {
             Ok(programs.iter().all(|program| program.id != own))
         };
         if is_gone(self.own_meter, egress_programs)? {
-            return Ok(Some("evenkeel's meter was detached from tcx egress"));
+            return Ok(Some("another program detached evenkeel's meter from tcx egress"));
         }
         if is_gone(self.mover, ingress_programs)? {
-            return Ok(Some("evenkeel's mover of flows was detached from tcx ingress"));
+            return Ok(Some("another program detached evenkeel's program for moves from tcx ingress"));
         }
         Ok(None)
     }
@@ -219,7 +223,7 @@ impl Watched {
             return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
         };
         if link.name != self.name {
-            return Ok(Some(format!("the interface was renamed to {}", link.name)));
+            return Ok(Some(format!("another program renamed the interface to {}", link.name)));
         }
         if device_inode(&self.sysfs, &self.name).is_some_and(|device| Some(device) != self.device) {
             return Ok(Some("the interface was deleted, and another one has its name now".to_owned()));
@@ -231,7 +235,7 @@ impl Watched {
         };
         if queues != self.queues {
             return Ok(Some(format!(
-                "the number of transmit queues was changed from {} to {queues} (ethtool -L)",
+                "another program changed the number of transmit queues from {} to {queues} (ethtool -L)",
                 self.queues
             )));
         }
@@ -281,11 +285,11 @@ impl Watched {
             return Ok(Some(lost));
         }
         if self.filters_now(&qdiscs)? != self.filters {
-            return Ok(Some("the filters at clsact egress were changed".to_owned()));
+            return Ok(Some("another program changed the filters at clsact egress".to_owned()));
         }
         let xps = self.sysfs.xps_maps(&self.name)?;
         let changed = xps.iter().find(|map| !self.xps.contains(map));
-        Ok(changed.map(|map| format!("{} of queue {} was changed", map.key.file(), map.queue)))
+        Ok(changed.map(|map| format!("another program changed {} of queue {}", map.key.file(), map.queue)))
     }
 }
 
@@ -293,10 +297,10 @@ fn hook_difference(before: &[HookProgram], now: &[HookProgram]) -> String {
     let ids = |programs: &[HookProgram]| programs.iter().map(|program| program.id).collect::<BTreeSet<_>>();
     let (had, has) = (ids(before), ids(now));
     if let Some(program) = now.iter().find(|program| !had.contains(&program.id)) {
-        return format!("another program was attached at tcx egress: {program}");
+        return format!("another process attached a program at tcx egress: {program}");
     }
     match before.iter().find(|program| !has.contains(&program.id)) {
-        Some(program) => format!("a program was detached from tcx egress: {program}"),
+        Some(program) => format!("another process detached a program from tcx egress: {program}"),
         None => "the programs at tcx egress were put in another order".to_owned(),
     }
 }

@@ -163,7 +163,7 @@ impl Interface {
         match link {
             None => Some("the interface left this network namespace (deleted or moved)".to_owned()),
             Some(link) if link.name != self.name => {
-                Some(format!("the interface was renamed to {}", link.name))
+                Some(format!("another program renamed the interface to {}", link.name))
             }
             Some(_) => None,
         }
@@ -275,7 +275,7 @@ fn pair(queues: u16, interrupts: &[QueueInterrupt], online: &[u32]) -> (Vec<u32>
     let notes = [
         told(
             &unknown,
-            "their interrupts are unknown, so evenkeel assumes that the processors serve them in turn",
+            "their interrupts are unknown, so evenkeel assumes that the processors serve them round robin",
         ),
         told(&shared, "several processors may serve their interrupts; evenkeel counts only the first"),
     ];
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_paired_with_who_takes_its_interrupt_and_else_in_turn() {
+    fn a_queue_is_paired_with_the_processor_of_its_interrupt_else_round_robin() {
         let interrupt = |queue, processors: &[u32]| QueueInterrupt {
             queue,
             number: 70 + queue,
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(
             note.as_deref(),
             Some(
-                "queues 2, 4: their interrupts are unknown, so evenkeel assumes that the processors serve them in turn; \
+                "queues 2, 4: their interrupts are unknown, so evenkeel assumes that the processors serve them round robin; \
                  queues 3: several processors may serve their interrupts; evenkeel counts only the first"
             )
         );

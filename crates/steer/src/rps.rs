@@ -97,8 +97,11 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
             return Some("the interface was deleted, and another one has its name now".to_owned());
         }
         let (before, now) = (self.receive_queues, sysfs.receive_queues(name).ok()?);
-        (now != before)
-            .then(|| format!("the number of receive queues was changed from {before} to {now} (ethtool -L)"))
+        (now != before).then(|| {
+            format!(
+                "another program changed the number of receive queues from {before} to {now} (ethtool -L)"
+            )
+        })
     }
 
     /// Creates the back end for an interface with `receive_queues` receive queues. Does not change the

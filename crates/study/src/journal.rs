@@ -74,10 +74,10 @@ impl Settings {
         let effort = |settings: &Self| if settings.quick { "quick" } else { "full" }.to_owned();
         let rate = |settings: &Self| {
             let stated = settings.rate_bps.map(|rate| BitRate::from_bits_per_second(rate).to_string());
-            stated.unwrap_or_else(|| "what the world can carry".to_owned())
+            stated.unwrap_or_else(|| "the default".to_owned())
         };
         let repeats = |settings: &Self| {
-            settings.repeats.map_or_else(|| "what the scenarios say".to_owned(), |count| count.to_string())
+            settings.repeats.map_or_else(|| "that of the scenarios".to_owned(), |count| count.to_string())
         };
         let all_or = |names: &[String]| if names.is_empty() { "all".to_owned() } else { names.join(", ") };
         let setups = |settings: &Self| all_or(&settings.setups);
@@ -186,7 +186,7 @@ pub enum JournalError {
     /// Another process uses the directory.
     #[error("another process is running the study in {}; wait until it ends", path_text(.0))]
     Busy(PathBuf),
-    #[error("{}:{line}{}; the file was changed, so start again in another directory", path_text(.path), place_and_words(.source))]
+    #[error("{}:{line}{}; another program changed the file, so start again in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
         path: PathBuf,
         /// From 1.

@@ -276,10 +276,7 @@ fn another_study_is_refused_with_the_reason() {
         (Settings { seed: 6, ..settings() }, "its seed is 5, not 6"),
         (Settings { evenkeel: "1".to_owned(), ..settings() }, "its version of evenkeel is 0, not 1"),
         (Settings { quick: true, ..settings() }, "its effort is full, not quick"),
-        (
-            Settings { rate_bps: Some(1_000_000_000), ..settings() },
-            "its rate is what the world can carry, not 1gbit",
-        ),
+        (Settings { rate_bps: Some(1_000_000_000), ..settings() }, "its rate is the default, not 1gbit"),
         (Settings { kernel: "2".to_owned(), ..settings() }, "its kernel is 1, not 2"),
         (
             Settings {
@@ -297,7 +294,7 @@ fn another_study_is_refused_with_the_reason() {
         assert!(text.contains(words) && text.contains("name another directory"), "{text}");
     }
     let text = why(Settings { repeats: Some(2), ..settings() });
-    assert!(text.contains("its number of repeats is what the scenarios say, not 2"), "{text}");
+    assert!(text.contains("its number of repeats is that of the scenarios, not 2"), "{text}");
     // The start time may differ between runs of a study.
     Journal::open(directory.path(), &Settings { started: "later".to_owned(), ..settings() }).unwrap();
     let occupied = tempfile::tempdir().unwrap();

@@ -158,8 +158,8 @@ pub fn require_same_interface(
     }
     let renamed = after.interfaces.iter().find(|other| first.index.is_some() && is_same(other));
     let text = match (renamed, after.interface(&first.name)) {
-        (Some(now), _) => format!("{} was renamed to {} {time}", first.name, now.name),
-        (None, Some(_)) => format!("{} was deleted and made again {time}", first.name),
+        (Some(now), _) => format!("another program renamed {} to {} {time}", first.name, now.name),
+        (None, Some(_)) => format!("another program deleted {} and made it again {time}", first.name),
         (None, None) => format!("{} left this network namespace (deleted or moved) {time}", first.name),
     };
     Err(Failure::new(Exit::Failed, text))

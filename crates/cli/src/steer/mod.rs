@@ -90,7 +90,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
-    // A program that is attached goes with its descriptors; the back ends change settings with the first search.
+    // The kernel detaches a program when its descriptors are closed; the back ends change settings with the first search.
     if signals.came() {
         return Err(interrupted(&[(name.clone(), session.finish().map_err(failure)?)]));
     }
@@ -347,7 +347,7 @@ impl WatchedPolicy {
         let path = self.path.as_ref()?;
         let Some(now) = stamps(path, &self.file.script_files) else {
             if self.stamps.take().is_some() {
-                say(&format!("{} was removed; {STAYS}", path_text(path)));
+                say(&format!("{} does not exist anymore; {STAYS}", path_text(path)));
             }
             return None;
         };

@@ -141,7 +141,7 @@ fn make_all(
     }
     let files = files::write(options, &prepared.facts, &mut lasting)?;
     if let Some(path) = lasting.keep().map_err(|error| failure(&error))? {
-        say(&format!("the journal {} was removed: it is written again", path_text(&path)));
+        say(&format!("another program removed the journal {}; evenkeel wrote it again", path_text(&path)));
     }
     match options.format {
         Format::Table => {

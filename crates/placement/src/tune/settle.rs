@@ -192,7 +192,7 @@ impl TuningPlan {
             } else if let Some(step) = last.get(knob).filter(|step| !knob.same(&step.change.to, &change.to)) {
                 format!("{} wants {}", step.rule, step.change.to)
             } else if is_of_queue(knob) && current(after, Some(interface), knob).is_none() {
-                "its queue goes with the new number of channels".to_owned()
+                "the new number of channels removes its queue".to_owned()
             } else {
                 "not needed once the other changes are made".to_owned()
             };

@@ -51,7 +51,7 @@ fn a_renamed_interface_ends_the_session() {
     backend.interface = Some(named("lo"));
     assert_eq!(backend.check().unwrap(), None);
     backend.interface = Some(named("eth0"));
-    assert_eq!(backend.check().unwrap().as_deref(), Some("the interface was renamed to lo"));
+    assert_eq!(backend.check().unwrap().as_deref(), Some("another program renamed the interface to lo"));
 }
 
 fn put(data: &mut [u8], at: usize, value: &[u8]) {

@@ -19,7 +19,7 @@ use crate::study::StudyCommand;
 
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 
-/// Manage the queues of a Linux host's NIC as one resource, and measure what that does
+/// Manage the queues of a Linux host's NIC as one resource, and measure the effect
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, propagate_version = true, after_help = examples::ALL)]
 pub struct Arguments {
@@ -89,7 +89,8 @@ pub struct RunOptions {
     /// Long windows in each repeat [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
-    /// Run two repeats, or --repeat, of two long windows (qdisc scenarios: their own quick measure): too few for a claim
+    /// Run two repeats (or --repeat) of two long windows; scenarios of qdiscs use their own short times. Too few for a
+    /// claim
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
     /// A file with your own qdisc setups, which take part in a scenario of qdiscs (docs/reference/qdisc-setups.md)
@@ -104,7 +105,7 @@ pub struct RunOptions {
     /// NIC that the simulator simulates [default: hardware]
     #[arg(long, value_enum)]
     pub nic: Option<NicChoice>,
-    /// Processors of the machine whose test bed is simulated, with --nic soft [default: 2]
+    /// Number of simulated processors, with --nic soft [default: 2]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub processors: Option<u32>,
     /// Simulate each packet in the NIC instead of using a closed form: slower, with a byte-identical result
@@ -161,7 +162,7 @@ pub enum TopologyChoice {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Human-readable table
     Table,
     /// One JSON object and nothing else
     Json,
@@ -348,10 +349,10 @@ pub struct ModelDirectory {
 pub struct NicShowOptions {
     /// A model's name (see `evenkeel nic list`), or a path to a TOML file
     pub name: String,
-    /// Draw the graph for Graphviz
+    /// Print the graph in DOT (Graphviz)
     #[arg(long, conflicts_with = "svg")]
     pub dot: bool,
-    /// Draw the graph as a picture
+    /// Print the graph as SVG
     #[arg(long)]
     pub svg: bool,
     /// Show the NIC as this TOML file configures it
@@ -415,7 +416,7 @@ pub struct BenchOptions {
     /// The NIC: a model's name (see `evenkeel nic list`), or a path to a TOML file
     #[arg(long, value_name = "NIC", default_value = "i82599")]
     pub nic: String,
-    /// Flows [default: each size of Dragonet's Table 1]
+    /// Number of flows [default: each size of Dragonet's Table 1]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=MOST_FLOWS as u32), allow_negative_numbers = true)]
     pub flows: Option<u32>,
     /// Receive queues in use
@@ -427,7 +428,7 @@ pub struct BenchOptions {
     /// Turn RSS off, as in the paper: flows without a filter go to the default queue
     #[arg(long)]
     pub no_rss: bool,
-    /// Maximum number of repeats of each figure; slow figures have fewer
+    /// Maximum number of repeats of each measurement; slow measurements are repeated less often
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub repeat: u32,
     /// How to print the result
@@ -563,7 +564,8 @@ pub struct SteerOptions {
     /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: the back end's]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Receive queues to steer to; with XDP these are processors [default: all, of the model if it is another NIC's]
+    /// Number of receive queues to use; with XDP and RPS, of processors [default: all queues, or all online processors;
+    /// in a plan for another host's NIC, all queues of the model]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
     /// Also read the sockets of another network namespace: a name, a process or a path; `all` for every one;
@@ -575,7 +577,7 @@ pub struct SteerOptions {
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub namespaces: Vec<String>,
-    /// A baseline: the same program hashes over all queues without the policy, or redirects nothing
+    /// Run the XDP program as a baseline for comparison, without applying the policy
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
     /// Minimum time between two searches

@@ -9,10 +9,14 @@ Examples:
   Keep flows through an interface fair until Ctrl-C:
     evenkeel fair eth0
 
-Exit codes: 0 done; 1 ran, and a stated expectation did not hold, check has a finding of high severity, or a change of tune --apply was \
-refused or made losses worse; 2 bad usage or bad input file; 3 this machine cannot do it (the message names what is missing and what to do); \
-4 failed while running, everything restored unless the message names what is not; 130 interrupted, \
-everything restored.";
+Exit codes:
+    0  done
+    1  an expectation is not met, check has a finding of high severity, or tune --apply could not
+       make a change or increased losses
+    2  wrong usage, or an error in an input file
+    3  this machine cannot do it; the message names the missing part and what to do
+    4  failed while running; everything is restored unless the message names an exception
+  130  interrupted; everything is restored";
 
 pub const RUN: &str = "\
 Examples:
@@ -36,9 +40,9 @@ Examples:
 
 pub const SCENARIO_SHOW: &str = "\
 Examples:
-  Its settings, and what each variant changes:
+  Settings, and what each variant changes:
     evenkeel scenario show titan-12-flows
-  Its file, to begin a scenario of one's own:
+  Print the file, as the start of your own scenario:
     evenkeel scenario show titan-12-flows --toml";
 
 pub const SCENARIO_CHECK: &str = "\
@@ -101,9 +105,9 @@ Examples:
 
 pub const SEARCH_SOLVE: &str = "\
 Examples:
-  Sixty made-up flows:
+  Sixty generated flows:
     evenkeel search solve --nic i82599 --queues 4 --generate 60 --policy balance
-  Flows of a trace, a policy of one's own:
+  Flows from a trace, with your own policy:
     evenkeel search solve --nic ntuple --queues 4 --flows f.csv --policy p.toml";
 
 pub const SEARCH_BENCH: &str = "\
@@ -115,11 +119,11 @@ Examples:
 
 pub const STEER: &str = "\
 Examples:
-  What would be done, without root and without the NIC:
+  Print the plan, without root and without the NIC:
     evenkeel steer eth0 --policy balance --plan --model i82599 --generate 20
   Balance received flows over all queues until Ctrl-C:
     evenkeel steer eth0 --policy balance
-  A policy of one's own, which is read again when it changes:
+  Your own policy, which is read again when it changes:
     evenkeel steer eth0 --policy policy.toml";
 
 pub const CHECK: &str = "\
@@ -144,7 +148,7 @@ Examples:
     evenkeel study tc --quick --on sim
   One scenario and two qdiscs on this machine's kernel:
     evenkeel study tc --scenario tc-latency --qdisc pfifo --qdisc htb
-  Go on with a study that was interrupted:
+  Resume an interrupted study:
     evenkeel study tc --resume evenkeel-records/study-tc-netns-full";
 
 pub const COMPARE: &str = "\

@@ -153,7 +153,7 @@ pub fn end(exit: Exit) -> Exit {
         Err(error) if is_unread(&error) => {
             let is_lost = signals::has_ended_wait() && [Exit::Done, Exit::Interrupted].contains(&exit);
             let message =
-                "the result was not written to standard output: a signal ended the wait for its reader";
+                "the result was not written to standard output: it was not read, and a signal ended the wait";
             is_lost.then(|| Failure::new(Exit::Failed, message))
         }
         result => written(result).err().filter(|_| exit == Exit::Done),

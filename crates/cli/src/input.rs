@@ -20,7 +20,7 @@ pub fn is_path(argument: &str) -> bool {
 
 /// Returns the directory of files that another file names: its own directory, or the current one if it came through a
 /// pipe.
-pub fn beside(path: &Path) -> &Path {
+pub fn directory_of(path: &Path) -> &Path {
     let is_descriptor = ["/dev/fd", "/dev/stdin", "/proc"].iter().any(|place| path.starts_with(place));
     path.parent().filter(|_| !is_descriptor).unwrap_or(Path::new(""))
 }

@@ -1,4 +1,4 @@
-//! The sessions that run beside `check` and `tune`, and the settings that they manage.
+//! The sessions that run at the same time as `check` and `tune`, and the settings that they manage.
 
 use std::collections::BTreeSet;
 

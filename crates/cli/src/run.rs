@@ -269,5 +269,5 @@ fn default_directory(scenario: &str, place: Place) -> PathBuf {
     Path::new(RECORDS).join(format!("{scenario}-{world}-{started}-{}", std::process::id()))
 }
 
-/// Maximum of repeats in a quick run.
+/// Maximum number of repeats in a quick run: they show a spread, but are too few for an interval.
 const QUICK_REPEATS: u32 = 2;

@@ -70,7 +70,7 @@ fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
                 .and(&format!("the bundled scenario is named {name}, see: evenkeel scenario show {name}")),
             None => failure,
         })?;
-    parse_loaded(&text, &origin, input::beside(path), own)
+    parse_loaded(&text, &origin, input::directory_of(path), own)
 }
 
 /// Returns the bundled scenario with the name of a file that does not exist.
@@ -80,11 +80,11 @@ fn bundled_at(path: &Path) -> Option<&'static str> {
     bundled().iter().map(|(known, _)| *known).find(|known| *known == name)
 }
 
-/// Parses a scenario and reads the files that it names, from the directory `beside`.
+/// Parses a scenario and reads the files that it names, from a directory.
 pub fn parse_loaded(
     text: &str,
     origin: &str,
-    beside: &Path,
+    directory: &Path,
     own: Option<&OwnSetups>,
 ) -> Result<Loaded, Failure> {
     let within = |place: &str, failure: &Failure| {
@@ -93,7 +93,7 @@ pub fn parse_loaded(
     let mut catalogue = Catalogue::bundled();
     for file in qdisc_files(text) {
         let setups =
-            OwnSetups::read(&beside.join(&file)).map_err(|failure| within("qdisc-files", &failure))?;
+            OwnSetups::read(&directory.join(&file)).map_err(|failure| within("qdisc-files", &failure))?;
         catalogue = catalogue.extended(setups.catalogue);
     }
     let mut further = Vec::new();
@@ -105,7 +105,7 @@ pub fn parse_loaded(
     let mut scenario = parse_with(text, origin, variant_tables(), setups)
         .map_err(|error| Failure::new(Exit::Usage, error))?;
     for (variant, supplied) in scenario.supplied().filter(|(_, supplied)| supplied.text.is_none()) {
-        let path = beside.join(&supplied.origin);
+        let path = directory.join(&supplied.origin);
         let text = input::read(&path, Kind::ScenarioPart)
             .map_err(|failure| within(&format!("variant.{variant}"), &failure))?;
         supplied.text = Some(text.text);
@@ -205,7 +205,7 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
         WorkloadKind::Shuffle { bytes_per_flow } => {
             let hosts = counted(scenario.hosts.count as usize, "host");
             format!(
-                "each of {hosts} sends {bytes_per_flow} to every other; the run ends when all are complete"
+                "each of {hosts} sends {bytes_per_flow} to every other host; the run ends when all transfers are complete"
             )
         }
         WorkloadKind::Fetch { clients } => {

@@ -26,7 +26,7 @@ static CAME: AtomicBool = AtomicBool::new(false);
 /// Whether the command has restored its settings and only waits for the reader of its result.
 static AWAITS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a signal has ended that wait.
+/// Whether a signal has ended the wait of [`AWAITS`].
 static WAIT_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Whether [`Signals::catch`] has installed its handlers.

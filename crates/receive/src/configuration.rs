@@ -74,7 +74,7 @@ impl NicModel {
                     format!("filters of this table cannot name queue {}", filter.queue),
                     queues_of(&nic, filter.table),
                 ),
-                Err(InsertError::Unsupported) => field.complain(
+                Err(InsertError::Unsupported | InsertError::NoRss) => field.complain(
                     BadValue,
                     format!("{} does not take this filter", self.name()),
                     unsupported(&nic, &filter),
@@ -120,7 +120,7 @@ fn unsupported(nic: &ConfiguredNic, filter: &Filter) -> String {
     let reason = if !obstacles.is_empty() {
         obstacles.join(", ")
     } else if nic.supports(filter.table, &filter.matches) {
-        "its filters cannot spread flows".to_owned()
+        "its filters cannot send packets to RSS".to_owned()
     } else {
         "no packet with these fields reaches it".to_owned()
     };

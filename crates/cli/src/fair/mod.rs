@@ -156,7 +156,7 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
     remarks
 }
 
-/// Creates the error of a plan beside the settings of a dead run, which a run would restore first.
+/// Creates the error of a plan while settings of a dead run exist, which a run would restore first.
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(

@@ -46,9 +46,9 @@ pub fn reload_policy(path: &Path) -> Result<PolicyFile, Failure> {
 fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     let Text { text, origin } = read(path, Kind::Policy)?;
     // Files that the policy names are relative to its directory.
-    let beside = input::beside(path);
+    let directory = input::directory_of(path);
     let file = PolicyFile::parse_with_scripts(&text, &origin, &|script| {
-        let Text { text, origin } = evenkeel_files::read_regular(&beside.join(script), Kind::Script)
+        let Text { text, origin } = evenkeel_files::read_regular(&directory.join(script), Kind::Script)
             .map_err(|error| error.to_string())?;
         Ok(ScriptSource::file(text, origin))
     })

@@ -79,19 +79,19 @@ fn run<W: World>(
         journal.give_up();
     }
     done.map_err(|error| {
-        let go_on = format!("go on with: evenkeel study tc --resume {}", path_text(&directory));
+        let resume = format!("resume it with: evenkeel study tc --resume {}", path_text(&directory));
         match error {
             StudyError::World(error) => failure(&error),
             StudyError::Failing(ref inner) => {
                 let exit = failure(inner);
-                Failure::new(exit.exit(), &error).and(&go_on)
+                Failure::new(exit.exit(), &error).and(&resume)
             }
             StudyError::Journal(error @ JournalError::Unplanned { .. }) => journal_failure(&error),
-            StudyError::Journal(error) => late_failure(&error).and(&go_on),
+            StudyError::Journal(error) => late_failure(&error).and(&resume),
             StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
             StudyError::Interrupted => {
                 Failure::new(Exit::Interrupted, "interrupted; nothing is left changed on this machine")
-                    .and(&go_on)
+                    .and(&resume)
             }
         }
     })?;

@@ -10,7 +10,7 @@ use crate::examples;
 
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
-    /// Measure how qdiscs behave, what they cost, and which suits which need: every tc-* scenario as one study
+    /// Measure how qdiscs behave, what they cost, and which qdisc suits which need: every tc-* scenario as one study
     ///
     /// Every finished repeat is stored at once. Start the same command again to resume an interrupted or killed
     /// study. The result is a page (study.md), JSON (study-result.json) and charts (SVG) in its directory.
@@ -52,7 +52,8 @@ pub struct TcOptions {
     /// Repeats of every point [default: the scenarios' numbers]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeats: Option<u32>,
-    /// Rate of the line, if the scenario has one, such as 1gbit [default: what the world can carry]
+    /// Rate of the line, if the scenario has one, such as 1gbit [default: the highest that the
+    /// test bed or the simulator can carry]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true)]
     pub rate: Option<BitRate>,
     /// Seed of the order of repeats, and of the simulator [default: 1]

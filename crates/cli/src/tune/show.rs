@@ -111,7 +111,7 @@ pub fn plan(
             &mut text,
             "",
             &format!(
-                "{}{same} makes these changes, {}{same} those of {first} alone;\n{} undoes them",
+                "apply all: {}{same}\napply only {first}: {}{same}\nundo: {}",
                 command(" --apply", &[]),
                 command(" --apply {}", &[first]),
                 printed_command("evenkeel revert {}", &[&interface])

@@ -59,9 +59,10 @@ pub enum InsertError {
     NoTable,
     #[error("the filter table is full; delete a filter first")]
     Full,
-    /// Filters of the table do not support this match, or do not support RSS.
-    #[error("this table's filters do not support this match, or do not support RSS")]
+    #[error("the filters of this table cannot match these fields")]
     Unsupported,
+    #[error("the filters of this table cannot send packets to RSS")]
+    NoRss,
     /// The filters of the table share one mask, and the existing filters have another mask.
     #[error("all filters of this table need the same mask, but its existing filters have another one")]
     OtherMask,
@@ -369,8 +370,11 @@ impl ConfiguredNic {
         }
         let can_spread = table.spread && self.spread_table(filter).is_some();
         let spreads = filter.spread || filter.context.is_some();
-        if !self.model.takes(filter.table, &filter.matches) || spreads && !can_spread {
+        if !self.model.takes(filter.table, &filter.matches) {
             return Err(InsertError::Unsupported);
+        }
+        if spreads && !can_spread {
+            return Err(InsertError::NoRss);
         }
         let pattern =
             if table.signature { signature::stored(&filter.matches) } else { Pattern::of(&filter.matches) };

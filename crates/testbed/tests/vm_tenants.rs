@@ -14,7 +14,7 @@ fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
-/// Returns the sums over SFQ's buckets. SFQ serves its 1024 buckets in turn and hashes flows to them: in 1 of 37
+/// Returns the sums over SFQ's buckets. SFQ serves its 1024 buckets round robin and hashes flows to them: in 1 of 37
 /// runs, two of 8 flows have one bucket and half a share each. Flows well below the largest share are therefore
 /// added up until they have a whole one.
 fn per_bucket(mut shares: Vec<f64>) -> Vec<f64> {

@@ -1,6 +1,6 @@
 //! Dynamic segment size (Titan, USENIX ATC 2017, section 3.3): small segments while queues are shared.
 //!
-//! A queue is served in whole segments, so flows that share a queue send a segment each in turn. If flows are
+//! A queue is served in whole segments, so flows that share a queue send segments round robin. If flows are
 //! spread over the queues and queues have weights, this is the remaining short-term unfairness. Smaller
 //! segments are fairer but cost processor time, so they are used only while queues are shared.
 //!
@@ -59,7 +59,7 @@ impl SegmentOptions {
 /// because small segments are expensive.
 pub const SIZES: [u32; 6] = [49_152, 32_768, 24_576, 16_384, 12_288, 8192];
 
-/// Largest difference of two flows in a window if they send in turn, segments: one at each end of the window.
+/// Largest difference of two flows in a window if they send round robin, segments: one at each end of the window.
 const SEGMENTS_APART: f64 = 2.0;
 
 /// Decides a device's segment size from the number of flows per queue.

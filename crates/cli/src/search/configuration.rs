@@ -158,7 +158,7 @@ fn entries(table: &[u16]) -> String {
     } else {
         part.iter().map(u16::to_string).collect::<Vec<_>>().join(" ")
     };
-    let turn = if length < table.len() && length > 1 { " in turn" } else { "" };
+    let turn = if length < table.len() && length > 1 { " round robin" } else { "" };
     format!("{} entries: {queues}{turn}", table.len())
 }
 
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn repeated_entries_are_written_once() {
         for (table, text) in [
-            (&[1, 2, 3, 1, 2, 3, 1, 2][..], "8 entries: 1-3 in turn"),
+            (&[1, 2, 3, 1, 2, 3, 1, 2][..], "8 entries: 1-3 round robin"),
             (&[0, 0, 0, 0], "4 entries: 0"),
             (&[0, 2, 1, 0], "4 entries: 0 2 1 0"),
             (&[0, 1, 2, 3], "4 entries: 0-3"),

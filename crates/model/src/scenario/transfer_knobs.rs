@@ -120,14 +120,14 @@ knobs! {
     machine: HostMachine, "machine", |field| field.one_of(&MACHINES), ToString::to_string;
     /// Sending hosts.
     senders: u32, "senders" or 1, |field| field.integer(HOSTS), ToString::to_string;
-    /// Receiving hosts; flows take them in turn.
+    /// Receiving hosts; flows are assigned to them round robin.
     receivers: u32, "receivers" or 1, |field| field.integer(HOSTS), ToString::to_string;
     /// Flows of all hosts.
     flows: u32, "flows", |field| field.integer(FLOWS), ToString::to_string;
     /// Time between the starts of two flows.
     start_interval: Nanoseconds, "start-interval" or Nanoseconds::new(0),
         |field| field.quantity(START_INTERVALS, "30s"), ToString::to_string;
-    /// Rates of a sending host's ports; its flows take them in turn.
+    /// Rates of a sending host's ports; its flows are assigned to them round robin.
     ports: Vec<BitRate>, "ports", ports, |ports| list(ports);
     /// Buffer of the switch in front of the link that all flows share; none if the hosts are connected directly.
     switch_buffer: Option<ByteSize>, "switch-buffer" or None,

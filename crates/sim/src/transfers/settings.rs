@@ -21,7 +21,7 @@ pub struct ReceiverCores {
     pub queues: Vec<u32>,
     /// Queue of each entry of the indirection table (RSS).
     pub indirection: Vec<u32>,
-    /// Cores of the reading applications; flows take them in turn.
+    /// Cores of the reading applications; flows are assigned to them round robin.
     pub readers: Vec<u32>,
 }
 
@@ -36,7 +36,7 @@ pub struct Settings {
     pub flows: u32,
     /// Time between the starts of two flows.
     pub start_interval: Span,
-    /// Rates of the ports of a sending host, bit/s; flows take them in turn.
+    /// Rates of the ports of a sending host, bit/s; flows are assigned to them round robin.
     pub ports: Vec<u64>,
     /// Rate and buffer (bytes) of the link between the switches; none for a direct path.
     pub switch: Option<(u64, u64)>,
@@ -169,7 +169,7 @@ impl Settings {
         if cores.is_empty() { (0..per_node).collect() } else { cores.collect() }
     }
 
-    /// Draws the places of all flows. Sender and receiver of a flow are chosen in turn.
+    /// Draws the places of all flows. Senders and receivers are assigned to flows round robin.
     #[must_use]
     pub fn place(&self, random: &mut Generator) -> Placement {
         let machine = &self.machine;

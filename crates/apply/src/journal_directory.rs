@@ -395,7 +395,7 @@ impl Directory {
     }
 
     /// Returns the status of the file that has this name now.
-    pub(crate) fn stands(&self, name: &str) -> Option<FileStat> {
+    pub(crate) fn status_of(&self, name: &str) -> Option<FileStat> {
         fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
     }
 

@@ -105,7 +105,7 @@ impl Held {
             return Ok(None);
         };
         let directory = Arc::new(directory);
-        while directory.stands(&kept).is_some() {
+        while directory.status_of(&kept).is_some() {
             if let Some(held) = Self::take(&directory, &name)? {
                 return Ok(Some(held));
             }
@@ -230,7 +230,7 @@ impl Held {
 
     pub(crate) fn standing(&self) -> Result<Standing, JournalError> {
         let own = self.file.metadata().map_err(self.directory.failed("look at", &self.name))?;
-        Ok(match self.directory.stands(&self.name) {
+        Ok(match self.directory.status_of(&self.name) {
             None => Standing::Removed,
             Some(found) if (found.st_dev, found.st_ino) == (own.dev(), own.ino()) => Standing::Named,
             Some(_) => Standing::Replaced,

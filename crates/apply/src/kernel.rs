@@ -460,9 +460,9 @@ impl LiveKernel {
     /// free one.
     fn put_context(&mut self, context: u32, table: Option<&[u32]>) -> Result<(), KnobError> {
         let device = self.receive_rules()?;
-        let stands = device.context(context).map_err(or_gone_device)?.is_some();
+        let exists = device.context(context).map_err(or_gone_device)?.is_some();
         match table {
-            Some(table) if stands => device.set_context(context, table).map_err(or_gone_device),
+            Some(table) if exists => device.set_context(context, table).map_err(or_gone_device),
             Some(table) => {
                 let made = device.create_context(table).map_err(or_gone_device)?;
                 if made == context {
@@ -472,7 +472,7 @@ impl LiveKernel {
                 let what = format!("that the next RSS context is {made} instead of {context}");
                 Err(EthtoolError::Answer { interface: device.interface().to_owned(), what }.into())
             }
-            None if stands => device.delete_context(context).map_err(or_gone_device),
+            None if exists => device.delete_context(context).map_err(or_gone_device),
             None => Ok(()),
         }
     }

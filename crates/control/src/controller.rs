@@ -307,7 +307,7 @@ impl Keeper {
     }
 
     /// Changes the segment size. Weights change before larger segments and after smaller ones, because a
-    /// queue whose quantum is smaller than its segments builds up debt.
+    /// queue whose quantum is smaller than its segments builds up a deficit.
     fn resize(&mut self, now_ns: u64, size: u32, shared: &Shared) -> Result<(), ControlError> {
         if size > self.weighed_size {
             self.next_size = None;

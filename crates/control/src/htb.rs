@@ -58,7 +58,7 @@ impl HtbWeights {
     }
 
     /// Returns the size of the largest segment with all headers, as qdiscs count it. This is the smallest
-    /// quantum: with a smaller one, a class builds up debt and sends one segment per turn for any weight.
+    /// quantum: with a smaller one, a class builds up a deficit and sends one segment per round for any weight.
     fn largest_packet(segment_bytes: u32) -> u32 {
         segment_bytes + segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES) * HEADER_BYTES
     }
@@ -139,7 +139,7 @@ fn removed(class: Handle) -> ControlError {
 }
 
 /// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share, because with a very
-/// low rate its first packet would create seconds of debt.
+/// low rate its first packet would make its tokens negative for seconds.
 fn share(line_bps: u64, weights: &[u32], queue: usize) -> u64 {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     match weights.get(queue) {

@@ -50,7 +50,7 @@ struct ReceiveQueue {
 #[derive(Clone, Debug)]
 pub struct Sink {
     peers: Vec<Peer>,
-    /// Receive queue of each flow; read much more often than the rest.
+    /// Receive queue of each flow; not in [`Peer`], because most lookups read only this field.
     queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
     /// Number of the sender's rings.

@@ -81,7 +81,7 @@ pub(super) fn read_paper(
     variants: Option<&BTreeSet<&str>>,
     metrics: Option<&BTreeSet<String>>,
 ) -> Option<Paper> {
-    let source = table.require("source", "say where the figures stand, for example \"Titan, Table 3\"");
+    let source = table.require("source", "name the source of the figures, for example \"Titan, Table 3\"");
     let source = source.and_then(|field| field.prose(LONGEST_SOURCE, false));
     let figures = table.require("variants", "add for example [paper.variants.dqa]");
     let figures = figures.and_then(|field| field.table()).map(|table| {

@@ -9,7 +9,8 @@ use crate::nic::covered;
 use crate::{FlowTuple, Transport};
 
 const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
-/// Largest number of pairs of masks in [`Selector::covered_by`].
+/// Maximum number of mask pairs that [`Selector::covered_by`] compares; bounds its time. Above it, the class counts as
+/// not covered.
 const MOST_PAIRS: usize = 4_000;
 
 /// Conditions for a class; a flow must meet all that are set. A flow that names the class needs to meet no
@@ -189,7 +190,7 @@ pub(super) fn is_covered(pattern: &Pattern, others: &[Pattern]) -> bool {
     others.len() <= MOST_PAIRS && parts(pattern).iter().all(|part| covered(part, others))
 }
 
-/// Returns a range of ports as masked ports; `None` stands for any port.
+/// Returns a range of ports as masked ports; `None` matches any port.
 fn prefixes(range: Option<&RangeInclusive<u16>>) -> Vec<Option<PortMatch>> {
     let Some(range) = range else { return vec![None] };
     let (mut first, last) = (u32::from(*range.start()), u32::from(*range.end()));

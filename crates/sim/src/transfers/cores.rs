@@ -70,7 +70,7 @@ pub struct Core {
     pub processes: Vec<Process>,
     soft: VecDeque<Soft>,
     /// Cycles of work without an item of its own, which the next item takes in addition.
-    pub debt: f64,
+    pub pending: f64,
     /// The running item and its start.
     pub running: Option<(Item, Time)>,
     /// Whether ksoftirqd has the soft interrupts.
@@ -100,7 +100,7 @@ impl Core {
             hz,
             processes: Vec::new(),
             soft: VecDeque::new(),
-            debt: 0.0,
+            pending: 0.0,
             running: None,
             daemon: false,
             daemon_run: 0,

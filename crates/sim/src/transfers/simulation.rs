@@ -342,9 +342,9 @@ impl Simulation {
     }
 
     /// Adds work to the next item of a core.
-    fn owe(&mut self, core: u32, shares: Shares, times: f64) {
+    fn add_pending(&mut self, core: u32, shares: Shares, times: f64) {
         let core = &mut self.cores[core as usize];
-        core.debt += core.charge(&shares, times);
+        core.pending += core.charge(&shares, times);
     }
 
     fn raise(&mut self, core: u32, soft: Soft) {
@@ -367,8 +367,8 @@ impl Simulation {
         while let Some(item) = self.cores[number as usize].next(now) {
             let Some(mut end) = self.begin(number, item) else { continue };
             let core = &mut self.cores[number as usize];
-            let debt = std::mem::take(&mut core.debt);
-            end += span_of(debt, core.hz);
+            let pending = std::mem::take(&mut core.pending);
+            end += span_of(pending, core.hz);
             core.running = Some((item, now));
             self.engine.plan(Event::Core(number), end.max(now + 1));
             return;
@@ -431,7 +431,7 @@ impl Simulation {
         let core = queue.core;
         let host = &self.hardware[self.cores[core as usize].host as usize].machine;
         let shares = host.cycles.interrupt;
-        self.owe(core, shares, 1.0);
+        self.add_pending(core, shares, 1.0);
         self.raise(core, Soft::Queue(number));
     }
 

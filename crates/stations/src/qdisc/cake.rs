@@ -150,7 +150,7 @@ impl Cake {
         Dequeued::Empty
     }
 
-    /// Advances to a non-empty tin without debt; at least one tin is non-empty.
+    /// Advances to a non-empty tin without a negative deficit; at least one tin is non-empty.
     fn pick_tin(&mut self) {
         loop {
             let tin = &mut self.tins[self.current];

@@ -73,7 +73,7 @@ impl Codel {
             self.dropping = false;
             return None;
         };
-        let above = self.stands(now, parameters, Some(&head), queue);
+        let above = self.should_drop(now, parameters, Some(&head), queue);
         if self.dropping {
             if !above {
                 self.dropping = false;
@@ -83,7 +83,7 @@ impl Codel {
                 self.newton_step();
                 queue.drop(head);
                 let next = queue.pop();
-                if self.stands(now, parameters, next.as_ref(), queue) {
+                if self.should_drop(now, parameters, next.as_ref(), queue) {
                     self.drop_next = self.control_law(self.drop_next, parameters);
                 } else {
                     self.dropping = false;
@@ -97,13 +97,13 @@ impl Codel {
         }
         queue.drop(head);
         let next = queue.pop();
-        self.stands(now, parameters, next.as_ref(), queue);
+        self.should_drop(now, parameters, next.as_ref(), queue);
         self.enter_dropping(now, parameters);
         next
     }
 
     /// Returns whether the delay has exceeded the target for an interval (`codel_should_drop`).
-    fn stands(
+    fn should_drop(
         &mut self,
         now: Time,
         parameters: CodelParameters,

@@ -1,8 +1,9 @@
 //! Deficit round robin that skips whole rounds.
 //!
 //! A GSO segment costs its flow many quanta: 45 for 64 KiB at a quantum of one Ethernet frame. So most visits
-//! only add a quantum. When a whole round served no flow, the debts give the number of further such rounds,
-//! and their quanta are added in one step. The order of service is the same as with single visits.
+//! only add a quantum. When a round serves no flow, the scheduler computes from the deficits how many more
+//! rounds will serve none, and adds all their quanta in one step. The order of service is the same as with
+//! single visits.
 
 use super::queue::NONE;
 
@@ -175,7 +176,7 @@ mod tests {
     ring_member!(Member);
 
     #[test]
-    fn skips_to_the_first_flow_out_of_debt() {
+    fn skips_to_the_first_flow_without_deficit() {
         let mut members: Vec<Member> = (0..3).map(|_| Member { turn: Turn::new(100), need: 1 }).collect();
         let mut ring = Ring::EMPTY;
         for (index, credit) in [(0, -4450), (1, -1200), (2, -1299)] {

@@ -268,7 +268,7 @@ mod tests {
         // A frame costs 190 units: one per round.
         fill(&mut qdisc, 2, 12, 1448);
         let order = drain(&mut qdisc, Time::ZERO);
-        // A debt of 1703 takes 9 rounds, in each of which flow 2 sends a frame: its first, and 8 more, before
+        // A deficit of 1703 takes 9 rounds, in each of which flow 2 sends a frame: its first, and 8 more, before
         // flow 1 is at the front with -1703 + 9 * 190 = 7.
         let second = order.iter().position(|(flow, sequence)| (*flow, *sequence) == (1, 1));
         assert_eq!(second, Some(10));

@@ -65,7 +65,7 @@ impl Bucket {
         Self { rate, depth, tokens: depth }
     }
 
-    /// Returns the tokens after `elapsed` more time and `bytes` sent; a negative number is a debt.
+    /// Returns the tokens after `elapsed` more time and `bytes` sent; negative if the bucket does not cover them.
     fn after(&self, elapsed: i64, bytes: u32) -> i64 {
         filled(self.tokens, elapsed, self.depth) - self.rate.tokens(u64::from(bytes))
     }

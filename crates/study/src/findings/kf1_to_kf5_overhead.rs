@@ -7,7 +7,7 @@ use evenkeel_metrics::{MeanInterval, mean_ratio};
 use evenkeel_model::record::metric;
 
 use super::{
-    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, stands, undecided, with_whom,
+    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, against_bound, undecided, with_whom,
 };
 use crate::effect::{Effect, effect, in_all_cells};
 use crate::results::{Point, Results, lack};
@@ -52,7 +52,7 @@ pub(super) fn kf1(results: &Results) -> Finding {
         with_whom(&found, &ALL),
         shown(&found.mean),
         found.cells,
-        stands(&found, 1.025)
+        against_bound(&found, 1.025)
     );
     draft.judged(found.is_above(1.025), reason)
 }
@@ -116,7 +116,7 @@ pub(super) fn kf3(results: &Results) -> Finding {
         "{}: {} times the processor time for each GB; {}",
         with_whom(&found, &[HTB, "drr", "pfifo", DEFAULT]),
         shown(&found.mean),
-        stands(&found, 1.025)
+        against_bound(&found, 1.025)
     );
     draft.judged(found.is_above(1.025), reason)
 }
@@ -140,7 +140,7 @@ pub(super) fn kf4(results: &Results) -> Finding {
         "{}: {} times the bandwidth; {}",
         with_whom(&found, &ALL),
         shown(&found.mean),
-        stands(&found, 0.94)
+        against_bound(&found, 0.94)
     );
     draft.judged(found.is_below(0.94), reason)
 }

@@ -2,7 +2,7 @@
 
 use evenkeel_model::record::metric;
 
-use super::{ALL, DEFAULT, Draft, Finding, HTB, shown, stands, undecided, with_whom};
+use super::{ALL, DEFAULT, Draft, Finding, HTB, shown, against_bound, undecided, with_whom};
 use crate::effect::{Effect, effect};
 use crate::results::{Point, Results};
 
@@ -42,7 +42,7 @@ pub(super) fn kf6(results: &Results) -> Finding {
         "{}: {} times the busy processors; {}",
         with_whom(&found, &ALL),
         shown(&found.mean),
-        stands(&found, 0.98)
+        against_bound(&found, 0.98)
     );
     draft.judged(found.is_below(0.98), reason)
 }
@@ -117,7 +117,10 @@ pub(super) fn kf8(results: &Results) -> Finding {
         draft.ratio("latency_ratio_below_40_clients", &any);
     }
     let half = if found.is_below(0.5) { ", and at most half" } else { "" };
-    let reason =
-        format!("P1 over P0: {} times the latency{half}; {}", shown(&found.mean), stands(&found, 0.95));
+    let reason = format!(
+        "P1 over P0: {} times the latency{half}; {}",
+        shown(&found.mean),
+        against_bound(&found, 0.95)
+    );
     draft.judged(found.is_below(0.95), reason)
 }

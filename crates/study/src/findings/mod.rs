@@ -165,7 +165,7 @@ fn undecided<'m>(means: impl IntoIterator<Item = &'m MeanInterval>, reason: &str
 }
 
 /// Describes whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
-fn stands(effect: &Effect, bound: f64) -> String {
+fn against_bound(effect: &Effect, bound: f64) -> String {
     let (met, against) = if bound >= 1.0 {
         (effect.is_above(bound), effect.is_below(bound))
     } else {

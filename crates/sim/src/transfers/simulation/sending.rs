@@ -58,7 +58,7 @@ impl Simulation {
             let core = flow.ack_core;
             let host = self.cores[core as usize].host as usize;
             let shares = self.hardware[host].machine.cycles.interrupt;
-            self.owe(core, shares, 1.0);
+            self.add_pending(core, shares, 1.0);
             self.raise(core, Soft::Acks(number));
         }
     }
@@ -106,7 +106,7 @@ impl Simulation {
         {
             let host = self.cores[core as usize].host as usize;
             let shares = self.hardware[host].machine.cycles.switch;
-            self.owe(core, shares, 1.0);
+            self.add_pending(core, shares, 1.0);
             self.wake((core, process));
         }
     }
@@ -140,7 +140,7 @@ impl Simulation {
         if segments > 0 {
             let host = self.cores[core as usize].host as usize;
             let shares = self.hardware[host].machine.cycles.segment;
-            self.owe(core, shares, segments.into());
+            self.add_pending(core, shares, segments.into());
             self.serve_port(port);
         }
     }

@@ -34,8 +34,8 @@ use crate::time::{SECOND, Span, Time};
 const LEVELS: usize = 8;
 /// Number of priorities (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
-/// Largest debt, and largest credit in one step (`mbuffer`).
-const LONGEST_DEBT: i64 = (60 * SECOND) as i64;
+/// Limit of negative tokens, and of the tokens that are added in one step (`mbuffer`).
+const MOST_TOKENS: i64 = (60 * SECOND) as i64;
 /// Retry interval if no class has a time at which it may send (`htb_dequeue`).
 const IDLE_WAIT: Span = 5 * SECOND;
 
@@ -94,21 +94,21 @@ impl Class {
     }
 
     fn elapsed(&self, now: Time) -> i64 {
-        as_tokens(now.since(self.checkpoint)).min(LONGEST_DEBT)
+        as_tokens(now.since(self.checkpoint)).min(MOST_TOKENS)
     }
 
     /// Charges a segment that was sent with tokens of `level` (`htb_charge_class`).
     fn charge(&mut self, now: Time, level: u8, bytes: u64) {
         let elapsed = self.elapsed(now);
-        let debt = 1 - LONGEST_DEBT;
+        let least = 1 - MOST_TOKENS;
         if self.level >= level {
             let tokens = filled(self.tokens, elapsed, self.burst);
-            self.tokens = tokens.saturating_sub(self.rate.tokens(bytes)).max(debt);
+            self.tokens = tokens.saturating_sub(self.rate.tokens(bytes)).max(least);
         } else {
             self.tokens = self.tokens.saturating_add(elapsed);
         }
         let tokens = filled(self.ceiling_tokens, elapsed, self.ceiling_burst);
-        self.ceiling_tokens = tokens.saturating_sub(self.ceiling.tokens(bytes)).max(debt);
+        self.ceiling_tokens = tokens.saturating_sub(self.ceiling.tokens(bytes)).max(least);
         self.checkpoint = now;
     }
 }

@@ -180,7 +180,7 @@ fn what_has_no_class_goes_directly_and_first() {
 }
 
 #[test]
-fn hysteresis_lets_a_class_run_into_debt() {
+fn hysteresis_lets_the_tokens_of_a_class_become_negative() {
     let config = |hysteresis| HtbConfig { hysteresis, ..HtbConfig::new(Classifier::Flow, vec![leaf(8, 8)]) };
     let burst = |hysteresis| {
         let mut qdisc = Qdisc::new(&Kind::Htb(config(hysteresis)), 0).expect("valid");

@@ -34,7 +34,7 @@ fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyEr
     Ok(found)
 }
 
-/// Returns the renamed journals whose settings a revert would restore. A copy beside the journal is none.
+/// Returns the renamed journals whose settings a revert would restore. A copy next to the journal does not count.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read.

@@ -258,7 +258,7 @@ pub(crate) fn revert_watched(
     }
     let path = held.path();
     let outcome = finish(held, contents, Some(kernel), &mut |_| true)?;
-    Ok(if is_replaced { outcome.beside(path) } else { outcome })
+    Ok(if is_replaced { outcome.with_supplanted(path) } else { outcome })
 }
 
 fn revert_held(
@@ -299,7 +299,7 @@ fn finish(
     };
     match finished {
         Ok(()) => Ok(outcome),
-        Err(JournalError::Supplanted { path }) => Ok(outcome.beside(path)),
+        Err(JournalError::Supplanted { path }) => Ok(outcome.with_supplanted(path)),
         Err(source) => {
             Err(ApplyError::JournalStays { rolled_back: summary(&outcome), source: Box::new(source) })
         }
@@ -308,7 +308,7 @@ fn finish(
 
 impl RevertOutcome {
     /// Adds the path at which another program's file is found instead of the journal.
-    fn beside(mut self, path: PathBuf) -> Self {
+    fn with_supplanted(mut self, path: PathBuf) -> Self {
         if let Self::RolledBack(leftover) = &mut self {
             leftover.supplanted = Some(path);
         }

@@ -324,7 +324,10 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
     script("// Without end.\nfn queue_cost(queue) {\n  loop {}\n}\n");
     fails(apart, "even.rhai:2:1: script: a call took more than");
     fails("policy = \"script\"\nscript-file = \"odd.rhai\"\n", "odd.rhai: No such file");
-    fails(&format!("{inline}script-file = \"even.rhai\"\n"), "policy.toml:3:1: script-file: beside a script");
+    fails(
+        &format!("{inline}script-file = \"even.rhai\"\n"),
+        "policy.toml:3:1: script-file: in addition to a script",
+    );
     fails(
         "policy = \"balance\"\nscript-file = \"even.rhai\"\n",
         "policy.toml:2:1: script-file: a script without use",

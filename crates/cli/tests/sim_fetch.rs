@@ -44,7 +44,7 @@ at-most = 0.01
 const PRIORITIES: &str = r#"
 schema = 1
 name = "classes"
-title = "Twelve bulk flows beside a class of their own"
+title = "Twelve bulk flows in a class of their own"
 variant-table = "titan"
 variants = ["cmax", "dqa", "dqa+dqwa"]
 [link]

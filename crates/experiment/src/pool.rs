@@ -9,7 +9,7 @@ use std::thread;
 const MOST_MEMORY: u64 = 400_000_000;
 
 /// Returns how many of `jobs` repeats run at a time if each takes up to `memory` bytes: one per CPU, but not more than
-/// fit into the memory beside `kept` bytes of results.
+/// fit into the memory in addition to `kept` bytes of results.
 #[must_use]
 pub fn at_a_time(jobs: usize, memory: u64, kept: u64) -> usize {
     let fitting = MOST_MEMORY.saturating_sub(kept) / memory.max(1);

@@ -1,4 +1,4 @@
-//! Judges a host beside running sessions, which manage some of its settings until they end.
+//! Judges a host with running sessions, which manage some of its settings until they end.
 //!
 //! The rules judge the values from before the sessions: the administrator's. They propose no change of these settings,
 //! because a session would end when another program changes them.

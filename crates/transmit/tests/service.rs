@@ -214,7 +214,7 @@ proptest! {
         let unfair = toy.unfairness_since(&before);
         prop_assert!(unfair < 0.15, "{} over 10 s", unfair);
         let occupied = (0..queues).filter(|queue| toy.flows.iter().any(|flow| flow.queue == *queue)).count();
-        prop_assert_eq!(occupied, places.len().min(queues as usize), "an empty queue beside a shared one");
+        prop_assert_eq!(occupied, places.len().min(queues as usize), "an empty queue while another is shared");
     }
 
     /// Checks that no flow moves if every queue has equally many flows, for any past service.

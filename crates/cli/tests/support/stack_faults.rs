@@ -119,7 +119,7 @@ pub const FAULTS: &[Fault] = &[
         facts.huge_pages = Some("always".to_owned());
         count(facts, "Vmstat.compact_stall", 3_000_000);
     }),
-    fault("huge pages beside a server of small answers", hosts::all, "huge-pages", &[], |facts| {
+    fault("huge pages on a server of small answers", hosts::all, "huge-pages", &[], |facts| {
         facts.huge_pages = Some("always".to_owned());
         answers_requests(facts, "redis-server");
     }),

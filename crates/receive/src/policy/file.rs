@@ -22,7 +22,7 @@ use crate::{QueueId, Transport};
 
 /// Maximum number of classes in a file, without the rest.
 const MOST_CLASSES: usize = 64;
-/// Maximum number of terms of a pool.
+/// Maximum number of terms of a pool; bounds the time of a search, which computes each term for each flow.
 const MOST_TERMS: usize = 16;
 /// Default share of the queues for high-priority flows, per cent: 4 of 10 queues, as in Dragonet's experiments
 /// (section 4.3).
@@ -179,7 +179,7 @@ impl Reader<'_> {
         let (name, terms) = match (&policy, &list) {
             (Some(policy), Some(list)) => {
                 let advice = "name the policy, or write terms; with terms, the first of them may be it";
-                list.at_key().complain(ScenarioErrorKind::BadValue, "beside a policy", advice);
+                list.at_key().complain(ScenarioErrorKind::BadValue, "in addition to a policy", advice);
                 let _ = policy;
                 (String::new(), Vec::new())
             }
@@ -290,7 +290,11 @@ impl Reader<'_> {
         let time = table.take("script-time");
         let (text, file) = (table.take("script"), table.take("script-file"));
         if let (Some(_), Some(file)) = (&text, &file) {
-            file.at_key().complain(ScenarioErrorKind::BadValue, "beside a script", "leave out one of them");
+            file.at_key().complain(
+                ScenarioErrorKind::BadValue,
+                "in addition to a script",
+                "leave out one of them",
+            );
         }
         let is_file = text.is_none();
         let script = text.or(file);
@@ -428,7 +432,7 @@ impl Reader<'_> {
             (Some(_), Some(pin)) => {
                 let advice =
                     "leave one of them out: other flows may use the queues of pin, but not those of queues";
-                pin.at_key().complain(ScenarioErrorKind::BadValue, "beside queues", advice);
+                pin.at_key().complain(ScenarioErrorKind::BadValue, "in addition to queues", advice);
                 None
             }
             (Some(queues), None) => own_queues(queues),

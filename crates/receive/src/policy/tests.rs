@@ -101,7 +101,7 @@ fn mistakes_are_told_with_their_place() {
         ("# only a comment\n", "p.toml:1:1: policy: missing"),
         ("policy = 3", "p.toml:1:10: policy: expected one of"),
         ("policy = ", "p.toml:1:10: not TOML"),
-        ("policy = \"balance\"\n[[term]]\npolicy = \"balance\"", "p.toml:2:3: term: beside a policy"),
+        ("policy = \"balance\"\n[[term]]\npolicy = \"balance\"", "p.toml:2:3: term: in addition to a policy"),
         ("[[term]]\nweight = 2", "p.toml:1:1: term[0].policy: missing"),
         ("[[term]]\npolicy = \"balance\"\nweight = 0", "p.toml:3:10: term[0].weight: 0 is out of range"),
         ("[[term]]\npolicy = \"isolation\"", "p.toml:2:10: term[0].policy: isolation is not a term"),
@@ -151,7 +151,7 @@ fn mistakes_are_told_with_their_place() {
             "[[class]]\nname = \"a\"\nqueues = [1, 1]",
             "p.toml:3:14: class[0].queues[1]: queue 1 appears twice",
         ),
-        ("[[class]]\nname = \"a\"\nqueues = 1\npin = 2", "p.toml:4:1: class[0].pin: beside queues"),
+        ("[[class]]\nname = \"a\"\nqueues = 1\npin = 2", "p.toml:4:1: class[0].pin: in addition to queues"),
         (
             "[[class]]\nname = \"a\"\nsource = \"10.0.0.1/8\"",
             "p.toml:3:10: class[0].source: '10.0.0.1/8' is neither an address nor a network",

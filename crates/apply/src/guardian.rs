@@ -47,7 +47,7 @@ const READY: &str = "ready\n";
 
 /// Limit for the guardian's start; long, because the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Limit for the guardian's exit after [`RELEASED`].
+/// Limit for the guardian's exit after [`RELEASED`]; then the worker kills it.
 const END_LIMIT: Duration = Duration::from_secs(2);
 /// Interval of the pings, and limit for an answer.
 const PING_INTERVAL: Duration = Duration::from_secs(1);

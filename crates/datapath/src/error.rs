@@ -57,7 +57,7 @@ impl DatapathError {
         match self {
             Self::Descriptors { .. } => true,
             Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
-                // For these reasons, system calls return EPERM, EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
+                // A missing privilege or feature: EPERM, EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
                 matches!(
                     source.kind(),
                     io::ErrorKind::PermissionDenied

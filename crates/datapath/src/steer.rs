@@ -21,10 +21,10 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 const PROGRAM: &str = "steer_packet";
 
 pub const INDIRECTION_LENGTH: usize = raw::EK_STEER_INDIRECTION as usize;
-/// Maximum number of flows with their own target.
+/// Maximum number of flows with their own target: the length of the BPF program's map of slots.
 pub const MAX_STEERED_FLOWS: usize = raw::EK_STEER_SLOTS as usize;
 pub const MAX_STEERED_CLASSES: usize = raw::EK_STEER_CLASSES as usize;
-/// Maximum number of CPUs over which a class hashes its flows.
+/// Maximum number of CPUs over which a class hashes its flows: the length of an array in the BPF program.
 pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
 /// Delay before a slot is reused. After it, no program that looked up the slot is still running, and no packet
 /// of its flow is in a ring.
@@ -73,7 +73,8 @@ pub struct SteeringOptions {
     pub cpus: Vec<u32>,
     /// Capacity of a ring in packets. A full ring drops packets, as a NIC's ring does.
     pub ring_packets: u32,
-    /// Maximum time that a moving flow waits until its old ring has none of its packets.
+    /// Maximum time that a moving flow waits until its packets have left its old ring. After it, the flow moves, so
+    /// that a stalled ring does not hold it; its packets may then be reordered.
     pub hold: Duration,
     pub key: [u8; RSS_KEY_LENGTH],
 }

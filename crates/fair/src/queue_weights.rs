@@ -53,7 +53,7 @@ pub enum Backend {
 const MOST: u32 = 65_535;
 /// Time constant of the weights: a few rounds of all flows at 1 Gbit/s and above.
 const SMOOTHING: Duration = Duration::from_millis(50);
-/// Smallest time between two updates of a device's shapers.
+/// Smallest time between two updates of a device's shapers; bounds the number of netlink requests.
 const SHAPER_INTERVAL: Duration = Duration::from_millis(1);
 /// Smallest time between two updates of a device's maximum rates, because in most drivers each is a firmware
 /// command.

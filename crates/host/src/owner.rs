@@ -25,9 +25,10 @@ pub struct Owners {
     searched: Option<Instant>,
 }
 
-/// Minimum interval between two searches for new sockets.
+/// Minimum interval between two searches for new sockets, because a search reads the open files of all processes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum interval between two searches for sockets that were not found before.
+/// Minimum interval between two searches for sockets that were not found before, such as those of processes whose files
+/// are unreadable.
 const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Owners {

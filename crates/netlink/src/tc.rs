@@ -60,7 +60,7 @@ pub enum Qdisc {
 }
 
 impl Qdisc {
-    /// Returns the kernel's name.
+    /// Returns the qdisc's kind (`TCA_KIND`).
     #[must_use]
     pub fn kind(&self) -> &str {
         match self {

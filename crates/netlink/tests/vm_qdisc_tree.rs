@@ -14,7 +14,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use support::{Hosts, NAME, RECEIVER, ports};
 
-/// Returns hosts in the guest, whose kernel version is fixed.
+/// Returns the test hosts; panics outside the guest, whose kernel has every qdisc of the setups.
 fn hosts() -> Hosts {
     assert!(Path::new("/run/evenkeel/guest").exists(), "run this with ./dev test --tier vm");
     Hosts::new()

@@ -33,7 +33,7 @@ pub struct Placement<'a> {
     /// The known flows and their queues.
     pub flows: &'a [(FlowTuple, QueueId)],
     /// Classes that headers identify, and their queues. If a back end supports it, it sends new flows of a
-    /// class to these queues until the search knows the flows.
+    /// class to these queues until the next search.
     pub classes: &'a [(FilterMatch, Vec<QueueId>)],
 }
 
@@ -92,7 +92,7 @@ pub trait Backend {
         Vec::new()
     }
 
-    /// Returns the counters of all flows that the back end sees, including flows that the search does not know.
+    /// Returns the counters of all flows that the back end sees, including flows that the search has not placed.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.

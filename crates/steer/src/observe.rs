@@ -16,7 +16,7 @@ use crate::interface::Interface;
 pub enum FlowSource {
     /// Flows that are observed on the interface.
     Observed(Box<Observer>),
-    /// Flows from a trace or a generator, for a plan. They are observed once.
+    /// Flows from a trace or a generator, for a plan. Only the first `look` returns them.
     Listed(Vec<ObservedFlow>),
 }
 

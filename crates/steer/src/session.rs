@@ -124,7 +124,7 @@ pub struct Session {
     backend: Box<dyn Backend>,
     source: FlowSource,
     search: Search,
-    /// The flows that the search knows.
+    /// Flows that the search has placed.
     known: HashMap<FlowIndex, ObservedFlow>,
     options: SessionOptions,
     looked: Option<Instant>,

@@ -18,12 +18,12 @@ use crate::plan::{Extent, Planned, StudyScenario, cells, points, rounds};
 
 /// A repeat counts as disturbed if other processes use more processors than this.
 pub const DISTURBANCE_LIMIT: f64 = 0.1;
-/// Maximum number of runs of a repeat that is disturbed or fails.
+/// Maximum number of runs of a repeat that is disturbed or fails, so that a study ends.
 pub const MOST_ATTEMPTS: usize = 3;
 /// Maximum number of re-runs, as a share of all repeats. Without it, a study would not end on a machine with
 /// constant other load.
 pub const MOST_AGAIN: f64 = 0.2;
-/// Maximum number of consecutive failures.
+/// Maximum number of consecutive failures; after them, the study ends.
 const MOST_FAILURES: usize = 5;
 
 /// The reason why a study ended early. Its measurements are kept.

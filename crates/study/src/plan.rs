@@ -104,7 +104,7 @@ pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize
         .collect()
 }
 
-/// Shuffles by the Fisher-Yates method; with 64 bits, the bias of the remainder is negligible.
+/// Shuffles by the Fisher-Yates method; modulo bias is negligible with 64-bit random numbers.
 fn shuffle<T>(items: &mut [T], random: &mut Xoshiro256PlusPlus) {
     for last in (1..items.len()).rev() {
         items.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);

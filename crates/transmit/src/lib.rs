@@ -43,7 +43,7 @@ pub mod raw {
     include!(concat!(env!("OUT_DIR"), "/queue_choice.rs"));
 }
 
-/// Maximum number of transmit queues.
+/// Maximum number of transmit queues: the length of the arrays in the BPF program.
 pub const MAX_QUEUES: usize = raw::EK_MAX_QUEUES as usize;
 /// Largest weight of a flow.
 pub const MAX_FLOW_WEIGHT: u32 = u16::MAX as u32;

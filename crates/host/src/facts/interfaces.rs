@@ -292,7 +292,7 @@ impl Reader<'_> {
         u32::try_from(range.of_file(self.tree, &path, mtu)?).ok()
     }
 
-    /// Returns the speed in a file, bit/s. -1, and on some kernels 4294967295, mean that the driver does not know it.
+    /// Returns the speed in a file, bit/s. -1, and on some kernels 4294967295, mean that the driver does not report it.
     fn speed_bps(&self) -> Option<u64> {
         let speed = self.parse("speed", |text| text.parse::<i64>().ok())?;
         let speed = u64::try_from(speed).ok().filter(|speed| *speed > 0 && *speed != u64::from(u32::MAX))?;

@@ -195,7 +195,7 @@ pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     tree
 }
 
-/// Maximum number of leaves with major numbers below 0x8000.
+/// Maximum number of leaves with major numbers below 0x8000; the kernel assigns those above automatically.
 const MOST_LEAVES: u16 = FIRST_AUTOMATIC - 1 - ROOT_MAJOR;
 
 #[cfg(test)]

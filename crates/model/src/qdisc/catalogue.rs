@@ -15,9 +15,8 @@ use super::{Claim, QdiscSetup, Surroundings};
 const BUNDLED: &str = include_str!("../../../../qdiscs/setups.toml");
 /// Name of the bundled file in errors.
 const BUNDLED_ORIGIN: &str = "qdiscs/setups.toml";
-/// Most setups of a file.
+/// Maximum numbers of setups in a file, and of steps in a setup; they bound the work for a hostile file.
 const MOST_SETUPS: usize = 200;
-/// Most steps of a setup.
 const MOST_STEPS: usize = 100;
 /// Longest summary, characters.
 const LONGEST_SUMMARY: usize = 200;

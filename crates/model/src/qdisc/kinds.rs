@@ -87,9 +87,9 @@ pub struct Kind {
     pub options: &'static [KnownOption],
     pub classes: Classes,
     pub class_options: &'static [KnownOption],
-    /// Options of which one per group is required.
+    /// Groups of options; the qdisc needs one option of each group.
     pub required: &'static [&'static [&'static str]],
-    /// Options of which one per group is required for a class.
+    /// Groups of class options; a class needs one option of each group.
     pub class_required: &'static [&'static [&'static str]],
 }
 

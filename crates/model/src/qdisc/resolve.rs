@@ -20,7 +20,7 @@ use super::{
     structure,
 };
 
-/// Maximum number of steps in a tree.
+/// Maximum number of steps in a tree; bounds the work for a file, whose steps repeat by queue or flow.
 const MOST_STEPS: usize = 20_000;
 /// First major number for automatic handles, unlikely to be chosen in a file.
 const FREE_MAJOR: u16 = 0x7000;

@@ -13,7 +13,8 @@ use super::{Attribute, Classifier};
 
 /// Longest line, bytes.
 pub(super) const LONGEST_LINE: usize = 1000;
-/// Most numbers of a list.
+/// Maximum number of entries in a list: the length of `priomap` (`TC_PRIO_MAX` + 1), and the bands of `ets`
+/// (`TCQ_ETS_MAX_BANDS`).
 const MOST_ENTRIES: usize = 16;
 /// Longest name of a kind (`IFNAMSIZ`, which `struct Qdisc_ops` uses).
 const LONGEST_KIND: usize = 15;

@@ -104,7 +104,7 @@ pub struct Link {
     pub topology: Topology,
 }
 
-/// Maximum of transmit queues in a scenario.
+/// Maximum number of transmit queues in a scenario: that of the queue choice (`EK_MAX_QUEUES`).
 pub const MAX_QUEUES: u32 = 256;
 
 /// How the test bed on a real kernel builds the NIC.

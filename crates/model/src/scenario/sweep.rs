@@ -31,7 +31,7 @@ const MOST_SWEEPS: usize = 16;
 const MOST_VALUES: usize = 128;
 const MOST_POINTS: usize = 10_000;
 const MOST_PLOTS: usize = 64;
-/// Maximum number of setup files that a scenario may name.
+/// Maximum number of setup files that a scenario may name; bounds the work for a hostile file.
 const MOST_FILES: usize = 16;
 const LONGEST_PATH: usize = 1000;
 const LONGEST_PLOT_TITLE: usize = 100;

@@ -16,7 +16,7 @@ pub(super) const LENGTHS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=B
 /// Allowed payloads of a request; sockperf's minimum is its header of 14 B.
 pub(super) const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(14)..=ByteSize::from_kib(1 << 10);
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(60);
-/// Maximum number of groups of bulk senders.
+/// Maximum number of groups of bulk senders; bounds the work for a hostile file.
 const MOST_GROUPS: usize = 16;
 
 /// The traffic from `[workload]`, without the values that a sweep varies.

@@ -13,7 +13,7 @@ const SAME: f64 = 1e-9;
 const MOST_ROUNDS: usize = 1000;
 /// Largest number of placements for which all are tried after the search, as on small hosts.
 const MOST_TRIALS: f64 = 1e6;
-/// Largest number of units for which the search also moves pairs of units.
+/// Maximum number of units for which the search also moves pairs of units: their number grows with its square.
 const FEW: usize = 32;
 
 thread_local! {

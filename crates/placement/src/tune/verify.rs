@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::loss_path::{Place, losses};
 
-/// Smallest number of packets from which a conclusion is drawn.
+/// Minimum number of packets for a conclusion; with fewer, the share of lost packets is mostly chance.
 const FEWEST_PACKETS: u64 = 1000;
 
 /// Traffic and losses of a time interval.

@@ -195,7 +195,7 @@ impl Drawing {
     }
 }
 
-/// Largest table that is drawn with one box per filter.
+/// Largest table that is drawn with one box per filter; more boxes would be unreadable.
 const MOST_FILTERS: usize = 32;
 
 /// Returns, for each node, the node that is drawn instead. The first filter of a very large table represents

@@ -13,7 +13,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of passes over the indirection table.
+/// Maximum number of passes over the indirection table; bounds the time of a search.
 const MOST_ROUNDS: usize = 8;
 
 /// Splits a match by transport protocol; a match that names one stays as it is.

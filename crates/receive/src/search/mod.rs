@@ -39,7 +39,7 @@ use crate::flows::ObservedFlow;
 use crate::policy::{Cost, Flow, Policy, ScriptError};
 use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, InsertError, QueueId, TableId};
 
-/// Maximum number of passes over all flows.
+/// Maximum number of passes over all flows; bounds the time of a search.
 const MOST_ROUNDS: usize = 8;
 
 /// The error for a search without a result.

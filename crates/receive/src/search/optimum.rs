@@ -11,7 +11,7 @@ pub struct Optimum {
     pub is_exact: bool,
 }
 
-/// Maximum number of placements to try.
+/// Maximum number of placements to try; bounds the time. Above it, the cost is a lower bound or unknown.
 const MOST_PLACEMENTS: usize = 200_000;
 
 /// Returns the lowest cost of the flows if each had a filter. Returns `None` if there are too many placements

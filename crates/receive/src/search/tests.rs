@@ -239,7 +239,7 @@ fn one_filter_does_for_a_class_with_one_queue() {
         // i82599 needs one filter that masks all fields except the port. Rules of ethtool must name the
         // protocol and the IP version, so ntuple needs four.
         assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 4 }, "{model}");
-        // The filter also steers a flow that the search does not know.
+        // The filter also steers a flow that the search has not placed.
         let mut late = web[0].tuple;
         late.source_port = 1;
         assert_eq!(search.nic().queue_of(&late), QueueId(3));
@@ -401,7 +401,7 @@ fn pinned_flows_lie_where_they_are_pinned_and_count_for_the_others() {
     search.solve(&flows(40)).unwrap();
     check(&search);
     assert!(search.cost().is_accepted());
-    assert_eq!(loads(&search), [10; 4], "4 pinned ones, and 6 others beside them");
+    assert_eq!(loads(&search), [10; 4], "4 pinned ones, and 6 others");
     let high = search.policy().class_states().next().unwrap();
     assert_eq!((high.flows, high.misplaced, high.queues), (4, 0, vec![QueueId(2)]));
 }
@@ -581,7 +581,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
     assert!(without.nic().contexts().is_empty() && filters(&without) > 150, "{}", filters(&without));
     assert_eq!(with.nic().contexts().len(), 1);
     assert!(filters(&with) * 2 < filters(&without), "{} of {}", filters(&with), filters(&without));
-    // New flows of the class use all queues of the class, and no others, before the search knows them.
+    // Before the next search, new flows of the class use all queues of the class, and no others.
     let class = FilterMatch {
         transport: Some(Transport::Udp),
         source: Some(crate::AddressMatch::prefix(Ipv4Addr::new(10, 0, 0, 0).into(), 28)),

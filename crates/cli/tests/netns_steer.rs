@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use support::managed::{Managed, NAME, assert_same, wait_for};
+use support::running::Running;
 use support::{end, evenkeel, without_capabilities};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -145,6 +146,30 @@ fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     wait_for("the program is gone", LIMIT, || !managed.shell(&["ip", "link", "show", NAME]).contains("xdp"));
     load.finish();
     assert_same(&managed.seen(), &before, "afterwards");
+}
+
+/// The set-up of many queues takes seconds on a loaded machine.
+#[test]
+fn a_signal_stops_the_setup_of_rps() {
+    const MANY: &str = "evkmany";
+    let managed = Managed::new();
+    let queues = ["numrxqueues", "1000", "numtxqueues", "1000", "type", "veth", "peer", "name", "evkfar"];
+    managed.shell(&[&["ip", "link", "add", MANY][..], &queues].concat());
+    ["evkfar", MANY].iter().for_each(|name| drop(managed.shell(&["ip", "link", "set", name, "up"])));
+    let set = |queues: u32| {
+        let files: Vec<String> =
+            (0..queues).map(|queue| format!("class/net/{MANY}/queues/rx-{queue}/rps_cpus")).collect();
+        let masks = managed.host.read_sysfs(&files).unwrap();
+        masks.iter().filter(|mask| !mask.trim().trim_matches(['0', ',']).is_empty()).count()
+    };
+    let mut running =
+        Running::start(managed.command(&["steer", MANY, "--backend", "rps", "--policy", "balance"]));
+    wait_for("the first queue is set", LIMIT, || set(1) > 0);
+    running.signal(Signal::SIGINT);
+    let ended = running.end();
+    assert_eq!(ended.code, 130, "{ended:?}");
+    assert!(!ended.stderr.contains("steered now"), "{ended:?}");
+    assert_eq!((set(1000), managed.journals()), (0, vec![]));
 }
 
 /// RPS masks are settings: any process that reads the journal can restore them.

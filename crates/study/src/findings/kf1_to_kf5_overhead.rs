@@ -7,7 +7,8 @@ use evenkeel_metrics::{MeanInterval, mean_ratio};
 use evenkeel_model::record::metric;
 
 use super::{
-    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, against_bound, undecided, with_whom,
+    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, against_bound, shown, undecided,
+    with_whom,
 };
 use crate::effect::{Effect, effect, in_all_cells};
 use crate::results::{Point, Results, lack};

@@ -2,7 +2,7 @@
 
 use evenkeel_model::record::metric;
 
-use super::{ALL, DEFAULT, Draft, Finding, HTB, shown, against_bound, undecided, with_whom};
+use super::{ALL, DEFAULT, Draft, Finding, HTB, against_bound, shown, undecided, with_whom};
 use crate::effect::{Effect, effect};
 use crate::results::{Point, Results};
 

@@ -213,7 +213,7 @@ fn filter_rules_need_a_qdisc_with_classes() {
     let refusal = |setup| parse(&with(setup), "own.toml", variant_tables()).unwrap_err().to_string();
     assert_eq!(
         refusal("pfifo"),
-        "own.toml:25:18: sweep[0].qdiscs[1]: the qdisc setup pfifo takes no filter rules: its root, pfifo, has no \
+        "own.toml:24:18: sweep[0].qdiscs[1]: the qdisc setup pfifo takes no filter rules: its root, pfifo, has no \
          classes; use a classful qdisc, or rules = [0]"
     );
     for setup in ["fq", "fq_codel", "tbf"] {

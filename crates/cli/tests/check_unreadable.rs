@@ -730,8 +730,11 @@ fn a_socket_without_an_address_is_named() {
         ),
         (r#"[{"local": "192.0.2.1:1", "send_queue": 0}]"#, "the field 'receive_queue' is missing"),
         (
-            r#"[{"kind": "udp", "local": "192.0.2.1:1", "receive_queue": 0, "send_queue": 0}]"#,
-            "[0].kind: this file has TCP sockets",
+            r#"[{"kind": "udp", "local": "192.0.2.1:1", "receive_queue": 0, "send_queue": 0, "tcp": {"rtt_us": 1,
+                "min_rtt_us": 1, "cwnd": 1, "mss": 1, "pmtu": 1, "bytes_acked": 1, "bytes_received": 1,
+                "segments_out": 1, "segments_in": 1, "retransmitted": 0, "receiver_limited_us": 0,
+                "sender_limited_us": 0, "busy_us": 0}}]"#,
+            "[0].tcp: only a connection",
         ),
     ] {
         std::fs::write(directory.path().join("evenkeel/sockets.json"), sockets).unwrap();

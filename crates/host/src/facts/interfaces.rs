@@ -303,14 +303,15 @@ impl Reader<'_> {
     /// Returns whether the interface carries traffic: by its state, or by its carrier if some devices report no state.
     fn is_up(&self) -> bool {
         let carrier = self.parse("carrier", |text| text.parse::<u8>().ok()) != Some(0);
-        let state = self.parse("operstate", operational_state).unwrap_or_default();
+        let path = format!("{}/operstate", self.directory);
+        let state = self.tree.required_value(&path, operational_state).unwrap_or_default();
         state == "up" || matches!(state.as_str(), "" | "unknown") && carrier
     }
 
     /// Notes missing files that the kernel shows for every interface (`net_class_attrs`, net/core/net-sysfs.c), and for
     /// every device (`uevent_show`, drivers/base/core.c).
     fn require_attributes(&self) {
-        let mut files = vec!["carrier_changes", "duplex", "operstate", "tx_queue_len", "gro_flush_timeout"];
+        let mut files = vec!["carrier_changes", "duplex", "tx_queue_len", "gro_flush_timeout"];
         if self.tree.kernel() >= Some((5, 8)) {
             files.push("napi_defer_hard_irqs");
         }

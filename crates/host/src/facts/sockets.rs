@@ -171,24 +171,13 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
             }
         }
     }
-    let kind_of = |socket: &SocketFacts| match socket.kind {
-        SocketKind::Udp => Some((
-            "kind",
-            "this file has TCP sockets, \"tcp\" or \"tcp-listen\"; /proc/net/udp has those of UDP",
-        )),
-        SocketKind::TcpListen if socket.tcp.is_some() => {
-            Some(("tcp", "a listening socket has no connection's state"))
-        }
-        _ => None,
-    };
+    let has_foreign_state = |socket: &SocketFacts| socket.kind != SocketKind::Tcp && socket.tcp.is_some();
     let is_bare = |socket: &SocketFacts| socket.kind == SocketKind::Tcp && socket.tcp.is_none();
     let refusal = |field: String, reason: &str| {
         Err(HostError::Field { path: tree.name("/evenkeel/sockets.json"), field, reason: reason.to_owned() })
     };
-    let mut wrong =
-        sockets.iter().enumerate().filter_map(|(number, socket)| Some((number, kind_of(socket)?)));
-    if let Some((number, (field, reason))) = wrong.next() {
-        return refusal(format!("[{number}].{field}"), reason);
+    if let Some(number) = sockets.iter().position(has_foreign_state) {
+        return refusal(format!("[{number}].tcp"), "only a connection (kind \"tcp\") has a state of TCP");
     }
     if let Some(number) = sockets.iter().position(is_bare) {
         return refusal(format!("[{number}].tcp"), "missing: a connection has its state of TCP (ss -i)");

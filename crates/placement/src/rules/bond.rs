@@ -12,7 +12,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-hash",
         looks_at: "the header fields that a bond over several ports hashes",
-        fires_when: "when it hashes MAC addresses only; medium: one port sent 90 % of all packets",
+        fires_when: "when it hashes MAC addresses only; medium: one of several ports that are up, with 802.3ad at one \
+                     speed, sent 90 % of their packets",
         why: "All packets to the same router have the same MAC address: one port carries all of them.",
         fix: "layer3+4",
         source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
@@ -128,37 +129,35 @@ fn bond_hash(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.9;
     const ENOUGH: u64 = 1_000_000;
     let mut found = Vec::new();
-    for bond in &view.facts.interfaces {
-        let Some(settings) = &bond.bond else { continue };
+    for (bond, settings, ports) in bonds(view) {
         let spreads = matches!(settings.mode.as_str(), "802.3ad" | "balance-xor");
         if !spreads || settings.hash_policy != "layer2" || bond.lower.len() < 2 {
             continue;
         }
-        let sent: Vec<(&str, u64)> = bond
-            .lower
-            .iter()
-            .filter_map(|name| Some((name.as_str(), view.facts.interface(name)?.sent_packets())))
-            .collect();
-        let total = sent.iter().map(|(_, packets)| packets).saturating_sum();
-        let most = sent.iter().max_by_key(|(_, packets)| *packets);
-        let lopsided = most.filter(|(_, packets)| total >= ENOUGH && *packets as f64 >= SHARE * total as f64);
+        let up = || ports.iter().filter(|port| port.up);
+        let most = up().max_by_key(|port| port.sent_packets());
+        // No policy selects a port that is down, or that another speed keeps out of the active aggregator.
+        let shares = |port: &&&Interface| {
+            settings.mode != "802.3ad" || most.is_some_and(|most| most.speed_bps == port.speed_bps)
+        };
+        let sharing: Vec<&Interface> = up().filter(shares).copied().collect();
+        let total = sharing.iter().map(|port| port.sent_packets()).saturating_sum();
+        let is_lopsided = |most: &&&Interface| {
+            sharing.len() > 1 && total >= ENOUGH && most.sent_packets() as f64 >= SHARE * total as f64
+        };
+        let lopsided = most.filter(is_lopsided);
         let mut text = format!("mode {}, and it hashes MAC addresses only (layer2)", settings.mode);
-        if let Some((name, packets)) = lopsided {
+        if let Some(port) = lopsided {
             text += &format!(
-                "; {name} sent {} of {} packets",
-                per_cent(*packets as f64 / total as f64),
+                "; {} sent {} of {} packets",
+                port.name,
+                per_cent(port.sent_packets() as f64 / total as f64),
                 count(total)
             );
-            let bytes = |name: &str| {
-                view.facts
-                    .interface(name)
-                    .and_then(|port| port.statistics.get("tx_bytes"))
-                    .copied()
-                    .unwrap_or(0)
-            };
-            let all = bond.lower.iter().map(|name| bytes(name)).fold(0, u64::saturating_add);
+            let bytes = |port: &Interface| port.statistics.get("tx_bytes").copied().unwrap_or(0);
+            let all = sharing.iter().map(|port| bytes(port)).saturating_sum();
             if all > 0 {
-                text += &format!(" and {} of the bytes", per_cent(bytes(name) as f64 / all as f64));
+                text += &format!(" and {} of the bytes", per_cent(bytes(port) as f64 / all as f64));
             }
         }
         let severity = if lopsided.is_some() { Medium } else { Low };

@@ -93,6 +93,27 @@ fn nodes_of_one_package_are_not_sockets() {
     assert_eq!(find(&found, "app-remote-node").unwrap().severity, Severity::High);
 }
 
+/// With more queues than cores on the NIC's node, interrupts have to use the package's other nodes, too.
+#[test]
+fn interrupts_use_other_nodes_of_the_package_where_the_own_has_too_few_cores() {
+    let on_other_nodes = |queues: u32| {
+        let nic = NicOptions { node: Some(1), queues: (queues, 63), ..hosts::MLX5 };
+        let mut facts = HostBuilder::new(4, 8, 2).power("acpi-cpufreq", "performance").nic(&nic).build();
+        for processor in &mut facts.processors {
+            (processor.package, processor.core) = (0, processor.number % 32);
+        }
+        // Node 2 has processors 16 to 23, node 3 processors 24 to 31.
+        for (at, interrupt) in (0..).zip(&mut facts.interrupts) {
+            serve(interrupt, 16 + at);
+        }
+        find(&findings(facts), "irq-remote-node").map(|finding| finding.severity)
+    };
+    assert_eq!(on_other_nodes(8), Some(Severity::Low));
+    assert_eq!(on_other_nodes(9), None);
+    let rule = evenkeel_placement::find_rule("irq-remote-node").unwrap();
+    assert!(rule.fires_when.contains("although the NIC's own has a core for each queue"));
+}
+
 /// Two management ports have one interrupt each on the same processor, with a few packets per second.
 #[test]
 fn idle_ports_on_one_processor_are_not_full() {

@@ -16,8 +16,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-remote-node",
         looks_at: "the memory node of each NIC, and the processors that served its receive interrupts by the counts of /proc/interrupts",
         fires_when: "when more than a tenth of them were served in another package; high: at least 30 %, from 25 \
-                     Gbit/s, with load; low: the NIC is idle, only past counts show it, or at least half went \
-                     to another node of the same package, from 10 Gbit/s",
+                     Gbit/s, with load; low: the NIC is idle, only past counts show it, or, from 10 Gbit/s, at least \
+                     half went to another node of the same package although the NIC's own has a core for each queue, \
+                     without isolated cores and those of pinned applications",
         why: "Each packet crosses the interconnect of the packages, twice if the application is on the NIC's node. \
               TCP's flow control cannot prevent the losses, because they occur below it: the worst of the paper's \
               four placements (case 2). Nodes of one package (sub-NUMA clustering, AMD's NPS) cost a few nanoseconds \

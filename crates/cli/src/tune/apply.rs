@@ -104,7 +104,9 @@ fn make_all(
         let planned = prepared.ready.iter();
         let planned = planned.filter_map(|ready| Some((ready.change.knob.clone(), ready.from.clone()?)));
         lasting.plan_from(planned);
-        for ready in &prepared.ready {
+        // The driver sets up the queues that the channels add: the next round plans their settings from the values
+        // found then.
+        for ready in prepared.ready.iter().filter(|ready| ready.from.is_some()) {
             if signals.came() {
                 return interrupted(lasting, options, outcome);
             }

@@ -35,7 +35,7 @@ const KEEP: &str = "evenkeel/keep.toml";
 pub struct Ready {
     pub rule: &'static str,
     pub change: Change,
-    /// The current value; `None` if it cannot be read.
+    /// The current value; `None` if the change is for a queue that the plan's channels add.
     pub from: Option<Value>,
 }
 
@@ -163,7 +163,7 @@ pub fn prepare(
         facts: HostFacts::default(),
     };
     match interface.index.filter(|_| options.from.is_none()) {
-        Some(index) => sort_out(&mut prepared, index, name, losing)?,
+        Some(index) => sort_out(&mut prepared, &before, index, name, losing)?,
         None => {
             let (able, unable): (Vec<&Step>, Vec<&Step>) =
                 prepared.plan.steps.iter().partition(|step| step.change.knob.is_permitted());
@@ -191,6 +191,7 @@ pub fn prepare(
 /// Selects the steps of the plan to make now.
 fn sort_out(
     prepared: &mut Prepared,
+    facts: &HostFacts,
     index: u32,
     interface: &str,
     losing: &BTreeSet<&'static str>,
@@ -207,6 +208,12 @@ fn sort_out(
             {
                 let why = "only the initial network namespace has it".to_owned();
                 prepared.unable.push((rule, change.clone(), why));
+                continue;
+            }
+            Err(KnobError::Gone { .. })
+                if change.knob.is_of_queues() && current(facts, Some(interface), &change.knob).is_none() =>
+            {
+                prepared.ready.push(Ready { rule, change: change.clone(), from: None });
                 continue;
             }
             Err(error) => {

@@ -31,10 +31,13 @@ fn comment(text: &mut String, indent: &str, lines: &str) {
     }
 }
 
+/// Replaces the undo of settings of queues that the plan adds.
+const NEW_QUEUES: &str = "new queues need no undo: they go with the channels";
+
 fn undo(facts: &HostFacts, interface: &str, ready: &Ready) -> String {
     match &ready.from {
         Some(from) => shell(interface, &ready.change.knob, &restoring(facts, from)).to_string(),
-        None => Line::comment("the value before is not recorded").to_string(),
+        None => Line::comment(NEW_QUEUES).to_string(),
     }
 }
 
@@ -136,9 +139,9 @@ fn changes(text: &mut String, facts: &HostFacts, interface: &str, members: &[&Re
         for (undo, _) in shell_lines(interface, &before) {
             comment(text, "undo: ", &undo.to_string());
         }
-        if before.len() < made.len() {
-            comment(text, "", "the value before is not recorded");
-        }
+    }
+    if members.iter().any(|ready| ready.from.is_none()) {
+        comment(text, "", NEW_QUEUES);
     }
 }
 

@@ -1,10 +1,13 @@
 //! Hosts with random settings.
 
 use evenkeel_host::facts::complete;
+use evenkeel_model::change::{Channels as Kind, Knob, Value};
 use evenkeel_model::host::{
     BondFacts, Channels, Feature, HostFacts, Interface, InterfaceKind, Node, ProcessFacts, SocketFacts,
     SocketKind,
 };
+use evenkeel_placement::applied::set;
+use evenkeel_placement::current::current;
 use evenkeel_synthetic::{HostBuilder, NicOptions, qdisc};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
@@ -59,6 +62,45 @@ pub fn host(seed: u64, number: u64) -> HostFacts {
     }
     let mut facts = builder.build();
     disturb(&mut facts, nodes, &mut chance);
+    complete(&mut facts);
+    facts
+}
+
+/// Returns a host with this number for a seed, whose NICs have few queues without maps, with or without load.
+pub fn host_of_few_queues(seed: u64, number: u64) -> HostFacts {
+    let mut facts = host(seed, number);
+    let mut chance = Chance(Xoshiro256StarStar::seed_from_u64(seed << 32 ^ number));
+    let names: Vec<String> = facts.interfaces.iter().map(|nic| nic.name.clone()).collect();
+    for name in names {
+        let queues = Value::Number(chance.of(&[1, 1, 2, 4]));
+        for kind in [Kind::Combined, Kind::Rx, Kind::Tx] {
+            let knob = Knob::Channels(kind);
+            if current(&facts, Some(&name), &knob).is_some_and(|now| now != Value::Number(0)) {
+                set(&mut facts, Some(&name), &knob, &queues);
+            }
+        }
+        let nic = facts.interfaces.iter_mut().find(|nic| nic.name == name).expect("a NIC");
+        for queue in &mut nic.transmit_queues {
+            queue.xps_processors.clear();
+            queue.xps_receive_queues.clear();
+        }
+        nic.driver_statistics.clear();
+        let softirq_share = chance.of(&[0, 0, 10, 35, 70]);
+        for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name) {
+            let to = interrupt.target().first().copied();
+            interrupt.served = to.map(|to| (to, 50_000_000)).into_iter().collect();
+            let busy = facts.processors.iter_mut().find(|processor| Some(processor.number) == to);
+            if let Some(time) =
+                busy.and_then(|processor| processor.time.as_mut()).filter(|_| softirq_share > 0)
+            {
+                time.softirq = time.total / 100 * softirq_share;
+                time.idle = time.total / 100 * (90 - softirq_share);
+            }
+        }
+    }
+    // As at boot, without gaps, which the interrupts of queues that come back would take.
+    let first = facts.interrupts.iter().map(|interrupt| interrupt.number).min().unwrap_or(0);
+    (first..).zip(&mut facts.interrupts).for_each(|(number, interrupt)| interrupt.number = number);
     complete(&mut facts);
     facts
 }

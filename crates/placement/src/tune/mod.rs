@@ -72,7 +72,8 @@ impl Left {
 pub struct TuningPlan {
     /// The items, the highest severity first.
     pub items: Vec<Item>,
-    /// The changes in the order in which they are made.
+    /// The changes in the order in which they are made. Files of queues that the plan's channels add are missing in the
+    /// facts, and need no undo: they go with their queues.
     pub steps: Vec<Step>,
     /// The changes that are not made.
     pub left: Vec<Left>,
@@ -294,6 +295,8 @@ fn dependence(knob: &Knob) -> u8 {
         Knob::Feature(name) if name.contains("scatter-gather") => 1,
         // The undo of a root qdisc brings back the default's kind.
         Knob::Sysctl(path) if path == DEFAULT_QDISC => 0,
+        // They add the queues of later changes.
+        Knob::Channels(_) => 0,
         _ => 2,
     }
 }

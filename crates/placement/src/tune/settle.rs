@@ -16,7 +16,7 @@ use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 
 use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, concerns, is_of_queue, order, stage};
-use crate::applied::set;
+use crate::applied::{apply, set};
 use crate::current::{current, is_made};
 use crate::finding::Finding;
 use crate::rules::check;
@@ -251,14 +251,25 @@ impl TuningPlan {
         self.items.extend(further);
     }
 
-    /// Drops steps for queues and interrupts that the new number of channels adds or removes. Also drops steps without
-    /// an effect in the end.
+    /// Drops steps for queues and interrupts that the new number of channels removes, and for interrupts that it adds:
+    /// the driver chooses their numbers. The files of queues that it adds are known. Also drops steps without an effect
+    /// in the end.
     fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
+        let is_channels = |change: &&Change| matches!(change.knob, Knob::Channels(_));
+        let mut with_queues = facts.clone();
+        apply(
+            &mut with_queues,
+            Some(interface),
+            self.steps.iter().map(|step| &step.change).filter(is_channels),
+        );
         self.steps.retain(|Step { change, .. }| {
             let knob = &change.knob;
-            let is_known = current(facts, Some(interface), knob).is_some();
+            let is_of_new_queue =
+                matches!(knob, Knob::InterfaceFile(_)) && current(facts, Some(interface), knob).is_none();
+            let before = if is_of_new_queue { &with_queues } else { facts };
+            let is_known = current(before, Some(interface), knob).is_some();
             let stays = !is_of_queue(knob) || current(after, Some(interface), knob).is_some();
-            stays && is_known && !is_made(facts, Some(interface), change)
+            stays && is_known && !is_made(before, Some(interface), change)
         });
     }
 }

@@ -199,6 +199,32 @@ fn undo_gives_queues_back_that_went_with_their_channels() {
     assert!(!lost.iter().any(|change| change.knob == Knob::InterruptAffinity(41)), "{lost:?}");
 }
 
+/// The files of queues that the channels add are missing before, and known.
+#[test]
+fn queues_that_the_channels_add_get_maps_and_go_with_the_undo() {
+    let mut before = nic_of_four();
+    let nic = &mut before.interfaces[0];
+    nic.speed_bps = Some(100_000_000_000);
+    nic.transmit_queues.iter_mut().for_each(|queue| queue.xps_processors.clear());
+    set(&mut before, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(1));
+    before.interfaces[0].transmit_queues[0].has_xps = true;
+    let plan = TuningPlan::settle(&before, "eth0", &Keep::default(), &[]);
+    let is_file =
+        |step: &&Step| matches!(&step.change.knob, Knob::InterfaceFile(file) if file.ends_with("xps_cpus"));
+    let mapped: Vec<Knob> = plan.steps.iter().filter(is_file).map(|step| step.change.knob.clone()).collect();
+    let all = [0, 1, 2, 3].map(|queue| Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus")));
+    assert_eq!(mapped, all, "{plan:?}");
+    let made: Vec<Change> = plan.steps.into_iter().map(|step| step.change).collect();
+    assert!(matches!(made[0].knob, Knob::Channels(_)), "{made:?}");
+    let mut after = before.clone();
+    assert!(crate::applied::apply(&mut after, Some("eth0"), &made));
+    let is_of_maps = |finding: &Finding| finding.rule.starts_with("xps-");
+    assert!(!crate::check(&after).iter().any(is_of_maps));
+    let back = undo(&before, &after, "eth0", &made);
+    assert!(crate::applied::apply(&mut after, Some("eth0"), &back));
+    assert_eq!(after.interfaces, before.interfaces);
+}
+
 #[test]
 fn a_change_without_a_way_back_is_left_and_said() {
     let mut facts = nic_of_four();

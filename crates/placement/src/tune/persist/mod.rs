@@ -106,12 +106,18 @@ pub fn files(
     kinds.sort_unstable();
     kinds.dedup();
     let mut of_kind: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
+    // udev assigns attributes before it runs commands (udev(7), RUN). The command that changes the channels comes
+    // after, and adds or resets the queues.
+    let sets_channels = settings.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
+    let comes_too_early = |kind: Kind, knob: &Knob| {
+        kind == Kind::Udev && sets_channels && matches!(knob, Knob::InterfaceFile(_)) && knob.is_of_queues()
+    };
     for (knob, value) in settings {
         // The most specific tool first: sysctl.d, then udev, then systemd.
         let order = [Kind::Sysctl, Kind::Udev, Kind::Systemd];
         let line = order
             .into_iter()
-            .filter(|kind| kinds.contains(kind))
+            .filter(|kind| kinds.contains(kind) && !comes_too_early(*kind, knob))
             .find_map(|kind| line_of(kind, interface, knob, value, actions).map(|line| (kind, line)));
         match line {
             Some((kind, line)) => of_kind.entry(kind).or_default().push(line),
@@ -201,7 +207,7 @@ fn text_of(kind: Kind, interface: &str, lines: &[String]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use evenkeel_model::change::{Ring, root_qdisc};
+    use evenkeel_model::change::{Channels, Ring, root_qdisc};
 
     const ETH0: Place<'_> = Place { interface: "eth0", namespace: None };
 
@@ -248,6 +254,25 @@ mod tests {
         for path in [sysctl.path, systemd.path, udev.path, systemd_link()] {
             assert!(known.contains(&path), "{path}");
         }
+    }
+
+    /// The queues of a number of channels exist only after the command that sets it.
+    #[test]
+    fn maps_of_queues_follow_their_channels() {
+        let channels = (Knob::Channels(Channels::Combined), Value::Number(4));
+        let map = (Knob::InterfaceFile("queues/tx-3/xps_cpus".to_owned()), text("8"));
+        let settings = [channels, map];
+        let found = files(ETH0, &settings, &[Kind::Udev, Kind::Systemd], &BTreeMap::new());
+        let [systemd, udev] = found.files.try_into().unwrap();
+        assert!(udev.text.contains("ethtool -L") && !udev.text.contains("tx-3"), "{}", udev.text);
+        assert!(
+            systemd.text.contains("echo 8 > /sys/class/net/eth0/queues/tx-3/xps_cpus"),
+            "{}",
+            systemd.text
+        );
+        let found = files(ETH0, &settings, &[Kind::Udev], &BTreeMap::new());
+        assert!(found.not_kept[0].contains("tx-3/xps_cpus") && found.not_kept.len() == 1, "{found:?}");
+        assert!(found.not_kept[0].ends_with("a unit can hold it (--persist systemd)"), "{found:?}");
     }
 
     fn systemd_link() -> String {

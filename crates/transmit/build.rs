@@ -1,18 +1,17 @@
-//! Compiles the shared C header for user space, and generates Rust types from it.
+//! Compiles the shared C headers for user space, and generates Rust types from them.
 
 use std::path::PathBuf;
 
 fn main() {
-    let header = "include/evenkeel/queue_choice.h";
-    println!("cargo::rerun-if-changed={header}");
+    println!("cargo::rerun-if-changed=include");
     println!("cargo::rerun-if-changed=csrc/shim.c");
-    // Dependents (the BPF programs) find the header through DEP_EVENKEEL_TRANSMIT_INCLUDE.
+    // Dependents (the BPF programs) find the headers through DEP_EVENKEEL_TRANSMIT_INCLUDE.
     let include = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("include");
     println!("cargo::metadata=include={}", include.display());
 
-    cc::Build::new().file("csrc/shim.c").include("include").opt_level(3).compile("evenkeel_queue_choice");
+    cc::Build::new().file("csrc/shim.c").include("include").opt_level(3).compile("evenkeel_transmit");
 
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("queue_choice.rs");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("shim.rs");
     let bindings = bindgen::Builder::default()
         .header("csrc/shim.c")
         .clang_arg("-Iinclude")
@@ -30,6 +29,6 @@ fn main() {
                 println!("cargo::error=cannot write {}: {error}", out.display());
             }
         }
-        Err(error) => println!("cargo::error=bindgen cannot read {header}: {error}"),
+        Err(error) => println!("cargo::error=bindgen cannot read csrc/shim.c: {error}"),
     }
 }

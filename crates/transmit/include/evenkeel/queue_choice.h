@@ -23,19 +23,7 @@
 #ifndef EVENKEEL_QUEUE_CHOICE_H
 #define EVENKEEL_QUEUE_CHOICE_H
 
-#ifdef __bpf__
-#include <linux/types.h>
-typedef __u64 ek_u64;
-typedef __u32 ek_u32;
-typedef __u16 ek_u16;
-#else
-#include <stdint.h>
-typedef uint64_t ek_u64;
-typedef uint32_t ek_u32;
-typedef uint16_t ek_u16;
-#endif
-
-#define EK_INLINE static inline __attribute__((always_inline, unused))
+#include "evenkeel/integers.h"
 
 /* Largest number of transmit queues. A power of two, because the verifier accepts a mask as a bound. */
 #define EK_MAX_QUEUES 256

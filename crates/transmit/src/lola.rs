@@ -57,6 +57,41 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// Checks that each setting is in its range, and that a flow can reach every phase.
+    ///
+    /// # Errors
+    /// Returns a message that names the setting and its range.
+    pub fn check(&self) -> Result<(), String> {
+        const SECOND: u32 = 1_000_000;
+        let ranges = [
+            ("target", self.target_us, 100, SECOND, " us"),
+            ("balance", self.balance_us, 10, SECOND, " us"),
+            ("slow-start", self.slow_start_us, 10, SECOND, " us"),
+            ("hold", self.hold_us, 1, 10 * SECOND, " us"),
+            ("window", self.window_us, 1000, SECOND, " us"),
+            ("samples", self.window_samples, 1, 1000, ""),
+            ("curve", self.curve, 1, 10_000, ""),
+            ("base-decreases", self.base_decreases, 1, 65_535, ""),
+            ("gamma", self.gamma, 1, ONE, ""),
+            ("beta", self.beta, 1, ONE, ""),
+            ("cubic", self.cubic, 1, ONE, ""),
+        ];
+        for (name, value, least, most, unit) in ranges {
+            if !(least..=most).contains(&value) {
+                return Err(format!("{name} is {value}{unit}, but must be between {least} and {most}{unit}"));
+            }
+        }
+        if self.balance_us >= self.target_us {
+            return Err(format!(
+                "balance is {} us, but must be below target, which is {} us",
+                self.balance_us, self.target_us
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl From<raw::ek_lola_settings> for Settings {
     fn from(raw: raw::ek_lola_settings) -> Self {
         Self {

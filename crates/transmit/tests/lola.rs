@@ -76,7 +76,23 @@ fn the_defaults_are_those_of_the_authors_module() {
         loss_reaction: true,
     };
     assert_eq!(Settings::default(), expected);
+    expected.check().unwrap();
     assert!(size_of::<raw::ek_lola>() <= 13 * 8, "icsk_ca_priv has 13 words");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let defaults = Settings::default();
+    for (wrong, words) in [
+        (Settings { target_us: 99, ..defaults }, "target is 99 us"),
+        (Settings { hold_us: 0, ..defaults }, "hold is 0 us"),
+        (Settings { curve: 10_001, ..defaults }, "curve is 10001, but must be between 1 and 10000"),
+        (Settings { gamma: 1025, ..defaults }, "gamma is 1025"),
+        (Settings { balance_us: 5000, ..defaults }, "balance is 5000 us, but must be below target"),
+    ] {
+        let error = wrong.check().unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]
@@ -124,8 +140,8 @@ fn balancing_keeps_the_data_of_the_curve_in_the_queue() {
     // A measurement takes 40 ms, and one may have begun before.
     let waited = sender.until(Phase::Balance, 11_000);
     assert!((40 * MS..=80 * MS + 200).contains(&waited), "{waited}");
-    // Q = 1 ms: the flow has 1000 / 11 = 90.9 packets in the queue. X(t) = (t / 75)^3 bytes reaches 90,909
-    // bytes after 75 ms * cube root of 90,909 = 3.372 s.
+    // Q = 1 ms: the flow has 1000 / 11 = 90 packets in the queue. X(t) = (t / 75)^3 bytes reaches one packet
+    // more after 75 ms * cube root of 91,000 = 3.373 s.
     sender.acks(33_600, 11_000, 0);
     assert_eq!(sender.window.cwnd, 1000);
     sender.acks(2_000, 11_000, 0);
@@ -143,12 +159,23 @@ fn balancing_adds_the_difference_of_a_measurement_once() {
     sender.limited = true;
     let before = sender.window.cwnd;
     // The next measurement ends within 40 ms: 4.0 to 4.04 s give X = 151,703 to 156,299 bytes, of which the
-    // queue has 90,909: 60 to 65 packets. The measurement after it starts 11 ms later and takes 40 ms.
+    // queue has 90 packets: 61 to 66 more. The measurement after it starts 11 ms later and takes 40 ms.
     sender.acks(401, 11_000, 0);
     let added = sender.window.cwnd - before;
-    assert!((60..=65).contains(&added), "{added}");
+    assert!((61..=66).contains(&added), "{added}");
     sender.acks(480 - 401, 11_000, 0);
     assert_eq!(sender.window.cwnd - before, added);
+}
+
+#[test]
+fn balancing_ignores_an_empty_queue_in_one_measurement() {
+    let mut sender = Sender::settled(1000);
+    sender.until(Phase::Balance, 11_000);
+    // After 3 s, X(t) = 64,000 bytes are less than the 90 packets in the queue.
+    sender.acks(30_000, 11_000, 0);
+    sender.acks(20, 10_000, 0);
+    sender.acks(800, 11_000, 0);
+    assert_eq!((sender.window.cwnd, sender.flow.phase()), (1000, Phase::Balance));
 }
 
 #[test]

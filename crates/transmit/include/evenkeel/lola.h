@@ -20,6 +20,8 @@
  *     one round trip later. Otherwise it would see the queue of the window before the change.
  *   - In slow start a measurement takes one round trip with at least 8 samples (N_RTT_SAMPLE of RFC 9406).
  *     With measurements of 40 ms, the window would double many times before the flow sees its own queue.
+ *   - Fair flow balancing takes the larger of the last two measurements: a sender that is not scheduled for
+ *     some milliseconds empties the queue for one measurement, which is no reason to grow.
  *   - Fair flow balancing returns to CUBIC increase if Q falls below half of balance_us: other flows have
  *     left. The half avoids a change of state by each small variation of Q.
  *   - Fair flow balancing at most doubles the window per measurement, as slow start does.
@@ -85,6 +87,7 @@ struct ek_lola {
 	ek_u64 last_us;       /* last sample */
 	ek_u32 rtt_min_us;    /* base RTT; 0: unknown */
 	ek_u32 rtt_now_us;    /* result of the last measurement; 0: none since the last decrease */
+	ek_u32 rtt_before_us; /* result of the measurement before the last one */
 	ek_u32 window_min_us; /* smallest sample of this measurement */
 	ek_u32 window_samples;
 	ek_u32 cwnd_max;     /* window before the last decrease; 0: the curve starts at the window */
@@ -144,20 +147,22 @@ EK_INLINE struct ek_lola_settings ek_lola_defaults(void)
 	return settings;
 }
 
-/* Returns the integer cube root of any number: 22 steps, one bit of the result each. */
+/* Returns the integer cube root of any number: 22 steps, one bit of the result each. Without branches,
+ * because the verifier would follow both sides of each of them: 2^22 paths. */
 EK_INLINE ek_u32 ek_lola_cube_root(ek_u64 value)
 {
-	ek_u64 root = 0, step;
+	ek_u64 root = 0, step, above;
 	int shift;
 
 	for (shift = 63; shift >= 0; shift -= 3) {
 		root <<= 1;
-		/* (root + 1)^3 - root^3, in units of this step's bit */
+		/* (root + 1)^3 - root^3, in units of this step's bit. What is left of the value is below
+		 * eight of the previous steps, so the difference is negative if and only if its first bit is
+		 * set. */
 		step = 3 * root * (root + 1) + 1;
-		if ((value >> shift) >= step) {
-			value -= step << shift;
-			root++;
-		}
+		above = (((value >> shift) - step) >> 63) - 1;
+		value -= (step << shift) & above;
+		root += above & 1;
 	}
 	return (ek_u32)root;
 }
@@ -170,12 +175,22 @@ EK_INLINE void ek_lola_init(struct ek_lola *flow, ek_u64 now_us)
 	*flow = fresh;
 }
 
+/* Returns the queueing delay of a round-trip time; 0 if unknown. */
+EK_INLINE ek_u32 ek_lola_delay(const struct ek_lola *flow, ek_u32 rtt_us)
+{
+	return flow->rtt_min_us && rtt_us > flow->rtt_min_us ? rtt_us - flow->rtt_min_us : 0;
+}
+
 /* Returns Q = RTTnow - RTTmin; 0 if unknown. */
 EK_INLINE ek_u32 ek_lola_queueing_us(const struct ek_lola *flow)
 {
-	if (!flow->rtt_min_us || flow->rtt_now_us < flow->rtt_min_us)
-		return 0;
-	return flow->rtt_now_us - flow->rtt_min_us;
+	return ek_lola_delay(flow, flow->rtt_now_us);
+}
+
+/* Returns the larger of the last two measurements. */
+EK_INLINE ek_u32 ek_lola_steady_rtt(const struct ek_lola *flow)
+{
+	return flow->rtt_now_us > flow->rtt_before_us ? flow->rtt_now_us : flow->rtt_before_us;
 }
 
 /* Starts the next measurement after a change of the window: one round trip from now. */
@@ -184,6 +199,14 @@ EK_INLINE void ek_lola_remeasure(struct ek_lola *flow, ek_u64 now_us)
 	flow->window_us = now_us + flow->rtt_now_us;
 	flow->window_samples = 0;
 	flow->fresh = 0;
+}
+
+/* As ek_lola_remeasure, and forgets the measurements: they are of another window. */
+EK_INLINE void ek_lola_forget(struct ek_lola *flow, ek_u64 now_us)
+{
+	ek_lola_remeasure(flow, now_us);
+	flow->rtt_now_us = 0;
+	flow->rtt_before_us = 0;
 }
 
 /* Starts CUBIC's curve with the next ACK. */
@@ -220,6 +243,7 @@ EK_INLINE void ek_lola_sample(struct ek_lola *flow, const struct ek_lola_setting
 	}
 	if (flow->window_samples < samples || now_us - flow->window_us < duration)
 		return;
+	flow->rtt_before_us = flow->rtt_now_us;
 	flow->rtt_now_us = flow->window_min_us;
 	flow->window_us = now_us;
 	flow->window_samples = 0;
@@ -286,10 +310,11 @@ EK_INLINE ek_u32 ek_lola_balance(const struct ek_lola *flow, const struct ek_lol
 	ek_u64 time_ms =
 		ek_lola_bound(ek_lola_elapsed(ack->now_us, flow->phase_us) / 1000, 0, EK_LOLA_MAX_CURVE_MS);
 	ek_u64 wanted = time_ms * time_ms * time_ms / (phi * phi * phi), queued;
+	ek_u32 rtt_us = ek_lola_steady_rtt(flow);
 
-	if (!flow->rtt_now_us)
+	if (!rtt_us)
 		return cwnd;
-	queued = (ek_u64)cwnd * ek_lola_queueing_us(flow) * mss / flow->rtt_now_us;
+	queued = (ek_u64)cwnd * ek_lola_delay(flow, rtt_us) / rtt_us * mss;
 	if (wanted <= queued)
 		return cwnd;
 	return cwnd + ek_lola_bound((wanted - queued) / mss, 0, cwnd);
@@ -310,8 +335,7 @@ EK_INLINE ek_u32 ek_lola_decrease(struct ek_lola *flow, const struct ek_lola_set
 		flow->rtt_min_us = 0;
 		flow->stale = 0;
 	}
-	ek_lola_remeasure(flow, now_us);
-	flow->rtt_now_us = 0;
+	ek_lola_forget(flow, now_us);
 	ek_lola_start_curve(flow, cwnd);
 	return ek_lola_bound(reduced, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
 }
@@ -350,7 +374,8 @@ EK_INLINE struct ek_lola_window ek_lola_grow(struct ek_lola *flow, const struct 
 	} else if (flow->phase == EK_LOLA_CUBIC_INCREASE && queueing_us > settings->balance_us) {
 		flow->phase = EK_LOLA_BALANCE;
 		flow->phase_us = ack->now_us;
-	} else if (flow->phase == EK_LOLA_BALANCE && queueing_us < settings->balance_us / 2) {
+	} else if (flow->phase == EK_LOLA_BALANCE &&
+		   ek_lola_delay(flow, ek_lola_steady_rtt(flow)) < settings->balance_us / 2) {
 		ek_lola_start_curve(flow, 0);
 	}
 
@@ -388,8 +413,7 @@ EK_INLINE ek_u32 ek_lola_loss(struct ek_lola *flow, const struct ek_lola_setting
 	/* Fast convergence: leave room for new flows. */
 	if (cwnd < flow->cwnd_max)
 		cwnd_max = (ek_u32)((cwnd * (EK_LOLA_ONE + beta)) >> 11);
-	ek_lola_remeasure(flow, now_us);
-	flow->rtt_now_us = 0;
+	ek_lola_forget(flow, now_us);
 	ek_lola_start_curve(flow, cwnd_max);
 	return ek_lola_bound((cwnd * beta) >> 10, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
 }
@@ -409,7 +433,7 @@ EK_INLINE void ek_lola_idle_restart(struct ek_lola *flow, const struct ek_lola_s
 	if (flow->phase == EK_LOLA_BALANCE || flow->phase == EK_LOLA_HOLD)
 		ek_lola_start_curve(flow, 0);
 	flow->rtt_now_us = 0;
-	ek_lola_remeasure(flow, now_us);
+	ek_lola_forget(flow, now_us);
 }
 
 #endif /* EVENKEEL_LOLA_H */

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 5] = ["queue_select", "meter", "batch", "steer", "drops"];
+const PROGRAMS: [&str; 6] = ["queue_select", "meter", "batch", "steer", "drops", "lola"];
 
 fn main() {
     if let Err(message) = build() {
@@ -35,6 +35,7 @@ fn build() -> Result<(), String> {
             "ek_(config|counters|device|drop|flow|flow_detail|tuple|metered_flow|bin|meter|steering)",
         )
         .allowlist_type("ek_(rule|match|batch_config|batch_counters|move|move_state|service|service_flag)")
+        .allowlist_type("ek_lola_(flow|counters)")
         .allowlist_type("ek_steer(_config|_slot|_class|_rules|_cpu|_seen|_target)?")
         .allowlist_var("EK_MAX_CPUS|EK_MAX_FLOWS|EK_SLOTS|EK_SLOTS_PER_BLOCK|EK_MAX_BLOCKS|EK_MAX_RULES")
         .allowlist_var("EK_MAX_SERVICES|EK_MOVE_.*|EK_SERVICE_.*")

@@ -14,10 +14,12 @@
 //! - [`Meter`] counts received bytes and packets per flow and bin.
 //! - [`DropReasons`] counts the kernel's drops by reason.
 //! - [`TransmitBatching`] is a qdisc.
+//! - [`LolaCongestion`] is a congestion control.
 //! - [`ReceiveSteering`] sends received packets to their CPUs.
 //!
 //! This process owns the links that attach the programs, so the kernel detaches the programs when it exits.
-//! Nothing is pinned. Only the qdisc stays on the devices that use it. Times are nanoseconds of
+//! Nothing is pinned, except on request [`LolaCongestion`]. Only the qdisc stays on the devices that use it, and the
+//! congestion control on its flows. Times are nanoseconds of
 //! `CLOCK_MONOTONIC`. Sizes are bytes on the wire: `skb->len` plus the headers of the other segments of a GSO
 //! packet.
 //!
@@ -28,6 +30,7 @@ mod batch;
 mod drops;
 mod error;
 mod hook;
+mod lola;
 mod mapped;
 mod meter;
 mod object;
@@ -42,6 +45,7 @@ pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
 pub use drops::{DropCount, DropReasons};
 pub use error::DatapathError;
 pub use hook::{HookProgram, egress_programs, ingress_programs};
+pub use lola::{LolaCongestion, LolaCounters, LolaFlow, LolaInstance, pin_path};
 pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE, meter_socket};
 pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,

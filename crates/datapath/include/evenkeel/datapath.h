@@ -245,4 +245,31 @@ struct ek_batch_counters {
 	ek_u64 dropped; /* the queue was full, or there was no memory */
 };
 
+/* Maximum number of flows whose state TCP LoLa publishes; further flows work the same, unseen. */
+#define EK_LOLA_FLOWS 16384
+
+/* Published state of a flow, after each measurement, loss or change of phase. */
+struct ek_lola_flow {
+	struct ek_tuple tuple;
+	ek_u64 started_ns;
+	ek_u32 phase; /* enum ek_lola_phase */
+	ek_u32 cwnd;
+	ek_u32 mss;
+	ek_u32 base_rtt_us;
+	ek_u32 queueing_us;
+	ek_u32 losses;
+	ek_u32 decreases;
+	ek_u32 unused;
+};
+
+/* Sums over the flows of TCP LoLa. */
+struct ek_lola_counters {
+	ek_u64 started;
+	ek_u64 ended;
+	ek_u64 unseen; /* flows without a place in the map of flows */
+	ek_u64 losses;
+	ek_u64 decreases;
+	char name[16]; /* of the congestion control; set before the programs are loaded */
+};
+
 #endif /* EVENKEEL_DATAPATH_H */

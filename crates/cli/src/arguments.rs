@@ -1,5 +1,6 @@
 //! The command line. Man pages and completions are generated from it.
 
+mod congestion;
 mod host;
 
 use std::fmt::Display;
@@ -17,6 +18,7 @@ use evenkeel_receive::flows::MOST_FLOWS;
 use crate::examples;
 use crate::study::StudyCommand;
 
+pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 
 /// Manage the queues of a Linux host's NIC as one resource, and measure the effect
@@ -56,6 +58,9 @@ pub enum Command {
     /// Steer received flows to queues by a policy until interrupted; restore every setting at the end
     #[command(after_help = examples::STEER)]
     Steer(SteerOptions),
+    /// Load a congestion control for TCP, list those that this host has, or unload one
+    #[command(subcommand, after_help = examples::CONGESTION)]
+    Congestion(CongestionCommand),
     /// Find what slows this host's network: evidence, cost and fix of each finding; change nothing
     #[command(after_help = examples::CHECK)]
     Check(CheckOptions),

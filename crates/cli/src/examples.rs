@@ -162,6 +162,34 @@ Examples:
   evenkeel generate man /usr/local/share/man/man1
   evenkeel generate completions completions";
 
+pub const CONGESTION: &str = "\
+Examples:
+  evenkeel congestion list
+  evenkeel congestion load lola
+  evenkeel congestion unload";
+
+pub const CONGESTION_LIST: &str = "\
+Examples:
+  evenkeel congestion list
+  For a script:
+    evenkeel congestion list --format json";
+
+pub const CONGESTION_LOAD: &str = "\
+Examples:
+  For programs that choose it, such as iperf3 --congestion lola:
+    evenkeel congestion load lola
+  For all new connections of this network namespace, with 2 ms of queue:
+    evenkeel congestion load lola --target 2ms --default
+  Until `evenkeel congestion unload`:
+    evenkeel congestion load lola --pin
+
+SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and SIGHUP end it with 130.";
+
+pub const CONGESTION_UNLOAD: &str = "\
+Examples:
+  evenkeel congestion unload
+  evenkeel congestion unload lola2";
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

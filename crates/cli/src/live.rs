@@ -9,11 +9,11 @@ use evenkeel_host::{Capability, Host};
 use evenkeel_model::text::{excerpt, terminal_output};
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::arguments::{Command as Arguments, NicCommand, Place};
+use crate::arguments::{Command as Arguments, CongestionCommand, NicCommand, Place};
 pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 
 /// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
@@ -105,13 +105,37 @@ pub fn interrupted(devices: &[(String, Report)]) -> Failure {
     Failure::new(Exit::Interrupted, format!("{what}; {then}"))
 }
 
+/// Lets the first signal end commands that hold no resources, and sessions that have not begun; the others install
+/// handlers before a change.
+pub fn prepare(command: &Arguments) -> Result<(), Failure> {
+    require_descriptors(command)?;
+    require_mounts(command)?;
+    match command {
+        Arguments::Scenario(_)
+        | Arguments::Nic(_)
+        | Arguments::Search(_)
+        | Arguments::Compare(_)
+        | Arguments::Generate(_)
+        | Arguments::Fair(_)
+        | Arguments::Steer(_)
+        | Arguments::Congestion(_)
+        | Arguments::Tune(_) => signals::end_at_once(),
+        Arguments::Check(options) if options.watch.is_none() && options.save.is_none() => {
+            signals::end_at_once()
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can
 /// mount a sysfs of its own.
 pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
     let mounts: &[&'static str] = match command {
         Arguments::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],
         Arguments::Steer(options) if options.plan && options.model.is_some() => &[],
-        Arguments::Fair(_) | Arguments::Steer(_) | Arguments::Revert(_) => &["/proc"],
+        Arguments::Fair(_) | Arguments::Steer(_) | Arguments::Congestion(_) | Arguments::Revert(_) => {
+            &["/proc"]
+        }
         Arguments::Run(options) if options.place == Place::Netns => &["/proc"],
         _ => &[],
     };
@@ -143,7 +167,7 @@ const LEAST_DESCRIPTORS: u64 = 64;
 /// Refuses a session that may open too few files, before one of them cannot be opened.
 pub fn require_descriptors(command: &Arguments) -> Result<(), Failure> {
     match command {
-        Arguments::Fair(_) => {}
+        Arguments::Fair(_) | Arguments::Congestion(CongestionCommand::Load(_)) => {}
         Arguments::Steer(options) if !options.plan || options.model.is_none() => {}
         _ => return Ok(()),
     }

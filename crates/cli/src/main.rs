@@ -14,6 +14,7 @@
 mod arguments;
 mod check;
 mod compare;
+mod congestion;
 mod examples;
 mod exit;
 mod fair;
@@ -49,34 +50,13 @@ fn main() -> ExitCode {
         .and_then(|()| memory::require_address_space())
         .and_then(|()| signals::survive_file_size_limit());
     let result = ready.and_then(|()| match Arguments::try_parse() {
-        Ok(Arguments { mut command, .. }) => prepare(&command).and_then(|()| {
+        Ok(Arguments { mut command, .. }) => live::prepare(&command).and_then(|()| {
             live::resolve_names(&mut command);
             run_command(command)
         }),
         Err(error) => exit::explain(&arguments::plain(error)),
     });
     exit::end(result.unwrap_or_else(|failure| failure.tell())).into()
-}
-
-/// Lets the first signal end commands that hold no resources, and sessions that have not begun; the others install
-/// handlers before a change.
-fn prepare(command: &Command) -> Result<(), Failure> {
-    live::require_descriptors(command)?;
-    live::require_mounts(command)?;
-    match command {
-        Command::Scenario(_)
-        | Command::Nic(_)
-        | Command::Search(_)
-        | Command::Compare(_)
-        | Command::Generate(_)
-        | Command::Fair(_)
-        | Command::Steer(_)
-        | Command::Tune(_) => signals::end_at_once(),
-        Command::Check(options) if options.watch.is_none() && options.save.is_none() => {
-            signals::end_at_once()
-        }
-        _ => Ok(()),
-    }
 }
 
 fn run_command(command: Command) -> Result<Exit, Failure> {
@@ -90,6 +70,7 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Nic(command) => nic::nic(&command),
         Command::Search(command) => search::search(&command),
         Command::Steer(options) => steer::steer(&options),
+        Command::Congestion(command) => congestion::congestion(&command),
         Command::Check(options) => check::check(&options),
         Command::Tune(options) => tune::tune(&options),
         Command::Study(command) => study::study(&command),

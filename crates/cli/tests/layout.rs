@@ -45,6 +45,7 @@ fn no_line_is_longer_than_the_terminal() {
         &["check", "--from", host, "--explain", "irq-remote-node"],
         &["check", "--from", host, "--simulate"],
         &["check", "--watch", "100ms"],
+        &["congestion", "list"],
         &["scenario", "list"],
         &["scenario", "show", "titan-12-flows"],
         &["scenario", "show", "tc-latency"],

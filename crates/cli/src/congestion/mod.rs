@@ -1,0 +1,186 @@
+//! `evenkeel congestion`.
+
+mod show;
+
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::{StateDirectory, printed_command};
+use evenkeel_congestion::{CongestionError, Controls, Request, Session, Settings, loaded, unload};
+use evenkeel_model::text::path_text;
+
+use crate::arguments::{CongestionCommand, Format, LoadOptions, UnloadOptions};
+use crate::exit::{Exit, Failure, print};
+use crate::live::{Screen, guardian, interrupted, restored, say, stop_if_interrupted, unsettled};
+use crate::output;
+use crate::revert::tell_leftover;
+use crate::signals::Signals;
+
+/// Interval of a session's checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// A signal does not interrupt the sleep, so each sleep is short.
+const NAP: Duration = Duration::from_millis(20);
+/// The interface whose journal has the default of the network namespace.
+const LOOPBACK: &str = "lo";
+
+/// The reason for the end of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The requested time has passed.
+    Time,
+    /// Ctrl-C, or a closed terminal.
+    Interrupted,
+    /// SIGTERM, as from a service manager.
+    Terminated,
+    /// Another program changed the default, or unregistered the congestion control.
+    ForeignChange(String),
+}
+
+pub fn congestion(command: &CongestionCommand) -> Result<Exit, Failure> {
+    match command {
+        CongestionCommand::List { format } => list(*format),
+        CongestionCommand::Load(options) => load(options),
+        CongestionCommand::Unload(options) => end_pinned(options),
+    }
+}
+
+fn failure(error: CongestionError) -> Failure {
+    Failure::with_causes(error.cause().into(), &error)
+}
+
+fn list(format: Format) -> Result<Exit, Failure> {
+    let controls = Controls::read().map_err(failure)?;
+    let loaded = loaded().map_err(failure)?;
+    match format {
+        Format::Table => print(&show::list(&controls, loaded.as_deref()))?,
+        Format::Json => print(&format!("{:#}\n", show::list_json(&controls, loaded.as_deref())))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn end_pinned(options: &UnloadOptions) -> Result<Exit, Failure> {
+    unload(&options.name).map_err(failure)?;
+    print(&format!("{} is unloaded; flows that use it keep it until they end\n", options.name))?;
+    Ok(Exit::Done)
+}
+
+/// Returns the settings of a command line.
+pub fn settings(options: &LoadOptions) -> Settings {
+    Settings {
+        target_us: options.target,
+        balance_us: options.balance,
+        slow_start_us: options.slow_start,
+        hold_us: options.hold,
+        window_us: options.window,
+        window_samples: options.samples,
+        curve: options.curve,
+        base_decreases: options.base_decreases,
+        gamma: options.gamma,
+        beta: options.beta,
+        cubic: options.cubic,
+        loss_reaction: !options.no_loss_reaction,
+    }
+}
+
+fn load(options: &LoadOptions) -> Result<Exit, Failure> {
+    let request = Request {
+        name: options.name.clone(),
+        settings: settings(options),
+        default: options.default,
+        pin: options.pin,
+    };
+    // Catch signals before a change, so that no signal leaves one behind.
+    let signals = Signals::catch()?;
+    output::detach();
+    stop_if_interrupted(&signals)?;
+    let (mut session, leftover) =
+        Session::start(&request, &StateDirectory::from_environment(), guardian()).map_err(failure)?;
+    leftover.iter().for_each(tell_leftover);
+    if options.pin {
+        let file = session.pin().map_err(failure)?;
+        session.finish().map_err(failure)?;
+        say(&format!(
+            "{} is loaded and pinned as {}; `{}` ends it",
+            options.name,
+            path_text(&file),
+            printed_command("evenkeel congestion unload {}", &[&options.name])
+        ));
+        return Ok(Exit::Done);
+    }
+    if signals.came() {
+        let ended = session.finish().map_err(failure)?;
+        let devices: Vec<_> = ended.report.into_iter().map(|report| (LOOPBACK.to_owned(), report)).collect();
+        return Err(interrupted(&devices));
+    }
+    manage(session, options, &signals)
+}
+
+fn manage(mut session: Session, options: &LoadOptions, signals: &Signals) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    say(&show::started(&options.name, &session.settings(), options.default));
+    say("loaded now; Ctrl-C or SIGTERM unloads it");
+    let end = watch(&mut session, options, signals);
+    let settings = session.settings();
+    // Always restore the default first.
+    let ended = session.finish().map_err(failure)?;
+    let report = ended.report.as_ref();
+    report.iter().flat_map(|report| report.remarks(LOOPBACK)).for_each(|remark| say(&remark));
+    let unsettled = report.and_then(|report| unsettled(LOOPBACK, report));
+    let end = match (end, &unsettled) {
+        (Ok(end), _) => end,
+        (Err(error), unsettled) => {
+            // Also report a default that is not restored.
+            if let Some(unsettled) = unsettled {
+                unsettled.tell();
+            }
+            return Err(failure(error));
+        }
+    };
+    match options.format {
+        Format::Table => print(&show::ended(&options.name, &ended))?,
+        Format::Json => {
+            let json = show::ended_json(&options.name, &settings, &ended, &end, began.elapsed());
+            print(&format!("{json:#}\n"))?;
+        }
+    }
+    if let Some(unsettled) = unsettled {
+        return Err(match &end {
+            End::ForeignChange(reason) => unsettled.after(reason),
+            _ => unsettled,
+        });
+    }
+    Ok(match end {
+        End::Time | End::Terminated => Exit::Done,
+        End::Interrupted => Exit::Interrupted,
+        End::ForeignChange(reason) => {
+            Failure::new(Exit::Failed, format!("{reason}; {}", restored(report))).tell()
+        }
+    })
+}
+
+fn watch(session: &mut Session, options: &LoadOptions, signals: &Signals) -> Result<End, CongestionError> {
+    let began = Instant::now();
+    let mut checked = began;
+    let mut screen = Screen::new();
+    loop {
+        if signals.interrupted() {
+            return Ok(End::Interrupted);
+        }
+        if signals.terminated() {
+            return Ok(End::Terminated);
+        }
+        if options.time.is_some_and(|time| began.elapsed() >= time) {
+            return Ok(End::Time);
+        }
+        if checked.elapsed() >= CHECK_INTERVAL {
+            checked = Instant::now();
+            let reason = session.check()?;
+            session.take_remarks().iter().for_each(|remark| say(remark));
+            if let Some(reason) = reason {
+                return Ok(End::ForeignChange(reason));
+            }
+            let flows = session.flows()?;
+            screen.draw(|| show::status(&options.name, &session.counters(), &flows));
+        }
+        std::thread::sleep(NAP);
+    }
+}

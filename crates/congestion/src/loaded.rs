@@ -1,0 +1,94 @@
+//! The congestion controls of the host, and the end of a pinned one.
+
+use std::io;
+
+use evenkeel_datapath::{LolaCounters, LolaFlow, LolaInstance, pin_path};
+use evenkeel_host::{Capability, Host};
+use evenkeel_model::text::path_text;
+use evenkeel_transmit::lola::Settings;
+
+use crate::error::CongestionError;
+use crate::session::DEFAULT;
+
+/// The congestion controls that the kernel offers.
+#[derive(Clone, Debug)]
+pub struct Controls {
+    /// That of new sockets in this network namespace.
+    pub default: String,
+    pub available: Vec<String>,
+    /// Those that a process without `CAP_NET_ADMIN` may choose.
+    pub allowed: Vec<String>,
+}
+
+impl Controls {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Returns an error if a file below `/proc/sys/net/ipv4` cannot be read.
+    pub fn read() -> Result<Self, CongestionError> {
+        let host = Host::live();
+        let allowed = host.read("/proc/sys/net/ipv4/tcp_allowed_congestion_control")?;
+        Ok(Self {
+            default: host.read(&format!("/proc/sys/{DEFAULT}"))?.trim().to_owned(),
+            available: host.congestion_controls()?,
+            allowed: allowed.split_whitespace().map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// A congestion control of Evenkeel in the kernel.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub name: String,
+    /// Whether new sockets may choose it. Otherwise only its flows keep it in the kernel.
+    pub registered: bool,
+    pub pinned: bool,
+    pub settings: Settings,
+    pub counters: LolaCounters,
+    pub flows: Vec<LolaFlow>,
+}
+
+/// Returns the congestion controls of Evenkeel in the kernel, the oldest first; `None` without `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// Returns an error if the kernel refuses to list or read them.
+pub fn loaded() -> Result<Option<Vec<Loaded>>, CongestionError> {
+    let host = Host::live();
+    if !host.missing_capabilities(&[Capability::SysAdmin, Capability::Bpf])?.is_empty() {
+        return Ok(None);
+    }
+    let available = host.congestion_controls()?;
+    let instances = LolaInstance::all()?;
+    let mut found = Vec::new();
+    for (index, instance) in instances.iter().enumerate() {
+        let name = instance.name();
+        // Names are unique, so only the newest instance of a name can be registered.
+        let is_newest = instances[index + 1..].iter().all(|other| other.name() != name);
+        let registered = is_newest && available.contains(&name);
+        found.push(Loaded {
+            registered,
+            pinned: registered && pin_path(&name)?.exists(),
+            settings: instance.settings(),
+            counters: instance.counters(),
+            flows: instance.flows()?,
+            name,
+        });
+    }
+    Ok(Some(found))
+}
+
+/// Ends a pinned registration. Flows that use it keep it until they end.
+///
+/// # Errors
+/// Returns an error if it is not pinned.
+pub fn unload(name: &str) -> Result<(), CongestionError> {
+    let path = pin_path(name)?;
+    match std::fs::remove_file(&path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CongestionError::unable(
+            format!("no congestion control named {name} is pinned ({} does not exist)", path_text(&path)),
+            "one that is not pinned ends with the process that loaded it, by Ctrl-C or SIGTERM",
+        )),
+        Err(source) => Err(CongestionError::File { action: format!("remove {}", path_text(&path)), source }),
+    }
+}

@@ -1,0 +1,174 @@
+//! A session: registers the congestion control, sets the default if wanted, and undoes both.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use evenkeel_apply::{Change, Knob, Leftover, Report, Run, StateDirectory, Value};
+use evenkeel_datapath::{DatapathError, LolaCongestion, LolaCounters, LolaFlow};
+use evenkeel_host::{Capability, Host};
+use evenkeel_transmit::lola::Settings;
+
+use crate::error::CongestionError;
+
+/// The sysctl of the default congestion control of new sockets, per network namespace.
+pub(crate) const DEFAULT: &str = "net/ipv4/tcp_congestion_control";
+/// The interface whose journal has the default: every network namespace has it with this index (`LOOPBACK_IFINDEX`,
+/// include/net/net_namespace.h).
+const LOOPBACK: (u32, &str) = (1, "lo");
+/// The verifier requires `CAP_PERFMON` for struct_ops (`is_perfmon_prog_type`, kernel/bpf/syscall.c).
+const CAPABILITIES: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
+
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The name that sockets choose.
+    pub name: String,
+    pub settings: Settings,
+    /// Whether new sockets of this network namespace use it by default.
+    pub default: bool,
+    /// Whether the registration will be pinned ([`Session::pin`]).
+    pub pin: bool,
+}
+
+pub struct Session {
+    control: LolaCongestion,
+    run: Option<Run>,
+}
+
+/// The end of a session.
+pub struct Ended {
+    pub counters: LolaCounters,
+    /// Flows that keep the congestion control until they end.
+    pub flows: Vec<LolaFlow>,
+    /// The restored default; `None` if it was not set.
+    pub report: Option<Report>,
+}
+
+impl Session {
+    /// Registers the congestion control. Sets the default if the request says so; first rolls back a dead run.
+    ///
+    /// # Errors
+    /// Returns an error if a requirement is missing, the name is taken, or a setting is out of range.
+    pub fn start(
+        request: &Request,
+        state: &StateDirectory,
+        guardian: Option<Command>,
+    ) -> Result<(Self, Option<Leftover>), CongestionError> {
+        request.settings.check().map_err(CongestionError::Usage)?;
+        preflight(request)?;
+        let control = LolaCongestion::register(&request.name, &request.settings)
+            .map_err(|error| explain(error, &request.name))?;
+        if !request.default {
+            return Ok((Self { control, run: None }, None));
+        }
+        let (mut run, leftover) = Run::begin(state, LOOPBACK.0, LOOPBACK.1, "congestion", guardian)?;
+        run.change(&Change::new(Knob::Sysctl(DEFAULT.to_owned()), Value::Text(request.name.clone())))?;
+        Ok((Self { control, run: Some(run) }, leftover))
+    }
+
+    /// Checks that the congestion control is registered and the default is unchanged; call it several times a second.
+    /// Returns the reason to end, if another program changed one of them.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read, or no guardian can be started.
+    pub fn check(&mut self) -> Result<Option<String>, CongestionError> {
+        if !Host::live().congestion_controls()?.iter().any(|name| name == self.control.name()) {
+            return Ok(Some(format!("another program unregistered {}", self.control.name())));
+        }
+        let Some(run) = &mut self.run else { return Ok(None) };
+        Ok(run.disturbances()?.first().map(ToString::to_string))
+    }
+
+    /// Returns messages for the user since the last call.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        self.run.as_mut().map(Run::take_remarks).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.control.settings()
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> LolaCounters {
+        self.control.counters()
+    }
+
+    /// Returns the flows, oldest first.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses to read the map.
+    pub fn flows(&self) -> Result<Vec<LolaFlow>, CongestionError> {
+        Ok(self.control.flows()?)
+    }
+
+    /// Pins the registration, so that it outlives this process. Returns the file.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn pin(&mut self) -> Result<PathBuf, CongestionError> {
+        Ok(self.control.pin()?)
+    }
+
+    /// Restores the default and unregisters the congestion control.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be removed, or the flows cannot be read.
+    pub fn finish(self) -> Result<Ended, CongestionError> {
+        // First the default, so that no new socket gets a congestion control that is no longer registered.
+        let report = self.run.map(Run::finish).transpose()?;
+        let (counters, flows) = (self.control.counters(), self.control.flows()?);
+        Ok(Ended { counters, flows, report })
+    }
+}
+
+fn preflight(request: &Request) -> Result<(), CongestionError> {
+    let host = Host::live();
+    let missing = host.missing_capabilities(&CAPABILITIES)?;
+    if !missing.is_empty() {
+        let list: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        return Err(CongestionError::unable(
+            format!("this process lacks {}, which loading a congestion control needs", list.join(", ")),
+            host.how_to_be_privileged(),
+        ));
+    }
+    if !host.has_sysfs() {
+        return Err(CongestionError::unable("/sys is not mounted", "mount it: mount -t sysfs sysfs /sys"));
+    }
+    if !host.has_btf() {
+        return Err(CongestionError::unable(
+            "the kernel has no BPF type information (/sys/kernel/btf/vmlinux)",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, as all large distributions have",
+        ));
+    }
+    if !LolaCongestion::is_available()? {
+        return Err(CongestionError::unable(
+            "the kernel has no congestion controls in BPF (struct_ops for tcp_congestion_ops)",
+            "use Linux 6.4 or newer with CONFIG_BPF_JIT",
+        ));
+    }
+    if host.congestion_controls()?.contains(&request.name) {
+        return Err(taken(&request.name));
+    }
+    let mounts = host.read("/proc/self/mounts")?;
+    if request.pin && !mounts.lines().any(|mount| mount.contains(" /sys/fs/bpf bpf ")) {
+        return Err(CongestionError::unable(
+            "no BPF file system is mounted at /sys/fs/bpf, which --pin needs",
+            "mount it: mount -t bpf bpf /sys/fs/bpf",
+        ));
+    }
+    Ok(())
+}
+
+fn taken(name: &str) -> CongestionError {
+    CongestionError::unable(
+        format!("a congestion control named {name} is already registered"),
+        format!(
+            "end the process that has loaded it or run `evenkeel congestion unload {name}`, or use --name"
+        ),
+    )
+}
+
+/// Returns a clearer error for a name that was taken since the preflight.
+fn explain(error: DatapathError, name: &str) -> CongestionError {
+    if error.is_taken() { taken(name) } else { error.into() }
+}

@@ -247,6 +247,11 @@ fn sysctls(directory: &Path) -> String {
     let mut entries: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
+    // The kernel lists the congestion controls of the whole machine, also those of other tests.
+    entries.retain(|path| {
+        !path.ends_with("tcp_available_congestion_control")
+            && !path.ends_with("tcp_allowed_congestion_control")
+    });
     let text = entries.iter().map(|path| match std::fs::read_to_string(path) {
         _ if path.is_dir() => sysctls(path),
         Ok(text) => format!("{} = {}\n", path.display(), text.trim()),

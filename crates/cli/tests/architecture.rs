@@ -31,7 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("steer", &["netlink", "host", "receive", "apply", "datapath"]),
     ("congestion", &["model", "transmit", "host", "apply", "datapath"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
-    ("stations", &["model"]),
+    ("stations", &["model", "transmit"]),
     ("sim", &["model", "transmit", "receive", "stations"]),
     ("forecast", &["model", "metrics", "placement", "sim"]),
     ("report", &["files", "model", "metrics"]),

@@ -385,7 +385,7 @@ impl Simulation {
                 self.lost(&victim);
                 if segment.flow != PROBE && victim.flow == segment.flow {
                     // The qdisc returns NET_XMIT_CN only if it drops a segment of the same flow.
-                    self.flows[segment.flow as usize].sender.local_congestion();
+                    self.flows[segment.flow as usize].sender.local_congestion(self.engine.now);
                 }
             }
             dropped = self.queues[place as usize].qdisc.pop_dropped();

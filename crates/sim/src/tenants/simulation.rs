@@ -454,7 +454,7 @@ impl Simulation {
             } else {
                 if victim.flow == segment.flow {
                     // The qdisc returns NET_XMIT_CN only if it drops a segment of the same flow.
-                    self.connections[number as usize].sender.local_congestion();
+                    self.connections[number as usize].sender.local_congestion(self.engine.now);
                 }
                 self.lost(&victim);
             }

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use super::bbr::{Acknowledged, Bbr, Controls};
 use super::cubic::{Cubic, DelaySample};
-use super::{CongestionControl, Profile};
+use super::lola::Lola;
+use super::{CongestionControl, SenderConfig};
 use crate::time::{Span, Time};
 
 /// Slow-start threshold before any loss (`TCP_INFINITE_SSTHRESH`).
@@ -47,6 +49,9 @@ impl Clone for Box<dyn CongestionAlgorithm> {
 enum Algorithm {
     Cubic(Cubic),
     Reno,
+    /// Boxed, because its state is larger than CUBIC's.
+    Bbr(Box<Bbr>),
+    Lola(Box<Lola>),
     Other(Box<dyn CongestionAlgorithm>),
 }
 
@@ -63,14 +68,19 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub fn new(congestion: CongestionControl, profile: Profile, initial: u32) -> Self {
+    /// Creates the window of a new flow; `hash` seeds algorithms with random decisions.
+    pub fn new(config: &SenderConfig, hash: u32) -> Self {
         Self {
-            packets: initial.max(1),
+            packets: config.initial_window.max(1),
             threshold: INFINITE_THRESHOLD,
             credit: 0,
-            algorithm: match congestion {
-                CongestionControl::Cubic => Algorithm::Cubic(Cubic::new(profile)),
+            algorithm: match config.congestion {
+                CongestionControl::Cubic => Algorithm::Cubic(Cubic::new(config.profile)),
                 CongestionControl::Reno => Algorithm::Reno,
+                CongestionControl::Bbr(kernel) => Algorithm::Bbr(Box::new(Bbr::new(kernel, hash))),
+                CongestionControl::Lola { loss_reaction } => {
+                    Algorithm::Lola(Box::new(Lola::new(loss_reaction, config.mss)))
+                }
                 CongestionControl::Other(new) => Algorithm::Other(new()),
             },
         }
@@ -94,6 +104,9 @@ impl Window {
     /// Grows the window for `acknowledged` packets that arrived while it limited the flow (`tcp_slow_start`,
     /// `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
     pub fn grow(&mut self, now: Time, acknowledged: u32) {
+        if let Algorithm::Lola(lola) = &mut self.algorithm {
+            return lola.grow(now, acknowledged, true, &mut self.packets, &mut self.threshold);
+        }
         let mut acknowledged = acknowledged;
         if self.in_slow_start() {
             let target = self.packets.saturating_add(acknowledged).min(self.threshold);
@@ -106,9 +119,17 @@ impl Window {
         let each = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.update(now, self.packets, acknowledged),
             Algorithm::Reno => self.packets,
+            Algorithm::Bbr(_) | Algorithm::Lola(_) => return,
             Algorithm::Other(other) => other.packets_per_growth(now, self.packets, acknowledged).max(1),
         };
         self.add(each, acknowledged);
+    }
+
+    /// Handles packets that were acknowledged while the window did not limit the flow: LoLa's phases go on.
+    pub fn pass(&mut self, now: Time, acknowledged: u32) {
+        if let Algorithm::Lola(lola) = &mut self.algorithm {
+            lola.grow(now, acknowledged, false, &mut self.packets, &mut self.threshold);
+        }
     }
 
     /// Adds one packet per `each` acknowledged packets (`tcp_cong_avoid_ai`).
@@ -139,7 +160,8 @@ impl Window {
                     self.threshold = packets;
                 }
             }
-            Algorithm::Reno => {}
+            Algorithm::Reno | Algorithm::Bbr(_) => {}
+            Algorithm::Lola(lola) => lola.on_delay(now, rtt),
             Algorithm::Other(other) => {
                 other.on_round_trip(now, rtt, &mut self.packets, &mut self.threshold);
                 self.packets = self.packets.max(1);
@@ -148,11 +170,16 @@ impl Window {
     }
 
     /// Handles congestion: sets the threshold; the caller reduces the window.
-    pub fn reduce(&mut self) {
+    pub fn reduce(&mut self, now: Time) {
         self.credit = 0;
         self.threshold = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reduced(self.packets),
             Algorithm::Reno => (self.packets / 2).max(2),
+            Algorithm::Bbr(bbr) => {
+                bbr.begin_recovery(self.packets);
+                self.threshold
+            }
+            Algorithm::Lola(lola) => lola.reduced(now, self.packets),
             Algorithm::Other(other) => other.threshold_after_loss(self.packets).max(2),
         };
     }
@@ -163,9 +190,40 @@ impl Window {
         self.credit = 0;
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reset(now, next),
-            Algorithm::Reno => {}
+            Algorithm::Reno | Algorithm::Lola(_) => {}
+            Algorithm::Bbr(bbr) => bbr.on_timeout(),
             Algorithm::Other(other) => other.on_timeout(now),
         }
+    }
+
+    /// Returns the state of an algorithm that sets window and pacing rate with each acknowledgement
+    /// (`cong_control`), and these two values.
+    pub fn controlled<'s>(&'s mut self, pacing_rate: &'s mut u64) -> Option<(&'s mut Bbr, Controls<'s>)> {
+        let Algorithm::Bbr(bbr) = &mut self.algorithm else { return None };
+        Some((bbr, Controls { window: &mut self.packets, threshold: &mut self.threshold, pacing_rate }))
+    }
+
+    /// Handles an acknowledgement, if the algorithm sets window and pacing rate. Returns whether it ignores the rates
+    /// of the packets in flight.
+    pub fn control(&mut self, ack: &Acknowledged, pacing_rate: &mut u64) -> bool {
+        self.controlled(pacing_rate).is_some_and(|(bbr, mut controls)| bbr.on_ack(ack, &mut controls))
+    }
+
+    /// Returns the packets for which the send buffer has room (`tcp_sndbuf_expand`).
+    pub fn buffered_packets(&self) -> u64 {
+        match &self.algorithm {
+            Algorithm::Bbr(bbr) => bbr.buffered_packets(self.packets).into(),
+            _ => 2 * u64::from(self.packets),
+        }
+    }
+
+    /// Undoes a reduction (`tcp_undo_cwnd_reduction`), given the values from before it.
+    pub fn undo(&mut self, packets: u32, threshold: u32) {
+        match &mut self.algorithm {
+            Algorithm::Bbr(bbr) => bbr.undo(),
+            _ => self.packets = self.packets.max(packets),
+        }
+        self.threshold = self.threshold.max(threshold);
     }
 
     /// Returns the threshold after a window reduction that congestion did not cause (`tcp_current_ssthresh`
@@ -178,7 +236,8 @@ impl Window {
     pub fn resume(&mut self, now: Time, idle: Span) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.resume(now, idle),
-            Algorithm::Reno => {}
+            Algorithm::Reno | Algorithm::Bbr(_) => {}
+            Algorithm::Lola(lola) => lola.resume(now),
             Algorithm::Other(other) => other.on_restart(now, idle),
         }
     }
@@ -199,12 +258,17 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Profile;
     use super::*;
     use crate::time::SECOND;
 
+    fn window(congestion: CongestionControl) -> Window {
+        Window::new(&SenderConfig { congestion, ..SenderConfig::new(Profile::Linux6_18) }, 0)
+    }
+
     #[test]
     fn slow_start_doubles_a_round_trip_and_stops_at_the_threshold() {
-        let mut window = Window::new(CongestionControl::Reno, Profile::Linux4_4, 10);
+        let mut window = window(CongestionControl::Reno);
         window.grow(Time::ZERO, 10);
         assert_eq!(window.packets, 20);
         window.threshold = 25;
@@ -215,22 +279,22 @@ mod tests {
 
     #[test]
     fn reno_adds_a_packet_a_round_trip_and_halves() {
-        let mut window = Window::new(CongestionControl::Reno, Profile::Linux4_4, 10);
+        let mut window = window(CongestionControl::Reno);
         window.threshold = 10;
         for _ in 0..10 {
             window.grow(Time::ZERO, 1);
         }
         assert_eq!(window.packets, 11);
-        window.reduce();
+        window.reduce(Time::ZERO);
         assert_eq!(window.threshold, 5);
         window.packets = 1;
-        window.reduce();
+        window.reduce(Time::ZERO);
         assert_eq!(window.threshold, 2);
     }
 
     #[test]
     fn idle_flows_restart() {
-        let mut window = Window::new(CongestionControl::Cubic, Profile::Linux6_18, 10);
+        let mut window = window(CongestionControl::Cubic);
         window.packets = 100;
         window.threshold = 40;
         window.restart(5 * SECOND / 2, SECOND, 10);

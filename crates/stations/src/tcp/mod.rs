@@ -53,8 +53,11 @@
 //! - Acknowledged retransmissions give no RTT samples from timestamps. After out-of-order data the receiver
 //!   does not return to immediate acknowledgements.
 
+mod bbr;
 mod congestion;
 mod cubic;
+mod delivery_rate;
+mod lola;
 mod receiver;
 mod round_trip;
 mod scoreboard;
@@ -62,6 +65,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+pub use bbr::BbrKernel;
 pub use congestion::CongestionAlgorithm;
 pub use receiver::{Receiver, ReceiverConfig, Reply};
 pub use sender::{Blocked, Counters, Sender, SenderConfig, State};
@@ -89,19 +93,35 @@ pub enum CongestionControl {
     Cubic,
     /// NewReno's window (RFC 5681, `net/ipv4/tcp_cong.c`).
     Reno,
+    /// BBR version 1 (`net/ipv4/tcp_bbr.c`). Its packets are paced, whatever [`SenderConfig::pacing`] says.
+    Bbr(BbrKernel),
+    /// TCP LoLa, with or without reaction to loss (`evenkeel_transmit::lola`).
+    Lola { loss_reaction: bool },
     /// An algorithm that is not modelled here. The function creates its state for a new flow.
     Other(fn() -> Box<dyn CongestionAlgorithm>),
 }
 
 impl CongestionControl {
-    /// Returns the algorithm with this name in `tcp_congestion_control`, if it is simulated.
+    /// The simulated algorithms by name: that in `tcp_congestion_control`, with a suffix for another behaviour.
+    pub const NAMED: [(&'static str, Self); 6] = [
+        ("cubic", Self::Cubic),
+        ("reno", Self::Reno),
+        ("bbr", Self::Bbr(BbrKernel::Linux6_18)),
+        ("bbr-4.15", Self::Bbr(BbrKernel::Linux4_15)),
+        ("lola", Self::Lola { loss_reaction: true }),
+        ("lola-no-loss", Self::Lola { loss_reaction: false }),
+    ];
+
+    /// Returns the algorithm with this name in [`Self::NAMED`].
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "cubic" => Some(Self::Cubic),
-            "reno" => Some(Self::Reno),
-            _ => None,
-        }
+        Self::NAMED.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
+    }
+
+    /// Returns whether the algorithm itself paces packets (`SK_PACING_NEEDED`).
+    #[must_use]
+    pub fn paces(self) -> bool {
+        matches!(self, Self::Bbr(_))
     }
 }
 

@@ -135,6 +135,8 @@ pub(super) struct Scoreboard {
     retransmitted: u32,
     /// Packets marked lost whose retransmission is not in flight.
     due: u32,
+    /// Packets marked lost so far, again included (`tcp_sock.lost`).
+    lost_ever: u64,
     /// End of the highest SACKed packet.
     highest_sacked: u64,
     /// Data below this byte has been checked by [`Self::judge_by_count`].
@@ -155,6 +157,7 @@ impl Scoreboard {
             lost: 0,
             retransmitted: 0,
             due: 0,
+            lost_ever: 0,
             highest_sacked: 0,
             judged_to: 0,
             due_from: 0,
@@ -175,6 +178,11 @@ impl Scoreboard {
     /// Returns the number of packets marked lost.
     pub fn lost(&self) -> u32 {
         self.lost
+    }
+
+    /// Returns how many packets were marked lost so far.
+    pub fn lost_ever(&self) -> u64 {
+        self.lost_ever
     }
 
     /// Returns the number of retransmitted packets in flight.
@@ -474,6 +482,7 @@ impl Scoreboard {
     }
 
     fn take_for_lost(&mut self, index: usize) {
+        self.lost_ever += u64::from(self.entries[index].packets);
         self.change(index, |entry| entry.marks = (entry.marks | LOST) & !RETRANSMITTED);
         self.due_from = self.due_from.min(self.entries[index].sequence);
     }

@@ -1,5 +1,6 @@
 //! Acknowledgements (net/ipv4/tcp_input.c, `tcp_ack`).
 
+use super::super::bbr::Acknowledged;
 use super::super::cubic::DelaySample;
 use super::super::scoreboard::Progress;
 use super::super::{Ack, Block, Profile};
@@ -19,6 +20,7 @@ impl Sender {
         let is_plain = self.state == State::Open
             && ack.cumulative > self.unacknowledged
             && ack.sack[0].is_empty()
+            && self.rates.is_none()
             && self.board.is_plain(self.unacknowledged);
         if is_plain {
             self.on_plain_ack(now, ack.cumulative);
@@ -55,6 +57,7 @@ impl Sender {
     fn on_any_ack(&mut self, now: Time, ack: &Ack) {
         let cumulative = ack.cumulative.max(self.unacknowledged);
         let advanced = cumulative > self.unacknowledged;
+        let (in_flight_before, lost_before) = (self.board.in_flight(), self.board.lost_ever());
         let mut progress = Progress::default();
         self.unacknowledged = cumulative;
         if advanced {
@@ -83,7 +86,9 @@ impl Sender {
         } else if progress.delivered > 0 {
             self.note_newest(now, &progress);
         }
-        if self.is_reducing() {
+        if self.rates.is_some() {
+            self.control(now, last, in_flight_before, self.board.lost_ever() - lost_before, &progress);
+        } else if self.is_reducing() {
             self.reduce_in_proportion(advanced, lost, !was_recovering, &progress);
         } else {
             // Without reordering, only cumulative progress counts (`tcp_may_raise_cwnd`).
@@ -94,9 +99,47 @@ impl Sender {
             };
             self.grow_window(now, if may_grow { packets } else { 0 });
         }
-        if advanced || progress.delivered > 0 {
+        if self.rates.is_none() && (advanced || progress.delivered > 0) {
             self.update_pacing_rate();
         }
+    }
+
+    /// Lets the algorithm set window and pacing rate (`tcp_rate_gen`, `tcp_cong_control`). `last` is the transmission
+    /// time of the last packet that gives a round trip.
+    fn control(
+        &mut self,
+        now: Time,
+        last: Option<Time>,
+        in_flight_before: u32,
+        lost: u64,
+        progress: &Progress,
+    ) {
+        let Some(rates) = &mut self.rates else { return };
+        let delivered_ever = self.counters.delivered_packets;
+        let newest = progress.newest.max(progress.newest_retransmitted);
+        let rate = if progress.delivered > 0 {
+            rates.on_delivery(now, newest.sent_at, delivered_ever, self.round_trip.minimum())
+        } else {
+            None
+        };
+        let ack = Acknowledged {
+            now,
+            rate,
+            rtt: last.map(|sent| now.since(sent)),
+            delivered: progress.delivered,
+            delivered_ever,
+            lost: u32::try_from(lost).unwrap_or(u32::MAX),
+            in_flight_before,
+            in_flight: self.board.in_flight(),
+            state: self.state,
+            departure: self.departure,
+            smoothed_rtt: self.round_trip.smoothed(),
+            mss: self.mss,
+        };
+        if self.window.control(&ack, &mut self.pacing_rate) {
+            rates.limit_by_application((delivered_ever + u64::from(ack.in_flight)).max(1));
+        }
+        self.update_goal();
     }
 
     fn take_sack(&mut self, ack: &Ack, cumulative: u64, progress: &mut Progress) {
@@ -185,6 +228,8 @@ impl Sender {
         if self.is_window_limited() {
             self.window.begin_round(now, self.unacknowledged, self.next);
             self.window.grow(now, packets);
+        } else {
+            self.window.pass(now, packets);
         }
     }
 

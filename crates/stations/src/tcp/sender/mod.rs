@@ -4,7 +4,9 @@ mod input;
 mod output;
 mod recovery;
 
+use super::bbr::Bbr;
 use super::congestion::Window;
+use super::delivery_rate::DeliveryRate;
 use super::round_trip::RoundTrip;
 use super::scoreboard::{Scoreboard, SentOrder};
 use super::{Block, CongestionControl, Profile};
@@ -197,6 +199,8 @@ pub struct Sender {
     board: Scoreboard,
     round_trip: RoundTrip,
     window: Window,
+    /// Samples of the delivery rate, for an algorithm that sets window and pacing rate by them (`cong_control`).
+    rates: Option<Box<DeliveryRate>>,
 
     // Bookkeeping of the window's use (`tcp_cwnd_validate`).
     /// Most packets outstanding in this round (`max_packets_out`).
@@ -295,7 +299,7 @@ impl Sender {
             state: State::Open,
             profile: config.profile,
             tso: config.tso,
-            pacing: config.pacing,
+            pacing: config.pacing || config.congestion.paces(),
             throttled: false,
             window_limited: false,
             limited_now: false,
@@ -304,7 +308,8 @@ impl Sender {
             can_undo: false,
             reordering_seen: false,
             buffer_full: false,
-            window: Window::new(config.congestion, config.profile, config.initial_window),
+            window: Window::new(config, hash),
+            rates: matches!(config.congestion, CongestionControl::Bbr(_)).then(Box::default),
             round_trip: RoundTrip::new(config.minimum_timeout),
             board: Scoreboard::new(mss),
             most_outstanding: 0,
@@ -340,6 +345,12 @@ impl Sender {
             sender.round_trip.sample_minimum(config.handshake_rtt);
             sender.update_pacing_rate();
         }
+        if let Some((bbr, _)) = sender.window.controlled(&mut sender.pacing_rate) {
+            bbr.handshake(sender.round_trip.minimum());
+            let rtt = sender.round_trip.smoothed();
+            sender.pacing_rate = bbr.initial_pacing_rate(config.initial_window, rtt, mss);
+            sender.update_goal();
+        }
         sender
     }
 
@@ -348,6 +359,17 @@ impl Sender {
         if self.next == self.written {
             // Data appended to a non-empty send queue fills its last skb.
             self.start_skb();
+        }
+        if let Some(rates) = &mut self.rates
+            && self.written - self.next < u64::from(self.mss)
+            && self.bytes_below == 0
+            && self.board.in_flight() < self.window.packets
+            && self.board.due() == 0
+        {
+            // `tcp_rate_check_app_limited`
+            rates.limit_by_application(
+                (self.counters.delivered_packets + u64::from(self.board.in_flight())).max(1),
+            );
         }
         self.written = self.written.saturating_add(bytes);
     }
@@ -393,6 +415,12 @@ impl Sender {
         self.round_trip.smoothed()
     }
 
+    /// Returns the round-trip time of the most recently sent packet of those delivered; 0 before the first.
+    #[must_use]
+    pub fn newest_rtt(&self) -> Span {
+        self.newest_rtt
+    }
+
     /// Returns the retransmission timeout, backoff included.
     #[must_use]
     pub fn retransmission_timeout(&self) -> Span {
@@ -403,6 +431,12 @@ impl Sender {
     #[must_use]
     pub fn window_packets(&self) -> u32 {
         self.window.packets
+    }
+
+    /// Returns the packets for which the send buffer grows (`tcp_sndbuf_expand`).
+    #[must_use]
+    pub fn buffered_packets(&self) -> u64 {
+        self.window.buffered_packets()
     }
 
     /// Returns the slow-start threshold, packets (`snd_ssthresh`); 2^31 − 1 before any loss.
@@ -465,7 +499,7 @@ impl Sender {
     }
 
     /// Recomputes the pacing rate and the segment size after a change of the window or the RTT
-    /// (`tcp_update_pacing_rate`, `tcp_tso_autosize`). The pacing rate is twice the delivery rate in early
+    /// (`tcp_update_pacing_rate`). The pacing rate is twice the delivery rate in early
     /// slow start and 1.2 times it later.
     fn update_pacing_rate(&mut self) {
         let percent = if self.window.packets < self.window.threshold / 2 { 200 } else { 120 };
@@ -474,6 +508,11 @@ impl Sender {
         let rtt = (self.round_trip.smoothed() / 1000).max(1);
         self.pacing_rate =
             (u64::from(self.mss) * percent * (SECOND / 1000 / 100)).saturating_mul(u64::from(packets)) / rtt;
+        self.update_goal();
+    }
+
+    /// Computes the segment size for the pacing rate (`tcp_tso_autosize`).
+    fn update_goal(&mut self) {
         if !self.tso {
             return;
         }
@@ -487,7 +526,9 @@ impl Sender {
         // Limited to the largest segment, the quotient fits into 32 bits.
         let most = u64::from(self.largest) * u64::from(self.mss);
         let packets = bytes.min(most) as u32 / self.mss;
-        self.goal = packets.max(LEAST_TSO_PACKETS).min(self.largest);
+        let least =
+            if self.rates.is_some() { Bbr::least_segment(self.pacing_rate) } else { LEAST_TSO_PACKETS };
+        self.goal = packets.max(least).min(self.largest);
     }
 
     #[cfg(test)]

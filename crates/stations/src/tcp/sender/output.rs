@@ -55,7 +55,7 @@ impl Sender {
             self.skb_end = self.skb_end.max(self.head_end);
         }
         self.reduction_sent = self.reduction_sent.saturating_sub(packets);
-        self.local_congestion();
+        self.local_congestion(now);
         self.end_loop(now);
         if self.board.outstanding() == 0 {
             // No acknowledgement will restart the loop (`tcp_check_probe_timer`).
@@ -197,6 +197,10 @@ impl Sender {
         }
         if self.state != State::Open {
             self.reduction_sent += packets;
+        }
+        if let Some(rates) = &mut self.rates {
+            let was_idle = !retransmit && self.board.outstanding() == packets;
+            rates.on_send(now, was_idle, self.counters.delivered_packets);
         }
         let before = self.departure;
         self.departure = before.max(now);
@@ -386,7 +390,7 @@ impl Sender {
     /// `tcp_cwnd_application_limited`). If the send buffer is full, small queues limit the flow, not the
     /// application.
     fn shrink_unused_window(&mut self, now: Time) {
-        if self.state == State::Open && !self.buffer_full {
+        if self.state == State::Open && !self.buffer_full && self.rates.is_none() {
             let used = self.window_used.max(self.initial_window);
             if used < self.window.packets {
                 self.window.threshold = self.window.remembered_threshold();
@@ -406,10 +410,15 @@ impl Sender {
         }
         let idle = now.since(self.last_sent);
         let timeout = self.round_trip.timeout(self.backoff);
-        if idle > timeout {
+        if idle > timeout && self.rates.is_none() {
             self.window.restart(idle, timeout, self.initial_window);
             self.window_full_at = now;
             self.window_used = 0;
+        }
+        if self.rates.as_ref().is_some_and(|rates| rates.is_app_limited())
+            && let Some((bbr, mut controls)) = self.window.controlled(&mut self.pacing_rate)
+        {
+            bbr.on_restart(now, self.mss, &mut controls);
         }
         self.window.resume(now, idle);
         // Count the idle time once, even if the loop runs several times before a segment is sent.

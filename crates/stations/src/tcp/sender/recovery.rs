@@ -21,7 +21,7 @@ impl Sender {
         let lost = self.find_losses(now);
         if self.state < State::Recovery {
             if self.board.lost() > 0 {
-                self.begin_recovery();
+                self.begin_recovery(now);
             } else if self.state < State::Reduction {
                 self.state = if self.board.sacked() > 0 { State::Disorder } else { State::Open };
             }
@@ -31,7 +31,7 @@ impl Sender {
 
     fn finish_recovery(&mut self, now: Time) {
         // After a timeout, slow start continues.
-        if self.state != State::Loss {
+        if self.state != State::Loss && self.rates.is_none() {
             self.window.packets = self.window.threshold.max(1);
             self.window_full_at = now;
         }
@@ -92,21 +92,21 @@ impl Sender {
         }
     }
 
-    fn begin_recovery(&mut self) {
+    fn begin_recovery(&mut self, now: Time) {
         if self.state != State::Reduction {
             self.remember_for_undo();
-            self.begin_reduction();
+            self.begin_reduction(now);
         }
         self.recovery_end = self.next;
         self.state = State::Recovery;
         self.counters.recoveries += 1;
     }
 
-    fn begin_reduction(&mut self) {
+    fn begin_reduction(&mut self, now: Time) {
         self.reduction_delivered = 0;
         self.reduction_sent = 0;
         self.probe_end = None;
-        self.window.reduce();
+        self.window.reduce(now);
     }
 
     fn remember_for_undo(&mut self) {
@@ -119,11 +119,11 @@ impl Sender {
 
     /// Handles a drop or a congestion mark by the host's own queue: reduces the window without a
     /// retransmission (`NET_XMIT_CN`, `tcp_enter_cwr`).
-    pub fn local_congestion(&mut self) {
+    pub fn local_congestion(&mut self, now: Time) {
         if self.state < State::Reduction {
             self.can_undo = false;
             self.prior_window = self.window.packets;
-            self.begin_reduction();
+            self.begin_reduction(now);
             self.recovery_end = self.next;
             self.state = State::Reduction;
         }
@@ -139,7 +139,7 @@ impl Sender {
         let anew = self.state == State::Loss && self.backoff == 0;
         if self.state <= State::Disorder || self.unacknowledged >= self.recovery_end || anew {
             self.remember_for_undo();
-            self.window.reduce();
+            self.window.reduce(now);
         }
         if self.state <= State::Disorder && self.board.sacked() >= self.reordering {
             // Disorder that lasted until the timeout was not reordering.
@@ -180,8 +180,7 @@ impl Sender {
         if self.state == State::Recovery {
             self.state = State::Disorder;
         }
-        self.window.packets = self.window.packets.max(self.prior_window);
-        self.window.threshold = self.window.threshold.max(self.prior_threshold);
+        self.window.undo(self.prior_window, self.prior_threshold);
         self.counters.undone += 1;
     }
 }

@@ -290,6 +290,74 @@ fn a_bottleneck_is_filled_in_spite_of_its_losses() {
     }
 }
 
+/// BBR fills a bottleneck with a deep buffer and keeps it almost empty; CUBIC fills the buffer.
+#[test]
+fn bbr_fills_the_link_but_not_the_buffer() {
+    for kernel in [BbrKernel::Linux4_15, BbrKernel::Linux6_18] {
+        let rtt = |congestion| {
+            let config =
+                SenderConfig { congestion, handshake_rtt: 0, ..SenderConfig::new(Profile::Linux6_18) };
+            let mut flow = Loop::new(&config, |_| Fate::Arrives);
+            // A bottleneck of 1 Gbit/s with a queue of 100 ms, and an RTT of 10 ms.
+            flow.delay = 5 * MILLISECOND;
+            flow.bottleneck = Some((8_000, 100 * MILLISECOND));
+            flow.sender.write(u64::MAX / 2);
+            flow.run(Time(2 * SECOND));
+            let before = flow.receiver.delivered();
+            flow.run(Time(3 * SECOND));
+            let share = (flow.receiver.delivered() - before) as f64 / (125e6 * 1448.0 / 1538.0);
+            assert!(share > 0.97, "{kernel:?}: {share}");
+            flow.sender.smoothed_rtt()
+        };
+        let (bbr, cubic) = (rtt(CongestionControl::Bbr(kernel)), rtt(CongestionControl::Cubic));
+        assert!(bbr < 15 * MILLISECOND, "{kernel:?}: {bbr}");
+        assert!(cubic > 2 * bbr, "{kernel:?}: {cubic}");
+    }
+}
+
+/// Packets lost at random do not slow BBR down.
+#[test]
+fn bbr_ignores_random_losses() {
+    let share =
+        |congestion| {
+            let config =
+                SenderConfig { congestion, handshake_rtt: 0, ..SenderConfig::new(Profile::Linux6_18) };
+            let mut flow = Loop::new(&config, |number| {
+                if random(number).is_multiple_of(200) { Fate::Lost } else { Fate::Arrives }
+            });
+            flow.delay = 5 * MILLISECOND;
+            flow.bottleneck = Some((8_000, 100 * MILLISECOND));
+            flow.sender.write(u64::MAX / 2);
+            flow.run(Time(SECOND));
+            let before = flow.receiver.delivered();
+            flow.run(Time(2 * SECOND));
+            (flow.receiver.delivered() - before) as f64 / (125e6 * 1448.0 / 1538.0)
+        };
+    let (bbr, cubic) = (share(CongestionControl::Bbr(BbrKernel::Linux6_18)), share(CongestionControl::Cubic));
+    assert!(bbr > 0.9 && cubic < 0.5, "{bbr}, {cubic}");
+}
+
+/// LoLa holds the queueing delay near 5 ms.
+#[test]
+fn lola_keeps_a_small_queue() {
+    let congestion = CongestionControl::Lola { loss_reaction: true };
+    let config = SenderConfig { congestion, handshake_rtt: 0, ..SenderConfig::new(Profile::Linux6_18) };
+    let mut flow = Loop::new(&config, |_| Fate::Arrives);
+    flow.delay = 5 * MILLISECOND;
+    flow.bottleneck = Some((8_000, 100 * MILLISECOND));
+    flow.sender.write(u64::MAX / 2);
+    flow.run(Time(5 * SECOND));
+    let before = flow.receiver.delivered();
+    let mut most = 0;
+    for step in 1..=100 {
+        flow.run(Time(5 * SECOND + step * 50 * MILLISECOND));
+        most = most.max(flow.sender.smoothed_rtt());
+    }
+    let share = (flow.receiver.delivered() - before) as f64 / (5.0 * 125e6 * 1448.0 / 1538.0);
+    assert!(share > 0.95, "{share}");
+    assert!((14 * MILLISECOND..18 * MILLISECOND).contains(&most), "{most}");
+}
+
 #[test]
 fn every_byte_arrives_in_spite_of_random_losses() {
     for profile in PROFILES {

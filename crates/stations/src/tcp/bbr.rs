@@ -1,0 +1,571 @@
+//! BBR version 1 (net/ipv4/tcp_bbr.c; Cardwell, Cheng, Gunn, Yeganeh, Jacobson: *BBR: Congestion-Based Congestion
+//! Control*, ACM Queue 2016).
+//!
+//! The window and the pacing rate follow a model of the path: the largest delivery rate of the last 10 round trips, and
+//! the smallest round-trip time of the last 10 s. Losses do not reduce the rate.
+//!
+//! | mode | pacing gain | window gain | until |
+//! |---|---|---|---|
+//! | startup | 2.885 | 2.885 | the bandwidth grew by less than a quarter in three rounds |
+//! | drain | 1/2.885 | 2.885 | no more than the BDP is in flight |
+//! | probe bandwidth | 5/4, 3/4, six times 1 | 2 | the minimum RTT is 10 s old |
+//! | probe RTT | 1 | 4 packets | 200 ms and a round trip have passed |
+//!
+//! Not modelled: the detection of policers (`bbr_lt_bw_sampling`), which needs a fifth of all packets lost, and the
+//! rule for samples of delayed acknowledgements (`is_ack_delayed`).
+
+use super::delivery_rate::RateSample;
+use super::sender::State;
+use crate::time::{MICROSECOND, MILLISECOND, SECOND, Span, Time};
+
+/// Unit of gains (`BBR_UNIT`).
+const UNIT: u32 = 256;
+/// 2/ln 2, with which the rate doubles per round trip (`bbr_high_gain`).
+const HIGH_GAIN: u32 = UNIT * 2885 / 1000 + 1;
+/// Drains the queue of the startup in a round trip (`bbr_drain_gain`).
+const DRAIN_GAIN: u32 = UNIT * 1000 / 2885;
+/// Window gain, for delayed acknowledgements (`bbr_cwnd_gain`).
+const WINDOW_GAIN: u32 = UNIT * 2;
+/// Phases of a cycle (`bbr_pacing_gain`).
+const CYCLE: [u32; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
+/// The cycle starts in any phase but that of 3/4 (`bbr_cycle_rand`).
+const CYCLE_STARTS: u64 = 7;
+/// Bandwidths are packets per microsecond in this unit (`BW_UNIT`).
+const BANDWIDTH_UNIT: u64 = 1 << 24;
+/// Rounds of the filter for the largest bandwidth (`bbr_bw_rtts`), and the present one.
+const BANDWIDTH_ROUNDS: usize = 11;
+/// Age of the minimum RTT at which it is measured again (`bbr_min_rtt_win_sec`).
+const MINIMUM_RTT_AGE: Span = 10 * SECOND;
+/// Shortest time with few packets in flight (`bbr_probe_rtt_mode_ms`).
+const PROBE_RTT_TIME: Span = 200 * MILLISECOND;
+/// Packets in flight while the minimum RTT is measured (`bbr_cwnd_min_target`).
+const LEAST_WINDOW: u32 = 4;
+/// Window before there is a model (`TCP_INIT_CWND`).
+const INITIAL_WINDOW: u32 = 10;
+/// Growth of the bandwidth in a round, below which the pipe may be full (`bbr_full_bw_thresh`).
+const FULL_GROWTH: u64 = UNIT as u64 * 5 / 4;
+/// Rounds with less growth until it is (`bbr_full_bw_cnt`).
+const FULL_ROUNDS: u8 = 3;
+/// Below this pacing rate a segment is one packet (`bbr_min_tso_rate`), bytes/s.
+const LEAST_TSO_RATE: u64 = 1_200_000 / 8;
+/// Largest payload of a segment (`GSO_MAX_SIZE - 1 - MAX_TCP_HEADER`), bytes.
+const LARGEST_SEGMENT: u64 = 65_536 - 1 - 320;
+/// Pacing is slower than the bandwidth by this share (`bbr_pacing_margin_percent`).
+const PACING_MARGIN_PERCENT: u64 = 1;
+/// Rounds of half of the filter for aggregation (`bbr_extra_acked_win_rtts`).
+const AGGREGATION_ROUNDS: u8 = 5;
+/// Largest allowance for aggregation (`bbr_extra_acked_max_us`).
+const AGGREGATION_MOST: Span = 100 * MILLISECOND;
+/// Packets after which an epoch of aggregation ends (`bbr_ack_epoch_acked_reset_thresh`).
+const AGGREGATION_PACKETS: u32 = 1 << 20;
+
+/// The kernel whose BBR is modelled.
+///
+/// | | [`Self::Linux4_15`] | [`Self::Linux6_18`] |
+/// |---|---|---|
+/// | packets in flight in the phase of 5/4 ("fix bw probing to raise in-flight data for very small BDPs", 4.19) | as in the others | two more |
+/// | end of a phase, and of drain, by | packets in flight before the acknowledgement | those at the next departure (4.20) |
+/// | pacing | at the bandwidth; at most 2^32 − 1 bytes/s (`sk_pacing_rate` was of type `u32` before 4.20) | 1 % less |
+/// | allowance for aggregated acknowledgements (5.1) | none | up to 100 ms |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BbrKernel {
+    Linux4_15,
+    Linux6_18,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Startup,
+    Drain,
+    ProbeBandwidth,
+    ProbeRtt,
+}
+
+/// An acknowledgement, and the sender's state after it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acknowledged {
+    pub now: Time,
+    pub rate: Option<RateSample>,
+    /// Round trip of the last delivered packet that was sent once.
+    pub rtt: Option<Span>,
+    /// Packets delivered by this acknowledgement (`acked_sacked`), and in all (`delivered`).
+    pub delivered: u32,
+    pub delivered_ever: u64,
+    /// Packets found lost by this acknowledgement.
+    pub lost: u32,
+    /// Packets in flight before and after it.
+    pub in_flight_before: u32,
+    pub in_flight: u32,
+    pub state: State,
+    /// Time that pacing allows for the next segment (`tcp_wstamp_ns`).
+    pub departure: Time,
+    pub smoothed_rtt: Span,
+    pub mss: u32,
+}
+
+/// Window, threshold and pacing rate of a sender, which BBR sets.
+#[derive(Debug)]
+pub(super) struct Controls<'s> {
+    pub window: &'s mut u32,
+    pub threshold: &'s mut u32,
+    pub pacing_rate: &'s mut u64,
+}
+
+/// State of one flow's BBR.
+#[derive(Clone, Debug)]
+pub(super) struct Bbr {
+    kernel: BbrKernel,
+    mode: Mode,
+    /// Recent rounds with their largest bandwidths, by the round's number. Rounds without samples expire none.
+    bandwidths: [(u64, u64); BANDWIDTH_ROUNDS],
+    round: u64,
+    /// The round ends when a packet is delivered that was sent with this many delivered (`next_rtt_delivered`).
+    round_end: u64,
+    round_started: bool,
+    minimum_rtt: Span,
+    minimum_rtt_at: Time,
+    /// When the probe of the RTT may end (`probe_rtt_done_stamp`); `Time::NEVER` until few packets are in flight.
+    probe_end: Time,
+    probe_round_done: bool,
+    /// A window without loss or probe, to restore (`prior_cwnd`).
+    prior_window: u32,
+    prior_state: State,
+    /// First round of recovery: as many packets are sent as delivered.
+    conserves_packets: bool,
+    restarts: bool,
+    seen_rtt: bool,
+    full_bandwidth: u64,
+    full_rounds: u8,
+    is_full: bool,
+    phase: usize,
+    phase_start: Time,
+    /// Most packets acknowledged beyond the bandwidth, in two windows of rounds (`extra_acked`).
+    aggregation: [u32; 2],
+    aggregation_window: usize,
+    aggregation_rounds: u8,
+    epoch_start: Time,
+    epoch_packets: u32,
+    random: u64,
+}
+
+impl Bbr {
+    /// Creates the state of a new flow; `seed` chooses the phases in which cycles start.
+    pub fn new(kernel: BbrKernel, seed: u32) -> Self {
+        Self {
+            kernel,
+            mode: Mode::Startup,
+            bandwidths: [(0, 0); BANDWIDTH_ROUNDS],
+            round: 0,
+            round_end: 0,
+            round_started: false,
+            minimum_rtt: Span::MAX,
+            minimum_rtt_at: Time::NEVER,
+            probe_end: Time::NEVER,
+            probe_round_done: false,
+            prior_window: 0,
+            prior_state: State::Open,
+            conserves_packets: false,
+            restarts: false,
+            seen_rtt: false,
+            full_bandwidth: 0,
+            full_rounds: 0,
+            is_full: false,
+            phase: 0,
+            phase_start: Time::ZERO,
+            aggregation: [0; 2],
+            aggregation_window: 0,
+            aggregation_rounds: 0,
+            epoch_start: Time::ZERO,
+            epoch_packets: 0,
+            random: u64::from(seed),
+        }
+    }
+
+    /// Returns the pacing rate before the first acknowledgement, bytes/s (`bbr_init_pacing_rate_from_rtt`).
+    pub fn initial_pacing_rate(&mut self, window: u32, smoothed_rtt: Span, mss: u32) -> u64 {
+        self.seen_rtt = smoothed_rtt > 0;
+        let rtt = if self.seen_rtt { smoothed_rtt } else { MILLISECOND };
+        self.rate(bandwidth(window, rtt), HIGH_GAIN, mss)
+    }
+
+    /// Notes the minimum RTT of the handshake.
+    pub fn handshake(&mut self, rtt: Span) {
+        self.minimum_rtt = rtt;
+    }
+
+    /// Handles an acknowledgement (`bbr_main`). Returns whether the rates of the packets in flight are to be ignored
+    /// because the window is small on purpose.
+    pub fn on_ack(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) -> bool {
+        self.update_bandwidth(ack);
+        if self.kernel == BbrKernel::Linux6_18 {
+            self.update_aggregation(ack, *controls.window);
+        }
+        if self.mode == Mode::ProbeBandwidth && self.phase_is_over(ack, *controls.pacing_rate) {
+            self.next_phase(ack.now);
+        }
+        self.check_full(ack);
+        self.check_drain(ack, controls);
+        let ignores_rates = self.update_minimum_rtt(ack, controls.window);
+
+        let bandwidth = self.bandwidth();
+        if !self.seen_rtt && ack.smoothed_rtt > 0 {
+            *controls.pacing_rate = self.initial_pacing_rate(*controls.window, ack.smoothed_rtt, ack.mss);
+        }
+        let rate = self.rate(bandwidth, self.pacing_gain(), ack.mss);
+        if self.is_full || rate > *controls.pacing_rate {
+            *controls.pacing_rate = rate;
+        }
+        self.set_window(ack, bandwidth, controls);
+        ignores_rates
+    }
+
+    fn pacing_gain(&self) -> u32 {
+        match self.mode {
+            Mode::Startup => HIGH_GAIN,
+            Mode::Drain => DRAIN_GAIN,
+            Mode::ProbeBandwidth => CYCLE[self.phase],
+            Mode::ProbeRtt => UNIT,
+        }
+    }
+
+    fn window_gain(&self) -> u32 {
+        match self.mode {
+            Mode::Startup | Mode::Drain => HIGH_GAIN,
+            Mode::ProbeBandwidth => WINDOW_GAIN,
+            Mode::ProbeRtt => UNIT,
+        }
+    }
+
+    /// Returns the largest bandwidth of the last rounds.
+    fn bandwidth(&self) -> u64 {
+        self.bandwidths.iter().map(|(_, bandwidth)| *bandwidth).max().unwrap_or_default()
+    }
+
+    /// Returns a pacing rate, bytes/s (`bbr_bw_to_pacing_rate`).
+    fn rate(&self, bandwidth: u64, gain: u32, mss: u32) -> u64 {
+        // In 4.15 the rate includes headers (`tcp_mss_to_mtu`), and so do the packets that fq spaces.
+        let (percent, most) = match self.kernel {
+            BbrKernel::Linux4_15 => (100, u64::from(u32::MAX)),
+            BbrKernel::Linux6_18 => (100 - PACING_MARGIN_PERCENT, u64::MAX),
+        };
+        let scaled = u128::from(bandwidth) * u128::from(mss) * u128::from(gain) / u128::from(UNIT);
+        let rate = scaled * u128::from(percent * 10_000) / u128::from(BANDWIDTH_UNIT);
+        u64::try_from(rate).unwrap_or(u64::MAX).min(most)
+    }
+
+    /// Returns the packets of a bandwidth-delay product, rounded up (`bbr_bdp`).
+    fn product(&self, bandwidth: u64, gain: u32) -> u32 {
+        if self.minimum_rtt == Span::MAX {
+            return INITIAL_WINDOW;
+        }
+        let scaled =
+            u128::from(bandwidth) * u128::from(self.minimum_rtt) * u128::from(gain) / u128::from(UNIT);
+        let packets = scaled.div_ceil(u128::from(BANDWIDTH_UNIT) * u128::from(MICROSECOND));
+        u32::try_from(packets).unwrap_or(u32::MAX / 4).min(u32::MAX / 4)
+    }
+
+    /// Returns the packets of a segment at the pacing rate (`bbr_tso_segs_goal`).
+    fn segment_goal(pacing_rate: u64, mss: u32) -> u32 {
+        let bytes = (pacing_rate >> 10).min(LARGEST_SEGMENT) as u32;
+        let least = if pacing_rate < LEAST_TSO_RATE { 1 } else { 2 };
+        (bytes / mss).clamp(least, 0x7f)
+    }
+
+    /// Adds packets that offloads and delayed acknowledgements hold (`bbr_quantization_budget`, `bbr_target_cwnd`).
+    fn with_budget(&self, packets: u32, pacing_rate: u64, mss: u32) -> u32 {
+        let packets = (packets + 3 * Self::segment_goal(pacing_rate, mss)).next_multiple_of(2);
+        // Before, the rounding hid the gain of the phase that probes where the product is a few packets.
+        let probes = self.mode == Mode::ProbeBandwidth && self.phase == 0;
+        if probes && self.kernel == BbrKernel::Linux6_18 { packets + 2 } else { packets }
+    }
+
+    /// Returns the packets to have in flight (`bbr_inflight`).
+    fn target(&self, bandwidth: u64, gain: u32, pacing_rate: u64, mss: u32) -> u32 {
+        self.with_budget(self.product(bandwidth, gain), pacing_rate, mss)
+    }
+
+    /// Estimates the packets in the network at the next departure (`bbr_packets_in_net_at_edt`).
+    fn in_network(&self, in_flight: u32, ack: &Acknowledged, pacing_rate: u64) -> u32 {
+        if self.kernel == BbrKernel::Linux4_15 {
+            return in_flight;
+        }
+        let wait = ack.departure.since(ack.now) / MICROSECOND;
+        let delivered = u128::from(self.bandwidth()) * u128::from(wait) / u128::from(BANDWIDTH_UNIT);
+        let more = if self.pacing_gain() > UNIT { Self::segment_goal(pacing_rate, ack.mss) } else { 0 };
+        (in_flight + more).saturating_sub(u32::try_from(delivered).unwrap_or(u32::MAX))
+    }
+
+    /// Adds a sample to the filter, and begins a round if its packet was sent in the last one (`bbr_update_bw`).
+    fn update_bandwidth(&mut self, ack: &Acknowledged) {
+        self.round_started = false;
+        let Some(sample) = ack.rate else { return };
+        if sample.prior_delivered >= self.round_end {
+            self.round_end = ack.delivered_ever;
+            self.round += 1;
+            self.round_started = true;
+            self.conserves_packets = false;
+        }
+        let bandwidth = bandwidth(sample.delivered, sample.interval);
+        if !sample.is_app_limited || bandwidth >= self.bandwidth() {
+            self.add_bandwidth(bandwidth);
+        }
+    }
+
+    /// Adds a sample of this round, and forgets those that are too old.
+    fn add_bandwidth(&mut self, bandwidth: u64) {
+        let round = self.round;
+        let oldest = round.saturating_sub(BANDWIDTH_ROUNDS as u64 - 1);
+        for slot in &mut self.bandwidths {
+            if slot.0 < oldest {
+                *slot = (0, 0);
+            }
+        }
+        let present = &mut self.bandwidths[(round % BANDWIDTH_ROUNDS as u64) as usize];
+        *present = (round, bandwidth.max(present.1));
+    }
+
+    /// Measures how many packets are acknowledged beyond the bandwidth (`bbr_update_ack_aggregation`).
+    fn update_aggregation(&mut self, ack: &Acknowledged, window: u32) {
+        if ack.delivered == 0 || ack.rate.is_none() {
+            return;
+        }
+        if self.round_started {
+            self.aggregation_rounds += 1;
+            if self.aggregation_rounds >= AGGREGATION_ROUNDS {
+                self.aggregation_rounds = 0;
+                self.aggregation_window ^= 1;
+                self.aggregation[self.aggregation_window] = 0;
+            }
+        }
+        let epoch = ack.now.since(self.epoch_start) / MICROSECOND;
+        let mut expected = (u128::from(self.bandwidth()) * u128::from(epoch)) / u128::from(BANDWIDTH_UNIT);
+        if u128::from(self.epoch_packets) <= expected
+            || self.epoch_packets + ack.delivered >= AGGREGATION_PACKETS
+        {
+            (self.epoch_packets, self.epoch_start, expected) = (0, ack.now, 0);
+        }
+        self.epoch_packets = (self.epoch_packets + ack.delivered).min(AGGREGATION_PACKETS - 1);
+        let extra =
+            self.epoch_packets.saturating_sub(u32::try_from(expected).unwrap_or(u32::MAX)).min(window);
+        let most = &mut self.aggregation[self.aggregation_window];
+        *most = extra.max(*most);
+    }
+
+    /// Returns the allowance for aggregation, packets (`bbr_ack_aggregation_cwnd`).
+    fn aggregation_allowance(&self, bandwidth: u64) -> u32 {
+        if self.kernel == BbrKernel::Linux4_15 || !self.is_full {
+            return 0;
+        }
+        let most =
+            u128::from(bandwidth) * u128::from(AGGREGATION_MOST / MICROSECOND) / u128::from(BANDWIDTH_UNIT);
+        self.aggregation[0].max(self.aggregation[1]).min(u32::try_from(most).unwrap_or(u32::MAX))
+    }
+
+    /// Returns whether the phase of the cycle has reached its length and its target (`bbr_is_next_cycle_phase`).
+    fn phase_is_over(&self, ack: &Acknowledged, pacing_rate: u64) -> bool {
+        let gain = self.pacing_gain();
+        let is_long = ack.now.since(self.phase_start) > self.minimum_rtt;
+        if gain == UNIT {
+            return is_long;
+        }
+        let in_flight = self.in_network(ack.in_flight_before, ack, pacing_rate);
+        let target = |gain| self.target(self.bandwidth(), gain, pacing_rate, ack.mss);
+        if gain > UNIT {
+            return is_long && (ack.lost > 0 || in_flight >= target(gain));
+        }
+        is_long || in_flight <= target(UNIT)
+    }
+
+    fn next_phase(&mut self, now: Time) {
+        self.phase = (self.phase + 1) % CYCLE.len();
+        self.phase_start = now;
+    }
+
+    /// Starts to probe for bandwidth, in a random phase but that of 3/4 (`bbr_reset_probe_bw_mode`).
+    fn probe_bandwidth(&mut self, now: Time) {
+        self.mode = Mode::ProbeBandwidth;
+        // SplitMix64.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.phase = CYCLE.len() - 1 - ((bits ^ (bits >> 31)) % CYCLE_STARTS) as usize;
+        self.next_phase(now);
+    }
+
+    /// Returns to the mode from before the probe of the RTT (`bbr_reset_mode`).
+    fn resume(&mut self, now: Time) {
+        if self.is_full {
+            self.probe_bandwidth(now);
+        } else {
+            self.mode = Mode::Startup;
+        }
+    }
+
+    /// Checks once per round whether the bandwidth still grows (`bbr_check_full_bw_reached`).
+    fn check_full(&mut self, ack: &Acknowledged) {
+        let limited = ack.rate.is_some_and(|sample| sample.is_app_limited);
+        if self.is_full || !self.round_started || limited {
+            return;
+        }
+        let bandwidth = self.bandwidth();
+        if bandwidth >= self.full_bandwidth * FULL_GROWTH / u64::from(UNIT) {
+            (self.full_bandwidth, self.full_rounds) = (bandwidth, 0);
+            return;
+        }
+        self.full_rounds += 1;
+        self.is_full = self.full_rounds >= FULL_ROUNDS;
+    }
+
+    /// Drains the queue of the startup (`bbr_check_drain`).
+    fn check_drain(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) {
+        let drained = self.target(self.bandwidth(), UNIT, *controls.pacing_rate, ack.mss);
+        if self.mode == Mode::Startup && self.is_full {
+            self.mode = Mode::Drain;
+            *controls.threshold = drained;
+        }
+        if self.mode == Mode::Drain && self.in_network(ack.in_flight, ack, *controls.pacing_rate) <= drained {
+            self.probe_bandwidth(ack.now);
+        }
+    }
+
+    /// Updates the minimum RTT, and empties the queue to measure it if it is old (`bbr_update_min_rtt`).
+    fn update_minimum_rtt(&mut self, ack: &Acknowledged, window: &mut u32) -> bool {
+        if self.minimum_rtt_at == Time::NEVER {
+            self.minimum_rtt_at = ack.now;
+        }
+        let is_old = ack.now.since(self.minimum_rtt_at) > MINIMUM_RTT_AGE;
+        if let Some(rtt) = ack.rtt.filter(|rtt| *rtt <= self.minimum_rtt || is_old) {
+            (self.minimum_rtt, self.minimum_rtt_at) = (rtt, ack.now);
+        }
+        if is_old && !self.restarts && self.mode != Mode::ProbeRtt {
+            // The saved window depends on the mode before.
+            self.save_window(*window);
+            self.mode = Mode::ProbeRtt;
+            self.probe_end = Time::NEVER;
+        }
+        let probes = self.mode == Mode::ProbeRtt;
+        if probes {
+            if self.probe_end == Time::NEVER {
+                if ack.in_flight <= LEAST_WINDOW {
+                    self.probe_end = ack.now + PROBE_RTT_TIME;
+                    self.probe_round_done = false;
+                    self.round_end = ack.delivered_ever;
+                }
+            } else {
+                self.probe_round_done |= self.round_started;
+                if self.probe_round_done {
+                    self.end_probe(ack.now, window);
+                }
+            }
+        }
+        if ack.rate.is_some_and(|sample| sample.delivered > 0) {
+            self.restarts = false;
+        }
+        probes
+    }
+
+    /// Ends the probe of the RTT when its time is over (`bbr_check_probe_rtt_done`).
+    fn end_probe(&mut self, now: Time, window: &mut u32) {
+        if now > self.probe_end {
+            self.minimum_rtt_at = now;
+            *window = self.prior_window.max(*window);
+            self.resume(now);
+        }
+    }
+
+    /// Saves the window before a loss or a probe reduces it (`bbr_save_cwnd`).
+    fn save_window(&mut self, window: u32) {
+        let is_usual = self.prior_state < State::Recovery && self.mode != Mode::ProbeRtt;
+        self.prior_window = if is_usual { window } else { self.prior_window.max(window) };
+    }
+
+    /// Sets the window (`bbr_set_cwnd`).
+    fn set_window(&mut self, ack: &Acknowledged, bandwidth: u64, controls: &mut Controls<'_>) {
+        if ack.delivered > 0 {
+            let (mut window, is_conserved) = self.recovery_window(ack, *controls.window);
+            if !is_conserved {
+                let packets =
+                    self.product(bandwidth, self.window_gain()) + self.aggregation_allowance(bandwidth);
+                let target = self.with_budget(packets, *controls.pacing_rate, ack.mss);
+                if self.is_full {
+                    window = (window + ack.delivered).min(target);
+                } else if window < target || ack.delivered_ever < u64::from(INITIAL_WINDOW) {
+                    window += ack.delivered;
+                }
+                window = window.max(LEAST_WINDOW);
+            }
+            *controls.window = window;
+        }
+        if self.mode == Mode::ProbeRtt {
+            *controls.window = LEAST_WINDOW.min(*controls.window);
+        }
+    }
+
+    /// Returns the window after the changes of recovery, and whether packets are conserved
+    /// (`bbr_set_cwnd_to_recover_or_restore`).
+    fn recovery_window(&mut self, ack: &Acknowledged, window: u32) -> (u32, bool) {
+        let mut window = window.saturating_sub(ack.lost).max(1);
+        let before = std::mem::replace(&mut self.prior_state, ack.state);
+        if ack.state == State::Recovery && before != State::Recovery {
+            self.conserves_packets = true;
+            self.round_end = ack.delivered_ever;
+            window = ack.in_flight + ack.delivered;
+        } else if before >= State::Recovery && ack.state < State::Recovery {
+            window = self.prior_window.max(window);
+            self.conserves_packets = false;
+        }
+        if self.conserves_packets {
+            window = window.max(ack.in_flight + ack.delivered);
+        }
+        (window, self.conserves_packets)
+    }
+
+    /// Handles the start of recovery (`bbr_ssthresh`).
+    pub fn begin_recovery(&mut self, window: u32) {
+        self.save_window(window);
+    }
+
+    /// Handles a retransmission timeout (`bbr_set_state`).
+    pub fn on_timeout(&mut self) {
+        self.prior_state = State::Loss;
+        self.full_bandwidth = 0;
+        self.round_started = true;
+    }
+
+    /// Handles a recovery that was not necessary (`bbr_undo_cwnd`).
+    pub fn undo(&mut self) {
+        (self.full_bandwidth, self.full_rounds) = (0, 0);
+    }
+
+    /// Handles the start of sending after idle time that the application caused (`bbr_cwnd_event`).
+    pub fn on_restart(&mut self, now: Time, mss: u32, controls: &mut Controls<'_>) {
+        self.restarts = true;
+        (self.epoch_start, self.epoch_packets) = (now, 0);
+        match self.mode {
+            Mode::ProbeBandwidth => *controls.pacing_rate = self.rate(self.bandwidth(), UNIT, mss),
+            Mode::ProbeRtt => self.end_probe(now, controls.window),
+            Mode::Startup | Mode::Drain => {}
+        }
+    }
+
+    /// Returns the smallest number of packets of a segment (`bbr_min_tso_segs`).
+    pub fn least_segment(pacing_rate: u64) -> u32 {
+        if pacing_rate < LEAST_TSO_RATE { 1 } else { 2 }
+    }
+
+    /// Returns the packets for which the send buffer has room (`bbr_sndbuf_expand`): three windows, and as it never
+    /// shrinks, those from before a reduction.
+    pub fn buffered_packets(&self, window: u32) -> u32 {
+        window.max(self.prior_window).saturating_mul(3)
+    }
+}
+
+/// Returns a bandwidth in packets per microsecond, scaled.
+fn bandwidth(packets: u32, interval: Span) -> u64 {
+    let scaled = u128::from(packets) * u128::from(BANDWIDTH_UNIT) * u128::from(MICROSECOND);
+    u64::try_from(scaled / u128::from(interval.max(1))).unwrap_or(u64::MAX >> 32)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Samples of the delivery rate (net/ipv4/tcp_rate.c; draft-cheng-iccrg-delivery-rate-estimation).
+//!
+//! The sender stamps each transmission with the number of packets delivered so far. When a packet is delivered, the
+//! difference to the present number, divided by the time between, is a sample of the rate.
+
+use std::collections::VecDeque;
+
+use crate::time::{Span, Time};
+
+/// State at a transmission (`tcp_skb_cb.tx`).
+#[derive(Clone, Copy, Debug)]
+struct Stamp {
+    sent_at: Time,
+    /// Packets delivered before (`delivered`).
+    delivered: u64,
+    /// When the last of them was delivered (`delivered_mstamp`).
+    delivered_at: Time,
+    /// Transmission time of the last of them (`first_tx_mstamp`).
+    first_sent: Time,
+    /// The application limited the rate (`is_app_limited`).
+    is_app_limited: bool,
+}
+
+/// A sample of the delivery rate (`rate_sample`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RateSample {
+    /// Packets delivered over the interval (`delivered`).
+    pub delivered: u32,
+    /// Length of the sample (`interval_us`), above 0.
+    pub interval: Span,
+    /// Packets delivered before the interval (`prior_delivered`).
+    pub prior_delivered: u64,
+    pub is_app_limited: bool,
+}
+
+/// State of a flow's samples.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeliveryRate {
+    /// In order of time, one for all packets of the same time. Stamps that are older than a sampled packet are
+    /// removed, so their number is limited by the packets in flight.
+    stamps: VecDeque<Stamp>,
+    /// When a packet was last delivered (`delivered_mstamp`).
+    delivered_at: Time,
+    /// Transmission time of the packet sampled last (`first_tx_mstamp`).
+    first_sent: Time,
+    /// Until this number of packets is delivered, the application limits the rate (`app_limited`).
+    app_limited_until: Option<u64>,
+}
+
+impl DeliveryRate {
+    /// Stamps a transmission (`tcp_rate_skb_sent`). `was_idle`: no packet was outstanding before.
+    pub fn on_send(&mut self, now: Time, was_idle: bool, delivered: u64) {
+        if was_idle {
+            (self.first_sent, self.delivered_at) = (now, now);
+        }
+        if self.stamps.back().is_none_or(|last| last.sent_at != now) {
+            self.stamps.push_back(Stamp {
+                sent_at: now,
+                delivered,
+                delivered_at: self.delivered_at,
+                first_sent: self.first_sent,
+                is_app_limited: self.app_limited_until.is_some(),
+            });
+        }
+    }
+
+    /// Handles the delivery of packets (`tcp_rate_skb_delivered`, `tcp_rate_gen`). `newest` is the transmission time
+    /// of the one that was sent last, `delivered` counts them. Samples shorter than the minimum RTT are ignored: an
+    /// acknowledgement within less time is for an earlier transmission.
+    pub fn on_delivery(
+        &mut self,
+        now: Time,
+        newest: Time,
+        delivered: u64,
+        minimum_rtt: Span,
+    ) -> Option<RateSample> {
+        if self.app_limited_until.is_some_and(|until| delivered > until) {
+            self.app_limited_until = None;
+        }
+        self.delivered_at = now;
+        while self.stamps.front().is_some_and(|stamp| stamp.sent_at < newest) {
+            self.stamps.pop_front();
+        }
+        let stamp = *self.stamps.front().filter(|stamp| stamp.sent_at == newest)?;
+        self.first_sent = newest;
+        // Bursts of acknowledgements shorten the receiving interval, so the longer one counts.
+        let sending = newest.since(stamp.first_sent);
+        let interval = sending.max(now.since(stamp.delivered_at));
+        if interval == 0 || interval < minimum_rtt {
+            return None;
+        }
+        Some(RateSample {
+            delivered: u32::try_from(delivered - stamp.delivered).unwrap_or(u32::MAX),
+            interval,
+            prior_delivered: stamp.delivered,
+            is_app_limited: stamp.is_app_limited,
+        })
+    }
+
+    /// Marks the following samples as limited by the application until this number of packets is delivered.
+    pub fn limit_by_application(&mut self, until: u64) {
+        self.app_limited_until = Some(until);
+    }
+
+    /// Returns whether the application limits the rate.
+    pub fn is_app_limited(&self) -> bool {
+        self.app_limited_until.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::MILLISECOND;
+
+    fn at(milliseconds: u64) -> Time {
+        Time(milliseconds * MILLISECOND)
+    }
+
+    /// Ten packets, one each millisecond, with an RTT of 20 ms: 1 packet/ms.
+    #[test]
+    fn a_steady_flow_is_sampled_at_its_rate() {
+        let mut rate = DeliveryRate::default();
+        for packet in 0..40 {
+            let delivered = (packet + 1_u64).saturating_sub(20);
+            if delivered > 0 {
+                let sample = rate.on_delivery(at(packet), at(packet - 20), delivered, 20 * MILLISECOND);
+                let sample = sample.map(|sample| (sample.delivered, sample.interval));
+                // The first packets were sent before any was delivered.
+                let expected = if packet < 40 { u32::try_from(delivered).ok() } else { None };
+                assert_eq!(sample, expected.map(|expected| (expected, packet.max(20) * MILLISECOND)));
+            }
+            rate.on_send(at(packet), packet == 0, delivered);
+        }
+        // The packet of 20 ms was sent after the first was delivered.
+        let sample = rate.on_delivery(at(40), at(20), 21, 20 * MILLISECOND);
+        let expected = RateSample {
+            delivered: 20,
+            interval: 20 * MILLISECOND,
+            prior_delivered: 1,
+            is_app_limited: false,
+        };
+        assert_eq!(sample, Some(expected));
+    }
+
+    /// Acknowledgements that arrive together do not raise the sample above the rate of sending.
+    #[test]
+    fn compressed_acknowledgements_do_not_raise_the_rate() {
+        let mut rate = DeliveryRate::default();
+        for packet in 0..10 {
+            rate.on_send(at(packet), packet == 0, 0);
+        }
+        rate.on_delivery(at(20), at(0), 1, MILLISECOND);
+        rate.on_send(at(20), false, 1);
+        rate.on_delivery(at(21), at(9), 10, MILLISECOND);
+        rate.on_send(at(21), false, 10);
+        let sample = rate.on_delivery(at(22), at(20), 11, MILLISECOND);
+        // 10 packets within 2 ms of acknowledgements, and 20 ms of transmissions.
+        assert_eq!(sample.map(|sample| (sample.delivered, sample.interval)), Some((10, 20 * MILLISECOND)));
+    }
+
+    #[test]
+    fn short_intervals_and_unknown_packets_give_no_sample() {
+        let mut rate = DeliveryRate::default();
+        rate.on_send(at(0), true, 0);
+        assert_eq!(rate.on_delivery(at(5), at(0), 1, 6 * MILLISECOND), None);
+        assert_eq!(rate.on_delivery(at(7), at(3), 2, MILLISECOND), None);
+    }
+
+    #[test]
+    fn samples_are_marked_until_the_limited_packets_are_delivered() {
+        let mut rate = DeliveryRate::default();
+        rate.limit_by_application(2);
+        rate.on_send(at(0), true, 0);
+        let limited = |sample: Option<RateSample>| sample.map(|sample| sample.is_app_limited);
+        assert_eq!(limited(rate.on_delivery(at(5), at(0), 2, 0)), Some(true));
+        assert!(rate.is_app_limited());
+        rate.on_send(at(6), false, 2);
+        rate.on_delivery(at(9), at(6), 3, 0);
+        rate.on_send(at(10), false, 3);
+        assert_eq!(limited(rate.on_delivery(at(15), at(10), 4, 0)), Some(false));
+    }
+
+    /// The number of stamps is limited by the packets in flight.
+    #[test]
+    fn stamps_of_delivered_packets_are_removed() {
+        let mut rate = DeliveryRate::default();
+        for packet in 0..10_000 {
+            rate.on_send(at(packet), packet == 0, packet);
+            rate.on_delivery(at(packet + 1), at(packet), packet + 1, 0);
+        }
+        assert!(rate.stamps.len() <= 1);
+    }
+}

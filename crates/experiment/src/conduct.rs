@@ -11,8 +11,8 @@ use evenkeel_model::record::{
 use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
 use evenkeel_model::text::list;
 use evenkeel_model::units::{BitRate, ByteSize};
-use evenkeel_model::world::{Job, Observer, RawRepeat, World};
-use evenkeel_report::store::{Series, SeriesFlow, Writer};
+use evenkeel_model::world::{Job, Observer, RawRepeat, RawTcp, TcpColumn, World};
+use evenkeel_report::store::{Series, SeriesColumn, SeriesFlow, Writer};
 
 use crate::pool::{at_a_time, in_parallel};
 use crate::{evaluate, expectations, requests};
@@ -361,9 +361,26 @@ fn raw_series(variant: &str, repeat: u32, timing: &Timing, raw: RawRepeat) -> Se
         flows: raw
             .flows
             .into_iter()
-            .map(|flow| SeriesFlow { name: flow.name, bytes: flow.bytes, packets: flow.packets })
+            .map(|flow| SeriesFlow {
+                further: tcp_columns(&flow.tcp),
+                name: flow.name,
+                bytes: flow.bytes,
+                packets: flow.packets,
+            })
             .collect(),
     }
+}
+
+/// Returns the columns of a flow whose TCP was recorded.
+fn tcp_columns(bins: &[RawTcp]) -> Vec<SeriesColumn> {
+    if bins.is_empty() {
+        return Vec::new();
+    }
+    let column = |(name, value): TcpColumn| SeriesColumn {
+        name: name.to_owned(),
+        values: bins.iter().map(value).collect(),
+    };
+    RawTcp::COLUMNS.into_iter().map(column).collect()
 }
 
 #[cfg(test)]

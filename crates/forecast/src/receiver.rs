@@ -189,6 +189,7 @@ impl Receiver {
             aggregation: self.merges,
             pacing: true,
             congestion: CongestionControl::Cubic,
+            tcp_series: false,
             profile: Profile::Linux6_18,
             receive_buffer: self.receive_buffer,
             send_buffer: SEND_BUFFER,

@@ -132,10 +132,40 @@ pub struct RawFlow {
     pub retransmits: Option<u64>,
     /// Data packets that arrived after a later packet.
     pub out_of_order: Option<u64>,
+    /// State of the flow's TCP in each bin, if it was recorded.
+    pub tcp: Vec<RawTcp>,
     /// Ranges of bins during which the flow always had a backlog.
     pub backlogged: Vec<Range<usize>>,
     /// Time from start to completion, seconds, of a flow of fixed size.
     pub completion_s: Option<f64>,
+}
+
+/// State of a flow's TCP in a bin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawTcp {
+    /// Congestion window after the last acknowledgement, packets.
+    pub window: u64,
+    /// Mean and largest round trip, ns; 0 without an acknowledgement.
+    pub rtt_ns: u64,
+    pub rtt_most_ns: u64,
+    /// Pacing rate after the last acknowledgement, bit/s.
+    pub pacing_bps: u64,
+    /// Packets in flight after the last acknowledgement.
+    pub in_flight: u64,
+}
+
+/// Name of a column of a series, and its value in a bin.
+pub type TcpColumn = (&'static str, fn(&RawTcp) -> u64);
+
+impl RawTcp {
+    /// The columns of a series, by name.
+    pub const COLUMNS: [TcpColumn; 5] = [
+        ("window_packets", |bin| bin.window),
+        ("rtt_ns", |bin| bin.rtt_ns),
+        ("rtt_max_ns", |bin| bin.rtt_most_ns),
+        ("pacing_bps", |bin| bin.pacing_bps),
+        ("in_flight_packets", |bin| bin.in_flight),
+    ];
 }
 
 /// A group of clients that send requests, in one repeat.

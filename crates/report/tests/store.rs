@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_files::OutputError;
 use evenkeel_model::record::{Record, SCHEMA, metric};
 use evenkeel_model::scenario::bundled::bundled;
-use evenkeel_report::store::{self, Series, SeriesFlow, StoreError, Writer};
+use evenkeel_report::store::{self, Series, SeriesColumn, SeriesFlow, StoreError, Writer};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
@@ -26,9 +26,14 @@ fn series(variant: &str, repeat: usize) -> Series {
         name: name.to_owned(),
         bytes: bytes.into(),
         packets: bytes.map(|bytes| bytes / 1500).into(),
+        further: Vec::new(),
     };
     let flows = vec![flow("5201-40000", [15_000, 0, u64::MAX]), flow("odd, \"name\"", [1, 2, 3])];
     Series { variant: variant.to_owned(), repeat, bin_ns: 5_000_000, flows }
+}
+
+fn column(name: &str, values: &[u64]) -> SeriesColumn {
+    SeriesColumn { name: name.to_owned(), values: values.to_vec() }
 }
 
 /// Writes a record with one series to a temporary directory.
@@ -135,7 +140,11 @@ fn a_failed_write_leaves_nothing_behind() {
     control.flows[0].name = "a\nb".to_owned();
     let mut binless = series("dqa", 0);
     binless.bin_ns = 0;
-    for bad in [ragged, control, binless] {
+    let mut short = series("dqa", 0);
+    short.flows[0].further = vec![column("rtt_ns", &[1, 2])];
+    let mut packets = series("dqa", 0);
+    packets.flows[0].further = vec![column("packets", &[1, 2, 3])];
+    for bad in [ragged, control, binless, short, packets] {
         let found = store::write(&directory, &record(), &[bad]);
         assert!(matches!(found, Err(StoreError::UnsuitableSeries { .. })), "{found:?}");
     }
@@ -249,6 +258,8 @@ fn a_series_that_unpacks_to_something_else_is_told_with_its_line() {
         (format!("{head}0,1,2,3\n"), 3),
         (format!("{head}0,1,-2\n"), 3),
         (format!("{head}0,1,2\n\n"), 4),
+        ("# bin_ns=10\nstart_ns,a bytes,a packets,a rtt_ns\n0,1,2\n".to_owned(), 3),
+        ("# bin_ns=10\nstart_ns,a bytes,a packets,b rtt_ns\n".to_owned(), 2),
     ] {
         fs::write(series_path(&directory), gz(&text)).unwrap();
         match read_dqa(&directory, &record) {
@@ -304,8 +315,13 @@ proptest! {
         let directory = place.path().join("one");
         let mut record = record();
         record.variants = names.iter().map(|name| variant(name, &metric, &[value])).collect();
-        let (bytes, packets) = bins.into_iter().unzip();
-        let flows = vec![SeriesFlow { name: flow, bytes, packets }];
+        let (bytes, packets): (Vec<u64>, Vec<u64>) = bins.into_iter().unzip();
+        let further = |names: &[&str]| names.iter().map(|name| column(name, &packets)).collect();
+        let one = |name: &str, names: &[&str]| {
+            let (bytes, packets) = (bytes.clone(), packets.clone());
+            SeriesFlow { name: name.to_owned(), bytes, packets, further: further(names) }
+        };
+        let flows = vec![one(&flow, &["rtt_ns", "window_packets"]), one(&format!("{flow} x"), &[]), one(&flow, &["rtt_ns"])];
         let all: Vec<Series> = names
             .into_iter()
             .map(|variant| Series { variant, repeat: 0, bin_ns: 7, flows: flows.clone() })

@@ -5,6 +5,7 @@ use evenkeel_model::units::Nanoseconds;
 
 use crate::error::SimError;
 use crate::observation::BIN_BYTES;
+use crate::transfers::TCP_BIN_BYTES;
 
 /// Limit of the estimated memory of a repeat, bytes.
 const MOST: u64 = 400_000_000;
@@ -53,6 +54,9 @@ impl Extent {
         }
         if let Some(transfers) = variant.transfers() {
             let hosts = u64::from(transfers.senders + transfers.receivers);
+            // Extents are in bins of bytes and packets.
+            let per_bin = if transfers.tcp_series { 1 + TCP_BIN_BYTES / BIN_BYTES } else { 1 };
+            let bins = bins.saturating_mul(per_bin);
             return Self { flows: u64::from(transfers.flows), bins, hosts, ..none };
         }
         if workload.shuffled_bytes().is_some() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::record::{QueueRecord, SimCost};
-use evenkeel_model::scenario::{Scenario, Variant};
+use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
 use evenkeel_model::soft_nic;
 use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::{
@@ -184,6 +184,7 @@ impl SimWorld {
             .zip(facts)
             .enumerate()
             .map(|(number, (series, (queue, payload, retransmits, out_of_order)))| RawFlow {
+                tcp: Vec::new(),
                 name: format!("flow-{number}"),
                 weight: 1.0,
                 queue: Some(queue),
@@ -312,7 +313,9 @@ impl World for SimWorld {
         _observer: &dyn Observer,
     ) -> Result<BitRate, SimError> {
         let control = scenario.workload.congestion_control.as_str();
-        if CongestionControl::named(control).is_none() {
+        // Hosts whose packets pass a qdisc leave pacing to it.
+        let is_paced = CongestionControl::named(control).is_none_or(CongestionControl::paces);
+        if is_paced && !matches!(scenario.workload.kind, WorkloadKind::Transfers) {
             return Err(SimError::Setting {
                 key: "workload.congestion-control",
                 problem: format!("{control} is not simulated; use cubic or reno"),

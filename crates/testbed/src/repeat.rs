@@ -520,6 +520,7 @@ fn collect_flows(
             (worst_unexplained, worst_flow) = (unexplained, Some(ports));
         }
         repeat.flows.push(RawFlow {
+            tcp: Vec::new(),
             name: format!("{}-{}", ports.0, ports.1),
             weight: 1.0,
             queue,

@@ -13,7 +13,7 @@ macro_rules! scenario_files {
 /// transfers.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 27] = scenario_files![
+    const SCENARIOS: [(&str, &str); 30] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -41,6 +41,9 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "tcp100g-placement",
         "tcp100g-cores",
         "tcp100g-tuning",
+        "tcp100g-cubic",
+        "tcp100g-bbr",
+        "tcp100g-lola",
     ];
     &SCENARIOS
 }

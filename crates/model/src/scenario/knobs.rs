@@ -66,13 +66,16 @@ macro_rules! knobs {
         pub struct $knobs { $($(#[$about])* pub $name: $type,)* }
 
         impl $knobs {
-            /// Returns every knob with its value, in the file's spelling and the reference's order.
+            /// Returns every knob with its value, in the file's spelling and the reference's order; without those
+            /// that are written as nothing.
             #[must_use]
             pub fn settings(&self) -> Vec<(&'static str, String)> {
                 fn written<T>(write: impl Fn(&T) -> String, value: &T) -> String {
                     write(value)
                 }
-                vec![$(($key, written($write, &self.$name)),)*]
+                let mut settings = vec![$(($key, written($write, &self.$name)),)*];
+                settings.retain(|(_, value)| !value.is_empty());
+                settings
             }
         }
 

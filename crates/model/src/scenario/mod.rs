@@ -50,7 +50,9 @@ pub use tenants::{
     Axis, BulkGroup, BulkTenants, Effort, GroupCount, Offloads, OnOff, Plot, ProbeGroup, Probes, TenantPoint,
     Tenants,
 };
-pub use transfer_knobs::{HostMachine, HostNode, InterruptCores, OtherTuning, TransferKnobs};
+pub use transfer_knobs::{
+    HostMachine, HostNode, InterruptCores, OtherTuning, TransferControl, TransferKnobs,
+};
 
 /// Largest weight of a flow. The same limit applies in the BPF programs.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;

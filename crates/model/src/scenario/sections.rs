@@ -9,6 +9,7 @@ use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::requests::read_requests;
 use super::toml_table::{Field, Located, Table};
+use super::transfer_knobs::transfer_control;
 use super::value::Spelling;
 use super::variants::NAME_MARKS;
 use super::{
@@ -286,7 +287,10 @@ pub(super) fn read_workload(
     let congestion_control = or_default(
         table.take("congestion-control"),
         DEFAULT_CONGESTION_CONTROL.to_owned(),
-        congestion_control,
+        |field| match kind {
+            Some(WorkloadKind::Transfers) => transfer_control(field).map(|control| control.to_string()),
+            _ => congestion_control(field),
+        },
     );
     let priority = match kind {
         Some(WorkloadKind::Fetch { .. } | WorkloadKind::Transfers) => Some(0),

@@ -55,6 +55,21 @@ pub enum InterruptCores {
     OwnCore,
 }
 
+/// A congestion control of simulated transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferControl {
+    Cubic,
+    Reno,
+    /// BBR version 1.
+    Bbr,
+    /// BBR version 1 as in Linux 4.15.
+    Bbr415,
+    /// TCP LoLa.
+    Lola,
+    /// TCP LoLa without reaction to loss.
+    LolaNoLoss,
+}
+
 /// A setting of hosts that no other knob has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherTuning {
@@ -79,6 +94,15 @@ const INTERRUPT_CORES: [Spelling<InterruptCores>; 5] = [
     ("own-core", InterruptCores::OwnCore),
 ];
 
+const CONTROLS: [Spelling<TransferControl>; 6] = [
+    ("cubic", TransferControl::Cubic),
+    ("reno", TransferControl::Reno),
+    ("bbr", TransferControl::Bbr),
+    ("bbr-4.15", TransferControl::Bbr415),
+    ("lola", TransferControl::Lola),
+    ("lola-no-loss", TransferControl::LolaNoLoss),
+];
+
 const OTHER_TUNINGS: [Spelling<Option<OtherTuning>>; 5] = [
     ("none", None),
     ("tcp-memory", Some(OtherTuning::TcpMemory)),
@@ -96,13 +120,14 @@ macro_rules! spelled_as {
         })*
     };
 }
-spelled_as!(HostMachine: MACHINES, HostNode: NODES, InterruptCores: INTERRUPT_CORES);
+spelled_as!(HostMachine: MACHINES, HostNode: NODES, InterruptCores: INTERRUPT_CORES, TransferControl: CONTROLS);
 
 const OFF: &str = "off";
 /// Hosts on one side; more would share one bottleneck without another effect.
 const HOSTS: RangeInclusive<u32> = 1..=64;
 const FLOWS: RangeInclusive<u32> = 1..=1000;
 const PORTS: RangeInclusive<usize> = 1..=8;
+const REVERSE_DELAYS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_millis(400);
 const START_INTERVALS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
 /// Allowed round trips: from the host's own delay to a path around the earth.
 const ROUND_TRIPS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(5)..=Nanoseconds::from_millis(400);
@@ -134,6 +159,14 @@ knobs! {
         |field| field.word_or_quantity(&[(OFF, None)], BUFFERS, "16MiB", Some), or_off;
     /// Round trip without queues.
     round_trip: Nanoseconds, "round-trip", |field| field.quantity(ROUND_TRIPS, "40us"), ToString::to_string;
+    /// Delay of acknowledgements in addition, as by a delay emulator on the path from the receivers.
+    reverse_delay: Nanoseconds, "reverse-delay" or Nanoseconds::new(0),
+        |field| field.quantity(REVERSE_DELAYS, "20ms"), |delay| unless_default(delay, &Nanoseconds::new(0));
+    /// Congestion control; none: that of the workload.
+    congestion_control: Option<TransferControl>, "congestion-control" or None,
+        |field| transfer_control(field).map(Some), |control| control.map(|it| it.to_string()).unwrap_or_default();
+    /// Whether the series of a record have window, round trip, pacing rate and packets in flight of each flow.
+    tcp_series: bool, "tcp-series" or false, Field::boolean, |series| unless_default(series, &false);
     mtu: ByteSize, "mtu", |field| field.quantity(MTUS, "9000B"), ToString::to_string;
     /// Descriptors of each receive ring.
     ring: u32, "ring", |field| field.integer(RINGS), ToString::to_string;
@@ -163,6 +196,16 @@ knobs! {
 
 fn or_off(buffer: &Option<ByteSize>) -> String {
     buffer.map_or_else(|| OFF.to_owned(), |buffer| buffer.to_string())
+}
+
+/// Returns nothing for the default, so that records made before the knob existed do not change.
+fn unless_default<T: PartialEq + fmt::Display>(value: &T, default: &T) -> String {
+    if value == default { String::new() } else { value.to_string() }
+}
+
+/// Reads the congestion control of transfers.
+pub(super) fn transfer_control(field: &Field<'_>) -> Option<TransferControl> {
+    field.one_of(&CONTROLS)
 }
 
 fn list(rates: &[BitRate]) -> String {

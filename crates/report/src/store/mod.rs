@@ -31,7 +31,7 @@ use serde::de::IgnoredAny;
 pub use consistent::{Run, check_in_run};
 pub use error::StoreError;
 pub use plausible::{Implausible, check_rate, check_repeat};
-pub use series::{Series, SeriesFlow};
+pub use series::{Series, SeriesColumn, SeriesFlow};
 
 pub const RECORD_FILE: &str = "record.json";
 

@@ -1,4 +1,4 @@
-//! Raw series as compressed CSV: each flow's bytes and packets in each bin.
+//! Raw series as compressed CSV: each flow's bytes and packets in each bin, and further columns of a flow, if any.
 //!
 //! ```text
 //! # bin_ns=5000000
@@ -40,6 +40,16 @@ pub struct SeriesFlow {
     pub bytes: Vec<u64>,
     /// On the wire, per bin.
     pub packets: Vec<u64>,
+    /// Further figures per bin.
+    pub further: Vec<SeriesColumn>,
+}
+
+/// A figure of a flow in each bin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesColumn {
+    /// Name with a unit: letters, digits and `_`.
+    pub name: String,
+    pub values: Vec<u64>,
 }
 
 /// Returns a series' file name, which is unique and cannot leave the directory.
@@ -74,11 +84,15 @@ pub(super) fn write(
     };
     let bins = series.flows.first().map_or(0, |flow| flow.bytes.len());
     for flow in &series.flows {
-        if flow.bytes.len() != bins || flow.packets.len() != bins {
+        let lengths = flow.further.iter().map(|column| column.values.len());
+        if [flow.bytes.len(), flow.packets.len()].into_iter().chain(lengths).any(|length| length != bins) {
             return Err(unsuitable(format!("flow {:?} does not have {bins} bins", flow.name)));
         }
         if flow.name.chars().any(char::is_control) {
             return Err(unsuitable(format!("flow {:?} has control characters in its name", flow.name)));
+        }
+        if let Some(column) = flow.further.iter().find(|column| !is_column(&column.name)) {
+            return Err(unsuitable(format!("flow {:?} has a column called {:?}", flow.name, column.name)));
         }
     }
     let last_start = (bins as u64).saturating_sub(1).checked_mul(series.bin_ns);
@@ -112,6 +126,9 @@ fn write_csv(
             quoted(&format!("{} bytes", flow.name)),
             quoted(&format!("{} packets", flow.name))
         )?;
+        for column in &flow.further {
+            write!(out, ",{}", quoted(&format!("{} {}", flow.name, column.name)))?;
+        }
     }
     writeln!(out)?;
     for bin in 0..bins {
@@ -121,6 +138,9 @@ fn write_csv(
         write!(out, "{}", bin as u64 * series.bin_ns)?;
         for flow in &series.flows {
             write!(out, ",{},{}", flow.bytes[bin], flow.packets[bin])?;
+            for column in &flow.further {
+                write!(out, ",{}", column.values[bin])?;
+            }
         }
         writeln!(out)?;
     }
@@ -150,14 +170,21 @@ pub(super) fn read(path: &Path, variant: &str, repeat: usize) -> Result<Series, 
                 (Some(bytes), Some(packets)) => {
                     flow.bytes.push(bytes);
                     flow.packets.push(packets);
-                    true
+                    flow.further
+                        .iter_mut()
+                        .all(|column| next().map(|value| column.values.push(value)).is_some())
                 }
                 _ => false,
             })
         };
         if !complete || values.next().is_some() {
             let start = start_ns.map_or("a representable time".to_owned(), |start| start.to_string());
-            let reason = format!("expected {start} and two numbers for each of {} flows", flows.len());
+            let columns: usize = flows.iter().map(|flow| 2 + flow.further.len()).sum();
+            let reason = if columns == 2 * flows.len() {
+                format!("expected {start} and two numbers for each of {} flows", flows.len())
+            } else {
+                format!("expected {start} and {columns} numbers of {} flows", flows.len())
+            };
             return Err(lines.malformed(reason));
         }
         start_ns = start_ns.and_then(|start| start.checked_add(bin_ns));
@@ -201,18 +228,36 @@ fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
     let Some(("start_ns", columns)) = fields.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
         return Err("expected \"start_ns\" and the names of columns".to_owned());
     };
-    columns
-        .chunks(2)
-        .map(|pair| match pair {
-            [bytes, packets] => match (bytes.strip_suffix(" bytes"), packets.strip_suffix(" packets")) {
-                (Some(name), Some(same)) if name == same => {
-                    Ok(SeriesFlow { name: name.to_owned(), bytes: Vec::new(), packets: Vec::new() })
-                }
-                _ => Err(format!("columns {bytes:?} and {packets:?} are not bytes and packets of one flow")),
-            },
-            _ => Err("the last flow has a single column".to_owned()),
-        })
-        .collect()
+    let mut flows = Vec::new();
+    let mut rest = columns;
+    while let Some((bytes, after)) = rest.split_first() {
+        let Some((packets, after)) = after.split_first() else {
+            return Err("the last flow has a single column".to_owned());
+        };
+        let name = match (bytes.strip_suffix(" bytes"), packets.strip_suffix(" packets")) {
+            (Some(name), Some(same)) if name == same => name,
+            _ => {
+                return Err(format!(
+                    "columns {bytes:?} and {packets:?} are not bytes and packets of one flow"
+                ));
+            }
+        };
+        // The next flow begins with its bytes, so no further column has that name.
+        let further: Vec<SeriesColumn> = after
+            .iter()
+            .map_while(|field| field.strip_prefix(name)?.strip_prefix(' ').filter(|column| is_column(column)))
+            .map(|column| SeriesColumn { name: column.to_owned(), values: Vec::new() })
+            .collect();
+        rest = &after[further.len()..];
+        flows.push(SeriesFlow { name: name.to_owned(), bytes: Vec::new(), packets: Vec::new(), further });
+    }
+    Ok(flows)
+}
+
+/// Returns whether a further column may have this name.
+fn is_column(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && name.chars().all(good) && !["bytes", "packets"].contains(&name)
 }
 
 /// Returns a CSV field, quoted if necessary (RFC 4180, section 2).

@@ -178,6 +178,7 @@ fn observations(
     let series = std::mem::take(&mut simulation.observation).into_flows();
     let queue_bytes = queue_bytes(&simulation, &series);
     let flows = series.into_iter().take(bulk).enumerate().map(|(number, series)| RawFlow {
+        tcp: Vec::new(),
         name: format!("flow-{number}"),
         weight: 1.0,
         queue: Some(simulation.queues[number]),

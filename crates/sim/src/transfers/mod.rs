@@ -14,4 +14,5 @@ pub mod socket;
 mod tests;
 mod world;
 
+pub(crate) use simulation::TCP_BIN_BYTES;
 pub(crate) use world::{assess, run};

@@ -53,6 +53,8 @@ pub struct Settings {
     /// Whether TCP's segments are paced (fq).
     pub pacing: bool,
     pub congestion: CongestionControl,
+    /// Whether the state of each flow's TCP is recorded in each bin.
+    pub tcp_series: bool,
     pub profile: Profile,
     /// Limits of `tcp_rmem` and `tcp_wmem`, bytes.
     pub receive_buffer: u64,
@@ -128,7 +130,7 @@ impl Settings {
             start_interval: span_of(knobs.start_interval),
             ports: knobs.ports.iter().map(|port| port.bits_per_second()).collect(),
             switch: knobs.switch_buffer.map(|buffer| (rate.bits_per_second(), buffer.bytes())),
-            round_trip: span_of(knobs.round_trip),
+            round_trip: span_of(knobs.round_trip) + span_of(knobs.reverse_delay),
             forward: span_of(knobs.round_trip) / 2,
             mss: mss_of(knobs.mtu),
             descriptors: knobs.ring,
@@ -136,6 +138,7 @@ impl Settings {
             aggregation: knobs.gro,
             pacing: knobs.pacing,
             congestion,
+            tcp_series: knobs.tcp_series,
             profile,
             receive_buffer: knobs.receive_buffer.bytes(),
             send_buffer: knobs.send_buffer.bytes(),

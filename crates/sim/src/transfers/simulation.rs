@@ -7,11 +7,14 @@
 //! ```
 
 mod account;
+mod recording;
 mod sending;
 
 use std::collections::VecDeque;
 
 pub use account::Account;
+pub(crate) use recording::TCP_BIN_BYTES;
+use recording::TcpBin;
 
 use super::cores::{Core, End, Item, Soft};
 use super::machine::{Machine, Pipe, Shares, span_of};
@@ -191,6 +194,8 @@ pub struct Simulation {
     merge_bytes: Option<u32>,
     /// Payload read by each flow's application in each bin.
     bins: Vec<Vec<u64>>,
+    /// State of each flow's TCP in each bin; empty if it is not recorded.
+    tcp_bins: Vec<Vec<TcpBin>>,
     begin: Time,
     bin: Span,
 }
@@ -282,6 +287,11 @@ impl Simulation {
             packets: 0,
             merge_bytes: settings.aggregation.then_some(65_536 - 66),
             bins: vec![vec![0; bins]; flows.len()],
+            tcp_bins: if settings.tcp_series {
+                vec![vec![TcpBin::default(); bins]; flows.len()]
+            } else {
+                Vec::new()
+            },
             flows,
             begin,
             bin,

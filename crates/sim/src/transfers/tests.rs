@@ -147,6 +147,28 @@ fn a_long_round_trip_does_not_hold_up_readers_on_another_node() {
     assert!(gbps(&measure(late, 1, 200, 200)) > 5.0 * gbps(&measure(far, 1, 200, 200)));
 }
 
+/// The series have a row for each bin, whose figures agree with the state of TCP; without the knob there is none.
+#[test]
+fn the_state_of_tcp_is_recorded_in_bins() {
+    let run = |tcp_series| {
+        let change = |knobs: &mut TransferKnobs| {
+            (knobs.tcp_series, knobs.reverse_delay) = (tcp_series, Nanoseconds::from_millis(2));
+        };
+        let settings = settings("tcp100g-mtu", "mtu-9000", change);
+        let begin = Time(20 * MILLISECOND);
+        let mut simulation = Simulation::new(settings, 1, begin, 10 * MILLISECOND, 3);
+        simulation.run(Time(100 * MILLISECOND)).unwrap();
+        simulation.take_tcp_bins()
+    };
+    assert_eq!(run(false).len(), 0);
+    let flows = run(true);
+    assert_eq!(flows.iter().map(Vec::len).collect::<Vec<_>>(), [3]);
+    for bin in &flows[0] {
+        assert!(bin.rtt_ns >= 2_040_000 && bin.rtt_most_ns >= bin.rtt_ns, "{bin:?}");
+        assert!(bin.window >= bin.in_flight && bin.in_flight > 0 && bin.pacing_bps > 0, "{bin:?}");
+    }
+}
+
 /// Slow senders limit a connection, whatever the receiver can do.
 #[test]
 fn senders_may_have_another_machine() {

@@ -1,5 +1,7 @@
 //! Runs one repeat of a scenario with transfers in the simulator.
 
+use std::collections::BTreeMap;
+
 use evenkeel_model::record::SimCost;
 use evenkeel_model::scenario::{InterruptCores, OtherTuning, TransferKnobs};
 use evenkeel_model::text::counted;
@@ -61,9 +63,12 @@ pub(crate) fn run(
     profile: Profile,
     observer: &dyn Observer,
 ) -> Result<RawRepeat, SimError> {
-    let control = &job.scenario.workload.congestion_control;
-    let congestion = CongestionControl::named(control)
-        .ok_or_else(|| SimError::Unable(format!("{control} is not simulated; use cubic or reno")))?;
+    let control = match knobs.congestion_control {
+        Some(control) => control.to_string(),
+        None => job.scenario.workload.congestion_control.clone(),
+    };
+    let congestion = CongestionControl::named(&control)
+        .ok_or_else(|| SimError::Unable(format!("{control} is not simulated")))?;
     let settings = Settings::new(knobs, job.rate, congestion, profile);
     let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
     let end = begin + span_of(job.duration);
@@ -84,6 +89,7 @@ pub(crate) fn run(
     let mut cycles = after.cycles;
     cycles.iter_mut().zip(before.cycles).for_each(|(cycles, before)| *cycles -= before);
     let (payload, wire) = payload_and_wire(knobs.mtu);
+    let mut tcp = simulation.take_tcp_bins();
     let flows: Vec<RawFlow> = simulation
         .take_bins()
         .into_iter()
@@ -98,10 +104,13 @@ pub(crate) fn run(
                 packets,
                 payload_bytes: after.read[flow] - before.read[flow],
                 retransmits: Some(after.retransmitted[flow] - before.retransmitted[flow]),
+                tcp: tcp.get_mut(flow).map(std::mem::take).unwrap_or_default(),
                 ..RawFlow::default()
             }
         })
         .collect();
+    let mut counters = round_trips(&flows);
+    counters.insert("squeezes".to_owned(), (after.squeezes - before.squeezes) as f64);
     Ok(RawRepeat {
         retransmits: flows.iter().map(|flow| flow.retransmits).sum(),
         flows,
@@ -122,11 +131,24 @@ pub(crate) fn run(
             ],
             cycles,
         }),
-        counters: std::iter::once(("squeezes".to_owned(), (after.squeezes - before.squeezes) as f64))
-            .collect(),
+        counters,
         sim: Some(SimCost { packets: after.packets, simulated_s: end.seconds(), cpu_seconds: 0.0 }),
         ..RawRepeat::default()
     })
+}
+
+/// Returns mean and maximum of the round trips of all flows; nothing if they were not
+/// recorded.
+fn round_trips(flows: &[RawFlow]) -> BTreeMap<String, f64> {
+    let bins = || flows.iter().flat_map(|flow| &flow.tcp).filter(|bin| bin.rtt_ns > 0);
+    let count = bins().count();
+    if count == 0 {
+        return BTreeMap::new();
+    }
+    let mean = bins().map(|bin| bin.rtt_ns as f64).sum::<f64>() / count as f64;
+    let most = bins().map(|bin| bin.rtt_most_ns).max().unwrap_or_default() as f64;
+    let figures = [("rtt_mean_us", mean), ("rtt_max_us", most)];
+    figures.into_iter().map(|(name, ns)| (name.to_owned(), ns / 1000.0)).collect()
 }
 
 /// Returns payload and bytes on the wire of a full packet.

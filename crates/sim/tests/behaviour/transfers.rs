@@ -106,15 +106,16 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Checks the accounts at arbitrary times, of any machine and placement.
+    /// Checks the accounts at arbitrary times, of any machine, placement and congestion control.
     #[test]
     fn packets_are_conserved(
         machine in machines(),
         knobs in random_knobs(),
+        (_, congestion) in prop::sample::select(CongestionControl::NAMED.to_vec()),
         seed in any::<u64>(),
         pauses_us in prop::collection::vec(1_u64..2_000, 1..5),
     ) {
-        let settings = Settings { machine, ..settings(&knobs) };
+        let settings = Settings { machine, congestion, ..settings(&knobs) };
         let mut simulation = Simulation::new(settings, seed, Time::ZERO, SECOND, 0);
         let mut now = Time::ZERO;
         for pause in pauses_us {

@@ -80,6 +80,7 @@ pub(super) fn flows(
             }
         }
         raw.flows.push(RawFlow {
+            tcp: Vec::new(),
             name: format!("{}-{}", wanted.0, wanted.1),
             weight: 1.0,
             queue: Some(end.queue_mapping),

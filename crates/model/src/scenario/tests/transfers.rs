@@ -41,6 +41,10 @@ const TRANSFERS: &[Case] = &[
     ("flows = 4", "flows = 4\nstart-interval = \"2s\"", (20, 18), ": variant.own.start-interval: the last of 4 flows would start after 6s, and a repeat with its warm-up takes 5s;"),
     ("switch-buffer = \"16MiB\"\n", "", (21, 9), ": variant.own.ports: the ports in use carry 280gbit, and the link.rate of 100gbit is that of a link behind a switch;"),
     ("rate = \"100gbit\"", "rate = \"40gbit\"", (5, 20), ": variants[1]: variant 'tuned' does not fit the link: the ports in use carry 100gbit"),
+    ("kind = \"transfers\"", "kind = \"transfers\"\ncongestion-control = \"vegas\"", (12, 22), ": workload.congestion-control: 'vegas' is not a value of this key; known: cubic, reno, bbr, bbr-4.15, lola, lola-no-loss"),
+    ("flows = 4", "flows = 4\ncongestion-control = \"bbr3\"", (20, 22), ": variant.own.congestion-control: 'bbr3' is not a value of this key; did you mean 'bbr'? known: cubic, reno, bbr, bbr-4.15, lola, lola-no-loss"),
+    ("flows = 4", "flows = 4\nreverse-delay = \"1s\"", (20, 17), ": variant.own.reverse-delay: 1s is out of range"),
+    ("flows = 4", "flows = 4\ntcp-series = 1", (20, 14), ": variant.own.tcp-series: "),
     ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (14, 1), ": measure.windows: only with workload.kind = bulk or tenants;"),
 ];
 
@@ -63,6 +67,22 @@ fn no_rate_is_advised_that_a_link_cannot_have() {
     let fast = text.replace("flows = 4\nsenders = 2", "flows = 64\nsenders = 64");
     let told = advice(&fast.replace("[\"100gbit\", \"40gbit\"]", "[\"100gbit\"]"));
     assert!(told.starts_with("link.rate is at most 1.6tbit: have fewer senders"), "{told}");
+}
+
+/// Knobs that are newer than records of transfers are in `settings` only if they are set.
+#[test]
+fn knobs_newer_than_records_are_written_if_set() {
+    let newer = ["reverse-delay", "congestion-control", "tcp-series"];
+    let written = |text: &str| {
+        let scenario = parse_text(text).unwrap();
+        let settings = scenario.variant("own").unwrap().transfers().unwrap().settings();
+        settings.into_iter().filter(|(key, _)| newer.contains(key)).collect::<Vec<_>>()
+    };
+    assert_eq!(written(VALID_TRANSFERS), []);
+    let set = "flows = 4\nreverse-delay = \"20ms\"\ncongestion-control = \"lola-no-loss\"\ntcp-series = true";
+    let values = ["20ms", "lola-no-loss", "true"].map(str::to_owned);
+    let expected: Vec<_> = newer.into_iter().zip(values).collect();
+    assert_eq!(written(&VALID_TRANSFERS.replace("flows = 4", set)), expected);
 }
 
 /// Metrics that no transfer has are refused with those that it has; the same holds for other workloads.
@@ -153,6 +173,9 @@ fn variants_have_the_names_that_scripts_rely_on() {
         ("tcp100g-mtu", "mtu-1500 mtu-9000"),
         ("tcp100g-placement", "case-1 case-2 case-3 case-4"),
         ("tcp100g-cores", "distribution-1 distribution-2 distribution-3"),
+        ("tcp100g-cubic", "loss-free lossy lossy-apps lossy-apps-20ms"),
+        ("tcp100g-bbr", "lan 20ms lan-4.15 lan-4.15-1-flow lan-4.15-12-flows 20ms-4.15"),
+        ("tcp100g-lola", "lan 20ms 20ms-lossy 20ms-lossy-no-loss"),
         (
             "host-stack",
             "none tso-gro jumbo tso-gro+jumbo none+arfs tso-gro+arfs jumbo+arfs tso-gro+jumbo+arfs",

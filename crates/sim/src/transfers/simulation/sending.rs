@@ -1,5 +1,6 @@
 //! The sending hosts: acknowledgements, the writing application, segments and ports.
 
+use super::recording::bin_at;
 use super::{EVENT, Event, MOST_ACKS, PIECE, Simulation, transmission};
 use crate::tcp::Blocked;
 use crate::time::{Span, Time};
@@ -36,6 +37,11 @@ impl Simulation {
             flow.sender.on_ack(now, &answer.ack);
             flow.sender.set_window_end(answer.window_end);
             count += 1;
+            if let Some(bins) = self.tcp_bins.get_mut(number as usize)
+                && let Some(bin) = bin_at(bins, now, self.begin, self.bin)
+            {
+                bin.record(&flow.sender);
+            }
         }
         self.send(number, core);
         self.wake_writer(number);
@@ -63,11 +69,10 @@ impl Simulation {
         }
     }
 
-    /// Returns the limit of the send buffer: twice the window, up to the socket's limit (`tcp_sndbuf_expand`).
+    /// Returns the limit of the send buffer: some windows, up to the socket's limit (`tcp_sndbuf_expand`).
     fn send_limit(&self, number: u32) -> u64 {
-        let window =
-            u64::from(self.flows[number as usize].sender.window_packets()) * u64::from(self.settings.mss);
-        (2 * window).max(u64::from(PIECE)).min(self.settings.send_buffer)
+        let packets = self.flows[number as usize].sender.buffered_packets();
+        (packets * u64::from(self.settings.mss)).max(u64::from(PIECE)).min(self.settings.send_buffer)
     }
 
     pub(super) fn begin_write(&mut self, core: u32, number: u32) -> Option<Time> {

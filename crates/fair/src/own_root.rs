@@ -57,6 +57,8 @@ pub struct StrayRoot {
     pub interface: String,
     pub kind: String,
     pub handle: Handle,
+    /// The state directory that was searched for the journal.
+    pub directory: PathBuf,
     /// Path of the journal, if it exists but its line of the root cannot be read.
     pub journal: Option<PathBuf>,
 }
@@ -71,17 +73,25 @@ impl StrayRoot {
 
 impl fmt::Display for StrayRoot {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { interface, kind, handle, journal } = self;
-        let journal = match journal {
-            Some(path) => format!("its journal {} does not restore it", path_text(path)),
-            None => "its journal is gone".to_owned(),
-        };
+        let Self { interface, kind, handle, directory, journal } = self;
         write!(
             formatter,
-            "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and {journal}: the old root \
-             and other settings that it may have changed (XPS maps, segment sizes) are unknown; run `{}`, and the \
-             kernel installs its default",
-            handle.major,
+            "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and ",
+            handle.major
+        )?;
+        match journal {
+            Some(path) => write!(formatter, "its journal {} does not restore it", path_text(path))?,
+            None => write!(
+                formatter,
+                "{} has no journal of it: if that run had another EVENKEEL_STATE_DIR, set it and run `evenkeel revert \
+                 {interface}`; if the journal is gone",
+                path_text(directory)
+            )?,
+        }
+        write!(
+            formatter,
+            ", the old root and other settings that it may have changed (XPS maps, segment sizes) are unknown: `{}` \
+             removes the root, and the kernel installs its default",
             self.fix()
         )
     }
@@ -114,9 +124,8 @@ fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
 /// Returns an error if the kernel refuses a request, or if a journal cannot be read.
 pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> {
     let mut netlink = Netlink::open()?;
-    // Ignore the error: a user who may not read the directory cannot restore the root either.
-    let damaged = damaged(state).unwrap_or_default();
-    let renamed = renamed(state).unwrap_or_default();
+    // Callers report a directory that cannot be read: it may have the journal.
+    let (Ok(damaged), Ok(renamed)) = (damaged(state), renamed(state)) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for link in netlink.links()? {
         let tree = netlink.qdiscs(link.index)?;
@@ -142,6 +151,7 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
             interface: link.name,
             kind: root.kind.clone(),
             handle: root.handle,
+            directory: state.path().to_owned(),
             journal: journals.next().map(|damaged| damaged.path.clone()),
         });
     }

@@ -148,15 +148,16 @@ pub fn flush() -> Result<(), Failure> {
 /// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise. So
 /// does a signal that ends the wait for the reader of a detached result. On a terminal, such a result is no error.
 pub fn end(exit: Exit) -> Exit {
+    let has_worked = [Exit::Done, Exit::Interrupted].contains(&exit);
     let is_unread = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
     let failure = match output::finish() {
         Err(error) if is_unread(&error) => {
-            let is_lost = signals::has_ended_wait() && [Exit::Done, Exit::Interrupted].contains(&exit);
+            let is_lost = signals::has_ended_wait() && has_worked;
             let message =
                 "the result was not written to standard output: it was not read, and a signal ended the wait";
             is_lost.then(|| Failure::new(Exit::Failed, message))
         }
-        result => written(result).err().filter(|_| exit == Exit::Done),
+        result => written(result).err().filter(|_| has_worked),
     };
     let Some(failure) = failure else { return exit };
     let exit = failure.tell();

@@ -357,6 +357,10 @@ fn check(workload: &Workload) {
     let lists = [workload.identical, workload.bounded, workload.free].concat();
     let listed: BTreeSet<&str> = lists.iter().copied().collect();
     assert_eq!((listed.len(), listed), (lists.len(), measured), "each metric is in one list");
+    let means = ["latency_us.mean", "fct_s.mean", "response_us.all.mean"];
+    for mean in means.into_iter().filter(|mean| metrics.contains_key(*mean)) {
+        assert!(is_refused(&path, &record, |key| key == mean, |value| value * 30.0), "{mean} by 30");
+    }
     let refused = |key: &str, factors: &[f64]| -> Vec<bool> {
         if metrics[key].as_f64() == Some(0.0) {
             return vec![is_refused(&path, &record, |other| other == key, |value| value + 1.0)];

@@ -91,6 +91,19 @@ impl Description {
         Self { unit, ..self }
     }
 
+    /// Returns a recorded value with its unit, rounded by at most 1 %.
+    #[must_use]
+    pub fn show_closely(&self, value: f64) -> String {
+        let exact = value * self.scale;
+        let is_close = |decimals: &usize| {
+            format!("{exact:.decimals$}")
+                .parse()
+                .is_ok_and(|shown: f64| (shown - exact).abs() <= 0.01 * exact.abs())
+        };
+        let decimals = (self.decimals..=12).find(is_close).unwrap_or(12);
+        Self { decimals, ..self.clone() }.show_with_unit(value)
+    }
+
     /// Returns a recorded value with its unit, with enough digits to differ from all `others` that are not
     /// equal to it.
     #[must_use]

@@ -380,7 +380,7 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
         None => describe(&expectation.metric),
         Some(_) => describe(&expectation.metric).into_ratio(),
     };
-    let show = |value: f64| description.show_with_unit(value);
+    let show = |value: f64| description.show_closely(value);
     let bounds = match (expectation.at_least, expectation.at_most) {
         (Some(least), Some(most)) => format!("from {} to {}", show(least), show(most)),
         (Some(least), None) => format!("at least {}", show(least)),

@@ -157,6 +157,12 @@ fn repeats_with_the_same_seed_are_named() {
         warnings("netns", &second)
     );
     second.started.push('1');
+    // Seeds wrap.
+    let (mut last, mut zero) = (first.clone(), first.clone());
+    (last.seed, zero.seed) = (u64::MAX, 0);
+    (last.world, zero.world) = ("sim".to_owned(), "sim".to_owned());
+    let told = differ(&last, &zero).warnings.join("; ");
+    assert!(told.contains("repeat 2 of seed 18446744073709551615 is repeat 1 of seed 0"), "{told}");
     assert_eq!(warnings("netns", &second).find("same run"), None);
 }
 

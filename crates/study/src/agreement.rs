@@ -158,6 +158,9 @@ fn differences(first: &Results, second: &Results) -> Vec<String> {
         let seconds = |facts: &ScenarioFacts| format!("{} s", facts.duration_s);
         differs(&format!("length of a repeat of {name}"), &seconds(facts), &seconds(other));
     }
+    if first.world == "sim" && second.world == "sim" && first.seed == second.seed {
+        found.push(format!("both studies have seed {}, so they are not independent", first.seed));
+    }
     let texts =
         first.texts.iter().filter(|(name, text)| second.texts.get(*name).is_some_and(|other| other != *text));
     found.extend(texts.map(|(name, _)| format!("the text of {name} differs")));

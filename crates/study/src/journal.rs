@@ -479,6 +479,9 @@ pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<Str
     let settings = read_settings(directory)?;
     let path = directory.join(REPEATS_FILE);
     let (entries, good) = read_entries(&path)?;
+    if let Some((line, what)) = unplanned(&entries) {
+        return Err(JournalError::Unplanned { path, line, what });
+    }
     let mut gaps = gaps(&entries);
     match fs::metadata(&path) {
         Err(_) => gaps = vec![format!("{REPEATS_FILE} is missing")],
@@ -489,6 +492,18 @@ pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<Str
         Ok(_) => {}
     }
     Ok((settings, entries, gaps))
+}
+
+/// Returns the first line with a repeat that a study cannot have: each repeat of a scenario has a line before the next one.
+fn unplanned(entries: &[Entry]) -> Option<(usize, String)> {
+    let mut lines: BTreeMap<&str, u64> = BTreeMap::new();
+    entries.iter().enumerate().find_map(|(index, entry)| {
+        let (scenario, point, repeat) = entry.repeat()?;
+        let before = lines.entry(scenario).or_default();
+        let is_possible = u64::from(repeat) <= *before;
+        *before += 1;
+        (!is_possible).then(|| (index + 1, format!("repeat {repeat} of {scenario} {point}")))
+    })
 }
 
 /// Returns a study's gaps according to its events. Without gaps, all points of a scenario have the same

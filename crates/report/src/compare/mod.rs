@@ -412,12 +412,19 @@ fn shared_repeats(first: &Record, second: &Record) -> Option<Shared> {
     if first.world != "sim" || second.world != "sim" || first.scenario_text != second.scenario_text {
         return None;
     }
-    let repeats = |record: &Record| record.variants.iter().map(|variant| variant.repeats.len()).max();
-    let end = |record: &Record| record.seed.saturating_add(repeats(record).unwrap_or(0) as u64);
-    let (begin, end) = (first.seed.max(second.seed), end(first).min(end(second)));
-    let count = usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX);
-    let number = |record: &Record| begin - record.seed + 1;
-    (count > 0).then(|| Shared { count, first: (number(first), number(second)) })
+    let repeats = |record: &Record| {
+        record.variants.iter().map(|variant| variant.repeats.len() as u64).max().unwrap_or(0)
+    };
+    // Seeds wrap.
+    let (ahead, behind) = (second.seed.wrapping_sub(first.seed), first.seed.wrapping_sub(second.seed));
+    let (count, numbers) = if ahead < repeats(first) {
+        ((repeats(first) - ahead).min(repeats(second)), (ahead + 1, 1))
+    } else if behind < repeats(second) {
+        ((repeats(second) - behind).min(repeats(first)), (1, behind + 1))
+    } else {
+        return None;
+    };
+    (count > 0).then(|| Shared { count: usize::try_from(count).unwrap_or(usize::MAX), first: numbers })
 }
 
 /// Returns the keys with different values, and the keys that only one of the two has.

@@ -75,7 +75,10 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
         return Err(against("warmup_s", record.warmup_s, stated(timing.warmup)));
     }
     for (name, length) in &timing.windows {
-        let recorded = record.windows.get(name).copied().unwrap_or(0.0);
+        let Some(recorded) = record.windows.get(name).copied() else {
+            let what = format!("its scenario_text, which also has the window {name}");
+            return Err(against("the number of windows", record.windows.len() as f64, what));
+        };
         if !is_same(recorded, *length) {
             return Err(against(&format!("windows.{name}"), recorded, stated(*length)));
         }
@@ -97,7 +100,9 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
         None => is_same(record.duration_s, timing.duration),
     };
     if !is_whole {
-        return Err(against("duration_s", record.duration_s, stated(timing.duration)));
+        let whole = longest.map(|_| "a multiple of ").unwrap_or_default();
+        let stated = format!("its scenario_text at {} bit/s: {whole}{}", record.rate_bps, timing.duration);
+        return Err(against("duration_s", record.duration_s, stated));
     }
     Ok(())
 }

@@ -104,6 +104,17 @@ pub(super) fn round_trips(facts: &Facts<'_>) -> Checked {
     };
     let seconds = if facts.is_simulated() { seconds } else { real(seconds) };
     let message = probe.map(|probe| probe.message);
+    // Between two percentiles, a value is at most the upper one; the last thousandth is at most the whole time.
+    let percentiles: Option<Vec<f64>> =
+        ["p50", "p90", "p99", "p999"].into_iter().map(|part| facts.part(metric::LATENCY, part)).collect();
+    if let (Some(mean), Some([p50, p90, p99, p999])) =
+        (facts.part(metric::LATENCY, "mean"), percentiles.as_deref())
+    {
+        let tail = p999.max(seconds * 1e6 / 2.0);
+        let most = 0.5 * p50 + 0.4 * p90 + 0.09 * p99 + 0.009 * p999 + 0.001 * tail;
+        let source = "the percentiles and the measured time";
+        at_most(&metric::part(metric::LATENCY, "mean"), mean, most, HISTOGRAM, source)?;
+    }
     for (key, value) in facts.repeat.metrics.iter().filter(|(key, _)| is_part(key, metric::LATENCY)) {
         at_most(key, *value, seconds * 1e6 / 2.0, HISTOGRAM, "half of the time in which it was measured")?;
         if let Some(message) = message.filter(|_| facts.is_simulated()) {

@@ -325,8 +325,8 @@ mod tests {
             let list = |ids: &[u32]| ids.iter().map(|id| program(*id)).collect::<Vec<_>>();
             hook_difference(&list(before), &list(now))
         };
-        assert!(words(&[1], &[1, 2]).contains("attached at tcx egress: p2 (id 2)"));
-        assert!(words(&[1, 2], &[1]).contains("detached from tcx egress: p2 (id 2)"));
+        assert!(words(&[1], &[1, 2]).contains("attached a program at tcx egress: p2 (id 2)"));
+        assert!(words(&[1, 2], &[1]).contains("detached a program from tcx egress: p2 (id 2)"));
         assert!(words(&[1, 2], &[2, 1]).contains("another order"));
     }
 }

@@ -173,7 +173,7 @@ pub(super) fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
     match range {
         Some((first, last)) if first <= last => Some(first..=last),
         _ => {
-            let problem = format!("'{}' is not a range of ports", excerpt(text));
+            let problem = format!("'{}' is not a range of ports from 1 to 65535", excerpt(text));
             field.complain(BadValue, problem, "write the first and the last, for example \"8000-8099\"");
             None
         }

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,12 +15,16 @@ use nix::sys::signal::Signal;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use support::end;
 use support::leftovers::children;
 use support::managed::{
     AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, kill_process, wait_for,
 };
 use support::running::Running;
+use support::{end, without};
+
+/// Capabilities by which root reads a directory without permission (capability.h).
+const CAP_DAC_OVERRIDE: libc::c_ulong = 1;
+const CAP_DAC_READ_SEARCH: libc::c_ulong = 2;
 
 /// Time limit of the guardian.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -219,6 +225,23 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     let checked = end(managed.command(&["check", NAME, "--format", "json"]));
     assert!(checked.stdout.contains("\"stray\": []"), "its session lives: {checked:?}");
     kill_both(running);
+    // Another directory has no such journal, and a user who cannot read the directory does not know it.
+    let other = tempfile::tempdir().unwrap();
+    let mut elsewhere = managed.command(&["revert", NAME]);
+    elsewhere.env("EVENKEEL_STATE_DIR", other.path());
+    let ended = end(elsewhere);
+    let said = format!(
+        "{} has no journal of it: if that run had another EVENKEEL_STATE_DIR",
+        other.path().display()
+    );
+    assert!(ended.code == 4 && ended.stderr.replace('\n', " ").contains(&said), "{ended:?}");
+    let allow = |mode| std::fs::set_permissions(managed.state.path(), Permissions::from_mode(mode)).unwrap();
+    allow(0);
+    let mut unable = managed.command(&["check", NAME, "--format", "json"]);
+    without(&mut unable, [CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH]);
+    let ended = end(unable);
+    allow(0o700);
+    assert!(ended.stdout.contains("\"stray\": []"), "{ended:?}");
     std::fs::remove_file(managed.state.path().join(&managed.journals()[0])).unwrap();
     let left = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
     let fix = "tc qdisc del dev evk0 root";

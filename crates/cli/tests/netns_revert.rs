@@ -5,6 +5,7 @@
 mod support;
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -12,9 +13,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 use support::{Ended, end};
 
@@ -262,6 +264,17 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
     assert!(output.status.code() == Some(4) && said.contains(" evenkeel revert evk0`"), "{said}");
     assert_eq!(run(&["revert", NAME]).code, 4, "the directory still cannot be listed");
     assert_same(&managed.seen(), &before, "reverted again");
+
+    // So does a result that is written after Ctrl-C.
+    let mut command = managed.command(&["fair", NAME, "--xps", "off"]);
+    command.stdout(std::fs::File::create("/dev/full").unwrap()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains(AT_WORK)));
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    let said: Vec<String> = lines.collect();
+    assert_eq!(child.wait().unwrap().code(), Some(4), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("cannot write the result")), "{said:?}");
 }
 
 #[test]

@@ -351,7 +351,8 @@ fn check(workload: &Workload) {
     let twice =
         record.to_string().replacen(r#""metrics":{"#, r#""metrics":{"cpu_pct":1.5,"cpu_pct":2.5,"#, 1);
     std::fs::write(&path, twice).unwrap();
-    assert!(store::read(&path).unwrap_err().to_string().contains("cpu_pct' is given twice"));
+    let error = format!("{:?}", store::read(&path).unwrap_err());
+    assert!(error.contains("cpu_pct' is given twice"), "{error}");
     let metrics = record["variants"][0]["repeats"][0]["metrics"].as_object().unwrap();
     let measured: BTreeSet<&str> = metrics.keys().map(String::as_str).collect();
     let lists = [workload.identical, workload.bounded, workload.free].concat();

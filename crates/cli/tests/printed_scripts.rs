@@ -190,7 +190,8 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
             assert!(header.contains("evenkeel fair -- -h` "), "{header}");
             let plain = end(managed.command(&["fair", "--plan", "--", name])).stdout;
             assert!(plain.lines().next().unwrap().contains("-h` would do"), "{plain}");
-            let tune = end(managed.command(&["tune", "--", name])).stdout.replace("\n# ", " ");
+            let tune = end(managed.command(&["tune", "--", name])).stdout;
+            let tune = tune.replace("\n# ", " ").replace('\n', " ");
             for command in ["tune --apply -- -h ", "tune --apply sack-off -- -h ", "revert -- -h "] {
                 assert!(tune.contains(&format!("evenkeel {command}")), "{command}: {tune}");
             }

@@ -114,7 +114,7 @@ pub fn plan(
             &mut text,
             "",
             &format!(
-                "apply all: {}{same}\napply only {first}: {}{same}\nundo: {}",
+                "apply all: {}{same}\napply only {first}: {}{same}\nundo all: {}",
                 command(" --apply", &[]),
                 command(" --apply {}", &[first]),
                 printed_command("evenkeel revert {}", &[&interface])

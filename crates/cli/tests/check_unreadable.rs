@@ -461,7 +461,7 @@ fn printed_commands_name_the_directories() {
     write_tree(&facts, directory.path()).unwrap();
     let mut tune = support::evenkeel(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]);
     let plain = run(&["tune", "ens2f0", "--from", directory.path().to_str().unwrap()]).stdout;
-    assert!(plain.contains("# undo: evenkeel revert ens2f0"), "{plain}");
+    assert!(plain.contains("# undo all: evenkeel revert ens2f0"), "{plain}");
     tune.env("EVENKEEL_STATE_DIR", "/x y/state").env("EVENKEEL_ETC_DIR", "/etc2");
     let named = support::end(tune).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     let environment = "EVENKEEL_STATE_DIR='/x y/state' EVENKEEL_ETC_DIR=/etc2";

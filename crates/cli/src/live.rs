@@ -1,5 +1,6 @@
 //! Functions of commands on a live interface: the terminal, the guardian.
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use crate::signals::{self, Signals};
 
 /// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// A signal does not interrupt the sleep, so each sleep is short.
+pub const NAP: Duration = Duration::from_millis(20);
 
 /// A screen on standard error, redrawn in place.
 pub struct Screen {
@@ -43,6 +46,95 @@ impl Screen {
         let back = if self.lines > 0 { format!("\u{1b}[{}F\u{1b}[J", self.lines) } else { String::new() };
         output::message(format!("{back}{}", terminal_output(&text, true)).as_bytes());
         self.lines = text.lines().count();
+    }
+}
+
+/// The reason for the end of a session. `C` describes the change by which another program ended it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End<C = String> {
+    /// The requested time has passed.
+    Time,
+    /// Ctrl-C, or a closed terminal.
+    Interrupted,
+    /// SIGTERM, as from a service manager.
+    Terminated,
+    /// Another program changed a setting that the session depends on.
+    ForeignChange(C),
+}
+
+impl<C> End<C> {
+    /// Returns the end of a session that began at `began` and lasts for `time`, if it is due.
+    pub fn due(signals: &Signals, began: Instant, time: Option<Duration>) -> Option<Self> {
+        if signals.interrupted() {
+            return Some(Self::Interrupted);
+        }
+        if signals.terminated() {
+            return Some(Self::Terminated);
+        }
+        time.is_some_and(|time| began.elapsed() >= time).then_some(Self::Time)
+    }
+}
+
+impl<C: Display> End<C> {
+    /// Reports settings that were not restored, or another program's change of `place` and `what_then`. Returns the exit
+    /// code.
+    pub fn conclude(
+        &self,
+        unsettled: Option<Failure>,
+        place: &str,
+        what_then: &str,
+    ) -> Result<Exit, Failure> {
+        match (self, unsettled) {
+            (Self::ForeignChange(reason), Some(unsettled)) => Err(unsettled.after(reason)),
+            (_, Some(unsettled)) => Err(unsettled),
+            (Self::Time | Self::Terminated, None) => Ok(Exit::Done),
+            (Self::Interrupted, None) => Ok(Exit::Interrupted),
+            (Self::ForeignChange(reason), None) => {
+                Ok(Failure::new(Exit::Failed, format!("{place}{reason}; {what_then}")).tell())
+            }
+        }
+    }
+}
+
+impl End {
+    /// Returns the word and the reason for the JSON of a session.
+    pub fn words(&self) -> (&'static str, Option<&str>) {
+        match self {
+            Self::Time => ("time", None),
+            Self::Interrupted => ("interrupted", None),
+            Self::Terminated => ("terminated", None),
+            Self::ForeignChange(reason) => ("stood-back", Some(reason)),
+        }
+    }
+}
+
+/// Calls `tick` in each interval until the session ends. Redraws the screen meanwhile if it is a terminal.
+pub fn keep_going<T, C, E>(
+    session: &mut T,
+    interval: Duration,
+    time: Option<Duration>,
+    signals: &Signals,
+    mut tick: impl FnMut(&mut T) -> Result<Option<C>, E>,
+    draw: impl Fn(&T) -> String,
+) -> Result<End<C>, E> {
+    let began = Instant::now();
+    let mut next = began + interval;
+    let mut screen = Screen::new();
+    loop {
+        if let Some(end) = End::due(signals, began, time) {
+            return Ok(end);
+        }
+        let left = next.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            std::thread::sleep(left.min(NAP));
+            continue;
+        }
+        // Skip missed ticks.
+        next = (next + interval).max(Instant::now());
+        if let Some(change) = tick(session)? {
+            return Ok(End::ForeignChange(change));
+        }
+        screen.draw(|| draw(session));
     }
 }
 

@@ -10,30 +10,15 @@ use evenkeel_model::text::path_text;
 
 use crate::arguments::{CongestionCommand, Format, LoadOptions, UnloadOptions};
 use crate::exit::{Exit, Failure, print};
-use crate::live::{Screen, guardian, interrupted, restored, say, stop_if_interrupted, unsettled};
+use crate::live::{End, guardian, interrupted, keep_going, restored, say, stop_if_interrupted, unsettled};
 use crate::output;
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
 /// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// A signal does not interrupt the sleep, so each sleep is short.
-const NAP: Duration = Duration::from_millis(20);
 /// The interface whose journal has the default of the network namespace.
 const LOOPBACK: &str = "lo";
-
-/// The reason for the end of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The requested time has passed.
-    Time,
-    /// Ctrl-C, or a closed terminal.
-    Interrupted,
-    /// SIGTERM, as from a service manager.
-    Terminated,
-    /// Another program changed the default, or unregistered the congestion control.
-    ForeignChange(String),
-}
 
 pub fn congestion(command: &CongestionCommand) -> Result<Exit, Failure> {
     match command {
@@ -142,45 +127,16 @@ fn manage(mut session: Session, options: &LoadOptions, signals: &Signals) -> Res
             print(&format!("{json:#}\n"))?;
         }
     }
-    if let Some(unsettled) = unsettled {
-        return Err(match &end {
-            End::ForeignChange(reason) => unsettled.after(reason),
-            _ => unsettled,
-        });
-    }
-    Ok(match end {
-        End::Time | End::Terminated => Exit::Done,
-        End::Interrupted => Exit::Interrupted,
-        End::ForeignChange(reason) => {
-            Failure::new(Exit::Failed, format!("{reason}; {}", restored(report))).tell()
-        }
-    })
+    end.conclude(unsettled, "", restored(report))
 }
 
 fn watch(session: &mut Session, options: &LoadOptions, signals: &Signals) -> Result<End, CongestionError> {
-    let began = Instant::now();
-    let mut checked = began;
-    let mut screen = Screen::new();
-    loop {
-        if signals.interrupted() {
-            return Ok(End::Interrupted);
-        }
-        if signals.terminated() {
-            return Ok(End::Terminated);
-        }
-        if options.time.is_some_and(|time| began.elapsed() >= time) {
-            return Ok(End::Time);
-        }
-        if checked.elapsed() >= CHECK_INTERVAL {
-            checked = Instant::now();
-            let reason = session.check()?;
-            session.take_remarks().iter().for_each(|remark| say(remark));
-            if let Some(reason) = reason {
-                return Ok(End::ForeignChange(reason));
-            }
-            let flows = session.flows()?;
-            screen.draw(|| show::status(&options.name, &session.counters(), &flows));
-        }
-        std::thread::sleep(NAP);
-    }
+    let tick = |session: &mut Session| {
+        let change = session.check()?;
+        session.take_remarks().iter().for_each(|remark| say(remark));
+        Ok(change)
+    };
+    keep_going(session, CHECK_INTERVAL, options.time, signals, tick, |session| {
+        show::status(&options.name, &session.counters(), &session.flows().unwrap_or_default())
+    })
 }

@@ -7,7 +7,7 @@ use evenkeel_model::text::counted;
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Value, json};
 
-use super::End;
+use crate::live::End;
 use crate::progress::page;
 
 /// Largest number of flows in a table; JSON has all flows.
@@ -200,12 +200,7 @@ pub fn list_json(controls: &Controls, loaded: Option<&[Loaded]>) -> Value {
 
 /// Returns the end of a session as JSON.
 pub fn ended_json(name: &str, settings: &Settings, ended: &Ended, end: &End, elapsed: Duration) -> Value {
-    let (end, reason) = match end {
-        End::Time => ("time", None),
-        End::Interrupted => ("interrupted", None),
-        End::Terminated => ("terminated", None),
-        End::ForeignChange(reason) => ("stood-back", Some(reason.as_str())),
-    };
+    let (end, reason) = end.words();
     json!({
         "name": name,
         "algorithm": "lola",

@@ -15,7 +15,7 @@ use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print, print_page};
-use crate::live::{Screen, guardian, interrupted, restored, say, stop_if_interrupted, unsettled};
+use crate::live::{self, guardian, interrupted, keep_going, restored, say, stop_if_interrupted, unsettled};
 use crate::output;
 use crate::progress::page;
 use crate::revert::{stray, tell_leftover, tell_unfinished};
@@ -26,17 +26,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of a session's checks, which read two files per queue.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// The reason for the end of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The requested time has passed.
-    Time,
-    /// Ctrl-C, or a closed terminal.
-    Interrupted,
-    /// SIGTERM, as from a service manager.
-    Terminated,
-    /// Another program changed a setting that the session depends on.
-    ForeignChange(ForeignChange),
-}
+pub type End = live::End<ForeignChange>;
 
 pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let request = Request {
@@ -172,43 +162,6 @@ fn failure(error: FairError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-/// Calls `tick` until the run ends. Redraws the screen meanwhile if it is a terminal.
-fn keep_going<T>(
-    what: &mut T,
-    interval: Duration,
-    time: Option<Duration>,
-    signals: &Signals,
-    mut tick: impl FnMut(&mut T) -> Result<Option<ForeignChange>, FairError>,
-    draw: impl Fn(&T) -> String,
-) -> Result<End, FairError> {
-    let began = Instant::now();
-    let mut next = began + interval;
-    let mut screen = Screen::new();
-    loop {
-        if signals.interrupted() {
-            return Ok(End::Interrupted);
-        }
-        if signals.terminated() {
-            return Ok(End::Terminated);
-        }
-        if time.is_some_and(|time| began.elapsed() >= time) {
-            return Ok(End::Time);
-        }
-        let left = next.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            // A signal does not interrupt the sleep, so sleep briefly.
-            std::thread::sleep(left.min(Duration::from_millis(20)));
-            continue;
-        }
-        // Skip missed ticks.
-        next = (next + interval).max(Instant::now());
-        if let Some(reason) = tick(what)? {
-            return Ok(End::ForeignChange(reason));
-        }
-        screen.draw(|| draw(what));
-    }
-}
-
 fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
     let mut observer = Observer::start(preflight).map_err(failure)?;
     give_up_privileges().map_err(failure)?;
@@ -224,7 +177,7 @@ fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> R
         Format::Table => print(&show::observation(&seen))?,
         Format::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
     }
-    Ok(exit_of(&end, "evenkeel observed until the change"))
+    end.conclude(None, "", "evenkeel observed until the change")
 }
 
 fn manage(
@@ -290,13 +243,7 @@ fn manage(
             print(&format!("{:#}\n", show::ended_json(&options.interface, began.elapsed(), &ended, &end)))?;
         }
     }
-    if let Some(unsettled) = unsettled {
-        return Err(match &end {
-            End::ForeignChange(reason) => unsettled.after(reason),
-            _ => unsettled,
-        });
-    }
-    Ok(exit_of(&end, restored(ended.iter().map(|device| &device.report))))
+    end.conclude(unsettled, "", restored(ended.iter().map(|device| &device.report)))
 }
 
 /// Reloads a changed file of flow weights. While the file is invalid, the previous weights stay.
@@ -314,12 +261,4 @@ fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), Fa
     }
     weights.take_remarks().iter().for_each(|remark| say(remark));
     Ok(())
-}
-
-fn exit_of(end: &End, what_then: &str) -> Exit {
-    match end {
-        End::Time | End::Terminated => Exit::Done,
-        End::Interrupted => Exit::Interrupted,
-        End::ForeignChange(reason) => Failure::new(Exit::Failed, format!("{reason}; {what_then}")).tell(),
-    }
 }

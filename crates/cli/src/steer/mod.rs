@@ -18,7 +18,9 @@ use evenkeel_steer::{
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
-use crate::live::{Screen, guardian, interrupted, require, restored, say, stop_if_interrupted, unsettled};
+use crate::live::{
+    End, NAP, Screen, guardian, interrupted, require, restored, say, stop_if_interrupted, unsettled,
+};
 use crate::nic;
 use crate::output;
 use crate::progress::with_progress;
@@ -29,8 +31,6 @@ use crate::signals::{self, Signals};
 
 /// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// A signal does not interrupt the sleep, so each sleep is short.
-const NAP: Duration = Duration::from_millis(20);
 /// Time between a plan's two observations, from which it computes rates.
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// Memory of a plan's flow in addition to its search: in the session and the status, and as text for JSON.
@@ -46,19 +46,6 @@ const XDP_HAS_A_MODEL: &str =
 const RPS_MODEL: &str = "rss-only";
 /// The model of NICs with n-tuple rules.
 const NTUPLE_MODEL: &str = "ntuple";
-
-/// The reason for the end of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The requested time has passed.
-    Time,
-    /// Ctrl-C, or a closed terminal.
-    Interrupted,
-    /// SIGTERM, as from a service manager.
-    Terminated,
-    /// Another program changed a setting that the session depends on.
-    ForeignChange(String),
-}
 
 pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     refuse_ignored(options)?;
@@ -403,20 +390,7 @@ fn manage(
         Format::Table => print(&show::status(&status))?,
         Format::Json => print(&show::json(&status, None, Some((&end, began.elapsed()))))?,
     }
-    if let Some(unsettled) = unsettled {
-        return Err(match &end {
-            End::ForeignChange(reason) => unsettled.after(reason),
-            _ => unsettled,
-        });
-    }
-    Ok(match end {
-        End::Time | End::Terminated => Exit::Done,
-        End::Interrupted => Exit::Interrupted,
-        End::ForeignChange(reason) => {
-            let message = format!("{}: {reason}; {}", status.interface, restored([&report]));
-            Failure::new(Exit::Failed, message).tell()
-        }
-    })
+    end.conclude(unsettled, &format!("{}: ", status.interface), restored([&report]))
 }
 
 fn watch(
@@ -432,14 +406,8 @@ fn watch(
     // The previous policy, restored if the first search with a new one fails.
     let mut before: Option<PolicyFile> = None;
     loop {
-        if signals.interrupted() {
-            return Ok(End::Interrupted);
-        }
-        if signals.terminated() {
-            return Ok(End::Terminated);
-        }
-        if options.time.is_some_and(|time| began.elapsed() >= time) {
-            return Ok(End::Time);
+        if let Some(end) = End::due(signals, began, options.time) {
+            return Ok(end);
         }
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();

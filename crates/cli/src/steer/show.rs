@@ -8,7 +8,7 @@ use evenkeel_report::page::{Heading, Page};
 use evenkeel_steer::{Status, Step};
 use serde::Serialize;
 
-use super::End;
+use crate::live::End;
 use crate::progress::page;
 use crate::search::configuration::Configuration;
 
@@ -171,12 +171,7 @@ pub fn json(
     ended: Option<(&End, Duration)>,
 ) -> String {
     let ending = ended.map(|(end, elapsed)| {
-        let (end, reason) = match end {
-            End::Time => ("time", None),
-            End::Interrupted => ("interrupted", None),
-            End::Terminated => ("terminated", None),
-            End::ForeignChange(reason) => ("stood-back", Some(reason.as_str())),
-        };
+        let (end, reason) = end.words();
         Ending { seconds: elapsed.as_secs_f64(), end, reason }
     });
     // This cannot fail: every key is text, and the output is in memory.

@@ -16,8 +16,8 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/batch.bpf.o"));
 /// The kernel's BTF type for qdiscs in BPF (`net/sched/bpf_qdisc.c`). Kernels without it do not support them.
 const KERNEL_TYPE: &str = "bpf_struct_ops_Qdisc_ops";
 
-/// Length of a qdisc's name, including the final NUL (`IFNAMSIZ`).
-const NAME_LENGTH: usize = 16;
+/// What a name is one of, for errors.
+const KIND: &str = "a qdisc";
 
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
@@ -104,16 +104,7 @@ impl TransmitBatching {
 }
 
 fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
-    let name = options.name.as_bytes();
-    // The characters that the kernel allows in names of BPF objects (bpf_obj_name_cpy).
-    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-    if name.is_empty() || name.len() >= NAME_LENGTH || !name.iter().all(allowed) {
-        return Err(DatapathError::Limit(format!(
-            "'{}' is not a name of a qdisc: 1 to {} ASCII letters, digits, '_' and '.'",
-            options.name,
-            NAME_LENGTH - 1
-        )));
-    }
+    object::operations_name(KIND, &options.name)?;
     if !(1..=raw::EK_BATCH_MAX_PACKETS).contains(&options.limit_packets) {
         return Err(DatapathError::Limit(format!(
             "a limit of {} segments: transmit batching holds 1 to {}",
@@ -131,23 +122,18 @@ fn configure(opened: &mut OpenObject, options: &BatchOptions) -> Result<(), Data
         batch_packets: options.batch_packets,
         limit_packets: options.limit_packets,
     };
-    let mut name = [0; NAME_LENGTH];
-    name[..options.name.len()].copy_from_slice(options.name.as_bytes());
+    let name = object::operations_name(KIND, &options.name)?;
+    // SAFETY: a structure of integers without padding.
+    let settings = unsafe { object::bytes_of(&config) };
     for mut map in opened.maps_mut() {
-        // SAFETY: a plain structure of integers without padding, read as bytes.
-        let settings = unsafe {
-            std::slice::from_raw_parts((&raw const config).cast::<u8>(), size_of::<raw::ek_batch_config>())
-        };
-        // The name is the first member of the program's `struct Qdisc_ops`.
-        let (bytes, what) = match map.name().to_str() {
-            Some(name) if name.ends_with(".rodata") => (settings, ".rodata"),
-            Some(OBJECT) => (name.as_slice(), OBJECT),
-            _ => continue,
-        };
-        map.initial_value_mut()
-            .and_then(|value| value.get_mut(..bytes.len()))
-            .ok_or(DatapathError::Missing { kind: "map of settings", name: what })?
-            .copy_from_slice(bytes);
+        match map.name().to_str() {
+            Some(section) if section.ends_with(".rodata") => {
+                object::initialise(&mut map, ".rodata", 0, settings)?;
+            }
+            // The name is the first member of the program's `struct Qdisc_ops`.
+            Some(OBJECT) => object::initialise(&mut map, OBJECT, 0, &name)?,
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -167,7 +153,7 @@ mod tests {
             map.initial_value().unwrap().to_vec()
         };
         assert_eq!(value(".rodata")[..8], (1_u64 << 40).to_ne_bytes());
-        assert_eq!(value("batch")[..NAME_LENGTH], *b"evk7\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(value("batch")[..16], *b"evk7\0\0\0\0\0\0\0\0\0\0\0\0");
     }
 
     #[test]

@@ -47,11 +47,7 @@ impl DropReasons {
         for mut map in opened.maps_mut() {
             if map.name().to_str().is_some_and(|name| name.ends_with(".rodata")) {
                 let settings = [namespace_inode, u32::from(names_receiver)].map(u32::to_ne_bytes).concat();
-                let place = map
-                    .initial_value_mut()
-                    .and_then(|value| value.get_mut(..settings.len()))
-                    .ok_or(DatapathError::Missing { kind: "map of settings", name: ".rodata" })?;
-                place.copy_from_slice(&settings);
+                object::initialise(&mut map, ".rodata", 0, &settings)?;
             }
         }
         let object = object::load(OBJECT, opened)?;

@@ -19,8 +19,8 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lola.bpf.o"));
 
 /// The kernel's BTF type for congestion controls in BPF (`net/ipv4/bpf_tcp_ca.c`).
 const KERNEL_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
-/// Length of a congestion control's name, including the final NUL (`TCP_CA_NAME_MAX`).
-const NAME_LENGTH: usize = 16;
+/// What a name is one of, for errors.
+const KIND: &str = "a congestion control";
 /// The program that runs for each ACK; it uses all maps.
 const GROWTH: &str = "lola_cong_avoid";
 
@@ -152,7 +152,7 @@ impl LolaCongestion {
     /// # Errors
     /// Returns an error if the name or a setting is invalid, the name is taken, or the kernel refuses.
     pub fn register(name: &str, settings: &Settings) -> Result<Self, DatapathError> {
-        validate_name(name)?;
+        object::operations_name(KIND, name)?;
         settings.check().map_err(DatapathError::Limit)?;
         let mut opened = object::open(OBJECT, BYTES)?;
         configure(&mut opened, name, settings)?;
@@ -208,7 +208,7 @@ impl LolaCongestion {
 /// # Errors
 /// Returns an error if the name is invalid.
 pub fn pin_path(name: &str) -> Result<PathBuf, DatapathError> {
-    validate_name(name)?;
+    object::operations_name(KIND, name)?;
     Ok(Path::new("/sys/fs/bpf").join(format!("evenkeel-{name}")))
 }
 
@@ -312,40 +312,20 @@ fn maps_of(program: &OwnedFd) -> Result<Option<Vec<MapHandle>>, DatapathError> {
     Ok(Some(ids[..count].iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect()))
 }
 
-fn validate_name(name: &str) -> Result<(), DatapathError> {
-    // bpf_tcp_ca_init_member copies the name with bpf_obj_name_cpy, which allows these characters.
-    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-    if name.is_empty() || name.len() >= NAME_LENGTH || !name.as_bytes().iter().all(allowed) {
-        return Err(DatapathError::Limit(format!(
-            "'{}' is not a name of a congestion control: 1 to {} ASCII letters, digits, '_' and '.'",
-            name.escape_default(),
-            NAME_LENGTH - 1
-        )));
-    }
-    Ok(())
-}
-
 /// Writes settings and name into the object before it is loaded.
 fn configure(opened: &mut OpenObject, name: &str, settings: &Settings) -> Result<(), DatapathError> {
-    let settings: RawSettings = (*settings).into();
-    let mut bytes = [0; NAME_LENGTH];
-    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    let (name, settings): (_, RawSettings) = (object::operations_name(KIND, name)?, (*settings).into());
     let named = std::mem::offset_of!(raw::ek_lola_counters, name);
-    // SAFETY: a plain structure of integers without padding, read as bytes.
-    let settings =
-        unsafe { std::slice::from_raw_parts((&raw const settings).cast::<u8>(), size_of::<RawSettings>()) };
+    // SAFETY: a structure of integers without padding.
+    let settings = unsafe { object::bytes_of(&settings) };
     for mut map in opened.maps_mut() {
-        // The name is the first member of the program's `struct tcp_congestion_ops`.
-        let (bytes, begin, what) = match map.name().to_str() {
-            Some(SETTINGS) => (settings, 0, SETTINGS),
-            Some(COUNTERS) => (bytes.as_slice(), named, COUNTERS),
-            Some(OBJECT) => (bytes.as_slice(), 0, OBJECT),
-            _ => continue,
-        };
-        map.initial_value_mut()
-            .and_then(|value| value.get_mut(begin..begin + bytes.len()))
-            .ok_or(DatapathError::Missing { kind: "map of settings", name: what })?
-            .copy_from_slice(bytes);
+        match map.name().to_str() {
+            Some(SETTINGS) => object::initialise(&mut map, SETTINGS, 0, settings)?,
+            Some(COUNTERS) => object::initialise(&mut map, COUNTERS, named, &name)?,
+            // The name is the first member of the program's `struct tcp_congestion_ops`.
+            Some(OBJECT) => object::initialise(&mut map, OBJECT, 0, &name)?,
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -366,14 +346,14 @@ mod tests {
         };
         assert_eq!(value(SETTINGS)[..4], 7654_u32.to_ne_bytes());
         assert!(value(COUNTERS).windows(5).any(|bytes| bytes == b"evk7\0"));
-        assert_eq!(value(OBJECT)[..NAME_LENGTH], *b"evk7\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(value(OBJECT)[..16], *b"evk7\0\0\0\0\0\0\0\0\0\0\0\0");
     }
 
     #[test]
     fn names_that_the_kernel_would_refuse_are_refused() {
-        validate_name("evenkeel_lola_1").unwrap();
+        object::operations_name(KIND, "evenkeel_lola_1").unwrap();
         for bad in ["", "evenkeel_lola_12", "lo-la", "lo la", "ä", "a/b"] {
-            let error = validate_name(bad).unwrap_err().to_string();
+            let error = object::operations_name(KIND, bad).unwrap_err().to_string();
             assert!(error.contains("not a name of a congestion control"), "{bad}: {error}");
         }
     }

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 
-use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 
 use crate::error::{DatapathError, io_error};
 use crate::statistics::RunTime;
@@ -55,6 +55,48 @@ fn require_descriptors(object: &'static str, opened: &OpenObject) -> Result<(), 
         return Ok(());
     }
     Err(DatapathError::Descriptors { object, needed, left, limit: limit.rlim_cur })
+}
+
+/// Returns the bytes of a structure.
+///
+/// # Safety
+/// The structure has no padding, whose bytes would be undefined.
+pub(crate) unsafe fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: the reference is valid for its size; the caller guarantees that each byte is defined.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Writes bytes into the initial value of a map, before its object is loaded.
+pub(crate) fn initialise(
+    map: &mut OpenMapMut<'_>,
+    name: &'static str,
+    at: usize,
+    bytes: &[u8],
+) -> Result<(), DatapathError> {
+    map.initial_value_mut()
+        .and_then(|value| value.get_mut(at..at + bytes.len()))
+        .ok_or(DatapathError::Missing { kind: "map of settings", name })?
+        .copy_from_slice(bytes);
+    Ok(())
+}
+
+/// Length of the name of kernel operations in BPF, including the final NUL (`IFNAMSIZ`, `TCP_CA_NAME_MAX`).
+pub(crate) const NAME_LENGTH: usize = 16;
+
+/// Returns the name of kernel operations, padded with NULs. `kind` is for the error: `a qdisc`.
+pub(crate) fn operations_name(kind: &str, name: &str) -> Result<[u8; NAME_LENGTH], DatapathError> {
+    // The characters that the kernel allows in names of BPF objects (bpf_obj_name_cpy).
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+    if name.is_empty() || name.len() >= NAME_LENGTH || !name.bytes().all(allowed) {
+        return Err(DatapathError::Limit(format!(
+            "'{}' is not a name of {kind}: 1 to {} ASCII letters, digits, '_' and '.'",
+            name.escape_default(),
+            NAME_LENGTH - 1
+        )));
+    }
+    let mut bytes = [0; NAME_LENGTH];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(bytes)
 }
 
 /// Loads an opened object into the kernel.

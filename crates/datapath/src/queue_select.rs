@@ -640,15 +640,8 @@ fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object
     for mut map in opened.maps_mut() {
         match map.name().to_str() {
             Some(name) if name.ends_with(".rodata") => {
-                // SAFETY: a plain structure of integers without padding, read as bytes.
-                let bytes = unsafe {
-                    std::slice::from_raw_parts((&raw const config).cast::<u8>(), size_of::<raw::ek_config>())
-                };
-                let words = map
-                    .initial_value_mut()
-                    .and_then(|words| words.get_mut(..bytes.len()))
-                    .ok_or(DatapathError::Missing { kind: "map of settings", name: ".rodata" })?;
-                words.copy_from_slice(bytes);
+                // SAFETY: a structure of integers without padding.
+                object::initialise(&mut map, ".rodata", 0, unsafe { object::bytes_of(&config) })?;
             }
             Some("counters") => map
                 .set_max_entries(object::possible_cpus()?)

@@ -234,12 +234,8 @@ impl ReceiveSteering {
                     hold_ns: options.hold.as_nanos() as u64,
                     settle_ns: SETTLE.as_nanos() as u64,
                 };
-                let bytes = map
-                    .initial_value_mut()
-                    .filter(|bytes| bytes.len() >= size_of::<raw::ek_steer_config>())
-                    .ok_or(DatapathError::Missing { kind: "map", name: ".rodata" })?;
-                // SAFETY: the section is as large as the structure, which is its only content.
-                unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), config) };
+                // SAFETY: a structure of integers without padding.
+                object::initialise(&mut map, ".rodata", 0, unsafe { object::bytes_of(&config) })?;
                 configured = true;
             }
         }

@@ -8,8 +8,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -21,7 +20,7 @@ use evenkeel_testbed::{Namespace, TestbedError};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use support::managed::wait_for;
+use support::managed::{inside, tool, wait_for};
 use support::running::Running;
 use support::{Ended, end, evenkeel, without_capabilities};
 
@@ -59,7 +58,7 @@ impl Path {
         {
             let to = descriptor(other);
             let pair = ["ip", "link", "add", name, "type", "veth", "peer", "name", peer, "netns", &to];
-            shell(space, &pair);
+            tool(space, &pair);
         }
         for (space, name, address) in [
             (&path.sender, "evk0", "198.18.1.1/24"),
@@ -67,16 +66,16 @@ impl Path {
             (&path.router, "evk2", "198.18.2.1/24"),
             (&path.receiver, "evk3", "198.18.2.2/24"),
         ] {
-            shell(space, &["ip", "address", "add", address, "dev", name]);
+            tool(space, &["ip", "address", "add", address, "dev", name]);
             // Single packets: a GSO segment of 64 KB would take 5 ms at the bottleneck.
-            shell(space, &["ip", "link", "set", name, "gso_max_segs", "1", "up"]);
+            tool(space, &["ip", "link", "set", name, "gso_max_segs", "1", "up"]);
         }
-        shell(&path.sender, &["ip", "route", "add", "default", "via", "198.18.1.2"]);
-        shell(&path.receiver, &["ip", "route", "add", "default", "via", "198.18.2.1"]);
+        tool(&path.sender, &["ip", "route", "add", "default", "via", "198.18.1.2"]);
+        tool(&path.receiver, &["ip", "route", "add", "default", "via", "198.18.2.1"]);
         path.router.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
         // A queue of 160 ms.
         let shaper = ["rate", "100mbit", "burst", "3028", "limit", "2000000"];
-        shell(&path.router, &[&["tc", "qdisc", "add", "dev", "evk2", "root", "tbf"][..], &shaper].concat());
+        tool(&path.router, &[&["tc", "qdisc", "add", "dev", "evk2", "root", "tbf"][..], &shaper].concat());
         path
     }
 
@@ -119,29 +118,6 @@ impl Path {
             .trim()
             .to_owned()
     }
-}
-
-/// Makes a command run in a namespace.
-fn inside(space: &Namespace, mut command: Command) -> Command {
-    let namespace = space.as_fd().as_raw_fd();
-    // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::setns(namespace, libc::CLONE_NEWNET) < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
-    command
-}
-
-fn shell(space: &Namespace, words: &[&str]) -> String {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).stdin(Stdio::null());
-    let output = inside(space, command).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A flow that sends as fast as it can until it is dropped.

@@ -97,27 +97,13 @@ impl Managed {
     }
 
     /// Makes a command run in the host's namespace.
-    pub fn enter(&self, mut command: Command) -> Command {
-        let namespace = self.host.as_fd().as_raw_fd();
-        // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
-        unsafe {
-            command.pre_exec(move || {
-                if libc::setns(namespace, libc::CLONE_NEWNET) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
-        command
+    pub fn enter(&self, command: Command) -> Command {
+        inside(&self.host, command)
     }
 
     /// Runs a tool that must succeed. Returns its output.
     pub fn shell(&self, words: &[&str]) -> String {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::null());
-        let output = self.enter(command).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        tool(&self.host, words)
     }
 
     /// Returns a command of the binary in the host's namespace.
@@ -267,6 +253,30 @@ pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         std::thread::sleep(POLL);
     }
+}
+
+/// Makes a command run in a namespace.
+pub fn inside(space: &Namespace, mut command: Command) -> Command {
+    let namespace = space.as_fd().as_raw_fd();
+    // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::setns(namespace, libc::CLONE_NEWNET) < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    command
+}
+
+/// Runs a tool in a namespace, which must succeed. Returns its output.
+pub fn tool(space: &Namespace, words: &[&str]) -> String {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null());
+    let output = inside(space, command).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Kills a run and its guardians before any of them can react.

@@ -5,16 +5,14 @@
 //! is not judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/faults.rs"]
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
 #[path = "support/parallel.rs"]
 mod parallel;
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/recorded.rs"]
 mod recorded;
 #[path = "support/stack_faults.rs"]

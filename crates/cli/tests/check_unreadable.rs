@@ -2,8 +2,7 @@
 //! no finding disappears silently.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/faults.rs"]
 mod faults;
 #[path = "support/hosts.rs"]

@@ -4,8 +4,7 @@
 //! `EVENKEEL_RANDOM_HOSTS` is the number of random hosts (default 600), `EVENKEEL_RANDOM_SEED` their seed (default 0).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/faults.rs"]
 mod faults;
 #[path = "support/hosts.rs"]
@@ -14,8 +13,7 @@ mod hosts;
 mod parallel;
 #[path = "support/random_hosts.rs"]
 mod random_hosts;
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/recorded.rs"]
 mod recorded;
 

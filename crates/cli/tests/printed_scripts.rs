@@ -1,8 +1,7 @@
 //! Tests that printed scripts, which users paste into a shell, run only the commands shown, with any names on the host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/faults.rs"]
 mod faults;
 #[path = "support/hosts.rs"]

@@ -1,20 +1,17 @@
 //! Tests that every synthetic host can be simulated, or is refused with a sentence: no facts cause a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/faults.rs"]
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
 #[path = "support/parallel.rs"]
 mod parallel;
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/random_hosts.rs"]
 mod random_hosts;
-// Several test binaries share this file, and each uses a part of it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
 #[path = "support/recorded.rs"]
 mod recorded;
 

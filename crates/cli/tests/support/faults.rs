@@ -722,8 +722,7 @@ pub const STRUCTURAL: &[&str] = &[
 ];
 
 /// Creates a host with a fault for each of many rules.
-// Some of the test binaries that share this file do not call it.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "some of the test binaries that share this file do not call it")]
 pub fn host_with_faults(name: &str) -> HostFacts {
     let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;
     let mut facts = host();

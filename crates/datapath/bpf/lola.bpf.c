@@ -20,6 +20,10 @@ enum tcp_ca_event___lola {
 	CA_EVENT_TX_START_LOLA = 0, /* first transmit with no packets in flight */
 };
 
+enum tcp_ca_state___lola {
+	TCP_CA_CWR_LOLA = 2, /* from here on ssthresh is reduced: CWR, recovery, loss */
+};
+
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct sock_common___lola {
@@ -66,6 +70,7 @@ struct tcp_congestion_ops {
 	void (*release)(struct sock *sk);
 	__u32 (*ssthresh)(struct sock *sk);
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
+	void (*set_state)(struct sock *sk, __u8 state);
 	void (*cwnd_event)(struct sock *sk, int event);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
@@ -192,16 +197,33 @@ void BPF_PROG(lola_cong_avoid, struct sock *sk, __u32 ack_sequence, __u32 acked)
 		publish(sk, flow);
 }
 
-SEC("struct_ops/lola_ssthresh")
-__u32 BPF_PROG(lola_ssthresh, struct sock *sk)
+/* Returns ssthresh after a loss. `cwnd` is the window before it. */
+static __always_inline __u32 reduce(struct sock *sk, __u32 cwnd)
 {
-	struct tcp_sock___lola *tcp = (struct tcp_sock___lola *)sk;
 	struct ek_lola *flow = flow_of(sk);
-	__u32 ssthresh = ek_lola_loss(flow, &settings, tcp->snd_cwnd, tcp->tcp_mstamp);
+	__u32 ssthresh = ek_lola_loss(flow, &settings, cwnd, ((struct tcp_sock___lola *)sk)->tcp_mstamp);
 
 	COUNT(losses);
 	publish(sk, flow);
 	return ssthresh;
+}
+
+SEC("struct_ops/lola_ssthresh")
+__u32 BPF_PROG(lola_ssthresh, struct sock *sk)
+{
+	return reduce(sk, ((struct tcp_sock___lola *)sk)->snd_cwnd);
+}
+
+/* The kernel calls lola_ssthresh before it enters these states. An ssthresh above the window before the loss
+ * is not its result: the kernel has skipped it (ek_lola_known_cwnd). */
+SEC("struct_ops/lola_set_state")
+void BPF_PROG(lola_set_state, struct sock *sk, __u8 state)
+{
+	struct tcp_sock___lola *tcp = (struct tcp_sock___lola *)sk;
+	__u32 most = ek_lola_bound(tcp->prior_cwnd, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
+
+	if (state >= TCP_CA_CWR_LOLA && tcp->snd_ssthresh > most)
+		tcp->snd_ssthresh = reduce(sk, tcp->prior_cwnd);
 }
 
 SEC("struct_ops/lola_cwnd_event")
@@ -211,13 +233,10 @@ void BPF_PROG(lola_cwnd_event, struct sock *sk, int event)
 		ek_lola_idle_restart(flow_of(sk), &settings, ((struct tcp_sock___lola *)sk)->tcp_mstamp);
 }
 
-/* As tcp_reno_undo_cwnd: a loss was none, so the window from before it is restored. */
 SEC("struct_ops/lola_undo_cwnd")
 __u32 BPF_PROG(lola_undo_cwnd, struct sock *sk)
 {
-	const struct tcp_sock___lola *tcp = (struct tcp_sock___lola *)sk;
-
-	return tcp->snd_cwnd > tcp->prior_cwnd ? tcp->snd_cwnd : tcp->prior_cwnd;
+	return ek_lola_undo(flow_of(sk), ((struct tcp_sock___lola *)sk)->snd_cwnd);
 }
 
 SEC(".struct_ops.link")
@@ -229,6 +248,7 @@ struct tcp_congestion_ops lola = {
 	.release = (void *)lola_release,
 	.ssthresh = (void *)lola_ssthresh,
 	.cong_avoid = (void *)lola_cong_avoid,
+	.set_state = (void *)lola_set_state,
 	.cwnd_event = (void *)lola_cwnd_event,
 	.undo_cwnd = (void *)lola_undo_cwnd,
 	.pkts_acked = (void *)lola_pkts_acked,

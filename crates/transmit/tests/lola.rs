@@ -239,14 +239,34 @@ fn a_loss_reduces_the_window_as_cubic_does() {
     sender.window.cwnd = 700;
     sender.acks(90_600, 10_000, 10);
     assert!((998..=1000).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
-    // Fast convergence: below the old maximum, the new one is 1000 * (1024 + 717) / 2048 = 850.
+    // Fast convergence: below the old maximum, the new one is 700 * (1024 + 717) / 2048 = 595.
     let mut sender = Sender::settled(1000);
-    let _ = sender.flow.lose(&settings, 2000, sender.now_us);
-    sender.window = Window { cwnd: 700, ssthresh: sender.flow.lose(&settings, 1000, sender.now_us) };
-    // K = cube root of (850 - 700) / 0.4004 = 7.21 s.
-    sender.acks(71_900, 10_000, 10);
-    assert!((848..=850).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
+    let cwnd = sender.flow.lose(&settings, 1000, sender.now_us);
+    sender.window = Window { cwnd, ssthresh: sender.flow.lose(&settings, cwnd, sender.now_us) };
+    assert_eq!((cwnd, sender.window.ssthresh), (700, 490));
+    sender.window.cwnd = 490;
+    // K = cube root of (595 - 490) / 0.4004 = 6.40 s.
+    sender.acks(63_800, 10_000, 10);
+    assert!((593..=595).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
     assert_eq!(sender.flow.losses(), 2);
+}
+
+/// A kernel that skips the program for ssthresh or the undo of a loss uses an undefined value.
+#[test]
+fn an_increase_by_another_program_is_undone() {
+    let mut sender = Sender::settled(1000);
+    sender.window.cwnd = 0x8110_4110;
+    sender.acks(1, 10_000, 0);
+    assert_eq!(sender.window.cwnd, 1000);
+    let settings = sender.settings;
+    // An undo restores the window from before the loss.
+    sender.window.ssthresh = sender.flow.lose(&settings, 0x8110_4110, sender.now_us);
+    assert_eq!(sender.window.ssthresh, 700);
+    sender.window.cwnd = 700;
+    sender.acks(1, 10_000, 0);
+    sender.window.cwnd = 1000;
+    sender.acks(1, 10_000, 0);
+    assert_eq!(sender.window.cwnd, 1000);
 }
 
 #[test]
@@ -348,11 +368,15 @@ proptest! {
         events in proptest::collection::vec(event(), 1..60),
     ) {
         let mut flow = Flow::new(start);
+        // The last window, and that of the last loss.
+        let (mut last, mut lost): (Option<u32>, u32) = (None, 0);
         for event in events {
             match event {
-                Event::Ack { rtt_us, ack } => {
+                Event::Ack { rtt_us, mut ack } => {
                     flow.sample(&settings, rtt_us, ack.now_us);
                     let window = flow.grow(&settings, &ack);
+                    ack.cwnd = last.map_or(ack.cwnd, |last| ack.cwnd.min(last.max(lost)));
+                    last = Some(window.cwnd);
                     prop_assert!((MIN_CWND..=MAX_CWND).contains(&window.cwnd), "{:?} {:?}", ack, window);
                     // An ACK at most doubles the window or adds the acknowledged packets.
                     let most = u64::from(ack.cwnd.max(1)) * 2 + u64::from(ack.acked);
@@ -360,6 +384,7 @@ proptest! {
                 }
                 Event::Loss { cwnd, now_us } => {
                     let ssthresh = flow.lose(&settings, cwnd, now_us);
+                    lost = last.map_or(cwnd, |last| cwnd.min(last.max(lost))).clamp(MIN_CWND, MAX_CWND);
                     prop_assert!((MIN_CWND..=cwnd.clamp(MIN_CWND, MAX_CWND)).contains(&ssthresh));
                 }
                 Event::Idle { now_us } => flow.idle_restart(&settings, now_us),

@@ -93,6 +93,8 @@ struct ek_lola {
 	ek_u32 cwnd_max;     /* window before the last decrease; 0: the curve starts at the window */
 	ek_u32 k_ms;         /* time from the start of the curve to cwnd_max */
 	ek_u32 credit;       /* acknowledged packets that have not increased the window yet */
+	ek_u32 cwnd;         /* result of the last ek_lola_grow; 0: none yet */
+	ek_u32 cwnd_at_loss; /* window before the last loss */
 	ek_u32 decreases;    /* tailored decreases */
 	ek_u32 losses;       /* calls of ek_lola_loss */
 	ek_u16 stale;        /* decreases since an RTT close to RTTmin */
@@ -340,13 +342,28 @@ EK_INLINE ek_u32 ek_lola_decrease(struct ek_lola *flow, const struct ek_lola_set
 	return ek_lola_bound(reduced, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
 }
 
+/* Returns the window after a loss that was none, as tcp_reno_undo_cwnd. */
+EK_INLINE ek_u32 ek_lola_undo(const struct ek_lola *flow, ek_u32 cwnd)
+{
+	return cwnd > flow->cwnd_at_loss ? cwnd : flow->cwnd_at_loss;
+}
+
+/* Returns the window without an increase that no function here made. A kernel can skip a BPF program, as in
+ * case of recursion; what it then uses as the program's result is undefined. */
+EK_INLINE ek_u32 ek_lola_known_cwnd(const struct ek_lola *flow, ek_u32 cwnd)
+{
+	ek_u32 most = ek_lola_undo(flow, flow->cwnd);
+
+	return flow->cwnd && cwnd > most ? most : cwnd;
+}
+
 /* Returns the window and ssthresh after an ACK of new data. Changes the state of the flow. */
 EK_INLINE struct ek_lola_window ek_lola_grow(struct ek_lola *flow, const struct ek_lola_settings *settings,
 					     const struct ek_lola_ack *ack)
 {
-	ek_u32 cwnd = ek_lola_bound(ack->cwnd, 1, EK_LOLA_MAX_CWND), acked = ack->acked, before = cwnd, room;
+	ek_u32 cwnd = ek_lola_bound(ek_lola_known_cwnd(flow, ack->cwnd), 1, EK_LOLA_MAX_CWND), before = cwnd;
 	struct ek_lola_window window = {.cwnd = cwnd, .ssthresh = ack->ssthresh};
-	ek_u32 queueing_us = ek_lola_queueing_us(flow), fresh = flow->fresh;
+	ek_u32 queueing_us = ek_lola_queueing_us(flow), fresh = flow->fresh, acked = ack->acked, room;
 
 	flow->fresh = 0;
 	if (cwnd < window.ssthresh) {
@@ -360,6 +377,7 @@ EK_INLINE struct ek_lola_window ek_lola_grow(struct ek_lola *flow, const struct 
 				cwnd += ek_lola_bound(acked, 0, room);
 			acked = acked > room ? acked - room : 0;
 			window.cwnd = ek_lola_bound(cwnd, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
+			flow->cwnd = window.cwnd;
 			if (window.cwnd < window.ssthresh)
 				return window;
 			ek_lola_start_curve(flow, flow->cwnd_max);
@@ -394,6 +412,7 @@ EK_INLINE struct ek_lola_window ek_lola_grow(struct ek_lola *flow, const struct 
 		window.ssthresh = cwnd;
 	}
 	window.cwnd = ek_lola_bound(cwnd, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
+	flow->cwnd = window.cwnd;
 	return window;
 }
 
@@ -406,7 +425,8 @@ EK_INLINE ek_u32 ek_lola_loss(struct ek_lola *flow, const struct ek_lola_setting
 	ek_u32 cwnd_max;
 
 	flow->losses++;
-	cwnd = ek_lola_bound(cwnd, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
+	cwnd = ek_lola_bound(ek_lola_known_cwnd(flow, cwnd), EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
+	flow->cwnd_at_loss = cwnd;
 	if (!settings->loss_reaction)
 		return cwnd;
 	cwnd_max = cwnd;

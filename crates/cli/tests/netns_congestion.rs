@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use evenkeel_congestion::Settings;
 use evenkeel_datapath::LolaInstance;
 use evenkeel_testbed::{Namespace, TestbedError};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use support::managed::{inside, tool, wait_for};
@@ -48,7 +50,12 @@ struct Path {
 }
 
 impl Path {
+    /// Creates the path. It uses one processor: with several, the veth devices deliver packets out of order, which are
+    /// spurious losses.
     fn new() -> Self {
+        let mut processors = CpuSet::new();
+        processors.set(0).unwrap();
+        sched_setaffinity(Pid::from_raw(0), &processors).unwrap();
         let [sender, router, receiver] = std::array::from_fn(|_| Namespace::new().unwrap());
         let path = Self { sender, router, receiver, state: tempfile::tempdir().unwrap() };
         let descriptor =
@@ -289,18 +296,20 @@ fn a_flow_keeps_the_queueing_delay_at_the_target_and_the_link_full() {
     let mut running = path.session(&name, &["--format", "json"]);
     let flows = [Flow::start(&path, Some(&name))];
     assert_eq!(flows[0].congestion(), name);
-    std::thread::sleep(Duration::from_secs(1));
+    // A tailored decrease follows when the target is reached: after 3 s, or later if other programs delay the sender.
+    let listed = || path.listed(&name).remove(0)["flows"][0].clone();
+    wait_for("a tailored decrease", 3 * PATIENCE, || {
+        std::thread::sleep(Duration::from_secs(1));
+        listed()["decreases"].as_u64() >= Some(1)
+    });
     let measured = Measured::during(&flows, Duration::from_secs(10));
     eprintln!("one flow: {measured}");
     assert!(measured.utilisation() >= 0.9, "{measured}");
     assert!(measured.percentile(0.95) <= QUEUE_US / 4, "{measured}");
-    assert!(measured.percentile(1.0) >= 3_000, "the target is reached: {measured}");
 
-    let listed = path.listed(&name).remove(0);
-    let flow = &listed["flows"][0];
+    let flow = listed();
     assert_eq!((flow["source"].as_str(), flow["destination"].as_str()), (Some("198.18.1.1"), Some(SINK)));
-    assert!(flow["decreases"].as_u64().unwrap() >= 1, "{listed}");
-    assert!(flow["base_rtt_us"].as_u64().unwrap() < 2_000, "{listed}");
+    assert!(flow["base_rtt_us"].as_u64().unwrap() < 2_000, "{flow}");
     running.signal(Signal::SIGTERM);
     let ended = running.end();
     assert_eq!(ended.code, 0, "{ended:?}");

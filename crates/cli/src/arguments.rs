@@ -495,7 +495,7 @@ pub struct FairOptions {
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// How to handle XPS maps, which override the queue choice
-    #[arg(long, value_enum, default_value_t = XpsChoice::Respect)]
+    #[arg(long, value_enum, default_value_t = XpsChoice::Auto)]
     pub xps: XpsChoice,
     /// How to serve queues by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
@@ -651,6 +651,8 @@ pub enum Segments {
 /// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum XpsChoice {
+    /// Empty the maps if they are the driver's own; refuse to run if another program set them
+    Auto,
     /// Keep the maps; refuse to run if the device has any
     Respect,
     /// Empty the maps: every processor may use every queue

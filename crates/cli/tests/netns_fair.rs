@@ -254,13 +254,15 @@ fn an_alternative_name_is_as_good_as_the_name() {
 }
 
 #[test]
-fn maps_of_the_driver_are_refused_unless_they_are_to_be_taken_over() {
+fn maps_of_another_program_are_refused_unless_they_are_to_be_taken_over() {
     let managed = Managed::with_maps();
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (3, ""), "{refused:?}");
-    for words in ["driver veth", "one queue to each processor", "--xps off", "--xps pools"] {
+    for words in ["another program set", "the driver (veth) sets none", "--xps off", "--xps pools"] {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }
+    let respected = end_of(&managed, &["fair", NAME, "--xps", "respect", "--for", "1s"]);
+    assert!(respected.code == 3 && respected.stderr.contains("one queue to each processor"), "{respected:?}");
     let plan = end_of(&managed, &["fair", NAME, "--xps", "off", "--plan"]);
     assert_eq!(plan.code, 0, "{plan:?}");
     let maps = format!("/sys/class/net/{NAME}/queues/tx-1/xps_cpus");
@@ -274,7 +276,7 @@ fn maps_of_the_driver_are_refused_unless_they_are_to_be_taken_over() {
         managed.set_map(queue, map);
     }
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
-    assert!(refused.code == 3 && refused.stderr.contains("overrides the queue choice"), "{refused:?}");
+    assert!(refused.code == 3 && refused.stderr.contains("override the queue choice"), "{refused:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod balance;
 mod batching;
 mod control_loop;
 mod device;
+mod driver_xps;
 mod error;
 mod flows;
 mod gate;

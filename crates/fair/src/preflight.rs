@@ -1,12 +1,13 @@
 //! Checks the devices and reports obstacles without changing a setting.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use evenkeel_apply::{Change, DEFAULT_QUEUE_LENGTH, Header, Knob, Value};
 use evenkeel_control::{ControlError, OutputLimit};
 use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_model::shell::{Line, Script};
-use evenkeel_model::text::counted;
+use evenkeel_model::text::{counted, path_text};
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
@@ -14,6 +15,7 @@ use crate::balance::{self, BalanceMode};
 use crate::batching::{Batching, BatchingMode};
 use crate::control_loop::{SegmentMode, backlog_plan};
 use crate::device::Device;
+use crate::driver_xps;
 use crate::error::FairError;
 use crate::own_root::OwnRoot;
 use crate::queue_weights::{Backend, QueueWeights};
@@ -344,7 +346,7 @@ fn plan(
         if device.queues as usize > MAX_QUEUES {
             return Err(too_many_queues(&device));
         }
-        remark_on_xps(&device, remarks);
+        remark_on_xps(&device, sysfs, remarks);
         return Ok(Planned {
             device,
             backend: Backend::None,
@@ -373,7 +375,7 @@ fn plan(
         return Ok(Planned { device, backend, soft_nic, changes, pools, balance, batching: None });
     }
     check_qdisc(&device, request.batching, remarks)?;
-    let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
+    let (changes, pools) = plan_xps(&device, request.xps, sysfs, remarks)?;
     let backend = request.weights.backend(&device, sysfs, remarks)?;
     let balance = request.balance.plan(&device, backend, &pools, remarks)?;
     let restorable = || check_restorable(&device);
@@ -468,22 +470,29 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
     Ok(())
 }
 
-fn plan_xps(device: &Device, mode: XpsMode, sysfs: &Sysfs) -> Result<(Vec<Change>, Vec<Pool>), FairError> {
+fn plan_xps(
+    device: &Device,
+    mode: XpsMode,
+    sysfs: &Sysfs,
+    remarks: &mut Vec<String>,
+) -> Result<(Vec<Change>, Vec<Pool>), FairError> {
     let name = &device.name;
-    let state = xps::state(&device.xps);
-    match (state, mode) {
+    match (xps::state(&device.xps), mode) {
         (XpsState::Unset, _) => Ok((Vec::new(), Vec::new())),
-        (_, XpsMode::Respect) => {
-            let what = match state {
-                XpsState::OneQueueEach => "one queue to each processor, which overrides the queue choice",
-                _ => "pools of queues to processors, and overrides the queue choice",
-            };
-            Err(FairError::unable(
-                format!("XPS of {name} (driver {}) gives {what}", device.driver_name()),
-                "let evenkeel manage XPS during this run: --xps off lets every processor use every queue, --xps pools \
-                 keeps to the queues of the processor's NUMA node or pool",
-            ))
+        (_, XpsMode::Auto) => {
+            driver_xps::check(device.driver_name(), &device.xps, &sysfs.nearest_processors(name))
+                .map_err(|difference| maps_of_others(name, &difference))?;
+            remarks.push(format!(
+                "the XPS maps of {name} are those that the driver ({}) sets by itself: during the run every processor \
+                 may use every queue",
+                device.driver_name()
+            ));
+            Ok((xps::take_over(&device.xps), Vec::new()))
         }
+        (state, XpsMode::Respect) => Err(FairError::unable(
+            format!("XPS of {name} (driver {}) gives {}", device.driver_name(), overridden(state)),
+            TAKE_OVER,
+        )),
         (_, XpsMode::Off) => Ok((xps::take_over(&device.xps), Vec::new())),
         (_, XpsMode::Pools) => {
             let nodes = sysfs.node_of_processors(sysfs.processor_numbers());
@@ -498,13 +507,46 @@ fn plan_xps(device: &Device, mode: XpsMode, sysfs: &Sysfs) -> Result<(Vec<Change
     }
 }
 
-fn remark_on_xps(device: &Device, remarks: &mut Vec<String>) {
+/// How to run on a device with XPS maps.
+const TAKE_OVER: &str = "let evenkeel manage XPS during this run: --xps off lets every processor use every queue, \
+                         --xps pools keeps to the queues of the processor's NUMA node or pool";
+
+/// Returns the error for maps that the driver did not set.
+fn maps_of_others(name: &str, difference: &str) -> FairError {
+    let setters = driver_xps::possible_setters(Path::new("/"));
+    let by = match setters.as_slice() {
+        [] => String::new(),
+        [first, others @ ..] => {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            format!(" (perhaps by {}{more})", path_text(first))
+        }
+    };
+    FairError::unable(
+        format!("another program set the XPS maps of {name}{by}, which override the queue choice: {difference}"),
+        TAKE_OVER,
+    )
+}
+
+/// Returns what maps do to the queue choice.
+fn overridden(state: XpsState) -> &'static str {
+    match state {
+        XpsState::SeveralQueues => "pools of queues to processors, and overrides the queue choice",
+        _ => "one queue to each processor, which overrides the queue choice",
+    }
+}
+
+fn remark_on_xps(device: &Device, sysfs: &Sysfs, remarks: &mut Vec<String>) {
     let what = match xps::state(&device.xps) {
         XpsState::Unset => return,
         XpsState::OneQueueEach => "one queue to each processor",
         XpsState::SeveralQueues => "pools of queues to processors",
     };
-    remarks.push(format!("XPS of {} gives {what}: use --xps off or --xps pools to manage it", device.name));
+    let nearest = sysfs.nearest_processors(&device.name);
+    let what_then = match driver_xps::check(device.driver_name(), &device.xps, &nearest) {
+        Ok(()) => "by the driver; evenkeel fair replaces it while it runs".to_owned(),
+        Err(_) => "use --xps off or --xps pools to manage it".to_owned(),
+    };
+    remarks.push(format!("XPS of {} gives {what}: {what_then}", device.name));
 }
 
 fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {

@@ -16,8 +16,10 @@ use evenkeel_transmit::Pool;
 /// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XpsMode {
-    /// Leaves the maps unchanged.
+    /// Empties the maps if they are the driver's own, and leaves others unchanged.
     #[default]
+    Auto,
+    /// Leaves the maps unchanged.
     Respect,
     /// Empties the maps: every processor may use every queue.
     Off,

@@ -143,6 +143,27 @@ impl Sysfs {
         parse_processor_list(&list).filter(|members| !members.is_empty()).unwrap_or_else(|| vec![0])
     }
 
+    /// Returns the online processors by the distance of their NUMA node from the interface's device, then by number.
+    /// This is the order of `cpumask_local_spread` (lib/cpumask.c).
+    #[must_use]
+    pub fn nearest_processors(&self, interface: &str) -> Vec<u32> {
+        let nodes = self.node_of_processors(self.processor_numbers());
+        let mut processors = self.online_processors();
+        let own = self.read(&format!("class/net/{interface}/device/numa_node"));
+        // -1: the device is at no node.
+        if let Some(own) = own.ok().and_then(|text| text.parse::<u32>().ok()) {
+            let distances = self.read(&format!("devices/system/node/node{own}/distance")).unwrap_or_default();
+            let distances: Vec<u32> =
+                distances.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let distance = |node: u32| distances.get(node as usize).copied().unwrap_or(u32::MAX);
+            processors.sort_by_key(|processor| {
+                let node = nodes.get(*processor as usize).copied().unwrap_or_default();
+                (node != own, distance(node), *processor)
+            });
+        }
+        processors
+    }
+
     /// Returns the NUMA node of each processor, by number; 0 if the kernel does not report it.
     #[must_use]
     pub fn node_of_processors(&self, processors: usize) -> Vec<u32> {
@@ -221,6 +242,15 @@ mod tests {
         );
         assert_eq!((sysfs.speed_bps("eth0"), sysfs.speed_bps("bond0")), (Some(25_000_000_000), None));
         assert_eq!(sysfs.node_of_processors(2), [0, 1]);
+        write("devices/system/cpu/possible", "0-2\n");
+        write("devices/system/cpu/online", "0-2\n");
+        write("devices/system/node/node2/cpulist", "2\n");
+        write("class/net/eth0/device/numa_node", "1\n");
+        assert_eq!(sysfs.nearest_processors("eth0"), [1, 0, 2], "no distances");
+        write("devices/system/node/node1/distance", "32 10 21\n");
+        assert_eq!(sysfs.nearest_processors("eth0"), [1, 2, 0]);
+        write("class/net/eth0/device/numa_node", "-1\n");
+        assert_eq!(sysfs.nearest_processors("eth0"), [0, 1, 2]);
         let missing = sysfs.transmit_queues("eth9").unwrap_err().to_string();
         assert!(missing.contains("/sys/class/net/eth9/queues"), "{missing}");
     }

@@ -42,6 +42,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             BatchingChoice::On => BatchingMode::On,
         },
         xps: match options.xps {
+            XpsChoice::Auto => XpsMode::Auto,
             XpsChoice::Respect => XpsMode::Respect,
             XpsChoice::Off => XpsMode::Off,
             XpsChoice::Pools => XpsMode::Pools,

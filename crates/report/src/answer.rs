@@ -95,7 +95,7 @@ fn finding(record: &Record) -> Option<String> {
     let groups = paired::by_workload(measured);
     let most = groups.iter().map(|(_, group)| group.len()).max()?;
     let (workload, group) = groups.iter().find(|(_, group)| group.len() == most)?;
-    let mut found = finding_in(group, &subject)?;
+    let mut found = incomplete(group, &subject.key).or_else(|| finding_in(group, &subject))?;
     if !workload.is_empty() && group.len() > 1 {
         found = format!("With {workload}: {found}");
     }
@@ -103,6 +103,23 @@ fn finding(record: &Record) -> Option<String> {
         found.push_str(&format!(" {} below.", counted(groups.len() - 1, "other workload")));
     }
     Some(found)
+}
+
+/// Returns the sentence that no variant is best, because variants lack the metric in some repeats.
+fn incomplete(variants: &[&VariantRecord], key: &str) -> Option<String> {
+    let lacking = variants.iter().filter(|variant| summaries::gaps(variant, key) > 0);
+    let lacking: Vec<String> = lacking
+        .map(|variant| {
+            format!(
+                "{} of {} repeats of {}",
+                summaries::gaps(variant, key),
+                variant.repeats.len(),
+                short_name(variant)
+            )
+        })
+        .collect();
+    let label = describe(key).label();
+    (!lacking.is_empty()).then(|| format!("No variant is best in {label}: {} have none.", lacking.join(", ")))
 }
 
 /// Returns a variant's name without its workload.
@@ -232,7 +249,7 @@ fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     let latency = metric::part(metric::LATENCY, "mean");
     let mut text = String::new();
     for key in [metric::CPU, metric::THROUGHPUT, &latency] {
-        if key == subject {
+        if key == subject || [base, best].iter().any(|variant| summaries::gaps(variant, key) > 0) {
             continue;
         }
         let Some(ratio) = paired::ratio(base, best, key) else { continue };

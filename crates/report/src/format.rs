@@ -129,6 +129,18 @@ pub(crate) fn text_width(text: &str) -> usize {
     text.width()
 }
 
+/// Returns the width of a text, or a width above `limit` if it is wider. A very long word is measured once per line.
+fn width_up_to(text: &str, limit: usize) -> usize {
+    let mut width = 0;
+    for character in text.chars() {
+        width += character.width().unwrap_or(0);
+        if width > limit {
+            break;
+        }
+    }
+    width
+}
+
 /// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`, further
 /// lines with the same number of spaces. A word longer than a line is broken, after a punctuation mark if
 /// possible.
@@ -149,20 +161,21 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     let text = joined_commands(&clean(text), width.saturating_sub(hang));
     let mut words: Vec<&str> = text.split_whitespace().rev().collect();
     while let Some(word) = words.pop() {
-        let needed = text_width(&line) + usize::from(line_has_word) + text_width(word);
+        let word_width = width_up_to(word, width);
+        let needed = text_width(&line) + usize::from(line_has_word) + word_width;
         if line_has_word && needed > width {
             end_line(&mut line);
             line_has_word = false;
         }
         let room = width.saturating_sub(text_width(&line));
-        if !line_has_word && text_width(word) > room && room >= LEAST_ROOM {
+        if !line_has_word && word_width > room && room >= LEAST_ROOM {
             let (first, rest) = word.split_at(break_of(word, room));
             line.push_str(first);
             end_line(&mut line);
             words.push(rest);
             continue;
         }
-        if !line_has_word && text_width(word) > room && !line.trim().is_empty() {
+        if !line_has_word && word_width > room && !line.trim().is_empty() {
             // If a label leaves no space for text, it gets a separate line.
             end_line(&mut line);
             words.push(word);
@@ -191,7 +204,9 @@ fn joined_commands(text: &str, room: usize) -> String {
         let (before, from) = rest.split_at(open);
         joined.push_str(before);
         let close = if from.starts_with('`') { '`' } else { ')' };
-        let end = from[1..].find(close).map(|at| at + 2);
+        // A longer command would not fit the line.
+        let end = from.char_indices().skip(1).take(room).find(|(_, letter)| *letter == close);
+        let end = end.map(|(at, _)| at + 1);
         let is_command = |command: &&str| {
             PROGRAMS.iter().any(|program| command[1..].starts_with(program)) && text_width(command) < room
         };
@@ -313,5 +328,9 @@ mod tests {
         assert_eq!(wrapped("", "unbreakable", 4), "unbreakable\n");
         assert_eq!(wrapped("", "a /one/two/three/four", 14), "a\n/one/two/\nthree/four\n");
         assert_eq!(wrapped("  ", "", 4), "\n");
+        // A word of another host's record, longer than any line: each part is measured once.
+        for text in ["y".repeat(1 << 20), "(".repeat(1 << 20)] {
+            assert_eq!(wrapped("", &text, 80).lines().count(), (1 << 20) / 80 + 1);
+        }
     }
 }

@@ -20,6 +20,15 @@ pub(crate) fn values(variant: &VariantRecord, key: &str) -> Vec<f64> {
     variant.repeats.iter().filter_map(|repeat| repeat.metrics.get(key).copied()).collect()
 }
 
+/// Returns in how many repeats a variant lacks a metric that its other repeats have. These are often the slow ones, so
+/// the mean of the others is no mean of the variant.
+pub(crate) fn gaps(variant: &VariantRecord, key: &str) -> usize {
+    match values(variant, key).len() {
+        0 => 0,
+        found => variant.repeats.len() - found,
+    }
+}
+
 /// Cost of the BPF programs over all repeats, ns per segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Datapath {

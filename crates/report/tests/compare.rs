@@ -156,6 +156,10 @@ fn repeats_with_the_same_seed_are_named() {
         "{}",
         warnings("netns", &second)
     );
+    // Also with a changed scenario.
+    let mut changed = second.clone();
+    changed.scenario_text.push('\n');
+    assert!(warnings("sim", &changed).contains(&told), "{}", warnings("sim", &changed));
     second.started.push('1');
     // Seeds wrap.
     let (mut last, mut zero) = (first.clone(), first.clone());
@@ -215,6 +219,17 @@ fn fewer_than_five_repeats_decide_nothing() {
         text.starts_with("No difference shown: with 2 repeats in a record there is no interval; 5"),
         "{text}"
     );
+}
+
+#[test]
+fn a_figure_that_some_repeats_lack_is_undecided() {
+    let values = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98];
+    let (first, mut second) = (with("nfm.1s", &values), with("nfm.1s", &values.map(|value| value * 2.0)));
+    assert_eq!(differ(&first, &second).variants[0].metrics[0].verdict, Verdict::Worse);
+    second.variants[0].repeats[3].metrics.clear();
+    let comparison = differ(&first, &second);
+    assert_eq!(comparison.variants[0].metrics[0].verdict, Verdict::Undecided);
+    assert!(text(&comparison, false).contains("Missing: nfm.1s in 1 of 6 repeats"), "{comparison:?}");
 }
 
 #[test]

@@ -364,3 +364,23 @@ fn equal_figures_have_no_winner() {
     assert!(of("latency_us.mean", [283.0; 5], [280.0; 5]).starts_with("dqa has the lowest latency"));
     assert!(of("fct_s.spread", [0.1; 5], [0.0; 5]).starts_with("dqa completes its flows closest"));
 }
+
+/// The repeats without a figure are often the slow ones, so the others rank nothing.
+#[test]
+fn a_variant_that_lacks_values_in_some_repeats_ranks_nothing() {
+    let mut record = run_of(6);
+    record.variants.truncate(2);
+    for variant in &mut record.variants {
+        for (repeat, latency) in variant.repeats.iter_mut().zip(1..) {
+            repeat.metrics.insert("latency_us.mean".to_owned(), f64::from(latency));
+        }
+    }
+    record.variants[1].repeats[0].metrics.retain(|key, _| key != "latency_us.mean");
+    let answer = evenkeel_report::answer(&record).join(" ");
+    assert!(answer.starts_with("dqa is fairest") && !answer.contains("latency"), "{answer}");
+    record.variants[0].repeats[4].metrics.retain(|key, _| key != "nfm.1s");
+    assert_eq!(
+        evenkeel_report::answer(&record),
+        ["No variant is best in NFM 1s: 1 of 6 repeats of cmax have none."]
+    );
+}

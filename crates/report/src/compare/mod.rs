@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_metrics::{Change, Confidence, changes};
 use evenkeel_model::record::{Record, RepeatRecord, VariantRecord};
-use evenkeel_model::text::{counted, list};
+use evenkeel_model::text::{counted, excerpt, list};
 
 use crate::catalogue::{self, Direction};
 use crate::{format, summaries};
@@ -205,15 +205,19 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         .collect();
     let confidence = if question.within.is_some() { Confidence::Each } else { Confidence::Together };
     let mut changes = changes(&pairs, confidence).into_iter();
+    let mut changed = |key: String, of: [&VariantRecord; 2]| {
+        let mut change = changes.next()??;
+        if of.iter().any(|variant| summaries::gaps(variant, &key) > 0) {
+            change.interval = None;
+        }
+        Some(judged(key, change, question.within))
+    };
     let variants = common
         .iter()
         .zip(keys)
-        .map(|((before, _), keys)| VariantComparison {
+        .map(|((before, after), keys)| VariantComparison {
             name: before.name.clone(),
-            metrics: keys
-                .into_iter()
-                .filter_map(|key| Some(judged(key, changes.next()??, question.within)))
-                .collect(),
+            metrics: keys.into_iter().filter_map(|key| changed(key, [before, after])).collect(),
         })
         .collect();
     let missing = |of: &Record, other: &Record| -> Vec<String> {
@@ -349,7 +353,7 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut differs = |what: &str, first: &str, second: &str| {
         if first != second {
-            warnings.push(format!("{what} differs: {first} and {second}"));
+            warnings.push(format!("{what} differs: {} and {}", excerpt(first), excerpt(second)));
         }
     };
     let effort = |record: &Record| if record.quick { "quick" } else { "full" };
@@ -409,7 +413,7 @@ struct Shared {
 /// Returns the repeats that have the same seed in two records of the simulator: the n-th repeat of seed S has seed
 /// S + n - 1.
 fn shared_repeats(first: &Record, second: &Record) -> Option<Shared> {
-    if first.world != "sim" || second.world != "sim" || first.scenario_text != second.scenario_text {
+    if first.world != "sim" || second.world != "sim" || first.scenario != second.scenario {
         return None;
     }
     let repeats = |record: &Record| {

@@ -2,7 +2,7 @@
 
 use evenkeel_metrics::LEAST_REPEATS;
 
-use super::text::{answer, change_cell, interval_cell, percent};
+use super::text::{answer, change_cell, interval_cell, stated};
 use super::{Comparison, MetricComparison, Verdict};
 use crate::catalogue::describe;
 use crate::format::wrapped;
@@ -44,7 +44,7 @@ pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: Tab
     }
     if !comparison.lacking.is_empty() {
         let lacking = comparison.lacking.join("; ");
-        line("", &format!("Missing: {lacking}. Figures are compared where both records have values."));
+        line("", &format!("Missing: {lacking}. A figure that some repeats lack has no interval."));
     }
 
     let all = all || !comparison.question.metrics.is_empty();
@@ -86,7 +86,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     ];
     if let Some(margin) = comparison.question.within {
         columns.pop();
-        columns.push(column(&format!("within\n{}", percent(margin)), 0, true));
+        columns.push(column(&format!("within\n{}", stated(margin)), 0, true));
     }
     columns
 }
@@ -97,7 +97,7 @@ fn rule(comparison: &Comparison) -> String {
     match comparison.question.within {
         Some(margin) => format!(
             "Within {0}: the whole 95 % confidence interval of the change lies within {0} of the first. {least}",
-            percent(margin)
+            stated(margin)
         ),
         None => format!(
             "The intervals are simultaneous (98 %): equal set-ups differ in at most 2 of 100 comparisons on average. \

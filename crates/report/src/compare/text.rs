@@ -2,7 +2,7 @@
 
 use evenkeel_metrics::{Change, Interval, Scale};
 use evenkeel_model::record::Record;
-use evenkeel_model::text::counted;
+use evenkeel_model::text::{counted, excerpt};
 
 use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::{Description, describe};
@@ -86,7 +86,7 @@ fn plain_percent(share: f64) -> String {
 }
 
 /// Returns a share in per cent: `12 %`.
-pub(super) fn percent(share: f64) -> String {
+fn percent(share: f64) -> String {
     format!("{} %", plain_percent(share))
 }
 
@@ -99,9 +99,9 @@ pub(super) fn figures(count: usize) -> String {
 pub(super) fn setup(record: &Record) -> String {
     let mut text = format!(
         "{} on {}, kernel {}, {}, {}",
-        record.scenario,
-        record.world,
-        kernel(&record.kernel),
+        excerpt(&record.scenario),
+        excerpt(&record.world),
+        excerpt(&kernel(&record.kernel)),
         rate(record.rate_bps),
         format::repeats(record)
     );
@@ -223,7 +223,7 @@ fn headline_ranges(comparison: &Comparison) -> Vec<String> {
 }
 
 /// Returns the user's margin in per cent, with all of its digits: `0.0001 %`.
-fn stated(margin: f64) -> String {
+pub(super) fn stated(margin: f64) -> String {
     const DIGITS: f64 = 1e9;
     format!("{} %", (margin * 100.0 * DIGITS).round() / DIGITS)
 }

@@ -186,7 +186,7 @@ pub enum JournalError {
     /// Another process uses the directory.
     #[error("another process is running the study in {}; wait until it ends", path_text(.0))]
     Busy(PathBuf),
-    #[error("{}:{line}{}; another program changed the file, so start again in another directory", path_text(.path), place_and_words(.source))]
+    #[error("{}:{line}{}; another program changed the file: correct it, or start again in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
         path: PathBuf,
         /// From 1.
@@ -204,13 +204,22 @@ pub enum JournalError {
         line: usize,
         what: String,
     },
-    #[error("{}: {}; it does not belong to a study, or another version of evenkeel wrote it", path_text(.path), plain_words(&.source.to_string()))]
+    #[error("{}: {}; {}", path_text(.path), plain_words(&.source.to_string()), why_unread(.source))]
     Settings { path: PathBuf, source: serde_json::Error },
     #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version that wrote it", path_text(.path))]
     Schema { path: PathBuf, found: u32 },
     /// The directory has another study.
     #[error("{} holds another study: {why}; name another directory", path_text(.path))]
     Other { path: PathBuf, why: String },
+}
+
+/// Returns the probable reason why a study's settings cannot be read.
+fn why_unread(error: &serde_json::Error) -> &'static str {
+    if error.is_eof() {
+        "the file is cut off: start again in another directory"
+    } else {
+        "it does not belong to a study, or another version of evenkeel wrote it"
+    }
 }
 
 /// Returns `:COLUMN: WORDS` for a parser's error about a single line; the column only if it is known.

@@ -86,7 +86,9 @@ fn run<W: World>(
                 let exit = failure(inner);
                 Failure::new(exit.exit(), &error).and(&resume)
             }
-            StudyError::Journal(error @ JournalError::Unplanned { .. }) => journal_failure(&error),
+            StudyError::Journal(error @ (JournalError::Unplanned { .. } | JournalError::Damaged { .. })) => {
+                journal_failure(&error)
+            }
             StudyError::Journal(error) => late_failure(&error).and(&resume),
             StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
             StudyError::Interrupted => {

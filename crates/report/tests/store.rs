@@ -420,6 +420,18 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     fs::write(&path, twice.to_string()).unwrap();
     let error = store::read(&directory).unwrap_err().to_string();
     assert!(error.contains("two variants have the name"), "{error}");
+    let mut copied = sound.clone();
+    // The repeat with a series.
+    let repeats = copied["variants"][2]["repeats"].as_array_mut().unwrap();
+    repeats.push(repeats[1].clone());
+    fs::write(&path, copied.to_string()).unwrap();
+    let error = store::read(&directory).unwrap_err().to_string();
+    assert!(error.contains("two repeats have the series series/"), "{error}");
+    let mut elsewhere = sound.clone();
+    elsewhere["world"] = "zzz".into();
+    fs::write(&path, elsewhere.to_string()).unwrap();
+    let error = store::read(&directory).unwrap_err().to_string();
+    assert!(error.contains("the world is 'zzz'"), "{error}");
     // A number above the maximum, and invalid JSON numbers.
     for to in ["1e999", "NaN", "null", "\"12\""] {
         fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();

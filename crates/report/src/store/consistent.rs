@@ -170,7 +170,12 @@ fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -
         let stated = format!("the queues of its scenario_text, {most}");
         return Err(against("the number of queues", recorded as f64, stated));
     }
-    Ok(())
+    // A qdisc can hide the queues of the device.
+    let beyond = |queue: &u32| recorded > 0 && *queue as usize >= recorded;
+    match repeat.flows.iter().filter_map(|flow| flow.queue).find(beyond) {
+        Some(queue) => Err(against("a flow's queue", queue.into(), format!("its {recorded} queues, from 0"))),
+        None => Ok(()),
+    }
 }
 
 fn against(field: &str, value: f64, what: impl Into<String>) -> Implausible {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use evenkeel_model::record::{Record, RepeatRecord, VariantRecord, metric};
 use evenkeel_model::scenario::bundled::variant_tables;
 use evenkeel_model::scenario::{LINE_RATES, parse};
+use evenkeel_model::text::excerpt;
 use evenkeel_model::units::BitRate;
 
 use super::consistent::{Run, check_in_run, check_settings};
@@ -29,6 +30,10 @@ pub enum Implausible {
     Contradiction { field: String, value: f64, what: String },
     #[error("{field} is {rate_bps} bit/s, which cannot be the rate of a line: these are between {} and {}", LINE_RATES.start(), LINE_RATES.end())]
     LineRate { field: &'static str, rate_bps: u64 },
+    #[error("the world is '{}'; it can be sim or netns", excerpt(world))]
+    World { world: String },
+    #[error("two repeats have the series {}", excerpt(file))]
+    SeriesTwice { file: String },
     #[error("a variant has no name")]
     NoName,
     #[error("two variants have the name {name}")]
@@ -58,6 +63,10 @@ fn figure(value: f64) -> String {
 
 pub(super) fn check(record: &Record) -> Result<(), Implausible> {
     check_names(record)?;
+    if !["sim", "netns"].contains(&record.world.as_str()) {
+        return Err(Implausible::World { world: record.world.clone() });
+    }
+    check_series(record)?;
     let positive = [("duration_s", record.duration_s), ("warmup_s", record.warmup_s)];
     for (field, value) in positive {
         check_one(value, 0.0, MOST, || field.to_owned())?;
@@ -115,6 +124,16 @@ fn check_names(record: &Record) -> Result<(), Implausible> {
         }
     }
     Ok(())
+}
+
+/// Checks that no repeat is the copy of another one: each has a series of its own.
+fn check_series(record: &Record) -> Result<(), Implausible> {
+    let mut files = BTreeSet::new();
+    let all = record.variants.iter().flat_map(|variant| &variant.repeats);
+    match all.filter_map(|repeat| repeat.series.as_ref()).find(|file| !files.insert(*file)) {
+        Some(file) => Err(Implausible::SeriesTwice { file: file.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// Checks the rate of a line.

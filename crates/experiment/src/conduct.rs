@@ -199,10 +199,13 @@ pub fn conduct<W: World>(
 #[must_use]
 pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> Option<String> {
     // Flows may have finished before the measured time, or the workload may measure fetches instead.
-    let is_silent = !raw.flows.is_empty() && evaluate::payload(raw) == 0 && raw.fetches.is_empty();
+    let is_silent = !raw.flows.is_empty()
+        && evaluate::payload(raw) == 0
+        && raw.fetches.is_empty()
+        && raw.latency_us.is_empty();
     let probes = variant.tenants().is_some_and(|point| point.probes.is_some());
     let requests = || raw.clients.iter().flat_map(|group| &group.clients).flat_map(|client| &client.requests);
-    let is_unanswered = probes && raw.latency_us.is_empty()
+    let is_unanswered = probes && raw.latency_us.is_empty() && evaluate::payload(raw) == 0
         || !raw.clients.is_empty() && requests().all(|answered| *answered == 0) && raw.fetches.is_empty();
     let duration = timing.duration;
     if is_silent {

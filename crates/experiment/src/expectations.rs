@@ -103,15 +103,15 @@ fn judge_one(
         let base = base.as_deref().unwrap_or_default();
         let pairs = || own.iter().zip(base).map(|(own, base)| (*own == 0.0, *base == 0.0));
         match found.map(|found| found.interval) {
-            None if pairs().any(|(own, base)| own != base) => {
+            // A ratio to 0 is above any bound, and one of 0 is below.
+            None if pairs()
+                .any(|(own, base)| (base && !own && high.is_finite()) || (own && !base && low > 0.0)) =>
+            {
                 (Some(false), Some("one of the values is 0, so they have no ratio".to_owned()))
             }
-            None if pairs().any(|zeros| zeros == (true, true)) => (
-                None,
-                Some(
-                    "not judged: both values are 0, so they have no ratio; leave out relative-to".to_owned(),
-                ),
-            ),
+            None if pairs().any(|(own, base)| own || base) => {
+                (None, Some("not judged: values of 0 have no ratio; leave out relative-to".to_owned()))
+            }
             None => (Some(false), None),
             Some(Some(interval)) if interval.lies_within(low, high) => (Some(true), None),
             Some(Some(interval)) if interval.lies_outside(low, high) => (Some(false), None),
@@ -195,7 +195,7 @@ mod tests {
             false,
         );
         assert_eq!(found.met, None);
-        assert!(found.open.unwrap().contains("both values are 0"));
+        assert!(found.open.unwrap().contains("values of 0 have no ratio"));
     }
 
     #[test]
@@ -209,6 +209,13 @@ mod tests {
             judge_one(&expectation, &variant("dqa", &own), Some(&variant("cmax", &base)), &timing(), false);
         assert_eq!(found.met, Some(false), "{found:?}");
         assert!(found.open.unwrap().contains("one of the values is 0"));
+        // Ratios that are clearly within the bound.
+        let own = [900.0, 0.0, 900.0, 900.0, 900.0, 900.0].map(Some);
+        let base = [300.0, 0.0, 0.0, 300.0, 300.0, 300.0].map(Some);
+        let expectation = Expectation { at_least: Some(1.0), at_most: None, ..expectation };
+        let found =
+            judge_one(&expectation, &variant("dqa", &own), Some(&variant("cmax", &base)), &timing(), false);
+        assert_eq!(found.met, None, "{found:?}");
     }
 
     #[test]

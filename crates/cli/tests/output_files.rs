@@ -351,6 +351,14 @@ fn pages_need_a_directory() {
             assert_eq!(written(to).code, 0, "{to}");
         }
     }
+    // A FIFO without a reader would block.
+    let fifo = place.path().join("full/evenkeel.1");
+    fs::remove_file(&fifo).unwrap();
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut command = evenkeel(&["generate", "man", "full"]);
+    command.current_dir(place.path());
+    let ended = end(command);
+    assert!(ended.code == 0 && fs::symlink_metadata(&fifo).unwrap().is_file(), "{ended:?}");
     assert_eq!(names(place.path()), ["file", "full", "new"]);
     assert_eq!(names(&place.path().join("full")).len(), names(&place.path().join("new/below")).len() + 1);
 }

@@ -13,7 +13,7 @@ use evenkeel_report::store::{StoreError, Writer};
 use evenkeel_report::{json, table};
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::{SimError, SimWorld};
-use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
+use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError, beyond_one_kernel};
 
 use crate::arguments::{Format, NicChoice, Place, ProfileChoice, Rate, RunOptions, TopologyChoice};
 use crate::exit::{Exit, Failure, print};
@@ -28,6 +28,9 @@ const PROCESSORS: u32 = 2;
 
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     refuse_ignored(options)?;
+    if options.scenario == "-" && options.qdiscs.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::new(Exit::Usage, "the scenario and --qdiscs cannot both be standard input"));
+    }
     let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
     let Loaded { scenario, text, origin } = load_with(&options.scenario, own.as_ref())?;
     refuse_ignored_by(&scenario, options)?;
@@ -80,6 +83,10 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
                 TopologyChoice::SoftNic => Topology::SoftNic,
                 TopologyChoice::Mq => Topology::Mq,
             });
+            // Privileges would not help.
+            if let Some(why) = beyond_one_kernel(&scenario) {
+                return Err(Failure::new(Exit::Unable, format!("netns cannot run {}: {why}", scenario.name)));
+            }
             let mut world = NetnsWorld::new(topology).map_err(|error| bed_failure(&error))?;
             conduct_in(&mut world, &request, &writer, &progress, |error| at(error.key(), bed_failure(error)))
         }

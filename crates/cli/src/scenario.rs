@@ -200,7 +200,8 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let traffic = match &workload.kind {
         WorkloadKind::Bulk => {
             let flows = counted(workload.flows as usize, "flow");
-            format!("{flows} from one host to another, always backlogged")
+            let cores = counted(scenario.hosts.sending_cores as usize, "core");
+            format!("{flows} from {cores} of one host to another, always backlogged")
         }
         WorkloadKind::Shuffle { bytes_per_flow } => {
             let hosts = counted(scenario.hosts.count as usize, "host");
@@ -235,7 +236,15 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
             longest.length
         ));
     }
+    if !measure.windows.is_empty() {
+        let lengths: Vec<String> = measure.windows.iter().map(|window| window.length.to_string()).collect();
+        measured.push_str(&format!(", fairness over {}", lengths.join(", ")));
+    }
     let mut lines = vec![("link", link_text), ("traffic", traffic)];
+    // Variants of transfers have their own, and UDP has none.
+    if !matches!(workload.kind, WorkloadKind::Transfers | WorkloadKind::Requests(_)) {
+        lines.push(("TCP", workload.congestion_control.clone()));
+    }
     lines.extend(senders(workload));
     lines.push(("measured", measured));
     if let Some(paper) = &scenario.paper {

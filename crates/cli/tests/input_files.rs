@@ -62,6 +62,8 @@ fn every_reader_takes_standard_input() {
     // Standard input can be read only once.
     let twice = fed(&[&solve[..], &["--policy", "-", "--flows", "-"]].concat(), "policy = \"balance\"\n");
     assert!(twice.code == 2 && twice.stderr.contains("standard input: it was read already"), "{twice:?}");
+    let twice = fed(&["run", "-", "--qdiscs", "-"], SCENARIO);
+    assert!(twice.code == 2 && twice.stderr.contains("cannot both be standard input"), "{twice:?}");
 }
 
 #[test]

@@ -266,7 +266,15 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
 #[test]
 fn the_traffic_is_shown_with_its_numbers() {
     let scenarios: [(&str, &[&str]); 6] = [
-        ("titan-12-flows", &["12 flows from one host to another", "requests of 64B for"]),
+        (
+            "titan-12-flows",
+            &[
+                "12 flows from 8 cores of one host to another",
+                "requests of 64B for",
+                "TCP cubic",
+                "fairness over",
+            ],
+        ),
         ("shuffle-24", &["each of 24 hosts sends 1GB to every other host"]),
         ("memcached-hol", &["6 clients, values of 512KiB; not timed", "1 client, values of 2KiB, 4KiB"]),
         ("dragonet-echo", &["20 clients", "1 flow each, 16 outstanding per flow"]),

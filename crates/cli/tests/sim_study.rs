@@ -423,7 +423,7 @@ fn a_misspelt_kind_is_named_with_the_nearest() {
     let output = files.run(&with(&["--qdiscs", "own.toml", "--out", "study"]));
     let shown = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     let expected =
-        "Not measured: third (1 point): the simulator has no fq_codl (did you mean 'fq_codel'?) (1:0);";
+        "Not measured: third (1 point): the simulator has no fq_codl (1:0) (did you mean 'fq_codel'?)";
     assert!(output.status.success() && shown.contains(expected), "{shown}");
 }
 

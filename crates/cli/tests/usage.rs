@@ -284,6 +284,12 @@ fn without_privileges_a_run_names_what_is_missing() {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
+    // Privileges would not help.
+    let mut command = evenkeel(&["run", "shuffle-6"]);
+    command.current_dir(directory.path());
+    without_capabilities(&mut command);
+    let ended = end(command);
+    assert!(ended.code == 3 && ended.stderr.contains("run it with --on sim"), "{ended:?}");
 }
 
 #[test]

@@ -21,17 +21,17 @@ enum Spread {
 
 /// The drivers that set maps, with the kernel function that does (below `drivers/net`).
 const DRIVERS: [(&str, Spread); 11] = [
-    ("virtio_net", Spread::All), // virtio_net.c: virtnet_set_affinity
-    ("mlx5_core", Spread::All), // ethernet/mellanox/mlx5/core/en_main.c: mlx5e_set_default_xps_cpumasks
-    ("bnxt_en", Spread::All), // ethernet/broadcom/bnxt/bnxt.c: bnxt_set_xps_mapping
+    ("virtio_net", Spread::All),  // virtio_net.c: virtnet_set_affinity
+    ("mlx5_core", Spread::All),   // ethernet/mellanox/mlx5/core/en_main.c: mlx5e_set_default_xps_cpumasks
+    ("bnxt_en", Spread::All),     // ethernet/broadcom/bnxt/bnxt.c: bnxt_set_xps_mapping
     ("mlx4_en", Spread::OneEach), // ethernet/mellanox/mlx4/en_tx.c: mlx4_en_activate_tx_ring
-    ("ixgbe", Spread::OneEach), // ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_configure_tx_ring
-    ("i40e", Spread::OneEach), // ethernet/intel/i40e/i40e_main.c: i40e_config_xps_tx_ring
-    ("ice", Spread::OneEach), // ethernet/intel/ice/ice_base.c: ice_cfg_xps_tx_ring
-    ("fm10k", Spread::OneEach), // ethernet/intel/fm10k/fm10k_pci.c: fm10k_configure_tx_ring
-    ("gve", Spread::OneEach), // ethernet/google/gve/gve_tx.c: gve_tx_add_to_block
-    ("enic", Spread::OneEach), // ethernet/cisco/enic/enic_main.c: enic_set_affinity_hint
-    ("mvpp2", Spread::OneEach), // ethernet/marvell/mvpp2/mvpp2_main.c: mvpp2_setup_txqs
+    ("ixgbe", Spread::OneEach),   // ethernet/intel/ixgbe/ixgbe_main.c: ixgbe_configure_tx_ring
+    ("i40e", Spread::OneEach),    // ethernet/intel/i40e/i40e_main.c: i40e_config_xps_tx_ring
+    ("ice", Spread::OneEach),     // ethernet/intel/ice/ice_base.c: ice_cfg_xps_tx_ring
+    ("fm10k", Spread::OneEach),   // ethernet/intel/fm10k/fm10k_pci.c: fm10k_configure_tx_ring
+    ("gve", Spread::OneEach),     // ethernet/google/gve/gve_tx.c: gve_tx_add_to_block
+    ("enic", Spread::OneEach),    // ethernet/cisco/enic/enic_main.c: enic_set_affinity_hint
+    ("mvpp2", Spread::OneEach),   // ethernet/marvell/mvpp2/mvpp2_main.c: mvpp2_setup_txqs
 ];
 
 /// Directories with programs and rules that an administrator's system runs on new interfaces.

@@ -522,7 +522,9 @@ fn maps_of_others(name: &str, difference: &str) -> FairError {
         }
     };
     FairError::unable(
-        format!("another program set the XPS maps of {name}{by}, which override the queue choice: {difference}"),
+        format!(
+            "another program set the XPS maps of {name}{by}, which override the queue choice: {difference}"
+        ),
         TAKE_OVER,
     )
 }

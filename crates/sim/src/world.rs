@@ -318,7 +318,7 @@ impl World for SimWorld {
         if is_paced && !matches!(scenario.workload.kind, WorkloadKind::Transfers) {
             return Err(SimError::Setting {
                 key: "workload.congestion-control",
-                problem: format!("{control} is not simulated; use cubic or reno"),
+                problem: format!("{control} is not simulated; use cubic, reno, lola or lola-no-loss"),
             });
         }
         let rate = wanted.unwrap_or(scenario.link.rate);

@@ -32,7 +32,7 @@ mod wire;
 pub use bed::{Bed, BedOptions};
 pub use error::{Failure, TestbedError};
 pub use namespace::Namespace;
-pub use netns::NetnsWorld;
+pub use netns::{NetnsWorld, beyond_one_kernel};
 pub use nic::{LeafQdisc, Nic, NicOptions};
 pub use process::{Process, ProcessOptions};
 pub use wire::{RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6, SENDER_ADDRESS, SENDER_ADDRESS_V6};

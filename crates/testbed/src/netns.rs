@@ -85,7 +85,8 @@ fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a T
 }
 
 /// Returns why a scenario cannot run on a single kernel, if so.
-fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
+#[must_use]
+pub fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     match &scenario.workload.kind {
         WorkloadKind::Shuffle { .. } => Some(format!(
             "a shuffle among {} hosts needs as many machines and a switch; run it with --on sim",

@@ -61,9 +61,17 @@ pub struct Hop {
     pub filters: BTreeMap<qdisc::Classifier, u32>,
 }
 
+/// Returns what to do about a kind that the simulator does not have.
+fn what_then(kind: &str) -> String {
+    match hint(kind) {
+        known if known.is_empty() => "; run it on a kernel that has (--on netns)".to_owned(),
+        misspelt => misspelt,
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    #[error("the simulator has no {kind}{} ({handle}); run it on a kernel that has (--on netns)", hint(kind))]
+    #[error("the simulator has no {kind} ({handle}){}", what_then(kind))]
     Kind { kind: String, handle: Handle },
     #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
     Option { kind: String, handle: Handle, option: String },

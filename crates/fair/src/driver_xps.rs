@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::{XpsKey, XpsMap};
+use evenkeel_model::change::processor_list_text;
 use evenkeel_model::text::counted;
 
 /// How a driver distributes processors.
@@ -91,9 +92,10 @@ pub fn check(driver: &str, maps: &[XpsMap], nearest: &[u32]) -> Result<(), Strin
     if named == usual || named == first(&ascending) {
         return Ok(());
     }
-    let missing: Vec<String> = usual.difference(&named).map(ToString::to_string).collect();
+    let missing: BTreeSet<u32> = usual.difference(&named).copied().collect();
     let (noun, verb) = if missing.len() == 1 { ("processor", "has") } else { ("processors", "have") };
-    Err(format!("{noun} {} {verb} no queue, and {driver} uses the nearest processors", missing.join(", ")))
+    let list = processor_list_text(&missing);
+    Err(format!("{noun} {list} {verb} no queue, and {driver} uses the nearest processors"))
 }
 
 /// Returns the smallest and largest share if `number` is distributed over `places`, at least one each.

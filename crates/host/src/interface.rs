@@ -147,8 +147,9 @@ impl Sysfs {
     /// This is the order of `cpumask_local_spread` (lib/cpumask.c).
     #[must_use]
     pub fn nearest_processors(&self, interface: &str) -> Vec<u32> {
-        let nodes = self.node_of_processors(self.processor_numbers());
         let mut processors = self.online_processors();
+        let numbers = processors.iter().max().map_or(0, |last| *last as usize + 1);
+        let nodes = self.node_of_processors(numbers);
         let own = self.read(&format!("class/net/{interface}/device/numa_node"));
         // -1: the device is at no node.
         if let Some(own) = own.ok().and_then(|text| text.parse::<u32>().ok()) {
@@ -242,7 +243,6 @@ mod tests {
         );
         assert_eq!((sysfs.speed_bps("eth0"), sysfs.speed_bps("bond0")), (Some(25_000_000_000), None));
         assert_eq!(sysfs.node_of_processors(2), [0, 1]);
-        write("devices/system/cpu/possible", "0-2\n");
         write("devices/system/cpu/online", "0-2\n");
         write("devices/system/node/node2/cpulist", "2\n");
         write("class/net/eth0/device/numa_node", "1\n");

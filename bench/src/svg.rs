@@ -17,7 +17,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Opens a picture of a width of 760; `label` describes it to readers who do not see it.
+/// Opens an SVG image, 760 wide; `label` is its text for screen readers (`aria-label`).
 pub fn open(height: u32, label: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 {height}\" font-family=\"sans-serif\" font-size=\"13\" \

@@ -310,7 +310,7 @@ impl Held {
         self.file.sync_data()?;
         self.file.write_all_at(&writer.count(), 0)?;
         self.file.sync_data()?;
-        // Sync the directory, too, for the name.
+        // A sync of the file does not make its directory entry durable (fsync(2)).
         self.directory.file.sync_all()
     }
 }

@@ -64,7 +64,7 @@ pub enum Command {
     /// Find what slows this host's network: evidence, cost and fix of each finding; change nothing
     #[command(after_help = examples::CHECK)]
     Check(CheckOptions),
-    /// Study qdiscs: many scenarios, one page
+    /// Measure qdiscs in every tc-* scenario, and rank them by need
     #[command(subcommand, after_help = examples::STUDY)]
     Study(StudyCommand),
     /// Compare two records or two studies: show what differs by more than the spread of the repeats
@@ -104,7 +104,7 @@ pub struct RunOptions {
     /// How the test bed builds the NIC [default: the scenario's topology]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
-    /// Kernel that the simulator simulates [default: 4.4, with --nic soft and for transfers 6.18]
+    /// Kernel that the simulator simulates [default: 4.4; 6.18 with --nic soft and for transfers]
     #[arg(long, value_enum)]
     pub profile: Option<ProfileChoice>,
     /// NIC that the simulator simulates [default: hardware]
@@ -500,8 +500,8 @@ pub struct FairOptions {
     /// How to serve queues by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
     pub queue_weights: QueueWeightsChoice,
-    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: slightly below the line's
-    /// capacity; with `max-rate`, the line rate that its queues share [default for max-rate: the device's speed]
+    /// With `--queue-weights htb`: rate of the soft NIC, slightly below the line's capacity, such as 900mbit. With
+    /// `max-rate`: the line rate that the queues share [default for max-rate: the device's speed]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
     /// Service balancing: flows alternate on shared queues if nothing serves the queues by weight
@@ -573,7 +573,7 @@ pub struct SteerOptions {
     /// in a plan for another host's NIC, all queues of the model]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
-    /// Also read the sockets of another network namespace: a name, a process or a path; `all` for every one;
+    /// Also read the sockets of another network namespace: a name, a PID or a path; `all` for every one;
     /// may be given several times
     #[arg(
         long = "netns",

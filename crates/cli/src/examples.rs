@@ -11,8 +11,8 @@ Examples:
 
 Exit codes:
     0  done
-    1  an expectation is not met, check has a finding of high severity, or tune --apply could not
-       make a change or increased losses
+    1  an expectation is not met, check has a finding of high severity or finds leftovers of a killed
+       run, compare --within does not hold, or tune --apply could not make a change or increased losses
     2  wrong usage, or an error in an input file
     3  this machine cannot do it; the message names the missing part and what to do
     4  failed while running; everything is restored unless the message names an exception
@@ -67,7 +67,7 @@ Examples:
     evenkeel tune eth0
   Make the changes, and count losses before and after:
     evenkeel tune eth0 --apply
-  One change only, also after a restart:
+  One change only, also after a reboot:
     evenkeel tune eth0 --apply rx-ring-drops --persist systemd";
 
 pub const REVERT: &str = "\
@@ -135,7 +135,8 @@ Examples:
   What would each fix gain? Simulated, changes nothing:
     evenkeel check --simulate
 
-Exits with 1 if a finding has high severity, with 0 otherwise.";
+Exits with 1 if a finding has high severity, or a killed run left settings to restore. With
+--explain, exits with 0.";
 
 pub const STUDY: &str = "\
 Examples:

@@ -425,7 +425,7 @@ fn a_tree_without_facts_is_refused() {
     assert!(ended.stderr.contains("this tree has no evenkeel/qdiscs.json"), "{ended:?}");
 }
 
-/// A stated speed replaces a reported one with a remark. One below the carried traffic is refused.
+/// `--speed` overrides the reported speed, and `check` remarks on it. One below the carried traffic is refused.
 #[test]
 fn a_stated_speed_fits_the_counters() {
     let directory = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@ use std::thread;
 /// Limit of the estimated memory of the repeats that run at a time, bytes.
 const MOST_MEMORY: u64 = 400_000_000;
 
-/// Returns how many of `jobs` repeats run at a time if each takes up to `memory` bytes: one per CPU, but not more than
-/// fit into the memory in addition to `kept` bytes of results.
+/// Returns how many of `jobs` repeats run at a time: one per CPU, but not more than fit into `MOST_MEMORY`, and at least
+/// one. Each takes up to `memory` bytes; results take `kept` bytes.
 #[must_use]
 pub fn at_a_time(jobs: usize, memory: u64, kept: u64) -> usize {
     let fitting = MOST_MEMORY.saturating_sub(kept) / memory.max(1);

@@ -17,7 +17,7 @@ const MOST_WORK: f64 = 24.0 * 100e9;
 
 const NO_NIC: &str = "no NIC is up, and the model has hosts that receive through one";
 
-/// What the simulation says about a change.
+/// The simulated effect of a change, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Effect(Effect),

@@ -19,7 +19,7 @@ pub enum Scope {
     Own,
     /// Every network namespace with a process, or with a name below `/run/netns`.
     All,
-    /// The calling thread's namespace and these: names below `/run/netns`, numbers of processes, or paths.
+    /// The calling thread's namespace and these: names below `/run/netns`, PIDs, or paths.
     Named(Vec<String>),
 }
 

@@ -309,7 +309,7 @@ pub mod metric {
     pub const JAIN_PACKETS: &str = "jain_packets";
     /// Retransmitted segments of all bulk flows.
     pub const RETRANSMITS: &str = "retransmits";
-    /// Data packets that arrived after a later one.
+    /// Data packets that arrived after one with a higher sequence number.
     pub const OUT_OF_ORDER: &str = "out_of_order";
     /// Prefix of the completion times of flows or fetches (`mean`, `p50`, `p80`, `p99`, `spread`), seconds;
     /// also for one size (see [`completion_of`]).

@@ -157,7 +157,6 @@ const fn saturate(value: u128) -> u64 {
 /// The reason why a text is not a rate, a size or a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// The text is empty.
     #[error("empty; write a {quantity} with its unit, for example {example}")]
     Empty {
         /// Expected quantity: `rate`, `size` or `time`.

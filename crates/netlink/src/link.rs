@@ -126,7 +126,7 @@ fn xdp_program(list: &[u8]) -> Option<u32> {
     XDP_PROGRAMS.iter().filter_map(|kind| number(list, *kind)).find(|program| *program != 0)
 }
 
-/// The local address in an answer, and its interface. On a point-to-point interface `IFA_ADDRESS` is the peer's and
+/// Returns the local address in an answer, and its interface. On a point-to-point interface `IFA_ADDRESS` is the peer's and
 /// `IFA_LOCAL` this host's; IPv6 has only `IFA_ADDRESS` (rtnetlink(7)).
 fn read_address(message: &RawMessage) -> Option<(IpAddr, u32)> {
     let index = message.payload.get(INDEX_OFFSET..INDEX_OFFSET + 4)?.try_into().ok()?;

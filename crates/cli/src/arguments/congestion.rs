@@ -53,7 +53,7 @@ pub struct LoadOptions {
     /// Duration of a measurement of the round-trip time
     #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub window: u32,
-    /// Fewest samples of a measurement
+    /// Minimum number of samples of a measurement
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub samples: u32,
     /// φ of balancing: each flow keeps (t/φ)^3 bytes in the queue, t in ms; smaller is faster
@@ -62,13 +62,13 @@ pub struct LoadOptions {
     /// Decreases without a round-trip time close to the base, after which the base is measured again
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u32>(1..=65_535), allow_negative_numbers = true)]
     pub base_decreases: u32,
-    /// Factor γ of the decrease after a hold, of 1024
+    /// Factor γ of the decrease after a hold, in units of 1/1024
     #[arg(long, value_name = "N", default_value_t = 927, value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub gamma: u32,
-    /// CUBIC's factor β after a loss, of 1024
+    /// CUBIC's factor β after a loss, in units of 1/1024
     #[arg(long, value_name = "N", default_value_t = 717, value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub beta: u32,
-    /// CUBIC's C, of 1024, times 10 packets per second cubed
+    /// CUBIC's C, in units of 10/1024 packets per second cubed; 41 is C = 0.4 (RFC 9438)
     #[arg(long, value_name = "N", default_value_t = 41, value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub cubic: u32,
     /// Do not reduce the window after a loss: for paths with losses that are not congestion, such as a lossy receiver

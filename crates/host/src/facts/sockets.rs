@@ -177,10 +177,13 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
         Err(HostError::Field { path: tree.name("/evenkeel/sockets.json"), field, reason: reason.to_owned() })
     };
     if let Some(number) = sockets.iter().position(has_foreign_state) {
-        return refusal(format!("[{number}].tcp"), "only a connection (kind \"tcp\") has a state of TCP");
+        return refusal(format!("[{number}].tcp"), "only a connection (kind \"tcp\") has tcp_info values");
     }
     if let Some(number) = sockets.iter().position(is_bare) {
-        return refusal(format!("[{number}].tcp"), "missing: a connection has its state of TCP (ss -i)");
+        return refusal(
+            format!("[{number}].tcp"),
+            "missing: a connection (kind \"tcp\") needs its tcp_info values (ss -i)",
+        );
     }
     let connections = sockets.iter().enumerate().filter(|(_, socket)| socket.kind == SocketKind::Tcp);
     let connections: Vec<(usize, &SocketFacts)> = connections.collect();

@@ -162,7 +162,6 @@ knobs! {
     /// TCP small queues limit per socket; none is off.
     tcp_small_queues: Option<ByteSize>, "tcp-small-queues",
         |field| field.word_or_quantity(&[(OFF, None)], QUEUE_LIMITS, "256KiB", Some), or(OFF);
-    /// Byte queue limits of each hardware queue.
     byte_queue_limit: ByteQueueLimit, "byte-queue-limit", byte_queue_limit, ToString::to_string;
     /// Shortest time between two interrupts; none: the driver's default.
     interrupt_interval: Option<Nanoseconds>, "interrupt-interval",

@@ -190,7 +190,7 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             };
             let list = processor_list(&cores);
             let mut advice = if cores.is_empty() {
-                format!("free cores of node {node} for it: all of them are isolated (isolcpus)")
+                format!("take cores of node {node} off isolcpus for it: all of them are isolated (isolcpus)")
             } else {
                 format!(
                     "pin it to the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \

@@ -141,8 +141,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "large-receive-offload on a host that forwards, or on a port of a bridge",
         fires_when: "when it is on and packets are forwarded",
         why: "The kernel cannot restore the packets that LRO merged: it damages or drops them when it forwards. GRO \
-              can be undone. The kernel switches LRO off when forwarding or a bridge is set up; somebody switched it \
-              on again by hand.",
+              can be undone. The kernel switches LRO off when forwarding or a bridge is set up; if it is on, it was \
+              switched on again.",
         fix: "switch it off",
         source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c; br_add_if, net/bridge/br_if.c",
         needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],

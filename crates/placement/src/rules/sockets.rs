@@ -12,7 +12,7 @@ const MAX_ORPHANS: &str = "/proc/sys/net/ipv4/tcp_max_orphans";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "windows-closed",
-        looks_at: "windows that TCP announced as 0 (TCPToZeroWindowAdv, TCPWantZeroWindowAdv), and connections with unread bytes",
+        looks_at: "how often TCP advertised a zero window or wanted to (TCPToZeroWindowAdv, TCPWantZeroWindowAdv), and connections with unread bytes",
         fires_when: "low: from 1,000 closed windows and one in 100,000 received segments; medium: from one in 10,000, \
                      or a connection's buffer of at least 1 MB is full of unread bytes",
         why: "The application reads more slowly than the sender sends: its receive buffer is full, and the sender has \

@@ -68,7 +68,7 @@ pub struct Compared {
     pub verdict: Verdict,
 }
 
-/// The result of watching the host around the changes.
+/// The comparison of the losses before and after the changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Watched {

@@ -137,7 +137,7 @@ impl Search {
         if able.iter().all(|(id, _)| nic.free(*id) == 0) {
             format!("no filter is left in {}", names.join(", "))
         } else {
-            format!("filters of {} do not bring such flows to queue {to}", names.join(", "))
+            format!("filters of {} cannot steer such flows to queue {to}", names.join(", "))
         }
     }
 }

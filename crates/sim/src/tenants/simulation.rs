@@ -599,7 +599,7 @@ impl Simulation {
         }
     }
 
-    /// Handles a segment that has arrived at its receiver, which frees the sender's memory.
+    /// Handles a segment at its receiver. Its arrival frees the sender's socket memory, because a veth passes the skb on.
     fn received(&mut self, processor: Slot, segment: Segment, merged: u32) {
         let number = segment.flow;
         let connection = &mut self.connections[number as usize];

@@ -78,7 +78,7 @@ pub struct ReceiveQueue {
     /// Descriptors with a packet, including those of the present poll.
     used: u32,
     polled: u32,
-    /// Packets that the NIC will write, in order of arrival, with the count of bytes before each train.
+    /// Trains that the NIC has yet to write, in order of arrival, each with the payload bytes written before it.
     arriving: VecDeque<(Train, u64)>,
     ring: VecDeque<(Train, u64)>,
     /// Buffers that GRO holds until the end of the poll.

@@ -71,7 +71,7 @@ impl Nic {
         }
     }
 
-    /// Computes the finishes of the rings with this number of turns.
+    /// Computes the finish times of the asked rings that need `turns` turns.
     fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
         // Most rings need one turn; then no ring sends in an earlier turn.

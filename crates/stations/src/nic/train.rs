@@ -30,9 +30,9 @@ pub struct Train<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) wire: Wire,
-    /// Begin of the first turn, wire position.
+    /// Start of the first turn, wire position.
     pub(super) begin: u64,
-    /// Number of packets of that turn before the train.
+    /// Packets of the first turn that precede the train.
     pub(super) place: u32,
     /// Packets sent back to back in one turn.
     pub(super) burst: u32,

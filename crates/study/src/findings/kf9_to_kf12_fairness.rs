@@ -105,7 +105,7 @@ pub(super) fn kf10(results: &Results) -> Finding {
     const BOUND: f64 = 0.975;
     let mut draft = Draft::new(
         "KF10",
-        "From 40 clients on, HTB's fairness drops by 5 % with writes of 64 KB.",
+        "From 40 clients on, HTB's fairness is 5 % lower with writes of 64 KiB than with writes of 4 KiB.",
         "40 clients and more, htb: Jain's index over bytes with equal writes of 64 KiB over that with 4 KiB; the interval of \
          the paired ratio lies below 0.975.",
     );

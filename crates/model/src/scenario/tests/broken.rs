@@ -1,4 +1,4 @@
-//! Tests of broken texts: each has one change to a valid scenario, and an error with position and text.
+//! Tests of invalid scenarios: each test changes a valid scenario, and expects an error with position and message.
 
 use super::*;
 

@@ -304,7 +304,33 @@ impl LiveKernel {
             };
             return Err(KnobError::NotRestorable { what, reason });
         }
-        Ok(())
+        match self.deleted_leaf(&qdiscs)? {
+            Some(leaf) => {
+                let reason = format!("its leaf at {leaf} was deleted, and the kernel makes a new one");
+                Err(KnobError::NotRestorable { what, reason })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the class of a deleted leaf. A dump shows neither the leaf nor `noop_qdisc` in its place, and a new parent
+    /// gets default leaves (`mq_init`, net/sched/sch_mq.c; `tbf_change`, net/sched/sch_tbf.c).
+    fn deleted_leaf(&mut self, tree: &[QdiscState]) -> Result<Option<Handle>, KnobError> {
+        let has_leaves = |qdisc: &&QdiscState| !qdisc.is_default() && ["mq", "tbf"].contains(&&*qdisc.kind);
+        let mut parents = tree.iter().filter(has_leaves).peekable();
+        if parents.peek().is_none() {
+            return Ok(None);
+        }
+        let leaves: Vec<Handle> =
+            self.netlink.qdiscs_with_hidden(self.index)?.iter().map(|qdisc| qdisc.parent).collect();
+        // The leaf of a removed queue stays, but is not shown.
+        let files = self.sysfs.list(&format!("class/net/{}/queues", self.name))?;
+        let queues = files.iter().filter(|file| file.starts_with("tx-")).count() as u16;
+        let classes = parents.flat_map(|parent| {
+            let count = if parent.kind == "mq" { queues } else { 1 };
+            (1..=count).map(|minor| Handle::new(parent.handle.major, minor))
+        });
+        Ok(classes.into_iter().find(|class| !leaves.contains(class)))
     }
 
     fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {

@@ -79,6 +79,25 @@ pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> 
     kept
 }
 
+/// Describes the first difference of a restored tree from the wanted one.
+#[must_use]
+pub(crate) fn difference(found: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) -> String {
+    let other = found.iter().find(|qdisc| !wanted.contains(qdisc));
+    let place = |qdisc: &QdiscSnapshot| format!("{} at {}", qdisc.kind, qdisc.parent);
+    match other.or_else(|| wanted.iter().find(|qdisc| !found.contains(qdisc))) {
+        None => "its qdiscs in another order".to_owned(),
+        Some(qdisc) if other.is_none() => format!("no {}", place(qdisc)),
+        Some(qdisc) => match wanted.iter().find(|was| was.parent == qdisc.parent) {
+            None => format!("{}, which the old tree does not have", place(qdisc)),
+            Some(was) if was.kind != qdisc.kind => format!("{} instead of {}", place(qdisc), was.kind),
+            Some(was) if was.handle != qdisc.handle => {
+                format!("{} with the handle {} instead of {}", place(qdisc), qdisc.handle, was.handle)
+            }
+            Some(_) => format!("{} with other options", place(qdisc)),
+        },
+    }
+}
+
 /// Returns whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
 /// of other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a counter).
 #[must_use]

@@ -9,7 +9,7 @@ use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
 use crate::printed_command::printed_command;
-use crate::qdisc::{as_defaults, for_queues_of, is_part_of};
+use crate::qdisc::{as_defaults, difference, for_queues_of, is_part_of};
 
 /// A knob that another program changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -345,7 +345,12 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
         }
         Ok(now) => KnobError::NotRestorable {
             what: format!("the value {}", entry.from),
-            reason: format!("the kernel accepted the value, but shows {now}"),
+            reason: match (&now, &entry.from) {
+                (Value::Qdiscs(now), Value::Qdiscs(from)) => {
+                    format!("the kernel accepted the tree, but shows {}", difference(now, from))
+                }
+                _ => format!("the kernel accepted the value, but shows {now}"),
+            },
         },
         Err(error) => error,
     };
@@ -481,6 +486,25 @@ mod tests {
             let report = roll_back(&mut kernel, &[entry()], &mut |_| {});
             assert_eq!(report.restored.len(), 1, "{left} of 3: {report:?}");
             assert_eq!(Value::Qdiscs(kernel.now), entry().from);
+        }
+    }
+
+    #[test]
+    fn the_difference_of_a_restored_tree_is_named() {
+        let Value::Qdiscs(from) = entry().from else { panic!() };
+        let without_leaf = from[..2].to_vec();
+        let more_leaf = [&from[..], &[qdisc("pfifo_fast", 0, Handle::new(7, 3))]].concat();
+        let mut options = from.clone();
+        options[1].options = "00".to_owned();
+        let mut kind = from.clone();
+        kind[2].kind = "sfq".to_owned();
+        for (found, words) in [
+            (without_leaf, "no tbf at 7:2"),
+            (more_leaf, "pfifo_fast at 7:3, which the old tree does not have"),
+            (options, "fq at 7:1 with other options"),
+            (kind, "sfq at 7:2 instead of tbf"),
+        ] {
+            assert_eq!(difference(&found, &from), words);
         }
     }
 

@@ -235,6 +235,30 @@ fn parts_of_a_qdisc_that_no_options_bring_back_are_noticed() {
     }
 }
 
+/// A new `mq` or TBF has default leaves in place of deleted ones.
+#[test]
+fn a_tree_with_a_deleted_leaf_is_not_replaced() {
+    let tc = |words: &str| {
+        let output = Command::new("tc").args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{words}: {output:?}");
+    };
+    let mq = "qdisc replace dev evk0 root handle 11: mq";
+    let tbf = "qdisc replace dev evk0 root handle 11: tbf rate 1gbit burst 100kb limit 1mb";
+    for (root, leaf) in [(mq, "11:2"), (tbf, "11:1")] {
+        in_a_namespace(|place| {
+            tc(root);
+            place.run().kernel().check_restorable(&Knob::RootQdisc).unwrap();
+            tc(&format!("qdisc add dev evk0 parent {leaf} handle 22: pfifo limit 3"));
+            place.run().kernel().check_restorable(&Knob::RootQdisc).unwrap();
+            tc(&format!("qdisc del dev evk0 parent {leaf}"));
+            let before = place.seen();
+            let error = place.run().change(&Change::new(Knob::RootQdisc, htb_root())).unwrap_err();
+            assert!(error.to_string().contains(&format!("its leaf at {leaf} was deleted")), "{error}");
+            assert_eq!(place.seen(), before);
+        });
+    }
+}
+
 #[test]
 fn a_quantum_changes_nothing_else_of_its_class() {
     in_a_namespace(|place| {

@@ -143,6 +143,21 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert!(refused.code == 3 && refused.stderr.contains("could not be restored exactly"), "{refused:?}");
 }
 
+/// A tree without one of its leaves cannot be made again.
+#[test]
+fn a_deleted_leaf_is_refused_before_a_change() {
+    let managed = Managed::new();
+    managed.shell(&["tc", "qdisc", "add", "dev", NAME, "parent", "7:2", "pfifo", "limit", "3"]);
+    managed.shell(&["tc", "qdisc", "del", "dev", NAME, "parent", "7:2"]);
+    let before = managed.seen();
+    for last in [&["--for", "300ms"][..], &["--plan"]] {
+        let arguments = ["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit"];
+        let refused = end_of(&managed, &[&arguments[..], last].concat());
+        assert!(refused.code == 3 && refused.stderr.contains("its leaf at 7:2 was deleted"), "{refused:?}");
+    }
+    assert_same(&managed.seen(), &before, "after two refusals");
+}
+
 /// The session applies weights by port, and reloads the file after a change. It reports an invalid file and keeps the
 /// weights.
 #[test]

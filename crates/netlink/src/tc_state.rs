@@ -26,6 +26,7 @@ pub(crate) const TCA_KIND: u16 = 1;
 pub(crate) const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
 const TCA_STAB: u16 = 8;
+const TCA_DUMP_INVISIBLE: u16 = 10;
 const TCA_INGRESS_BLOCK: u16 = 13;
 const TCA_EGRESS_BLOCK: u16 = 14;
 /// An attribute below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`). It is present if there is a rate
@@ -266,8 +267,23 @@ impl Netlink {
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn qdiscs(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
+        self.dump_qdiscs(index, request(RTM_GETQDISC, index, NOWHERE, NOWHERE))
+    }
+
+    /// Returns the qdiscs as [`Self::qdiscs`] does, with those that the kernel does not show unless asked, such as the
+    /// FIFO that it makes below a TBF.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn qdiscs_with_hidden(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
+        let mut message = request(RTM_GETQDISC, index, NOWHERE, NOWHERE);
+        push_attribute(&mut message.payload, TCA_DUMP_INVISIBLE, &[]);
+        self.dump_qdiscs(index, message)
+    }
+
+    fn dump_qdiscs(&mut self, index: u32, message: RawMessage) -> Result<Vec<QdiscState>, NetlinkError> {
         let action = format!("list the qdiscs of interface {index}");
-        let answers = self.dump_raw(request(RTM_GETQDISC, index, NOWHERE, NOWHERE), &action)?;
+        let answers = self.dump_raw(message, &action)?;
         let mut found: Vec<QdiscState> = answers
             .iter()
             .filter(|answer| answer.kind == RTM_NEWQDISC)

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::damaged_journal::{DAMAGED, name_before_damage};
+use crate::damaged_journal::name_before_damage;
 use crate::error::{ApplyError, JournalError};
 use crate::identity::InterfaceIdentity;
-use crate::journal::{EXTENSION, Header};
 use crate::journal_directory::{StateDirectory, journal_name, kept_journal_name};
 use crate::journal_file::is_held;
 use crate::journal_lines::{Contents, parse, run_of};
@@ -65,37 +64,27 @@ pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
     Ok(found)
 }
 
-/// Returns those of the [`copies`] of which nothing is left to restore, with the names that a revert looks for.
+/// Returns those of the [`copies`] of which nothing is left to restore.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read.
 pub fn finished_copies(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     let mut found = Vec::new();
     for (renamed, contents) in misplaced(state)? {
-        let is_read =
-            [EXTENSION, DAMAGED].iter().any(|ending| renamed.path.to_string_lossy().ends_with(ending));
         // A run may hold its journal under either name.
-        if is_read && is_finished(&contents, &renamed.path)? && !is_held(&renamed.before).unwrap_or(false) {
+        if is_finished(&contents, &renamed.path)? && !is_held(&renamed.before).unwrap_or(false) {
             found.push(renamed);
         }
     }
     Ok(found)
 }
 
-/// Refuses an interface with a renamed journal, because a run would mistake a dead run's values for the administrator's.
-/// The journal of kept changes does not prevent a run that restores its changes: it restores the kept values.
+/// Refuses an interface with a renamed journal, because a run would mistake the journal's values for the administrator's.
 ///
 /// # Errors
 /// Returns [`JournalError::Renamed`], or an error if the directory cannot be read.
-pub fn check_renamed(
-    state: &StateDirectory,
-    interface: &InterfaceIdentity,
-    keeps: bool,
-) -> Result<(), ApplyError> {
-    let concerns = |found: &Renamed| {
-        let Header { interface: known, kept, .. } = &found.header;
-        known.index == interface.index && (keeps || !kept)
-    };
+pub fn check_renamed(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), ApplyError> {
+    let concerns = |found: &Renamed| found.header.interface.index == interface.index;
     match renamed(state)?.into_iter().find(concerns) {
         Some(found) => Err(JournalError::Renamed(Box::new(found)).into()),
         None => Ok(()),

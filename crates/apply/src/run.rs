@@ -39,7 +39,7 @@ impl Taken {
     /// is more specific, and a roll-back would disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
-        check_renamed(state, interface, header.kept)?;
+        check_renamed(state, interface)?;
         let take_name = |held: &Held| sole_run::take(interface.index, &interface.name, &held.path());
         let mut sole = None;
         let (held, leftover) = state.take(header, |held| {

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 
 use serde_json::{Value, json};
 use support::leftovers::children;
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, kill_both, wait_for};
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 use support::{Ended, copy_binary, end};
 
@@ -481,6 +481,7 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
             (&["fair", NAME, "--xps", "off", "--for", "300ms"], 3),
             (&["tune", NAME, "--apply", "--no-watch"], 3),
             (&["steer", NAME, "--policy", "balance", "--backend", "rps", "--for", "300ms"], 3),
+            (&["steer", NAME, "--policy", "balance", "--backend", "xdp", "--for", "300ms"], 3),
         ] {
             let ended = run(&managed, arguments);
             let said = format!("{}{}", ended.stdout, ended.stderr);
@@ -503,6 +504,35 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
     // The copy names settings that are as before.
     let ended = run(&managed, &["revert"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"), "{ended:?}");
+}
+
+/// A run would take the values of `tune` for the administrator's.
+#[test]
+fn a_renamed_journal_of_tune_is_refused_by_every_run_and_removed_when_it_is_finished() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    assert_eq!(run(&managed, &["tune", NAME, "--apply", "sack-off", "--no-watch"]).code, 0);
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    for suffix in [".bak", ".copy", "~", ".orig", ".1", ".old.journal"] {
+        let moved = format!("{}{suffix}", journal.display());
+        std::fs::rename(&journal, &moved).unwrap();
+        for arguments in [
+            &["tune", NAME, "--apply", "--no-watch"][..],
+            &["fair", NAME, "--plan"],
+            &["fair", NAME, "--for", "300ms"],
+            &["fair", NAME, "--queue-weights", "htb", "--rate", "50mbit", "--for", "300ms"],
+            &["steer", NAME, "--policy", "balance", "--backend", "rps", "--for", "300ms"],
+            &["steer", NAME, "--policy", "balance", "--backend", "xdp", "--for", "300ms"],
+        ] {
+            let ended = run(&managed, arguments);
+            assert_eq!(ended.code, 3, "{suffix}, {arguments:?}: {ended:?}");
+            assert_eq!(ended.stderr.matches("another program renamed the journal").count(), 1, "{ended:?}");
+        }
+        std::fs::rename(&moved, &journal).unwrap();
+        std::fs::copy(&journal, &moved).unwrap();
+    }
+    let ended = run(&managed, &["revert", NAME]);
+    assert!(ended.code == 0 && is_empty(managed.state.path()), "{ended:?}");
 }
 
 /// The process of a kept journal has ended.

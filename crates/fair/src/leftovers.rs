@@ -54,7 +54,7 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for identity in identities(interface)? {
-        check_renamed(state, &identity, false)?;
+        check_renamed(state, &identity)?;
         exclude_runs(state, &identity).map_err(ApplyError::from)?;
         found.extend(evenkeel_apply::put_back(&state.journal_of(&identity))?);
     }

@@ -145,6 +145,7 @@ impl Interface {
         let identity = InterfaceIdentity::current(self.index, &self.name)
             .map_err(KnobError::from)
             .map_err(ApplyError::from)?;
+        evenkeel_apply::check_renamed(state, &identity)?;
         let journal = state.journal_of(&identity);
         match evenkeel_apply::leftover(&journal)? {
             Some(_) => Ok(evenkeel_apply::put_back(&journal)?),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::slice::from_ref;
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
@@ -14,7 +15,7 @@ use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
 use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::persist::{self, Place};
 
-use crate::arguments::{Command, GuardOptions, RevertOptions};
+use crate::arguments::{BackendChoice, Command, GuardOptions, RevertOptions};
 use crate::exit::{Exit, Failure, print, say};
 use crate::live::require;
 use crate::output;
@@ -323,16 +324,20 @@ pub fn unreadable() -> Option<String> {
 /// Reports settings that a dead run's damaged or renamed journal left changed, before a command that uses a live host.
 pub fn remind(command: &Command) {
     match command {
-        // The command itself refuses stray root qdiscs and renamed journals.
+        // The command itself refuses stray root qdiscs, renamed journals and the damaged ones that it reads.
         Command::Fair(options) => {
-            remind_of_damaged(Some(&options.interface));
-            if options.plan || options.observe {
+            let devices = if options.observe { Vec::new() } else { with_devices_below(&options.interface) };
+            remind_of_damaged(Some(&options.interface), &run_journals(&devices));
+            if options.observe {
                 remind_of_renamed(&options.interface);
             }
         }
         Command::Steer(options) => {
             let Some(interface) = &options.interface else { return };
-            remind_of_damaged(Some(interface));
+            let has_journal = matches!(options.backend, BackendChoice::Ntuple | BackendChoice::Rps);
+            let read =
+                if has_journal && !options.plan { run_journals(from_ref(interface)) } else { Vec::new() };
+            remind_of_damaged(Some(interface), &read);
             remind_of_stray(Some(interface));
             if options.plan {
                 remind_of_renamed(interface);
@@ -340,7 +345,13 @@ pub fn remind(command: &Command) {
             }
         }
         Command::Tune(options) if options.from.is_none() => {
-            remind_of_damaged(Some(&options.interface));
+            let mut read = Vec::new();
+            if options.apply.is_some() {
+                let kept = identity(&options.interface)
+                    .map(|identity| StateDirectory::from_environment().kept_journal_of(&identity));
+                read.extend(run_journals(from_ref(&options.interface)).into_iter().chain(kept));
+            }
+            remind_of_damaged(Some(&options.interface), &read);
             remind_of_stray(Some(&options.interface));
             if options.apply.is_none() {
                 remind_of_renamed(&options.interface);
@@ -349,14 +360,25 @@ pub fn remind(command: &Command) {
             }
         }
         Command::Check(options) if options.from.is_none() && options.explain.is_none() => {
-            remind_of_damaged(options.interface.as_deref());
+            remind_of_damaged(options.interface.as_deref(), &[]);
         }
         _ => {}
     }
 }
 
-fn remind_of_damaged(interface: Option<&str>) {
-    damaged(interface).iter().for_each(|damaged| say(&damaged.to_string()));
+/// Returns the journals of runs on these interfaces.
+fn run_journals(interfaces: &[String]) -> Vec<PathBuf> {
+    let state = StateDirectory::from_environment();
+    interfaces.iter().filter_map(|name| identity(name)).map(|identity| state.journal_of(&identity)).collect()
+}
+
+/// Reports damaged journals, except those that the command reads and reports itself.
+fn remind_of_damaged(interface: Option<&str>, read: &[PathBuf]) {
+    let found = damaged(interface);
+    found
+        .iter()
+        .filter(|damaged| !read.contains(&damaged.path))
+        .for_each(|damaged| say(&damaged.to_string()));
 }
 
 fn remind_of_renamed(interface: &str) {

@@ -165,7 +165,7 @@ fn a_journal_whose_place_is_taken_is_reported_and_restored_once_it_is_put_back()
             (&["revert", NAME], 4),
             (&["check", NAME], 1),
             (&["tune", NAME], 0),
-            (&["fair", NAME, "--xps", "off", "--plan"], 0),
+            (&["fair", NAME, "--xps", "off", "--plan"], 4),
             (&["fair", NAME, "--xps", "off", "--for", "300ms"], 4),
         ] {
             let ended = run(&managed, arguments);
@@ -477,7 +477,7 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
             (&["check", NAME], 1),
             (&["check"], 1),
             (&["tune", NAME], 0),
-            (&["fair", NAME, "--xps", "off", "--plan"], 0),
+            (&["fair", NAME, "--xps", "off", "--plan"], 3),
             (&["fair", NAME, "--xps", "off", "--for", "300ms"], 3),
             (&["tune", NAME, "--apply", "--no-watch"], 3),
             (&["steer", NAME, "--policy", "balance", "--backend", "rps", "--for", "300ms"], 3),
@@ -533,6 +533,26 @@ fn a_renamed_journal_of_tune_is_refused_by_every_run_and_removed_when_it_is_fini
     }
     let ended = run(&managed, &["revert", NAME]);
     assert!(ended.code == 0 && is_empty(managed.state.path()), "{ended:?}");
+}
+
+#[test]
+fn a_damaged_journal_is_described_once() {
+    let managed = Managed::with_maps();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    std::fs::write(&journal, "").unwrap();
+    std::os::unix::fs::chown(&journal, Some(12345), None).unwrap();
+    for arguments in [
+        &["tune", NAME, "--apply", "sack-off", "--no-watch"][..],
+        &["fair", NAME, "--xps", "off", "--plan"],
+        &["fair", NAME, "--xps", "off", "--for", "300ms"],
+        &["steer", NAME, "--policy", "balance", "--backend", "rps", "--for", "300ms"],
+    ] {
+        let ended = run(&managed, arguments);
+        assert_eq!(ended.code, 4, "{arguments:?}: {ended:?}");
+        assert_eq!(ended.stderr.matches("may still have the values of evenkeel").count(), 1, "{ended:?}");
+    }
 }
 
 /// The process of a kept journal has ended.

@@ -5,7 +5,7 @@
 
 use evenkeel_apply::{
     ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_renamed,
-    exclude_runs,
+    damaged, exclude_runs,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
@@ -33,14 +33,19 @@ fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
         .collect()
 }
 
-/// Refuses an interface below which a session manages a device, as [`crate::Session::start`] does. For a plan, which
-/// would be made from the session's settings.
+/// Refuses an interface below which a session manages a device, or a dead run left a renamed or damaged journal, as
+/// [`put_back_leftovers`] does. For a plan, which would be made from their settings.
 ///
 /// # Errors
-/// Returns an error that names the session, or if the interface does not exist.
+/// Returns an error that names the session or the journal, or if the interface does not exist.
 pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), FairError> {
     for identity in identities(interface)? {
         evenkeel_apply::check_unmanaged(state, &identity).map_err(ApplyError::from)?;
+        check_renamed(state, &identity)?;
+        let journal = state.journal_of(&identity);
+        if let Some(damaged) = damaged(state)?.into_iter().find(|damaged| damaged.path == journal) {
+            return Err(ApplyError::from(damaged).into());
+        }
     }
     Ok(())
 }

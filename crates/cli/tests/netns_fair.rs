@@ -158,6 +158,37 @@ fn a_deleted_leaf_is_refused_before_a_change() {
     assert_same(&managed.seen(), &before, "after two refusals");
 }
 
+#[test]
+fn the_printed_undo_of_a_root_restores_its_options() {
+    let managed = Managed::new();
+    let shown = || managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    let root = "qdisc replace dev evk0 root handle 7:";
+    for set_up in [
+        format!("{root} pfifo limit 55"),
+        format!("{root} bfifo limit 5555"),
+        format!("{root} tbf rate 12345kbit burst 7777 limit 30000"),
+        format!("{root} tbf rate 50gbit burst 1mb limit 2mb peakrate 60gbit mtu 9000"),
+        format!("{root} mq\nqdisc add dev evk0 parent 7:2 handle 8: pfifo limit 3"),
+        format!("{root} mq\nqdisc add dev evk0 parent 7:1 handle 9: tbf rate 1gbit burst 90kb limit 1mb"),
+    ] {
+        // The kernel changes no kind under the same handle.
+        managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "98:", "pfifo"]);
+        for line in set_up.lines() {
+            managed.shell(&[&["tc"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
+        }
+        let before = shown();
+        let plan = end_of(
+            &managed,
+            &["fair", NAME, "--plan", "--queue-weights", "htb", "--rate", "200mbit", "--segments", "off"],
+        );
+        let undo = plan.stdout.lines().find_map(|line| line.strip_prefix("#   undo: tc ")).unwrap();
+        assert!(!undo.contains('#'), "{undo}");
+        managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "99:", "pfifo"]);
+        managed.shell(&["sh", "-c", &format!("tc {undo}")]);
+        assert_eq!(shown(), before, "{undo}");
+    }
+}
+
 /// The session applies weights by port, and reloads the file after a change. It reports an invalid file and keeps the
 /// weights.
 #[test]

@@ -72,19 +72,11 @@ impl QdiscState {
     /// Converts a snapshot; none if its options are not hexadecimal.
     #[must_use]
     pub fn of_snapshot(snapshot: &QdiscSnapshot) -> Option<Self> {
-        let digits = snapshot.options.as_bytes();
-        if !digits.len().is_multiple_of(2) || !snapshot.options.is_ascii() {
-            return None;
-        }
-        let options: Option<Vec<u8>> = digits
-            .chunks_exact(2)
-            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-            .collect();
         Some(Self {
             kind: snapshot.kind.clone(),
             handle: snapshot.handle.0,
             parent: snapshot.parent.0,
-            options: options?,
+            options: snapshot.option_bytes()?,
             beside: None,
         })
     }

@@ -113,6 +113,16 @@ impl QdiscSnapshot {
         }
     }
 
+    /// Returns the options as bytes; `None` if they are not hexadecimal.
+    #[must_use]
+    pub fn option_bytes(&self) -> Option<Vec<u8>> {
+        if !self.options.len().is_multiple_of(2) || !self.options.is_ascii() {
+            return None;
+        }
+        let pairs = self.options.as_bytes().chunks_exact(2);
+        pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+    }
+
     /// Returns whether the kernel installed the qdisc by default.
     #[must_use]
     pub fn is_default(&self) -> bool {

@@ -188,45 +188,103 @@ fn equal_spread(queues: &[u32]) -> Option<u32> {
     in_turn.then_some(count)
 }
 
-/// Returns one line per qdisc for a tree without options. Options are known only in the kernel's binary form,
+/// Returns one command per qdisc. A remark names the qdiscs whose options are known only in the kernel's binary form,
 /// which `tc` does not accept.
 fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     let Some((root, below)) = qdiscs.split_first().filter(|(root, _)| !root.is_default()) else {
         return Line::new("tc qdisc del dev {} root", &[&interface]);
     };
     let number = |qdisc: &QdiscSnapshot| format!("{:x}:", qdisc.handle.0.major);
+    let with_options = |line: Line, qdisc: &QdiscSnapshot| {
+        let words = tc_options(qdisc).unwrap_or_default();
+        words.iter().fold(line, |line, word| line.with(" {}", &[word]))
+    };
     let line =
         Line::new("tc qdisc replace dev {} root handle {} {}", &[&interface, &number(root), &root.kind]);
-    if let Some(remark) = undo_remark(qdiscs) {
-        return line.remark(remark);
-    }
-    below.iter().filter(|qdisc| !qdisc.is_default()).fold(line, |line, leaf| {
-        line.and(Line::new(
+    let below = below.iter().filter(|qdisc| !qdisc.is_default());
+    let line = below.fold(with_options(line, root), |line, leaf| {
+        let next = Line::new(
             "tc qdisc replace dev {} parent {} handle {} {}",
             &[&interface, &leaf.parent, &number(leaf), &leaf.kind],
-        ))
-    })
+        );
+        line.and(with_options(next, leaf))
+    });
+    let unknown = qdiscs.iter().filter(|qdisc| !qdisc.is_default() && tc_options(qdisc).is_none());
+    let unknown: Vec<String> = unknown.map(|qdisc| format!("{} at {}", qdisc.kind, qdisc.parent)).collect();
+    if unknown.is_empty() {
+        return line;
+    }
+    line.remark(format_args!(
+        "lacks the options of {}, which evenkeel restores; to restore them by hand, save `tc qdisc show dev {interface}` \
+         first",
+        unknown.join(", ")
+    ))
 }
 
-/// Returns the remark on a root qdisc's line, which cannot set the options: they are known only in the
-/// kernel's binary form. The remark also names the qdiscs below the root.
-fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
-    let mut made = qdiscs.iter().filter(|qdisc| !qdisc.is_default());
-    if !made.any(|qdisc| !qdisc.options.is_empty()) {
+/// Returns a qdisc's options as words of `tc`; `None` if they are not known.
+fn tc_options(qdisc: &QdiscSnapshot) -> Option<Vec<String>> {
+    // The options of these two cannot be set.
+    if qdisc.options.is_empty() || ["mq", "pfifo_fast"].contains(&&*qdisc.kind) {
+        return Some(Vec::new());
+    }
+    let bytes = qdisc.option_bytes()?;
+    match qdisc.kind.as_str() {
+        "pfifo" | "bfifo" => Some(vec!["limit".to_owned(), word_at(&bytes, 0)?.to_string()]),
+        "tbf" => tbf_options(&bytes),
+        _ => None,
+    }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Returns the options of TBF: `struct tc_tbf_qopt` (`include/uapi/linux/pkt_sched.h`) and rates above 32 bits.
+fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
+    const PARAMETERS: u16 = 1;
+    const RATE: u16 = 4;
+    const PEAK_RATE: u16 = 5;
+    /// `PSCHED_TICKS2NS`.
+    const TICK_NS: u128 = 64;
+    let (mut parameters, mut rate, mut peak) = (None, None, None);
+    while let Some((header, _)) = attributes.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let value = attributes.get(4..length)?;
+        let long = || value.try_into().ok().map(u64::from_ne_bytes);
+        match u16::from_ne_bytes([header[2], header[3]]) {
+            PARAMETERS => parameters = Some(value),
+            RATE => rate = long(),
+            PEAK_RATE => peak = long(),
+            _ => {}
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    let parameters = parameters?;
+    let field = |at| word_at(parameters, at);
+    // A `struct tc_ratespec` begins with cell_log, linklayer (1: Ethernet), overhead, cell_align and mpu; the rate
+    // follows.
+    let is_plain = |at: usize| {
+        parameters.get(at + 1).is_some_and(|layer| *layer <= 1)
+            && parameters
+                .get(at + 2..at + 8)
+                .is_some_and(|rest| [rest[0], rest[1], rest[4], rest[5]] == [0; 4])
+    };
+    if !is_plain(0) || !is_plain(12) {
         return None;
     }
-    let below: Vec<String> = qdiscs
-        .iter()
-        .skip(1)
-        .filter(|qdisc| !qdisc.is_default())
-        .map(|qdisc| format!("{} {:x}: at {}", qdisc.kind, qdisc.handle.0.major, qdisc.parent))
-        .collect();
-    let options = "with the options that `tc qdisc show` shows now";
-    Some(if below.is_empty() {
-        options.to_owned()
-    } else {
-        format!("and {} below it, {options}", below.join(", "))
-    })
+    let rate = rate.unwrap_or(u64::from(field(8)?));
+    let peak = peak.unwrap_or(u64::from(field(20)?));
+    // `tc` rounds the time of a burst down to ticks.
+    let burst = |ticks: u32, rate: u64| {
+        (u128::from(ticks) * TICK_NS * u128::from(rate)).div_ceil(1_000_000_000).to_string()
+    };
+    let mut words = vec!["rate".to_owned(), format!("{}bit", u128::from(rate) * 8)];
+    words.extend(["burst".to_owned(), burst(field(28)?, rate), "limit".to_owned(), field(24)?.to_string()]);
+    if peak > 0 {
+        words.extend(["peakrate".to_owned(), format!("{}bit", u128::from(peak) * 8)]);
+        words.extend(["mtu".to_owned(), burst(field(32)?, peak)]);
+    }
+    Some(words)
 }
 
 /// Returns the rule in ethtool(8)'s syntax, in which a mask's set bits are ignored.

@@ -48,13 +48,13 @@ fn what_a_line_for_a_root_qdisc_leaves_out_is_said() {
     assert_eq!(line(vec![root.clone()]), "tc qdisc replace dev eth0 root handle 7: mq");
     let tree = vec![
         root,
-        qdisc("tbf", 0x11, Handle::new(7, 1), "00"),
+        qdisc("fq", 0x11, Handle::new(7, 1), "00"),
         qdisc("pfifo_fast", 0, Handle::new(7, 2), "00"),
     ];
     assert_eq!(
         line(tree),
-        "tc qdisc replace dev eth0 root handle 7: mq  # and tbf 11: at 7:1 below it, with the options that \
-         `tc qdisc show` shows now"
+        "tc qdisc replace dev eth0 root handle 7: mq && tc qdisc replace dev eth0 parent 7:1 handle 11: fq  # lacks the \
+         options of fq at 7:1, which evenkeel restores; to restore them by hand, save `tc qdisc show dev eth0` first"
     );
 }
 

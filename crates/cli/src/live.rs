@@ -155,7 +155,7 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
 }
 
 /// Message of a session that ends because another program changed a setting.
-const RESTORED: &str = "evenkeel restored its settings, what other programs set is left";
+const RESTORED: &str = "evenkeel restored its settings";
 
 /// Describes the end of a session after another program changed a setting.
 pub fn restored<'a>(reports: impl IntoIterator<Item = &'a Report>) -> &'static str {

@@ -527,7 +527,11 @@ fn a_change_of_the_soft_nic_ends_it() {
             &["qdisc replace dev evk0 parent ROOT:13 handle 103: pfifo limit 7"],
             "replaced or changed the qdisc at ROOT:13: pfifo now",
         ),
-        (&["class change dev evk0 parent ROOT:1 classid ROOT:12 htb rate 1mbit ceil 5mbit"], "the HTB class"),
+        (
+            &["class change dev evk0 parent ROOT:1 classid ROOT:12 htb rate 1mbit ceil 5mbit"],
+            "changed the HTB class ROOT:12",
+        ),
+        (&["class add dev evk0 parent ROOT:1 classid ROOT:77 htb rate 1mbit"], "added the HTB class ROOT:77"),
         (&["filter add dev evk0 parent ROOT: protocol ip u32 match u32 0 0 flowid ROOT:11"], "ROOT:0: u32"),
         (
             &["filter add dev evk0 parent ROOT:12 protocol ip prio 3 u32 match u32 0 0"],

@@ -375,7 +375,7 @@ fn a_steering_session_reports_settings_that_another_program_changed() {
     let file = format!("class/net/{NAME}/queues/rx-0/rps_cpus");
     managed.host.write_sysfs(&[(file.clone(), "2".to_owned())]).unwrap();
     let ended = running.end();
-    let words = ["rx-0/rps_cpus is left as another program set it", "what other programs set is left"];
+    let words = ["rx-0/rps_cpus is left as another program set it", "evenkeel restored its settings"];
     assert!(ended.code == 4 && words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
     assert_eq!(managed.host.read_sysfs(&[file]).unwrap()[0].trim_start_matches('0'), "2");
 }

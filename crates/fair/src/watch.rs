@@ -82,11 +82,15 @@ impl Tree {
         if let Some(place) = both(&self.qdiscs, &now.qdiscs).or_else(|| both(&now.qdiscs, &self.qdiscs)) {
             return Some(changed(place));
         }
-        let both = |own: &[HtbClassState], other: &[HtbClassState]| {
-            own.iter().find(|class| !other.contains(class)).map(|class| class.handle)
-        };
-        if let Some(class) = both(&self.classes, &now.classes).or_else(|| both(&now.classes, &self.classes)) {
-            return Some(format!("another program changed, removed or added the HTB class {class}"));
+        let has = |classes: &[HtbClassState], handle| classes.iter().any(|class| class.handle == handle);
+        if let Some(HtbClassState { handle, .. }) =
+            self.classes.iter().find(|class| !now.classes.contains(class))
+        {
+            let did = if has(&now.classes, *handle) { "changed" } else { "removed" };
+            return Some(format!("another program {did} the HTB class {handle}"));
+        }
+        if let Some(class) = now.classes.iter().find(|class| !has(&self.classes, class.handle)) {
+            return Some(format!("another program added the HTB class {}", class.handle));
         }
         let (place, filter) = now.filters.iter().find(|filter| !self.filters.contains(filter))?;
         Some(format!(

@@ -64,8 +64,8 @@ impl fmt::Display for Ours {
                 let list: Vec<String> = list.iter().map(ToString::to_string).collect();
                 formatter.write_str(&list.join(" or "))
             }
-            Self::BytesBetween { least, most } => write!(formatter, "{least} to {most} bytes"),
-            Self::NumberBetween { least, most } => write!(formatter, "{least} to {most}"),
+            Self::BytesBetween { least, most } => write!(formatter, "a value from {least} to {most} bytes"),
+            Self::NumberBetween { least, most } => write!(formatter, "a value from {least} to {most}"),
             Self::Anything => formatter.write_str("any value"),
         }
     }

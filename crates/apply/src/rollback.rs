@@ -159,7 +159,9 @@ impl LeftAlone {
         let ours: Vec<String> = self.ours.iter().map(ToString::to_string).collect();
         match ours.as_slice() {
             [] => String::new(),
-            [value] => format!("evenkeel had set {value}; "),
+            [value] if matches!(&self.ours[..], [Ours::These(values)] if values.len() == 1) => {
+                format!("evenkeel had set {value}; ")
+            }
             // The journal has every value that the run was allowed to set.
             values => format!("evenkeel may have set {}; ", values.join(" or ")),
         }
@@ -506,6 +508,22 @@ mod tests {
         ] {
             assert_eq!(difference(&found, &from), words);
         }
+    }
+
+    /// The journal has the range before the run sets a value of it.
+    #[test]
+    fn a_range_of_possible_values_is_not_said_to_have_been_set() {
+        let value = |text: &str| Value::Text(text.to_owned());
+        let left = |ours: Vec<Ours>| LeftAlone {
+            knob: Knob::Sysctl("net/ipv4/tcp_limit_output_bytes".to_owned()),
+            found: value("7"),
+            ours,
+            from: value("9"),
+        };
+        let range = left(vec![Ours::NumberBetween { least: 1, most: 555_555 }]).describe("x");
+        assert!(range.contains("evenkeel may have set a value from 1 to 555555; "), "{range}");
+        let one = left(vec![Ours::These(vec![value("8")])]).describe("x");
+        assert!(one.contains("evenkeel had set '8'; "), "{one}");
     }
 
     #[test]

@@ -449,7 +449,9 @@ fn settings_are_read_back_and_wrong_ones_refused() {
         assert!(ended.code == code && ended.stderr.contains(words), "{arguments:?}: {ended:?}");
     };
     refused(&["load", "lola", "--name", &name], 3, "is already registered");
-    refused(&["load", "lola", "--name", "cubic"], 3, "cubic is already registered");
+    let words =
+        "cubic is already registered; it belongs to the kernel or to another program: choose another name";
+    refused(&["load", "lola", "--name", "cubic"], 3, words);
     refused(&["load", "lola", "--name", "a b"], 2, "not a name of a congestion control");
     refused(&["load", "lola", "--target", "400us"], 2, "must be below target");
     refused(&["load", "lola", "--target", "5"], 2, "unit");

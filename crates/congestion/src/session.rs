@@ -9,6 +9,7 @@ use evenkeel_host::{Capability, Host};
 use evenkeel_transmit::lola::Settings;
 
 use crate::error::CongestionError;
+use crate::loaded::{Loaded, loaded};
 
 /// The sysctl of the default congestion control of new sockets, per network namespace.
 pub(crate) const DEFAULT: &str = "net/ipv4/tcp_congestion_control";
@@ -160,12 +161,18 @@ fn preflight(request: &Request) -> Result<(), CongestionError> {
 }
 
 fn taken(name: &str) -> CongestionError {
-    CongestionError::unable(
-        format!("a congestion control named {name} is already registered"),
-        format!(
-            "end the process that has loaded it or run `evenkeel congestion unload {name}`, or use --name"
-        ),
-    )
+    let found =
+        loaded().ok().flatten().map(|all| all.into_iter().find(|one| one.registered && one.name == name));
+    let remedy = match found {
+        Some(Some(Loaded { pinned: true, .. })) => {
+            format!("run `evenkeel congestion unload {name}`, or choose another name with --name")
+        }
+        Some(None) => {
+            "it belongs to the kernel or to another program: choose another name with --name".to_owned()
+        }
+        _ => "end the process that has loaded it, or choose another name with --name".to_owned(),
+    };
+    CongestionError::unable(format!("a congestion control named {name} is already registered"), remedy)
 }
 
 /// Returns a clearer error for a name that was taken since the preflight.

@@ -157,6 +157,7 @@ fn access(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied if !geteuid().is_root() => "run it as root",
         _ if matches!(source.raw_os_error(), Some(libc::EMFILE)) => "raise the limit (ulimit -n)",
+        _ if matches!(source.raw_os_error(), Some(libc::EFBIG)) => "raise the limit",
         _ => "name another directory with EVENKEEL_STATE_DIR",
     }
 }

@@ -481,7 +481,7 @@ fn plan_xps(
         (XpsState::Unset, _) => Ok((Vec::new(), Vec::new())),
         (_, XpsMode::Auto) => {
             driver_xps::check(device.driver_name(), &device.xps, &sysfs.nearest_processors(name))
-                .map_err(|difference| maps_of_others(name, &difference))?;
+                .map_err(|difference| maps_of_others(name, &difference, &take_over(device, sysfs)))?;
             remarks.push(format!(
                 "the XPS maps of {name} are those that the driver ({}) sets by itself: during the run every processor \
                  may use every queue",
@@ -491,12 +491,11 @@ fn plan_xps(
         }
         (state, XpsMode::Respect) => Err(FairError::unable(
             format!("XPS of {name} (driver {}) gives {}", device.driver_name(), overridden(state)),
-            TAKE_OVER,
+            take_over(device, sysfs),
         )),
         (_, XpsMode::Off) => Ok((xps::take_over(&device.xps), Vec::new())),
         (_, XpsMode::Pools) => {
-            let nodes = sysfs.node_of_processors(sysfs.processor_numbers());
-            let pools = xps::pools(&device.xps, &nodes, device.queues).map_err(|reason| {
+            let pools = pools(device, sysfs).map_err(|reason| {
                 FairError::unable(
                     format!("no pools can be made of the XPS maps of {name}: {reason}"),
                     "use --xps off",
@@ -507,12 +506,21 @@ fn plan_xps(
     }
 }
 
-/// How to run on a device with XPS maps.
-const TAKE_OVER: &str = "let evenkeel manage XPS during this run: --xps off lets every processor use every queue, \
-                         --xps pools keeps to the queues of the processor's NUMA node or pool";
+fn pools(device: &Device, sysfs: &Sysfs) -> Result<Vec<Pool>, String> {
+    xps::pools(&device.xps, &sysfs.node_of_processors(sysfs.processor_numbers()), device.queues)
+}
+
+/// Returns how to run on a device with XPS maps.
+fn take_over(device: &Device, sysfs: &Sysfs) -> String {
+    let pools = match pools(device, sysfs) {
+        Ok(_) => ", --xps pools keeps to the queues of the processor's NUMA node or pool",
+        Err(_) => "",
+    };
+    format!("let evenkeel manage XPS during this run: --xps off lets every processor use every queue{pools}")
+}
 
 /// Returns the error for maps that the driver did not set.
-fn maps_of_others(name: &str, difference: &str) -> FairError {
+fn maps_of_others(name: &str, difference: &str, remedy: &str) -> FairError {
     let setters = driver_xps::possible_setters(Path::new("/"));
     let by = match setters.as_slice() {
         [] => String::new(),
@@ -525,7 +533,7 @@ fn maps_of_others(name: &str, difference: &str) -> FairError {
         format!(
             "another program set the XPS maps of {name}{by}, which override the queue choice: {difference}"
         ),
-        TAKE_OVER,
+        remedy,
     )
 }
 
@@ -546,6 +554,7 @@ fn remark_on_xps(device: &Device, sysfs: &Sysfs, remarks: &mut Vec<String>) {
     let nearest = sysfs.nearest_processors(&device.name);
     let what_then = match driver_xps::check(device.driver_name(), &device.xps, &nearest) {
         Ok(()) => "by the driver; evenkeel fair replaces it while it runs".to_owned(),
+        Err(_) if pools(device, sysfs).is_err() => "use --xps off to manage it".to_owned(),
         Err(_) => "use --xps off or --xps pools to manage it".to_owned(),
     };
     remarks.push(format!("XPS of {} gives {what}: {what_then}", device.name));
@@ -609,6 +618,20 @@ mod tests {
         assert!(check().to_string().contains("/sys is not mounted"), "{}", check());
         std::fs::create_dir_all(directory.path().join("sys/kernel")).unwrap();
         assert!(check().to_string().contains("no BPF type information"), "{}", check());
+    }
+
+    #[test]
+    fn pools_are_recommended_only_where_they_can_be_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(directory.path());
+        let remedy = |queues: [u32; 2]| {
+            let map =
+                |queue| evenkeel_host::XpsMap { queue, key: evenkeel_host::XpsKey::Cpus, members: vec![0] };
+            let device = Device { xps: queues.map(map).to_vec(), ..Device::for_tests("eth0") };
+            plan_xps(&device, XpsMode::Respect, &sysfs, &mut Vec::new()).unwrap_err().to_string()
+        };
+        assert!(remedy([0, 1]).contains("--xps pools"), "{}", remedy([0, 1]));
+        assert!(!remedy([0, 2]).contains("--xps pools"), "{}", remedy([0, 2]));
     }
 
     #[test]

@@ -235,8 +235,9 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
 }
 
 /// Replaces an alternative name of an interface of this host (`ip link property add dev eth0 altname NAME`) by its
-/// name, which the files of `/sys` and the journals have.
-pub fn resolve_names(command: &mut Arguments) {
+/// name, which the files of `/sys` and the journals have. Refuses a name that no interface can have: its line feeds would
+/// reach the terminal.
+pub fn resolve_names(command: &mut Arguments) -> Result<(), Failure> {
     let named = match command {
         Arguments::Fair(options) => Some(&mut options.interface),
         Arguments::Steer(options) if !options.plan || options.model.is_none() => options.interface.as_mut(),
@@ -246,11 +247,17 @@ pub fn resolve_names(command: &mut Arguments) {
         Arguments::Nic(NicCommand::Probe { interface, .. }) => Some(interface),
         _ => None,
     };
-    let Some(name) = named.filter(|name| !name.contains('\0')) else { return };
+    let Some(name) = named.filter(|name| !name.contains('\0')) else { return Ok(()) };
     if let Some(known) = evenkeel_host::name_of(name).filter(|known| known != name) {
         say(&format!("{} is an alternative name of {known}", excerpt(name)));
         *name = known;
     }
+    // `dev_valid_name`, net/core/dev.c.
+    if name.contains(|character: char| character.is_ascii_whitespace()) {
+        let message = format!("there is no interface '{}': a name has no white space", excerpt(name));
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(())
 }
 
 /// File descriptors that a session needs at least: for its programs and maps, its journal, and the guardian.

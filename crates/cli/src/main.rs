@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         .and_then(|()| signals::survive_file_size_limit());
     let result = ready.and_then(|()| match Arguments::try_parse() {
         Ok(Arguments { mut command, .. }) => live::prepare(&command).and_then(|()| {
-            live::resolve_names(&mut command);
+            live::resolve_names(&mut command)?;
             run_command(command)
         }),
         Err(error) => exit::explain(&arguments::plain(error)),

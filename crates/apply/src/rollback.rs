@@ -190,7 +190,7 @@ impl fmt::Display for Report {
         write!(formatter, "{restored} setting{plural} restored")?;
         for (count, what) in [
             (self.unchanged.len(), "as before already"),
-            (self.left_alone.len(), "left as another program set them"),
+            (self.left_alone.len(), "left as set by another program"),
             (self.gone.len(), "gone"),
             (self.failed.len(), "not restored"),
         ] {

@@ -397,7 +397,7 @@ fn maps_that_another_program_set_since_stay() {
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
     machine.0.borrow_mut().knobs.insert(map_of(0), map("5"));
     let report = run.finish().unwrap();
-    assert_eq!(report.to_string(), "3 settings restored, 1 left as another program set them");
+    assert_eq!(report.to_string(), "3 settings restored, 1 left as set by another program");
     assert_eq!(
         report.remarks("x"),
         [
@@ -454,7 +454,7 @@ fn what_another_program_set_is_named_with_what_it_was() {
         ]
     );
     let report = run.finish().unwrap();
-    assert_eq!(report.to_string(), "0 settings restored, 1 left as another program set them");
+    assert_eq!(report.to_string(), "0 settings restored, 1 left as set by another program");
     let remarks = report.remarks("x");
     assert!(
         remarks[0].contains("201 bytes") && remarks[0].contains("the old value was 100 bytes"),
@@ -500,7 +500,7 @@ fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     let disk = machine.0.borrow().disk.clone().unwrap();
     let entries = parse(&disk, "j").entries;
     assert!(entries[0].theirs, "{entries:?}");
-    assert_eq!(run.finish().unwrap().to_string(), "0 settings restored, 1 left as another program set them");
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings restored, 1 left as set by another program");
     assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
 }
 

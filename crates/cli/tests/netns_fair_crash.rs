@@ -281,7 +281,7 @@ fn revert_leaves_what_somebody_changed_since() {
     managed.set_map(0, "3");
     let ended = end(managed.command(&["revert"]));
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stdout.contains("1 setting restored, 1 left as another program set them"), "{ended:?}");
+    assert!(ended.stdout.contains("1 setting restored, 1 left as set by another program"), "{ended:?}");
     assert!(ended.stderr.contains("tx-0/xps_cpus is left") && ended.stderr.contains("'3'"), "{ended:?}");
     assert_eq!(managed.maps(), ["3", "2", "0", "0"]);
     assert!(is_empty(managed.state.path()));

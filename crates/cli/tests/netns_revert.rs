@@ -250,7 +250,7 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
     // The command fails after its changes, and reports which of them remain.
     let applied = run(&[&TUNE[..], &["--persist", "sysctl"]].concat());
     assert_eq!(applied.code, 4, "{applied:?}");
-    let words = ["changed and stay", "net.ipv4.tcp_sack", " evenkeel revert evk0`"];
+    let words = ["the changes made before stay", "net.ipv4.tcp_sack", " evenkeel revert evk0`"];
     assert!(words.iter().all(|words| applied.stderr.contains(words)), "{applied:?}");
     let reverted = run(&["revert"]);
     assert!(reverted.code == 4 && reverted.stderr.contains("sysctl.d"), "{reverted:?}");

@@ -224,7 +224,7 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     let ended = running.end();
     assert_eq!(ended.code, 130, "{ended:?}");
     let left = "net.ipv4.tcp_timestamps is left as another program set it: '2'; evenkeel had set '1'";
-    let count = "interrupted: 3 settings restored, 1 left as another program set them";
+    let count = "interrupted: 3 settings restored, 1 left as set by another program";
     assert!(ended.stderr.contains(left) && ended.stderr.contains(count), "{ended:?}");
     assert_eq!(host.values(), ["0", "0", "0", "2"]);
     assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
@@ -303,7 +303,7 @@ fn a_setting_that_is_as_before_is_not_reverted_later() {
     assert!(first.code == 4 && first.stdout.contains("2 settings restored, 1 not restored"), "{first:?}");
     host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "1").unwrap();
     let second = host.revert();
-    let count = "1 setting restored, 1 as before already, 1 left as another program set them";
+    let count = "1 setting restored, 1 as before already, 1 left as set by another program";
     assert!(second.code == 0 && second.stdout.contains(count), "{second:?}");
     assert_eq!(host.values(), ["0", "1", "1", "0"]);
     assert!(is_empty(host.managed.state.path()));

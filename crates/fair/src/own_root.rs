@@ -80,17 +80,17 @@ impl fmt::Display for StrayRoot {
             handle.major
         )?;
         match journal {
-            Some(path) => write!(formatter, "its journal {} does not restore it", path_text(path))?,
+            Some(path) => write!(formatter, "its journal {} does not restore it;", path_text(path))?,
             None => write!(
                 formatter,
                 "{} has no journal of it: if that run had another EVENKEEL_STATE_DIR, set it and run `evenkeel revert \
-                 {interface}`; if the journal is gone",
+                 {interface}`; if the journal is gone,",
                 path_text(directory)
             )?,
         }
         write!(
             formatter,
-            ", the old root and other settings that it may have changed (XPS maps, segment sizes) are unknown: `{}` \
+            " the old root and other settings that it may have changed (XPS maps, segment sizes) are unknown: `{}` \
              removes the root, and the kernel installs its default",
             self.fix()
         )

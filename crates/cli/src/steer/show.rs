@@ -20,13 +20,14 @@ pub fn started(status: &Status) -> String {
     let processors = status.queues.iter().filter_map(|queue| queue.processor);
     let processors: Vec<String> = processors.map(|processor| processor.to_string()).collect();
     format!(
-        "{}: driver {}, back end {} (model {}), policy {}, {} queues on processors {}",
+        "{}: driver {}, back end {} (model {}), policy {}, {} on {} {}",
         status.interface,
         status.driver.as_deref().unwrap_or("unknown"),
         status.backend,
         status.model,
         status.policy,
-        status.queues.len(),
+        counted(status.queues.len(), "queue"),
+        if processors.len() == 1 { "processor" } else { "processors" },
         processors.join(", ")
     )
 }

@@ -6,7 +6,7 @@ use evenkeel_apply::{
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
-use evenkeel_model::text::{counted, path_text};
+use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::Keep;
 use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 
@@ -79,9 +79,8 @@ fn staying(error: Failure, interface: &str, outcome: &Outcome) -> Failure {
     let names: Vec<String> = outcome.done.iter().map(|done| done.knob.on(interface).to_string()).collect();
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
-        "{}; {} changed and stay ({}): `{revert}` restores them",
+        "{}; the changes made before stay ({}): `{revert}` undoes them",
         error.message(),
-        counted(names.len(), "setting"),
         names.join(", ")
     );
     Failure::new(Exit::Failed, message)

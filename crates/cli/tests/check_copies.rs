@@ -109,6 +109,78 @@ fn copies_and_contradictions_are_named() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// A fact that is impossible or not stated keeps the rules that need it from judging, or is refused.
+#[test]
+fn impossible_and_unstated_facts_are_named() {
+    let mut facts = hosts::HOSTS[0].1();
+    hosts::connection(&mut facts, "10.0.0.1:443", "10.0.0.9:5555", 500, 9_000_000_000, 4000);
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    let ethtool = "evenkeel/ethtool/ens2f0.json";
+    let device = |file: &str| format!("sys/class/net/ens2f0/device/{file}");
+    let [node, speed, width] = ["numa_node", "current_link_speed", "current_link_width"].map(device);
+    let nameless = |text: String| {
+        let line = |line: &str| match line.split_once("mlx5_comp") {
+            Some((start, _)) => format!("{start}foo\n"),
+            None => format!("{line}\n"),
+        };
+        text.lines().map(line).collect()
+    };
+    let without_losses = with(|nic| {
+        nic["statistics"].as_object_mut().unwrap().remove("rx_out_of_buffer").unwrap();
+    });
+    let online = "sys/devices/system/cpu/online";
+    let ports = |local: &str, remote: &str| {
+        format!("{{\"local\": \"{local}\", \"remote\": \"{remote}\", \"connections\": 9}}")
+    };
+    let cases: [Case; 17] = [
+        (
+            "sys/devices/system/cpu/cpu20/cpufreq/scaling_governor",
+            &|_| "powersav\n".to_owned(),
+            "governor",
+            "scaling_governor:1: unreadable: 'powersav'",
+        ),
+        (ethtool, &without_losses, "rx-ring-drops", "has none of the loss counters of mlx5_core"),
+        (
+            ethtool,
+            &with(|nic| nic["driver"] = "ixgbe".into()),
+            "rx-ring-drops",
+            "has none of the loss counters of ixgbe",
+        ),
+        ("proc/interrupts", &nameless, "irq-remote-node", "names no receive queue of ens2f0: 'foo'"),
+        (&node, &|_| "-1\n".to_owned(), "irq-remote-node", "does not state the node of ens2f0"),
+        (online, &|_| "0-39\n".to_owned(), "irq-smt-twins", "a column of processor 40, which is not online"),
+        (online, &|_| "0-39\n".to_owned(), "steal", "a row of processor 40, which is not online"),
+        (online, &|_| "0-39\n".to_owned(), "softnet-squeezed", "a row of processor 40, which is not online"),
+        (&speed, &|_| "Unknown\n".to_owned(), "pcie-narrow", "unknown for a NIC that is up"),
+        (&width, &|_| "0\n".to_owned(), "pcie-narrow", "unknown for a NIC that is up"),
+        (&speed, &|_| "16.0 GT/s PCIe\n".to_owned(), "pcie-narrow", "16 is impossible: at most 8"),
+        ("evenkeel/about.json", &|text| text.replace("page_bytes", "page_byte"), "", "page_byte"),
+        (
+            "proc/sys/net/core/netdev_max_backlog",
+            &|_| "99999999999\n".to_owned(),
+            "backlog-drops",
+            "unreadable: '99999999999'",
+        ),
+        (
+            "sys/kernel/mm/transparent_hugepage/enabled",
+            &|_| "[never] [always]\n".to_owned(),
+            "huge-pages",
+            "unreadable: '[never] [always]'",
+        ),
+        (
+            "evenkeel/sockets.json",
+            &with(|list| list[0]["remote"] = "[2001:db8::1]:443".into()),
+            "",
+            "[0].remote: an IPv4 address has no connection to an IPv6 address",
+        ),
+        ("evenkeel/ports.json", &|_| ports("x", "10.0.0.9:443"), "", "local: 'x' is not an address"),
+        ("evenkeel/ports.json", &|_| ports("10.0.0.1", "x"), "", "remote: 'x' is not an address with a port"),
+    ];
+    let failures = failures(directory.path(), &cases);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
 /// Edits each file in turn. Returns the cases whose tree is judged, or refused with another reason.
 fn failures(directory: &Path, cases: &[Case]) -> Vec<String> {
     let mut failures = Vec::new();

@@ -261,6 +261,16 @@ impl HostBuilder {
                 driver_statistics.insert(format!("{direction}{queue}_packets"), PACKETS / u64::from(queues));
             }
         }
+        // A driver shows its loss counters even if they are 0.
+        let row = evenkeel_host::counters::Driver::of(options.driver);
+        let loss =
+            row.into_iter().flat_map(|row| row.counters.iter().copied().flatten()).find(|(_, meaning)| {
+                use evenkeel_host::counters::Meaning::{Driver, Nic, NicAndRing, Ring};
+                matches!(meaning, Ring | Nic | NicAndRing | Driver)
+            });
+        if let Some((pattern, _)) = loss {
+            driver_statistics.extend((0..queues).map(|queue| (pattern.replace('#', &queue.to_string()), 0)));
+        }
         let mut nic = Interface {
             name: options.name.to_owned(),
             index: Some(index),

@@ -78,6 +78,8 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
         "virtio_net" => "rx0_drops",
         _ => "rx_queue_0_drops",
     };
+    // This version of the driver shows no other loss counter.
+    nic.driver_statistics.retain(|_, value| *value > 0);
     nic.driver_statistics.insert(name.to_owned(), packets);
 }
 
@@ -255,6 +257,7 @@ pub const FAULTS: &[Fault] = &[
         drop_in_driver(facts, 8_000_000)
     }),
     fault("missed packets that only the kernel counts", hosts::all, "rx-ring-drops", &[], |facts| {
+        nic(facts).driver_statistics.retain(|_, value| *value > 0);
         nic(facts).statistics.insert("rx_missed_errors".to_owned(), 8_000_000);
     }),
     fault(

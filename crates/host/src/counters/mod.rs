@@ -130,6 +130,17 @@ impl Driver {
         copied
     }
 
+    /// Returns whether the driver lists losses of received packets, but these counters have none of them.
+    pub fn lacks_losses(&self, statistics: &BTreeMap<String, u64>) -> bool {
+        let is_loss = |meaning: Meaning| {
+            matches!(meaning, Meaning::Ring | Meaning::Nic | Meaning::NicAndRing | Meaning::Driver)
+        };
+        let found = self.losses(statistics, &BTreeMap::new());
+        self.counters().any(|(_, meaning)| is_loss(meaning))
+            && !self.kernel.iter().any(|(_, meaning)| is_loss(*meaning))
+            && found.ring.or(found.nic).or(found.driver).is_none()
+    }
+
     /// Returns an interface's losses, from the counters of its driver, and from the kernel's if the row lists
     /// them.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {

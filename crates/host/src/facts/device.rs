@@ -249,12 +249,13 @@ const FIELDS: [(char, u32); 9] =
     [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7), ('e', 8), ('r', 31)];
 
 impl RssAnswers {
-    /// Returns the first unreadable text: a key that is not hexadecimal, or an unknown function.
-    pub(super) fn unreadable(&self) -> Option<&str> {
+    /// Returns the first unreadable field and its text: a key that is not hexadecimal, or an unknown function.
+    pub(super) fn unreadable(&self) -> Option<(&'static str, &str)> {
         let is_byte = |byte: &str| u8::from_str_radix(byte.trim(), 16).is_ok();
         let has_key = self.key.is_empty() || self.key.split(':').all(is_byte);
         let has_function = matches!(self.function.as_str(), "" | "toeplitz" | "xor" | "crc32");
-        (!has_key).then_some(self.key.as_str()).or((!has_function).then_some(self.function.as_str()))
+        let key = (!has_key).then_some(("key", self.key.as_str()));
+        key.or((!has_function).then_some(("function", self.function.as_str())))
     }
 }
 

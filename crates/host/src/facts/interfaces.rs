@@ -40,6 +40,9 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
         match tree.entries(&directory) {
             Ok(files) if files.iter().any(|file| file == "mtu" || file == "statistics") => {}
             Err(error) if !tree.is_absent(&directory, &error) => tree.note_error(&directory, &error),
+            Err(error) if error.kind() == std::io::ErrorKind::NotADirectory && name != "bonding_masters" => {
+                tree.note(&directory, format!("{directory}: a file in place of a directory"));
+            }
             // bonding_masters is a file in this directory, not an interface.
             Err(_) => continue,
             Ok(_) => tree.note(&directory, format!("{directory} has no mtu")),
@@ -68,6 +71,7 @@ pub(super) fn interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
     mut lines: BTreeMap<String, Vec<QdiscFacts>>,
+    virtual_machine: bool,
 ) -> Result<(Vec<Interface>, Vec<Owner>), HostError> {
     let socket = if tree.is_live() { EthtoolSocket::open().ok() } else { None };
     let (mut interfaces, mut owners, mut masters) = (Vec::<Interface>::new(), Vec::new(), Vec::new());
@@ -88,8 +92,8 @@ pub(super) fn interfaces(
         } else {
             missing_parts(&tree.answers(&recorded)?.unwrap_or_default())
         };
-        if let Some(text) = answers.rss.as_ref().and_then(|rss| rss.unreadable()) {
-            let why = format!("evenkeel/{recorded}: rss: {}", tree::unreadable(text));
+        if let Some((field, text)) = answers.rss.as_ref().and_then(|rss| rss.unreadable()) {
+            let why = format!("evenkeel/{recorded}: rss.{field}: {}", tree::unreadable(text));
             tree.note(&format!("{CLASS}/{name}/ethtool/rss"), why);
         }
         let features = by_kernel_name(&answers.features).map_err(|[name, kernel]| HostError::Field {
@@ -102,7 +106,7 @@ pub(super) fn interfaces(
             tree.note(&format!("{CLASS}/{name}/ethtool/{part}"), format!("{name}: ethtool, {part}: {error}"));
         }
         let known = index < &(u32::MAX / 2);
-        let reader = Reader { tree, directory: format!("{CLASS}/{name}") };
+        let reader = Reader { tree, directory: format!("{CLASS}/{name}"), virtual_machine };
         let (mut interface, owner) =
             reader.interface(name, known.then_some(*index), answers, lines.remove(name).unwrap_or_default());
         interface.features = features;
@@ -160,8 +164,13 @@ pub(super) fn interfaces(
         let has_node = ["device", "device/.."]
             .iter()
             .any(|device| tree.exists(&format!("{}/{device}/numa_node", reader.directory)));
-        if is_pci && !has_node && tree.exists(&format!("{NODES}/node1")) {
-            tree.require(&format!("{}/device/numa_node", reader.directory));
+        if is_pci && tree.exists(&format!("{NODES}/node1")) {
+            let path = format!("{}/device/numa_node", reader.directory);
+            if !has_node {
+                tree.require(&path);
+            } else if interface.node.is_none() && interface.up && !virtual_machine {
+                tree.note(&path, format!("{path}: the firmware does not state the node of {name}"));
+            }
         }
         if let Some(node) = interface.node.filter(|node| !tree.exists(&format!("{NODES}/node{node}"))) {
             tree.note(NODES, format!("{NODES} has no node{node}, the node of {name}"));
@@ -262,6 +271,7 @@ const COUNTERS: [&str; 17] = [
 struct Reader<'a> {
     tree: &'a Tree,
     directory: String,
+    virtual_machine: bool,
 }
 
 impl Reader<'_> {
@@ -502,12 +512,32 @@ impl Reader<'_> {
             let width = self.parse(&format!("device/{file}"), |text| text.parse().ok().filter(is_width));
             width.filter(|width| (1..=32).contains(width))
         };
-        Some(PcieLink {
-            speed_gts: speed("current_link_speed")?,
-            width: width("current_link_width")?,
-            max_speed_gts: speed("max_link_speed"),
-            max_width: width("max_link_width"),
-        })
+        let (speed_gts, max_speed_gts) = (speed("current_link_speed"), speed("max_link_speed"));
+        let (lanes, max_width) = (width("current_link_width"), width("max_link_width"));
+        // A NIC without a link of its own, on the die of the processor, knows no maximum either. Hypervisors emulate
+        // the registers.
+        if !self.virtual_machine {
+            let figures = [
+                ("current_link_speed", speed_gts, max_speed_gts),
+                ("current_link_width", lanes.map(f64::from), max_width.map(f64::from)),
+            ];
+            for (file, now, most) in figures {
+                let Some(most) = most else { continue };
+                let path = path(file);
+                match now {
+                    Some(now) if now > most => {
+                        self.tree.note_line(
+                            &path,
+                            1,
+                            &format!("{now} is impossible: at most {most} (max_link_*)"),
+                        );
+                    }
+                    None if self.is_up() => self.tree.note_line(&path, 1, "unknown for a NIC that is up"),
+                    _ => {}
+                }
+            }
+        }
+        Some(PcieLink { speed_gts: speed_gts?, width: lanes?, max_speed_gts, max_width })
     }
 
     fn statistics(&self) -> BTreeMap<String, u64> {
@@ -531,6 +561,12 @@ impl Reader<'_> {
     ) -> BTreeMap<String, u64> {
         if let Some(counter) = driver.and_then(Driver::of).and_then(|row| row.remove_copies(&mut counters)) {
             let why = format!("{name}: ethtool, statistics: {}", second(&counter));
+            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
+        }
+        if let Some(driver) = driver.filter(|_| !counters.is_empty())
+            && Driver::of(driver).is_some_and(|row| row.lacks_losses(&counters))
+        {
+            let why = format!("{name}: ethtool, statistics has none of the loss counters of {driver}");
             self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
         }
         let whole = counters.clone();

@@ -67,6 +67,9 @@ fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
     // The table has a column for each online processor.
     let lost = online.iter().find(|number| !processors.contains(number));
     let mut damage = lost.map(|number| (1, format!("no column of processor {number}")));
+    if let Some(other) = processors.iter().find(|number| !online.is_empty() && !online.contains(number)) {
+        damage = damage.or(Some((1, format!("a column of processor {other}, which is not online"))));
+    }
     if processors.is_empty() {
         damage = Some((1, unreadable(header)));
     }

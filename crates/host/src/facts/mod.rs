@@ -86,25 +86,6 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let names = interfaces::names(tree)?;
     let qdiscs = qdiscs::qdiscs(tree, &names)?;
     let sizes = links::packet_sizes(tree)?;
-    let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs)?;
-    for interface in &mut interfaces {
-        interface.packet_sizes = sizes.get(&interface.name).copied();
-        let is_nic = interface.kind == InterfaceKind::Device && interface.up;
-        if is_nic && interface.packet_sizes.is_none() && !tree.is_live() {
-            tree.note(links::SOURCE, format!("evenkeel/links.json has no {}", interface.name));
-        }
-    }
-    let interrupts = interrupts::interrupts(tree, &owners, &online);
-    for nic in interfaces.iter().filter(|nic| nic.pcie.is_some()) {
-        let has_traffic = nic.statistics.get("rx_packets").is_some_and(|packets| *packets > 0);
-        let is_served = interrupts.iter().any(|interrupt| interrupt.interface == nic.name);
-        if nic.up && has_traffic && !is_served {
-            let source = format!("/sys/class/net/{}/interrupts", nic.name);
-            tree.note(&source, format!("no interrupt of {} was found in /proc/interrupts", nic.name));
-        }
-    }
-    let sockets = sockets::sockets(tree, &names)?;
-    note_unknown_hashes(tree, &interfaces, &sockets.sockets);
     let information = tree.required_table("/proc/cpuinfo").unwrap_or_default();
     if let Some((at, line)) =
         information.lines().enumerate().find(|(_, line)| !line.is_empty() && !line.contains(':'))
@@ -118,6 +99,34 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         })
     };
     let flags = of_processor("flags").unwrap_or_default();
+    let virtual_machine = flags.split_ascii_whitespace().any(|flag| flag == "hypervisor");
+    let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs, virtual_machine)?;
+    for interface in &mut interfaces {
+        interface.packet_sizes = sizes.get(&interface.name).copied();
+        let is_nic = interface.kind == InterfaceKind::Device && interface.up;
+        if is_nic && interface.packet_sizes.is_none() && !tree.is_live() {
+            tree.note(links::SOURCE, format!("evenkeel/links.json has no {}", interface.name));
+        }
+    }
+    let interrupts = interrupts::interrupts(tree, &owners, &online);
+    for nic in interfaces.iter().filter(|nic| nic.pcie.is_some()) {
+        let has_traffic = nic.statistics.get("rx_packets").is_some_and(|packets| *packets > 0);
+        let mut own = interrupts.iter().filter(|interrupt| interrupt.interface == nic.name);
+        let why = match own.next() {
+            None => format!("no interrupt of {} was found in /proc/interrupts", nic.name),
+            Some(first)
+                if std::iter::once(first).chain(own).all(|own| own.queue.is_none() || !own.receives) =>
+            {
+                format!("/proc/interrupts names no receive queue of {}: '{}'", nic.name, first.action)
+            }
+            Some(_) => continue,
+        };
+        if nic.up && has_traffic {
+            tree.note(&format!("/sys/class/net/{}/interrupts", nic.name), why);
+        }
+    }
+    let sockets = sockets::sockets(tree, &names)?;
+    note_unknown_hashes(tree, &interfaces, &sockets.sockets);
     let memory = tree.required("/proc/meminfo").and_then(|text| {
         let total = || {
             let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -146,7 +155,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         }),
         processor_model: of_processor("model name"),
         processor_mhz: mean_mhz(&information),
-        virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
+        virtual_machine,
         uptime_s: tree.required_value("/proc/uptime", uptime_s),
         memory_bytes: memory,
         huge_pages: selected(tree, "enabled"),
@@ -235,8 +244,8 @@ fn selected(tree: &Tree, name: &str) -> Option<String> {
         tree.require(&format!("{directory}/{name}"));
     }
     tree.parse(&format!("{directory}/{name}"), |text| {
-        let word = text.split_once('[')?.1.split_once(']')?.0;
-        WORDS.contains(&word).then(|| word.to_owned())
+        let (word, rest) = text.split_once('[')?.1.split_once(']')?;
+        (WORDS.contains(&word) && !rest.contains('[')).then(|| word.to_owned())
     })
 }
 
@@ -244,7 +253,8 @@ fn selected(tree: &Tree, name: &str) -> Option<String> {
 fn uptime_s(text: &str) -> Option<u64> {
     let figures: Option<Vec<f64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
     let figures = figures.filter(|figures| figures.len() == 2)?;
-    figures.iter().all(|figure| figure.is_finite() && *figure >= 0.0).then(|| figures[0] as u64)
+    // The kernel counts nanoseconds in 64 bits (`ktime_t`, include/linux/ktime.h).
+    figures.iter().all(|figure| (0.0..9.3e9).contains(figure)).then(|| figures[0] as u64)
 }
 
 /// Returns the mean of the processors' frequencies, MHz.

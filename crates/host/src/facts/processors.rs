@@ -58,6 +58,9 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     if let Some(lost) = online.iter().find(|number| !times.contains_key(number)) {
         tree.note("/proc/stat", format!("/proc/stat has no row of processor {lost}"));
     }
+    if let Some(other) = times.keys().find(|number| !online.contains(number)) {
+        tree.note("/proc/stat", format!("/proc/stat has a row of processor {other}, which is not online"));
+    }
     // Linux 4.2 and later has this file; the other one depends on CONFIG_NO_HZ_FULL.
     tree.require(&format!("{PROCESSORS}/isolated"));
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
@@ -90,9 +93,9 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
             tree.note(&path, format!("{path} lacks processor {number}"));
         }
         let siblings = siblings.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![number]);
-        let frequency = |name: &str| {
-            let policy = || tree.parse(&format!("{PROCESSORS}/cpufreq/policy{number}/{name}"), word);
-            tree.parse(&format!("{directory}/cpufreq/{name}"), word).or_else(policy)
+        let frequency = |name: &str, parser: fn(&str) -> Option<String>| {
+            let policy = || tree.parse(&format!("{PROCESSORS}/cpufreq/policy{number}/{name}"), parser);
+            tree.parse(&format!("{directory}/cpufreq/{name}"), parser).or_else(policy)
         };
         processors.push(Processor {
             number,
@@ -102,9 +105,9 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
                 .unwrap_or_else(|| node_of.get(&number).copied().unwrap_or(0)),
             core: figure("core_id").unwrap_or(number),
             siblings,
-            governor: frequency("scaling_governor"),
-            frequency_driver: frequency("scaling_driver"),
-            energy_preference: frequency("energy_performance_preference"),
+            governor: frequency("scaling_governor", governor),
+            frequency_driver: frequency("scaling_driver", word),
+            energy_preference: frequency("energy_performance_preference", energy_preference),
             idle_states: idle_states(tree, &directory),
             isolated: isolated.contains(&number),
             time: times.get(&number).copied(),
@@ -145,7 +148,22 @@ fn listed(text: &str) -> Option<Vec<u32>> {
     if text == "(null)" { Some(Vec::new()) } else { parse_processor_list(text) }
 }
 
-/// Returns a text if it is a name such as `performance` or `acpi-cpufreq`.
+/// Returns a text if it is a governor of Linux (Documentation/admin-guide/pm/cpufreq.rst).
+fn governor(text: &str) -> Option<String> {
+    const GOVERNORS: [&str; 6] =
+        ["conservative", "ondemand", "performance", "powersave", "schedutil", "userspace"];
+    GOVERNORS.contains(&text).then(|| text.to_owned())
+}
+
+/// Returns a text if it is an energy preference: a name, or the value of the register
+/// (Documentation/admin-guide/pm/intel_pstate.rst).
+fn energy_preference(text: &str) -> Option<String> {
+    const PREFERENCES: [&str; 5] =
+        ["balance_performance", "balance_power", "default", "performance", "power"];
+    (PREFERENCES.contains(&text) || text.parse::<u8>().is_ok()).then(|| text.to_owned())
+}
+
+/// Returns a text if it is a name such as `acpi-cpufreq`.
 fn word(text: &str) -> Option<String> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (text.len() >= 3 && text.bytes().all(is_name)).then(|| text.to_owned())
@@ -250,6 +268,14 @@ mod tests {
             assert!(note.is_none_or(|gap| gap.why.contains(words)), "{stat}: {note:?}");
             assert_eq!(processors.len(), 2);
         }
+    }
+
+    #[test]
+    fn an_unreadable_file_of_a_recording_is_named_there() {
+        let (directory, tree) = tree(&[]);
+        tree.note_error("/proc/stat", &std::io::ErrorKind::PermissionDenied.into());
+        let path = directory.path().join("proc/stat");
+        assert!(tree.unknown()[0].why.starts_with(&format!("{}: ", path.display())), "{:?}", tree.unknown());
     }
 
     #[test]

@@ -333,6 +333,9 @@ pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
         let rows = counted(text.lines().count(), "row");
         tree.note(FILE, format!("{FILE} has {rows}, and none of processor {missing}"));
     }
+    if let Some(line) = found.iter().find(|line| !online.contains(&line.processor)) {
+        tree.note(FILE, format!("{FILE} has a row of processor {}, which is not online", line.processor));
+    }
     found
 }
 

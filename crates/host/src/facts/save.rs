@@ -12,6 +12,7 @@ use crate::HostError;
 
 /// Metadata of a recording: `evenkeel/about.json`.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct About {
     /// Version of the layout.
     pub(super) format: u32,

@@ -91,11 +91,9 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
             }
         };
         ports = tree.answers("ports.json")?.or_else(|| port_use(&found));
-        if let Some(connections) = ports.as_ref().map(|ports: &PortUse| ports.connections)
-            && !CONNECTIONS.has(connections)
-        {
-            let (path, field) = (tree.name("/evenkeel/ports.json"), "connections".to_owned());
-            return Err(HostError::Field { path, field, reason: CONNECTIONS.refusal(connections) });
+        if let Some((field, reason)) = ports.as_ref().and_then(refused_ports) {
+            let path = tree.name("/evenkeel/ports.json");
+            return Err(HostError::Field { path, field: field.to_owned(), reason });
         }
         let owners: BTreeMap<u32, u32> = match tree.answers("owners.json")? {
             Some(owners) => owners,
@@ -171,6 +169,10 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
             }
         }
     }
+    let is_mixed = |socket: &SocketFacts| {
+        let ends = socket.local.parse().ok().zip(socket.remote.parse().ok());
+        ends.is_some_and(|(local, remote): (SocketAddr, SocketAddr)| local.is_ipv4() != remote.is_ipv4())
+    };
     let has_foreign_state = |socket: &SocketFacts| socket.kind != SocketKind::Tcp && socket.tcp.is_some();
     let is_bare = |socket: &SocketFacts| socket.kind == SocketKind::Tcp && socket.tcp.is_none();
     let refusal = |field: String, reason: &str| {
@@ -178,6 +180,9 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
     };
     if let Some(number) = sockets.iter().position(has_foreign_state) {
         return refusal(format!("[{number}].tcp"), "only a connection (kind \"tcp\") has tcp_info values");
+    }
+    if let Some(number) = sockets.iter().position(is_mixed) {
+        return refusal(format!("[{number}].remote"), "an IPv4 address has no connection to an IPv6 address");
     }
     if let Some(number) = sockets.iter().position(is_bare) {
         return refusal(
@@ -191,6 +196,20 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
         Some((at, _)) => refusal(format!("[{}]", connections[at].0), "this connection is listed before"),
         None => Ok(()),
     }
+}
+
+/// Returns the impossible field of a recorded destination, and the reason.
+fn refused_ports(ports: &PortUse) -> Option<(&'static str, String)> {
+    let refusal = |text: &str, form: &str| format!("'{}' is not {form}", excerpt(text));
+    if ports.local.parse::<IpAddr>().is_err() {
+        return Some(("local", refusal(&ports.local, "an address, such as 192.0.2.1 or 2001:db8::1")));
+    }
+    if ports.remote.parse::<SocketAddr>().is_err() {
+        let form = "an address with a port, such as 192.0.2.1:443 or [2001:db8::1]:443";
+        return Some(("remote", refusal(&ports.remote, form)));
+    }
+    let is_refused = !CONNECTIONS.has(ports.connections);
+    is_refused.then(|| ("connections", CONNECTIONS.refusal(ports.connections)))
 }
 
 /// Returns the destination with the most connections that this host opened, from one address. A connection

@@ -102,6 +102,10 @@ const SEVERAL: &[(&str, usize)] = &[
 /// Sysctls that may be negative.
 const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size"];
 
+/// Sysctls of type long (net/ipv4/sysctl_net_ipv4.c, ip_fragment.c). All others have 32 bits.
+const LONG: &[&str] =
+    &["net/ipv4/ipfrag_high_thresh", "net/ipv4/tcp_mem", "net/ipv4/udp_mem", "net/ipv6/ip6frag_high_thresh"];
+
 /// Sysctls that may be missing without a note. They depend on a module, a feature, several memory nodes or
 /// the version, or no rule needs them for a verdict.
 const OPTIONAL: &[&str] = &[
@@ -179,7 +183,9 @@ pub(super) fn sysctls<'a>(
             } else if LISTS.contains(&name.as_str()) {
                 word.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b',' | b'-'))
             } else {
-                word.parse::<i64>().is_ok_and(|value| value >= 0 || SIGNED.contains(&name.as_str()))
+                let most = if LONG.contains(&name.as_str()) { i64::MAX } else { u32::MAX.into() };
+                let is_sign_right = |value: i64| value >= 0 || SIGNED.contains(&name.as_str());
+                word.parse().is_ok_and(|value| is_sign_right(value) && value <= most)
             }
         };
         let count = SEVERAL.iter().find(|(several, _)| *several == name).map_or(1, |(_, count)| *count);

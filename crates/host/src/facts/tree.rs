@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_model::host::{Unknown, parse_processor_list, processor_list};
 use evenkeel_model::objects::read_json;
-use evenkeel_model::text::{name_field, name_text, plain_words};
+use evenkeel_model::text::{name_field, name_text, path_text, plain_words};
 
 use crate::{Host, HostError, Sysfs};
 
@@ -333,9 +333,11 @@ impl Tree {
             return self.note(link, format!("{link}: the target of this link is missing"));
         }
         let why = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => {
+            std::io::ErrorKind::PermissionDenied if self.live => {
                 format!("{} is readable by root only", generalised(path))
             }
+            // The file in the recording, not the one of this host.
+            std::io::ErrorKind::PermissionDenied => format!("{}: {error}", path_text(&self.name(path))),
             _ => format!("{path}: {error}"),
         };
         self.note(path, why);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{HostFacts, Interface, Interrupt, ProcessFacts, SaturatingSum, processor_list};
+use evenkeel_model::text::counted;
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Basis;
@@ -461,9 +462,10 @@ fn twins(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "processors {} serve its receive interrupts on {} cores, and {free} cores of its node serve none",
+            "processors {} serve its receive interrupts on {}, and {} of its node serve none",
             processor_list(&busy.iter().copied().collect::<Vec<_>>()),
-            used.len()
+            counted(used.len(), "core"),
+            counted(free, "core")
         );
         let effect = "queues that share a core get little more than one of them alone";
         found.push(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)));

@@ -123,6 +123,35 @@ fn only_the_governor_of_processors_near_a_fast_nic_counts() {
     }];
     let text = found(&facts, "governor").unwrap().evidence;
     assert!(text.contains("of processors 5 is powersave"), "{text}");
+    // Each governor has its own processors.
+    let mut facts = host();
+    powersave(&mut facts, 0..3);
+    facts.processors[1].governor = Some("ondemand".to_owned());
+    let found = check(&facts).into_iter().filter(|finding| finding.rule == "governor");
+    let texts: Vec<String> = found.map(|finding| finding.evidence).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    for words in ["of processors 0,2 is powersave", "of processors 1 is ondemand"] {
+        assert!(texts.iter().any(|text| text.contains(words)), "{texts:?}");
+    }
+}
+
+/// Without the kernel's counter of sent packets, those of the root qdisc count.
+#[test]
+fn drops_of_qdiscs_are_a_share_of_the_packets_of_all_queues() {
+    let mut facts = host();
+    let qdisc = |kind: &str, parent: &str, packets: u64, drops: u64| QdiscFacts {
+        kind: kind.to_owned(),
+        parent: parent.to_owned(),
+        packets,
+        drops,
+        ..QdiscFacts::default()
+    };
+    let leaves = [":1", ":2", ":3", ":4"].map(|parent| qdisc("fq_codel", parent, 10_000_000, 750));
+    facts.interfaces[0].qdiscs = vec![qdisc("mq", "root", 40_000_000, 3000)];
+    facts.interfaces[0].qdiscs.extend(leaves);
+    let found = found(&facts, "qdisc-drops").unwrap();
+    assert_eq!(found.severity, Severity::Low);
+    assert!(found.evidence.contains("3,000 packets while 40,000,000 were sent"), "{}", found.evidence);
 }
 
 /// With `enabled` = `madvise`, an allocation waits only in regions of applications that asked for huge pages, as with

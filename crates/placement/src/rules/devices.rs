@@ -54,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
               the host's connections hang.",
         fix: "the same MTU on all hosts and switches of the network",
         source: "Documentation/networking/statistics.rst (rx_length_errors); RFC 4821, section 1",
-        needs: &[needs::DRIVER_STATISTICS, needs::MTU],
+        needs: &[needs::DRIVER_STATISTICS, needs::MTU, needs::STATISTICS],
         check: too_long,
     },
     Rule {
@@ -65,7 +65,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The driver's older receive path needs an allocation or a copy for each packet, and more of the bus.",
         fix: "the flag's default",
         source: "Documentation/networking/device_drivers/ethernet/intel/i40e.rst; Documentation/networking/device_drivers/ethernet/mellanox/mlx5",
-        needs: &[needs::PRIVATE_FLAGS, needs::DRIVER_STATISTICS],
+        needs: &[needs::PRIVATE_FLAGS, needs::DRIVER_STATISTICS, needs::STATISTICS],
         check: legacy_receive,
     },
 ];

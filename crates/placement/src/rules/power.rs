@@ -1,6 +1,6 @@
 //! Rules about power saving of processors, and about other users of their time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{IdleState, Interface, Processor, ProcessorTime, SaturatingSum, processor_list};
@@ -120,15 +120,20 @@ fn fast_nics<'a>(view: &View<'a>) -> Vec<&'a Interface> {
 
 /// Returns whether the driver lets the processor choose its frequency. With such a driver, `powersave` does not mean
 /// the lowest frequency, and the energy preference matters.
-fn chooses_itself(processor: &Processor) -> bool {
-    matches!(processor.frequency_driver.as_deref(), Some("intel_pstate" | "amd-pstate-epp"))
+fn chooses_itself(driver: &str) -> bool {
+    matches!(driver, "intel_pstate" | "amd-pstate-epp")
+}
+
+/// Returns the name of a processor's frequency driver, empty if it is unknown.
+fn driver(processor: &Processor) -> &str {
+    processor.frequency_driver.as_deref().unwrap_or_default()
 }
 
 fn governor(view: &View<'_>) -> Vec<Found> {
     const VERY_FAST_BPS: u64 = 40_000_000_000;
     let is_slow = |processor: &Processor| {
-        let prefers =
-            chooses_itself(processor) && processor.energy_preference.as_deref() == Some("performance");
+        let prefers = chooses_itself(driver(processor))
+            && processor.energy_preference.as_deref() == Some("performance");
         processor.governor.as_deref().is_some_and(|governor| governor != "performance") && !prefers
     };
     let slow_near = |nic: &Interface| -> BTreeSet<u32> {
@@ -142,43 +147,48 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     nics.retain(|nic| !slow_near(nic).is_empty());
     let Some(speed) = nics.iter().filter_map(|nic| nic.speed_bps).max() else { return Vec::new() };
     let numbers: BTreeSet<u32> = nics.iter().flat_map(|nic| slow_near(nic)).collect();
-    let numbers: Vec<u32> = numbers.into_iter().collect();
-    let Some(first) = numbers.first().and_then(|number| view.facts.processor(*number)) else {
-        return Vec::new();
-    };
-    let (governor, driver) = (
-        first.governor.as_deref().unwrap_or_default(),
-        first.frequency_driver.as_deref().unwrap_or_default(),
-    );
-    let preference = first.energy_preference.as_deref().filter(|_| chooses_itself(first));
-    let very_fast = speed >= VERY_FAST_BPS;
-    let severity = match (governor, preference) {
-        // The governor keeps the lowest frequency.
-        ("powersave", _) if !chooses_itself(first) && !driver.is_empty() => High,
-        // The processor saves energy only if that costs little performance.
-        (_, Some("balance_performance" | "default")) => Low,
-        (_, Some(_)) => Medium,
-        ("powersave" | "schedutil", _) if !very_fast => Low,
-        ("userspace", _) => Low,
-        _ => Medium,
-    };
+    let slow = numbers.iter().filter_map(|number| view.facts.processor(*number));
+    let mut alike: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for processor in slow {
+        let driver = driver(processor);
+        let preference = processor.energy_preference.as_deref().filter(|_| chooses_itself(driver));
+        let governor = processor.governor.as_deref().unwrap_or_default();
+        alike.entry((governor, driver, preference)).or_default().push(processor.number);
+    }
     let loaded = nics.iter().any(|nic| view.is_loaded(nic));
     let basis = if loaded { Basis::Measured } else { Basis::Setting };
-    let text = format!(
-        "the governor of processors {} is {governor}{}{}{}, with a NIC of {}",
-        processor_list(&numbers),
-        if driver.is_empty() { String::new() } else { format!(" ({driver})") },
-        preference.map(|preference| format!(" with preference {preference}")).unwrap_or_default(),
-        view.facts.processor_mhz.map(|mhz| format!(" (at {mhz} MHz when it was read)")).unwrap_or_default(),
-        gigabits(speed as f64)
-    );
-    let effect = "bursts end before the frequency rises";
-    let mut entry = Found::on_basis(basis, severity, "host", text, effect);
-    for number in numbers {
-        let file = format!("cpu{number}/cpufreq/scaling_governor");
-        entry = entry.change(Knob::ProcessorFile(file), Value::Text("performance".to_owned()));
+    let mut found = Vec::new();
+    for ((governor, driver, preference), numbers) in alike {
+        let severity = match (governor, preference) {
+            // The governor keeps the lowest frequency.
+            ("powersave", _) if !chooses_itself(driver) && !driver.is_empty() => High,
+            // The processor saves energy only if that costs little performance.
+            (_, Some("balance_performance" | "default")) => Low,
+            (_, Some(_)) => Medium,
+            ("powersave" | "schedutil", _) if speed < VERY_FAST_BPS => Low,
+            ("userspace", _) => Low,
+            _ => Medium,
+        };
+        let text = format!(
+            "the governor of processors {} is {governor}{}{}{}, with a NIC of {}",
+            processor_list(&numbers),
+            if driver.is_empty() { String::new() } else { format!(" ({driver})") },
+            preference.map(|preference| format!(" with preference {preference}")).unwrap_or_default(),
+            view.facts
+                .processor_mhz
+                .map(|mhz| format!(" (at {mhz} MHz when it was read)"))
+                .unwrap_or_default(),
+            gigabits(speed as f64)
+        );
+        let mut entry =
+            Found::on_basis(basis, severity, "host", text, "bursts end before the frequency rises");
+        for number in numbers {
+            let file = format!("cpu{number}/cpufreq/scaling_governor");
+            entry = entry.change(Knob::ProcessorFile(file), Value::Text("performance".to_owned()));
+        }
+        found.push(entry);
     }
-    vec![entry]
+    found
 }
 
 fn idle_latency(view: &View<'_>) -> Vec<Found> {

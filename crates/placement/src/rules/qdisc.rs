@@ -300,8 +300,9 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         let root = interface.qdiscs.iter().find(|qdisc| qdisc.is_root());
         let worst = leaves.iter().copied().max_by_key(|qdisc| qdisc.drops);
         let Some(worst) = worst.filter(|worst| worst.drops > 0).or(root).or(worst) else { continue };
-        let packets: u64 =
-            leaves.iter().map(|qdisc| qdisc.packets).max().unwrap_or(0).max(interface.sent_packets());
+        // A root reports the sum of its leaves (`mq_dump`, net/sched/sch_mq.c).
+        let passed = leaves.iter().copied().chain(root).map(|qdisc| qdisc.packets).max().unwrap_or(0);
+        let packets = passed.max(interface.sent_packets());
         let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
         if dropped < FEWEST || !one_in(ONE_IN) {
             continue;

@@ -96,6 +96,7 @@ pub(super) const RULES: &[Rule] = &[
             needs::NODE,
             needs::NODES,
             needs::TOPOLOGY,
+            needs::STATISTICS,
         ],
         check: rps_missing,
     },
@@ -178,12 +179,7 @@ fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     let apart = servers.len() * 2 > nic.receive_queue_count() as usize;
     let is_lopsided = |(share, others): &(f64, f64)| apart && *share >= SHARE && others * 2.0 < *share;
     if let Some((share, others)) = shares.filter(is_lopsided) {
-        let mut words = format!(
-            "processors {} spend {} of their time in softirqs, the others {}",
-            processor_list(&servers.iter().copied().collect::<Vec<_>>()),
-            per_cent(share),
-            per_cent(others)
-        );
+        let mut words = format!("{}, the others {}", busy_words(&servers, share), per_cent(others));
         let lost = super::nic::ring_losses(&nic.losses);
         let loses = view.judge_loss(nic, lost, nic.received_packets()).is_some();
         if loses {
@@ -368,6 +364,17 @@ pub(crate) fn mask(processors: &[u32]) -> String {
     words.join(",")
 }
 
+/// Returns the share of their time that processors spend in softirqs: `processors 0,5 spend 30 % of their time in
+/// softirqs`.
+fn busy_words(processors: &BTreeSet<u32>, share: f64) -> String {
+    let (list, share) = (processor_list(&processors.iter().copied().collect::<Vec<_>>()), per_cent(share));
+    if processors.len() == 1 {
+        format!("processor {list} spends {share} of its time in softirqs")
+    } else {
+        format!("processors {list} spend {share} of their time in softirqs")
+    }
+}
+
 fn rps_missing(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.25;
     const SQUEEZES: u64 = 1000;
@@ -420,11 +427,10 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         }
         let without_msi = super::msi::off(view, nic);
         let text = format!(
-            "{queues} receive queue{}, the NIC's maximum{}; processors {} spend {} of their time in softirqs, the others {}",
+            "{queues} receive queue{}, the NIC's maximum{}; {}, the others {}",
             if queues == 1 { "" } else { "s" },
             if without_msi.is_some() { " without MSI" } else { "" },
-            processor_list(&servers.iter().copied().collect::<Vec<_>>()),
-            per_cent(share),
+            busy_words(&servers, share),
             per_cent(others)
         );
         let effect = "few processors receive everything while others idle";

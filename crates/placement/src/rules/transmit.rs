@@ -59,7 +59,14 @@ pub(super) const RULES: &[Rule] = &[
               that time runs empty or stops its queue. Byte queue limits keep a longer ring from adding delay.",
         fix: "1,024 entries, or the most that the NIC has",
         source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2017), section 2",
-        needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::QDISCS, needs::DRIVER_STATISTICS],
+        needs: &[
+            needs::SPEED,
+            needs::RINGS,
+            needs::MTU,
+            needs::QDISCS,
+            needs::DRIVER_STATISTICS,
+            needs::STATISTICS,
+        ],
         check: ring_short,
     },
     Rule {

@@ -197,7 +197,22 @@ fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter,
         }
         id
     });
-    let priority = table.take("priority").map(|field| field.integer(0..=u32::MAX));
+    let priority = table.take("priority").map(|field| {
+        let Some(id) = id else { return Some(0) };
+        let description = &model.tables()[id.index()];
+        let number = field.integer(0..=u32::MAX)?;
+        if description.priorities().contains(&number) {
+            return Some(number);
+        }
+        let (least, most) = description.priorities().into_inner();
+        let advice = match description.precedence {
+            Precedence::Unique => "this table has no priorities: leave the key out".to_owned(),
+            Precedence::Priority { .. } => format!("write a priority from {least} to {most}"),
+            Precedence::Location => format!("write a location from {least} to {most}"),
+        };
+        field.complain(BadValue, format!("table {} has no {number}", description.name), advice);
+        None
+    });
     let matches = read_match(&mut table);
     let queue = table.require("queue", "for example queue = 3");
     let number = queue.as_ref().and_then(|field| field.integer(0..=u32::from(u16::MAX)));
@@ -397,6 +412,14 @@ mod tests {
             (
                 "[[filter]]\ntable = 'five-tuple'\ndst = 'fe80::1'\nqueue = 3",
                 "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: no packet with these fields",
+            ),
+            (
+                "[[filter]]\ntable = 'five-tuple'\npriority = 9\nqueue = 3",
+                "x.toml:3:12: filter[0].priority: table five-tuple has no 9; write a priority from 1 to 7",
+            ),
+            (
+                "[[filter]]\ntable = 'flow-director'\npriority = 1\nqueue = 3",
+                "x.toml:3:12: filter[0].priority: table flow-director has no 1; this table has no priorities: leave",
             ),
             (
                 "indirection = []",

@@ -219,6 +219,12 @@ fn tables_are_such_as_can_be() {
     );
     assert_refused("capacity = 2", "capacity = 0", "0\nmatch", "table.ports.capacity: 0 is out of range");
     assert_refused("capacity = 2\n", "", "[table.ports]", "table.ports.capacity: missing");
+    assert_refused(
+        "capacity = 2\n",
+        "rows-of = \"x\"\n",
+        "\"x\"\n",
+        "table.ports.rows-of: unknown table above this one 'x'; there is none",
+    );
     assert_refused("{ dst-port =", "{ dst-prot =", "dst-prot", "table.ports.match.dst-prot: unknown key");
     assert_refused("entries = 16", "entries = 15", "15", "rss.rss.entries: 15 is not a power of two");
     assert_refused("number = 7", "number = 9", "9", "queue.control.number: 9 is out of range");

@@ -211,6 +211,11 @@ impl<'t> Field<'t> {
 
     /// Reads a finite, non-negative number.
     pub fn figure(&self) -> Option<f64> {
+        self.figure_or("")
+    }
+
+    /// Reads a finite, non-negative number; `advice` states the range.
+    pub fn figure_or(&self, advice: &str) -> Option<f64> {
         let figure = match self.value {
             DeValue::Integer(integer) => {
                 i128::from_str_radix(integer.as_str(), integer.radix()).ok().map(|integer| integer as f64)
@@ -222,13 +227,13 @@ impl<'t> Field<'t> {
             }
         };
         match figure {
-            Some(figure) if !figure.is_finite() => self.complain(BadValue, "not a finite number", ""),
+            Some(figure) if !figure.is_finite() => self.complain(BadValue, "not a finite number", advice),
             Some(figure) if figure < 0.0 => {
-                self.complain(BadValue, "a negative number", "");
+                self.complain(BadValue, "a negative number", advice);
             }
             // Adding zero turns -0.0 into 0.0.
             Some(figure) => return Some(figure + 0.0),
-            None => self.complain(BadValue, "out of range", ""),
+            None => self.complain(BadValue, "out of range", advice),
         }
         None
     }
@@ -257,7 +262,8 @@ impl<'t> Field<'t> {
     /// Reports that `name` is none of `known`.
     pub fn unknown_name<'k>(&self, what: &str, name: &str, known: impl Iterator<Item = &'k str> + Clone) {
         if self.complaints.would_be_first(&self.span) {
-            let advice = suggestion(name, known);
+            let is_none = known.clone().next().is_none();
+            let advice = if is_none { "there is none".to_owned() } else { suggestion(name, known) };
             self.complain(UnknownName, format!("unknown {what} '{}'", excerpt(name)), advice);
         }
     }

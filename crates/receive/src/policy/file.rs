@@ -529,10 +529,10 @@ fn excerpt(text: &str) -> String {
 }
 
 fn weight(field: &Field<'_>) -> Option<Weight> {
-    let figure = field.figure()?;
+    let advice = "write a weight from 0.001 to 1000";
+    let figure = field.figure_or(advice)?;
     let weight = Weight::new(figure);
     if weight.is_none() {
-        let advice = "write a weight from 0.001 to 1000";
         field.complain(ScenarioErrorKind::BadValue, format!("{figure} is out of range"), advice);
     }
     weight

@@ -335,7 +335,9 @@ fn sandbox(watch: &Arc<Watch>) -> Engine {
         .set_max_map_size(MOST_ELEMENTS)
         .set_max_variables(MOST_VARIABLES)
         .set_max_functions(MOST_FUNCTIONS)
-        .disable_symbol("eval");
+        .disable_symbol("eval")
+        .disable_symbol("print")
+        .disable_symbol("debug");
     let watch = Arc::clone(watch);
     engine.on_progress(move |operations| {
         (operations.is_multiple_of(CLOCK_STRIDE) && watch.is_over()).then_some(Dynamic::UNIT)
@@ -345,9 +347,12 @@ fn sandbox(watch: &Arc<Watch>) -> Engine {
         .register_get("index", |queue: &mut QueueView| i64::from(queue.index))
         .register_get("flows", |queue: &mut QueueView| queue.flows)
         .register_get("rate", |queue: &mut QueueView| queue.rate)
-        .register_fn("count", |queue: &mut QueueView, class: &str| {
-            let class = queue.classes.iter().position(|name| name == class);
-            class.and_then(|class| queue.by_class.get(class)).copied().unwrap_or(0)
+        .register_fn("count", |queue: &mut QueueView, class: &str| -> Result<i64, Box<EvalAltResult>> {
+            let place = queue.classes.iter().position(|name| name == class);
+            place.and_then(|place| queue.by_class.get(place)).copied().ok_or_else(|| {
+                let known = suggestion(class, queue.classes.iter().map(String::as_str));
+                format!("count('{class}'): the policy has no such class; {known}").into()
+            })
         });
     engine
         .register_type_with_name::<FlowView>("flow")

@@ -105,6 +105,15 @@ fn mistakes_are_told_with_their_place() {
         ("[[term]]\nweight = 2", "p.toml:1:1: term[0].policy: missing"),
         ("[[term]]\npolicy = \"balance\"\nweight = 0", "p.toml:3:10: term[0].weight: 0 is out of range"),
         ("[[term]]\npolicy = \"isolation\"", "p.toml:2:10: term[0].policy: isolation is not a term"),
+        (
+            "[[term]]\npolicy = \"balance\"\nweight = -1",
+            "p.toml:3:10: term[0].weight: a negative number; write a weight from 0.001 to 1000",
+        ),
+        (
+            "[[term]]\npolicy = \"balance\"\nweight = nan",
+            "p.toml:3:10: term[0].weight: not a finite number; write a weight from 0.001 to 1000",
+        ),
+        ("policy = \"script\"\nscript = 'fn cost(q) { print(1); 1 }'", "p.toml:2:"),
         ("policy = \"script\"", "p.toml:1:10: policy: without a script"),
         ("script = 'fn cost(q) { 1 }'", "p.toml:1:1: script: a script without use"),
         ("policy = \"script\"\nscript = 'fn cost(q) { 1'", "p.toml:2:"),
@@ -352,7 +361,7 @@ fn run(script: &str) -> Result<Cost, String> {
 fn scripts_see_queues_and_flows() {
     let cost = |script: &str| run(script).unwrap().value();
     assert_eq!(cost("fn queue_cost(q) { q.flows * 2 + q.index }"), 3.0);
-    assert_eq!(cost("fn queue_cost(q) { q.count(\"rest\") + q.count(\"none\") }"), 1.0);
+    assert_eq!(cost("fn queue_cost(q) { q.count(\"rest\") }"), 1.0);
     assert_eq!(cost("fn queue_cost(q) { q.rate / 1000000.0 }"), 3.0);
     assert_eq!(
         cost(
@@ -384,6 +393,10 @@ fn unknown_fields_are_told_with_those_that_there_are() {
         (
             "fn queue_cost(queue) { queue.flow }",
             "queue has no field 'flow'; did you mean 'flows'? known: index, flows, rate",
+        ),
+        (
+            "fn queue_cost(queue) { queue.count(\"rset\") }",
+            "count('rset'): the policy has no such class; did you mean 'rest'? known: rest",
         ),
         ("fn queue_cost(queue) { queue.flows = 1; 0 }", "field 'flows' of a queue cannot be set"),
         ("fn cost(queues) { queues[0].nosuch }", "queue has no field 'nosuch'; known: index, flows, rate"),

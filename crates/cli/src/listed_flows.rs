@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_files::{Kind, Text};
+use evenkeel_model::text::nearest;
 use evenkeel_receive::flows::{self, ObservedFlow};
 use evenkeel_receive::policy::PolicyFile;
 
@@ -26,7 +27,7 @@ pub fn read(
     let Text { text, origin } = input::read(path, Kind::FlowList)?;
     let flows = flows::parse(&text, &origin, queues).map_err(|error| Failure::new(Exit::Usage, error))?;
     fits(flows.len())?;
-    tell_unknown_classes(policy, &flows);
+    tell_unknown_classes(policy, &flows, &origin);
     Ok(Some(flows))
 }
 
@@ -46,7 +47,7 @@ pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow
 const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
 
 /// Warns about classes that the policy does not have: they may be misspelt.
-fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
+fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow], origin: &str) {
     let labels: BTreeSet<String> = policy
         .classes
         .iter()
@@ -62,11 +63,15 @@ fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
         .filter(|name| {
             !labels.contains(&name.to_lowercase()) && !REST.contains(&name.to_lowercase().as_str())
         })
-        .map(|name| name.escape_debug().to_string())
+        .map(|name| {
+            let near = nearest(name, labels.iter().map(String::as_str));
+            let hint = near.map(|near| format!(" (did you mean '{}'?)", near.escape_debug()));
+            format!("{}{}", name.escape_debug(), hint.unwrap_or_default())
+        })
         .collect();
     if !unknown.is_empty() {
         let message = format!(
-            "flows of {} match no class of the policy, so they belong to the rest",
+            "{origin}: flows of {} match no class of the policy, so they belong to the rest",
             unknown.join(", ")
         );
         say(&format!("evenkeel: {message}"));

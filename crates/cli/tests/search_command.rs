@@ -280,7 +280,8 @@ fn an_unknown_class_is_reported() {
     let policy = "[[class]]\nname = \"hihg\"\nqueues = 2\n";
     let ended = solve(directory.path(), "i82599", "4", &flows(40), policy, &["--format", "json"]);
     assert_eq!(ended.code, 0);
-    assert!(ended.stderr.contains("flows of high match no class of the policy"), "{ended:?}");
+    let words = "flows.csv: flows of high (did you mean 'hihg'?) match no class of the policy";
+    assert!(ended.stderr.contains(words), "{ended:?}");
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn options_that_would_be_ignored_are_refused() {
     let own = own.to_str().unwrap();
     let titan = ["run", "titan-6-flows", "--on"];
     let steer = ["steer", "lo", "--policy", "balance"];
+    let no_name = ["steer", "", "--policy", "balance", "--plan", "--model", "ntuple", "--generate", "9"];
     let with = |first: &[&'static str], rest: &[&str]| -> Vec<String> {
         first.iter().chain(rest).map(ToString::to_string).collect()
     };
@@ -139,6 +140,7 @@ fn options_that_would_be_ignored_are_refused() {
         (with(&["run", "tc-packet-length", "--on", "sim"], &["--rate", "1gbit"]), "--rate has no effect"),
         (with(&steer, &["--generate", "20"]), "use them with --plan"),
         (with(&steer, &["--flows", own]), "use them with --plan"),
+        (with(&no_name, &[]), "'' is not the name of an interface"),
         (with(&steer, &["--once", "--interval", "1s"]), "cannot be used with"),
         (with(&steer, &["--plan", "--interval", "1s"]), "cannot be used with"),
         (with(&steer, &["--plan", "--generate", "9", "--netns", "all"]), "cannot be used with"),

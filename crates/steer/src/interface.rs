@@ -34,8 +34,8 @@ impl Interface {
     pub fn find(name: &str) -> Result<Self, SteerError> {
         let mut netlink = Netlink::open()?;
         let Some(link) = netlink.link_named(name)? else {
-            let others = netlink.links()?.into_iter().map(|link| link.name).filter(|name| name != "lo");
-            return Err(SteerError::NoInterface { name: name.to_owned(), others: others.collect() });
+            let others = netlink.links()?.into_iter().map(|link| link.name).collect();
+            return Err(SteerError::NoInterface { name: name.to_owned(), others });
         };
         if !link.up {
             return Err(SteerError::unable(
@@ -225,7 +225,9 @@ impl Interface {
         let redirects = evenkeel_netlink::redirects_by_xdp(self.index)?;
         if self.name == "lo" || redirects == Some(false) {
             let (problem, remedy) = match self.driver_name() {
-                _ if self.name == "lo" => ("has no XDP in its driver", "name another interface"),
+                _ if self.name == "lo" => {
+                    ("has no XDP in its driver", "name another interface, or use --backend rps")
+                }
                 // `veth_set_xdp_features` (drivers/net/veth.c).
                 "veth" => (
                     "has no XDP while its peer has more transmit queues than it has receive queues",

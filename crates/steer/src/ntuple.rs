@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use evenkeel_apply::{
-    ApplyError, Change, Kernel, Knob, Leftover, Report, RuleBytes, Run, StateDirectory, Storage, Value,
+    ApplyError, Change, Kernel, Knob, Leftover, Line, Report, RuleBytes, Run, StateDirectory, Storage, Value,
 };
 use evenkeel_host::SocketName;
 use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolError, ReceiveRules, Rule, RuleMatch};
@@ -229,7 +229,10 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
         Err(SteerError::unable(
             format!("{} has no RSS context left", self.name),
-            "take out those that are not needed: ethtool -X DEVICE context N delete",
+            format!(
+                "take out those that are not needed: `{} context N delete`",
+                Line::new("ethtool -X {}", &[&self.name])
+            ),
         ))
     }
 
@@ -265,7 +268,10 @@ pub fn live_ntuple(
 pub(crate) fn no_rules(name: &str) -> SteerError {
     SteerError::unable(
         format!("the driver of {name} does not accept n-tuple rules at chosen locations"),
-        "turn them on if it has them (ethtool -K DEVICE ntuple on), or use --backend xdp",
+        format!(
+            "turn them on if it has them (`{}`), or use --backend xdp",
+            Line::new("ethtool -K {} ntuple on", &[&name])
+        ),
     )
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::{FlowReader, Host, Listener, Owner, Reading, Scope};
+use evenkeel_host::{FlowReader, Host, HostError, Listener, Owner, Reading, Scope};
 use evenkeel_netlink::sock_diag::SocketProtocol;
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::{FlowTuple, Transport};
@@ -87,11 +87,8 @@ impl Observer {
         let host = Host::live();
         Ok(Self {
             interface: interface.clone(),
-            reader: FlowReader::open(&host, &options.scope).map_err(|error| match options.scope {
-                // The named namespace does not exist.
-                Scope::Named(_) => SteerError::Usage(error.to_string()),
-                Scope::Own | Scope::All => error.into(),
-            })?,
+            reader: FlowReader::open(&host, &options.scope)
+                .map_err(|error| scope_error(&options.scope, error))?,
             host,
             options,
             known: HashMap::new(),
@@ -233,4 +230,38 @@ fn listener_of<'a>(reading: &'a Reading, tuple: &FlowTuple) -> Option<&'a Listen
     let any = |listener: &&Listener| listener.local.ip().is_unspecified();
     let listeners = || reading.listeners.iter().filter(at_port);
     listeners().find(exact).or_else(|| listeners().find(any))
+}
+
+/// Returns the error for a scope that cannot be read.
+fn scope_error(scope: &Scope, error: HostError) -> SteerError {
+    let is_denied = match &error {
+        HostError::Read { source, .. } | HostError::Namespace { source, .. } => {
+            source.kind() == std::io::ErrorKind::PermissionDenied
+        }
+        _ => false,
+    };
+    match scope {
+        Scope::Named(_) if is_denied => {
+            SteerError::unable(error.to_string(), "run it as root in the initial user namespace")
+        }
+        // The named namespace does not exist.
+        Scope::Named(_) => SteerError::Usage(error.to_string()),
+        Scope::Own | Scope::All => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_apply::Cause;
+
+    #[test]
+    fn a_namespace_that_exists_and_cannot_be_read_is_no_wrong_name() {
+        let cause = |kind: std::io::ErrorKind| {
+            let error = HostError::Read { path: "/proc/1/ns/net".into(), source: kind.into() };
+            scope_error(&Scope::Named(vec!["1".to_owned()]), error).cause()
+        };
+        assert_eq!(cause(std::io::ErrorKind::PermissionDenied), Cause::Unable);
+        assert_eq!(cause(std::io::ErrorKind::NotFound), Cause::Usage);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_files::Stamp;
 use evenkeel_host::{Capability, Scope};
-use evenkeel_model::text::path_text;
+use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
     Backend, FlowSource, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
@@ -52,6 +52,18 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let policy = WatchedPolicy::load(&options.policy)?;
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     if options.plan && options.model.is_some() && is_listed {
+        // `dev_valid_name` (net/core/dev.c).
+        let is_name = |name: &String| {
+            let is_odd = |one: char| one.is_whitespace() || one.is_control() || matches!(one, '/' | ':');
+            (1..16).contains(&name.len()) && !name.contains(is_odd) && !matches!(name.as_str(), "." | "..")
+        };
+        if let Some(name) = options.interface.as_ref().filter(|name| !is_name(name)) {
+            let message = format!(
+                "'{}' is not the name of an interface: 1 to 15 bytes, without '/', ':' and spaces",
+                excerpt(name)
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
         // Model and flows suffice, so nothing of this host is read.
         return plan(options, &Interface::of_model(options.interface.as_deref()), &policy.file);
     }

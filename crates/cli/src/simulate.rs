@@ -147,13 +147,16 @@ fn assumed(nic: &Modelled) -> [String; 2] {
     ]
 }
 
+const fn is(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
 /// Returns the lines about findings that were not simulated.
 fn missing(forecast: &Forecast) -> Vec<String> {
     let of = |kind: Verdict| forecast.verdicts.iter().filter(|verdict| **verdict == kind).count();
     let (outside, late) = (of(Verdict::Outside), of(Verdict::NoTime));
     let mut lines: Vec<String> =
         forecast.obstacles.iter().map(|why| format!("Not simulated: {}.", printable(why))).collect();
-    let is = |count: usize| if count == 1 { "is" } else { "are" };
     if outside > 0 && !forecast.nics.is_empty() {
         lines.push(format!("{} {} outside the model.", counted(outside, "finding"), is(outside)));
     }
@@ -226,7 +229,7 @@ pub fn plan_lines(forecast: &PlanForecast) -> Vec<String> {
     }
     let outside = forecast.rules.iter().filter(|(_, alone, _)| *alone == Verdict::Outside).count();
     if outside > 0 {
-        lines.push(format!("{} of the plan outside the model", counted(outside, "rule")));
+        lines.push(format!("{} of the plan {} outside the model", counted(outside, "rule"), is(outside)));
     }
     lines
 }

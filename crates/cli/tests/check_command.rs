@@ -443,7 +443,7 @@ fn an_interface_that_is_not_a_nic_says_so() {
     for rule in ["tso-off", "receive-window", "send-window", "socket-limits"] {
         let explained = said(&["lv0", "--explain", rule]);
         assert!(
-            explained.contains("this rule about NICs does not judge lv0: it has no device."),
+            explained.contains("a rule about NICs, does not judge lv0: it has no device."),
             "{explained}"
         );
     }

@@ -216,7 +216,7 @@ fn known<T: Copy + std::fmt::Display>(
     assumptions: &mut Vec<String>,
 ) -> T {
     value.unwrap_or_else(|| {
-        assumptions.push(format!("{default} {what} (not recorded)"));
+        assumptions.push(format!("{default} {what} (unknown)"));
         default
     })
 }
@@ -331,8 +331,14 @@ fn machine(
     let nominal = nominal_hz(model);
     let hz = nominal.unwrap_or(profile.base_hz);
     if nominal.is_none() {
-        assumptions.push(format!("clock of {:.1} GHz (the processor's name has none)", hz / 1e9));
+        assumptions
+            .push(format!("clock of {:.1} GHz (the processor's name has none from 0.5 to 10 GHz)", hz / 1e9));
     }
+    let unknown = facts.unknown.iter().find(|gap| gap.concerns("/sys/devices/system/cpu/*/topology"));
+    assumptions.extend(
+        unknown
+            .map(|gap| format!("a core of its own for each processor whose core is unknown ({})", gap.why)),
+    );
     let nic_node = nic.node.and_then(|node| topology.package(node));
     if nic_node.is_none() && topology.packages > 1 {
         assumptions.push(format!("{} is in the first package (its node is unknown)", nic.name));
@@ -394,7 +400,7 @@ fn highest_clock(
 /// Returns whether GRO or the NIC merges packets.
 fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
     if nic.features.is_empty() {
-        assumptions.push("GRO on (not recorded)".to_owned());
+        assumptions.push("GRO on (unknown)".to_owned());
         return true;
     }
     nic.feature("rx-gro").is_some_and(|feature| feature.on) || nic.merges_itself().is_some()
@@ -432,7 +438,9 @@ fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use evenkeel_model::host::{Coalescing, Feature, ProcessFacts, Processor, Rss, SocketKind, TcpFacts};
+    use evenkeel_model::host::{
+        Coalescing, Feature, ProcessFacts, Processor, Rss, SocketKind, TcpFacts, Unknown,
+    };
 
     use super::*;
 
@@ -495,6 +503,10 @@ mod tests {
         for assumed in ["kit-2014", "1500 MTU", "1024 descriptors"] {
             assert!(found.assumptions.iter().any(|line| line.contains(assumed)), "{:?}", found.assumptions);
         }
+        let gap = Unknown::new("/sys/devices/system/cpu/cpu3/topology/core_id", "core_id is missing");
+        let found = modelled(&HostFacts { unknown: vec![gap], ..host() });
+        let assumed = "a core of its own for each processor whose core is unknown (core_id is missing)";
+        assert!(found.assumptions.iter().any(|line| line == assumed), "{:?}", found.assumptions);
     }
 
     #[test]

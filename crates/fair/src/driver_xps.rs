@@ -136,13 +136,7 @@ fn mentions_xps(path: &Path) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-
-    fn maps(members: &[&[u32]]) -> Vec<XpsMap> {
-        (0..)
-            .zip(members)
-            .map(|(queue, members)| XpsMap { queue, key: XpsKey::Cpus, members: members.to_vec() })
-            .collect()
-    }
+    use crate::xps::tests::maps;
 
     const EIGHT: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
     /// The device is at the second node.

@@ -115,11 +115,12 @@ fn contiguous(set: &BTreeSet<u32>) -> Option<Pool> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    fn maps(members: &[&[u32]]) -> Vec<XpsMap> {
+    /// Creates the map of each queue.
+    pub(crate) fn maps(members: &[&[u32]]) -> Vec<XpsMap> {
         (0..)
             .zip(members)
             .map(|(queue, members)| XpsMap { queue, key: XpsKey::Cpus, members: members.to_vec() })

@@ -43,9 +43,10 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
         let lines = links.into_iter().map(|link| LinkLine {
             ifname: link.name,
             gso_max_size: Some(link.gso.all),
-            gso_ipv4_max_size: Some(link.gso.ipv4),
+            // Without the driver's limit, the kernel is older than its sizes for IPv4: these are then defaults.
+            gso_ipv4_max_size: link.tso_max.map(|_| link.gso.ipv4),
             gro_max_size: Some(link.gro.all),
-            gro_ipv4_max_size: Some(link.gro.ipv4),
+            gro_ipv4_max_size: link.tso_max.map(|_| link.gro.ipv4),
             tso_max_size: link.tso_max,
         });
         let lines: Vec<LinkLine> = lines.collect();

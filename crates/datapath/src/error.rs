@@ -5,10 +5,12 @@ use std::io;
 /// The error if a BPF object could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
-    #[error("cannot load the BPF object {object}: {source}{}", details(.log))]
+    #[error("cannot load the BPF object {object}: {source}{}{}", requirement(.old_kernel.as_deref()), details(.log))]
     Load {
         object: &'static str,
         source: io::Error,
+        /// The running kernel, if it is older than [`OLDEST_KERNEL`].
+        old_kernel: Option<String>,
         /// The last lines of libbpf's log.
         log: String,
     },
@@ -34,6 +36,28 @@ pub enum DatapathError {
     /// The caller exceeded a limit of the programs.
     #[error("{0}")]
     Limit(String),
+}
+
+/// Version of the oldest kernel that has all that the programs use: tcx (6.6), `bpf_cast_to_kern_ctx` (6.2).
+const OLDEST_KERNEL: (u32, u32) = (6, 6);
+
+/// Returns the release of the running kernel, if it is older than [`OLDEST_KERNEL`].
+pub(crate) fn old_kernel() -> Option<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    is_old(&release).then(|| release.trim().to_owned())
+}
+
+/// Returns whether a kernel's release, such as `6.1.0-50-amd64`, is older than [`OLDEST_KERNEL`].
+fn is_old(release: &str) -> bool {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_KERNEL)
+}
+
+fn requirement(old_kernel: Option<&str>) -> String {
+    let (major, minor) = OLDEST_KERNEL;
+    old_kernel
+        .map(|release| format!("; it needs Linux {major}.{minor} or newer, and this is {release}"))
+        .unwrap_or_default()
 }
 
 fn details(log: &str) -> String {
@@ -91,6 +115,32 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use libbpf_rs::ErrorExt;
+
+    #[test]
+    fn an_old_kernel_is_named() {
+        for (release, old) in [
+            ("6.1.0-50-amd64\n", true),
+            ("5.10.0", true),
+            ("6.6.1", false),
+            ("7.0", false),
+            ("10.1-x", false),
+            ("", false),
+        ] {
+            assert_eq!(is_old(release), old, "{release}");
+        }
+        let error = |old_kernel: Option<&str>| DatapathError::Load {
+            object: "lola",
+            source: io::Error::from_raw_os_error(libc::EINVAL),
+            old_kernel: old_kernel.map(str::to_owned),
+            log: "a log".to_owned(),
+        };
+        let words = error(Some("6.1.0-50-amd64")).to_string();
+        assert!(
+            words.ends_with("; it needs Linux 6.6 or newer, and this is 6.1.0-50-amd64\na log"),
+            "{words}"
+        );
+        assert!(!error(None).to_string().contains("newer"));
+    }
 
     #[test]
     fn what_the_kernel_refuses_is_known_below_any_context() {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel};
 
-use crate::error::{DatapathError, io_error};
+use crate::error::{DatapathError, io_error, old_kernel};
 use crate::statistics::RunTime;
 
 /// The last lines of libbpf's log, for the error if a load fails.
@@ -107,7 +107,7 @@ pub(crate) fn load(object: &'static str, opened: OpenObject) -> Result<Object, D
 
 fn load_error(object: &'static str, error: &libbpf_rs::Error) -> DatapathError {
     let log = WORDS.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-    DatapathError::Load { object, source: io_error(error), log }
+    DatapathError::Load { object, source: io_error(error), old_kernel: old_kernel(), log }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
@@ -21,9 +22,20 @@ use crate::study::StudyCommand;
 pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 
+/// What a bug report needs: version, commit and the kernels that the commands run on.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let commit = option_env!("EVENKEEL_COMMIT").unwrap_or("unknown (not built with ./dev)");
+    format!(
+        "{}\ncommit: {commit}\nfair, steer, congestion load, run --on netns: Linux 6.6 or newer with BTF\n\
+         other commands: Linux 4.18 or newer",
+        env!("CARGO_PKG_VERSION")
+    )
+});
+
 /// Manage the queues of a Linux host's NIC as one resource, and measure the effect
 #[derive(Debug, Parser)]
-#[command(name = "evenkeel", version, propagate_version = true, after_help = examples::ALL)]
+#[command(name = "evenkeel", version, long_version = LONG_VERSION.as_str(), propagate_version = true)]
+#[command(after_help = examples::ALL)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,

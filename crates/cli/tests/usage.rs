@@ -224,8 +224,15 @@ fn help_and_version_are_results() {
     for words in ["Exit codes:\n    0  done", "\n  generate "] {
         assert!(run(&["--help"]).stdout.contains(words), "{words}");
     }
+    let first_line = format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"));
+    let version = run(&["-V"]);
+    assert_eq!((version.code, &version.stdout), (0, &first_line));
     let version = run(&["--version"]);
-    assert_eq!((version.code, version.stdout), (0, format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))));
+    assert!(version.code == 0 && version.stdout.starts_with(&first_line), "{}", version.stdout);
+    for words in ["\ncommit: ", "\nfair, steer, ", ": Linux 6.6 ", "\nother commands: Linux 4.18 or newer\n"]
+    {
+        assert!(version.stdout.contains(words), "{words}: {}", version.stdout);
+    }
 }
 
 #[test]

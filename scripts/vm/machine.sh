@@ -5,6 +5,8 @@
 # of its backports.
 vm_release=trixie
 vm_cache=${EVENKEEL_VM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/evenkeel/vm}
+# A change of what is prepared, or how, gets a new number, so that no run uses what an older script left.
+vm_recipe=1
 # A symbolic link to what was prepared last.
 vm_current=$vm_cache/current
 

@@ -60,7 +60,7 @@ impl NetnsWorld {
             if evenkeel_host::find_tool(tool).is_none() {
                 return Err(TestbedError::Unable {
                     missing: format!("{tool} is not installed: it makes the traffic of the test bed"),
-                    remedy: format!("install it (Debian, Ubuntu: apt-get install {tool}) or run ./dev setup"),
+                    remedy: format!("install it (Debian, Ubuntu: apt-get install {tool})"),
                 });
             }
         }

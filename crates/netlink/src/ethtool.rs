@@ -91,8 +91,9 @@ struct Request {
 
 impl EthtoolSocket {
     pub fn open() -> io::Result<Self> {
+        // Any family will do (netdevice(7)). The service is restricted to this one and AF_NETLINK.
         // SAFETY: takes three integers.
-        let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -531,8 +531,19 @@ pub struct FairOptions {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = SessionFormat::Table)]
+    pub format: SessionFormat,
+}
+
+/// Output of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SessionFormat {
+    /// Human-readable table
+    Table,
+    /// One JSON object at the end, and nothing else
+    Json,
+    /// One JSON object a line: the start, the status of each second, messages, the end
+    Jsonl,
 }
 
 /// Whether flows alternate on shared queues.

@@ -185,6 +185,23 @@ pub fn result(text: &[u8]) -> io::Result<()> {
     writers.outcome()
 }
 
+/// Writes a line of a stream to standard output. Drops it if too many bytes wait for the reader; returns whether it was
+/// dropped.
+///
+/// # Errors
+/// Returns an error if an earlier line could not be written, as after the reader's exit.
+pub fn stream(line: &[u8]) -> io::Result<bool> {
+    let Some(Writers { output, .. }) = writers() else { return Stream::Output.write(line).map(|()| false) };
+    if let Some(error) = output.failed.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        return Err(error.kind().into());
+    }
+    if output.waiting.output.load(Ordering::Acquire) >= MOST_WAITING {
+        return Ok(true);
+    }
+    output.put(Stream::Output, line);
+    Ok(false)
+}
+
 /// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the message if too
 /// many wait, or if the last one was not read when a signal came.
 pub fn message(text: &[u8]) {

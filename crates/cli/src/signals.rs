@@ -102,6 +102,11 @@ impl Signals {
         self.held.store(true, Ordering::Relaxed);
     }
 
+    /// Ends the command as SIGTERM does.
+    pub fn terminate(&self) {
+        self.terminated.store(true, Ordering::Relaxed);
+    }
+
     /// Returns whether a signal interrupted the command: Ctrl-C, or a closed terminal.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)

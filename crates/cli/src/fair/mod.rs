@@ -1,6 +1,7 @@
 //! `evenkeel fair`.
 
 mod show;
+mod stream;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use evenkeel_fair::{
 };
 
 use crate::arguments::{
-    BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
+    BalanceChoice, BatchingChoice, FairOptions, QueueWeightsChoice, Segments, SessionFormat, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::{self, guardian, interrupted, keep_going, restored, say, stop_if_interrupted, unsettled};
@@ -21,6 +22,8 @@ use crate::progress::page;
 use crate::revert::{stray, tell_leftover, tell_unfinished};
 use crate::signals::Signals;
 
+use self::stream::Stream;
+
 /// Interval of the observer's samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval of a session's checks, which read two files per queue.
@@ -28,7 +31,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// The reason for the end of a run.
 pub type End = live::End<ForeignChange>;
 
-pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
+/// Returns the request of a command line. Refuses options that exclude each other.
+pub fn request(options: &FairOptions) -> Result<Request, Failure> {
     let request = Request {
         observe: options.observe,
         flow_weights: options.weights.is_some(),
@@ -69,6 +73,11 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         },
     };
     request.check().map_err(failure)?;
+    Ok(request)
+}
+
+pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
+    let request = request(options)?;
     let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
     let weights = weights.map_err(|error| match error {
         WeightsError::Input(error) => error.into(),
@@ -100,14 +109,13 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         print_page(page)?;
         return Ok(Exit::Done);
     }
-    for remark in &preflight.remarks {
-        say(remark);
-    }
+    let mut stream = Stream::of(options.format);
+    stream.remarks(&preflight.remarks);
     stop_if_interrupted(&signals)?;
     if options.observe {
-        observe(&preflight, options, &signals)
+        observe(&preflight, options, stream, &signals)
     } else {
-        manage(&preflight, options, &state, weights, &signals)
+        manage(&preflight, options, &state, weights, stream, &signals)
     }
 }
 
@@ -163,20 +171,31 @@ fn failure(error: FairError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
+fn observe(
+    preflight: &Preflight,
+    options: &FairOptions,
+    mut stream: Stream,
+    signals: &Signals,
+) -> Result<Exit, Failure> {
     let mut observer = Observer::start(preflight).map_err(failure)?;
     give_up_privileges().map_err(failure)?;
     stop_if_interrupted(signals)?;
     say(&format!("observing {}: evenkeel changes nothing; Ctrl-C ends it", options.interface));
-    let end = keep_going(&mut observer, SAMPLE_INTERVAL, options.time, signals, Observer::tick, |observer| {
+    let tick = |observer: &mut Observer| {
+        let ended = observer.tick();
+        stream.status(signals, |seconds| show::observing_json(&observer.observation(), seconds));
+        ended
+    };
+    let end = keep_going(&mut observer, SAMPLE_INTERVAL, options.time, signals, tick, |observer| {
         show::observation(&observer.observation())
     })
     .map_err(failure)?;
     let seen: Observation = observer.observation();
     drop(observer);
     match options.format {
-        Format::Table => print(&show::observation(&seen))?,
-        Format::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
+        SessionFormat::Table => print(&show::observation(&seen))?,
+        SessionFormat::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
+        SessionFormat::Jsonl => stream.end(&show::observation_json(&seen, &end))?,
     }
     end.conclude(None, "", "evenkeel observed until the change")
 }
@@ -186,6 +205,7 @@ fn manage(
     options: &FairOptions,
     state: &StateDirectory,
     weights: Option<WeightsFile>,
+    mut stream: Stream,
     signals: &Signals,
 ) -> Result<Exit, Failure> {
     let began = Instant::now();
@@ -197,7 +217,7 @@ fn manage(
     give_up_privileges().and_then(|()| session.start_loops()).map_err(failure)?;
     let mut weights = weights;
     if let Some(weights) = &mut weights {
-        weights.take_remarks().iter().for_each(|remark| say(remark));
+        stream.remarks(&weights.take_remarks());
         session.set_flow_weights(weights.rules()).map_err(failure)?;
     }
     // A signal during the start ends the session at once, as an interruption.
@@ -205,13 +225,15 @@ fn manage(
     if !is_early {
         session.status().iter().for_each(|status| say(&show::started(status)));
         say("managed now; Ctrl-C or SIGTERM restores everything");
+        stream.started(&options.interface, &session.status());
     }
     let tick = |session: &mut Session| {
         if let Some(weights) = &mut weights {
-            follow_weights(session, weights)?;
+            stream.remarks(&follow_weights(session, weights)?);
         }
         let ended = session.tick();
-        session.take_remarks().iter().for_each(|remark| say(remark));
+        stream.remarks(&session.take_remarks());
+        stream.status(signals, |seconds| show::status_json(&session.status(), seconds));
         ended
     };
     let end = keep_going(&mut session, WATCH_INTERVAL, options.time, signals, tick, |session| {
@@ -221,9 +243,7 @@ fn manage(
     // Always restore the settings first.
     let ended = session.finish().map_err(failure)?;
     for device in &ended {
-        for remark in device.report.remarks(&device.status.name) {
-            say(&remark);
-        }
+        stream.remarks(&device.report.remarks(&device.status.name));
     }
     let unsettled = ended.iter().find_map(|device| unsettled(&device.status.name, &device.report));
     let lost = ended.iter().find_map(|device| device.lost.clone());
@@ -239,27 +259,31 @@ fn manage(
         }
     };
     match options.format {
-        Format::Table => print(&show::ended(&ended))?,
-        Format::Json => {
+        SessionFormat::Table => print(&show::ended(&ended))?,
+        SessionFormat::Json => {
             print(&format!("{:#}\n", show::ended_json(&options.interface, began.elapsed(), &ended, &end)))?;
+        }
+        SessionFormat::Jsonl => {
+            stream.end(&show::ended_json(&options.interface, began.elapsed(), &ended, &end))?;
         }
     }
     end.conclude(unsettled, "", restored(ended.iter().map(|device| &device.report)))
 }
 
-/// Reloads a changed file of flow weights. While the file is invalid, the previous weights stay.
-fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), FairError> {
+/// Reloads a changed file of flow weights, and returns remarks. While the file is invalid, the previous weights stay.
+fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<Vec<String>, FairError> {
+    let mut remarks = Vec::new();
     match weights.refresh() {
         Ok(None) => {}
         Ok(Some(why)) => {
             session.set_flow_weights(weights.rules())?;
-            say(match why {
-                Refreshed::File => "flow weights: read again, as the file has changed",
-                Refreshed::Cgroups => "flow weights: set again, as a cgroup has changed",
+            remarks.push(match why {
+                Refreshed::File => "flow weights: read again, as the file has changed".to_owned(),
+                Refreshed::Cgroups => "flow weights: set again, as a cgroup has changed".to_owned(),
             });
         }
-        Err(error) => say(&format!("{error}; the previous weights stay in force")),
+        Err(error) => remarks.push(format!("{error}; the previous weights stay in force")),
     }
-    weights.take_remarks().iter().for_each(|remark| say(remark));
-    Ok(())
+    remarks.extend(weights.take_remarks());
+    Ok(remarks)
 }

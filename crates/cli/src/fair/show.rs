@@ -201,6 +201,16 @@ fn end_json(end: &End) -> Value {
     }
 }
 
+/// Returns the status of a running session as JSON, `seconds` after its start.
+pub fn status_json(devices: &[Status], seconds: f64) -> Value {
+    json!({"type": "status", "seconds": seconds, "devices": devices})
+}
+
+/// Returns the present state of an observation as JSON.
+pub fn observing_json(seen: &Observation, seconds: f64) -> Value {
+    json!({"type": "status", "seconds": seconds, "devices": seen.devices})
+}
+
 /// Returns an observation as JSON.
 pub fn observation_json(seen: &Observation, end: &End) -> Value {
     json!({

@@ -4,42 +4,20 @@
 
 mod support;
 
-use std::ffi::CStr;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use evenkeel_host::Capability;
 use nix::sys::signal::Signal;
 
-use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same};
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, with_own_sysfs};
 use support::running::Running;
 use support::{end, without};
 
 const STATED: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
-/// Returns the command in the managed namespace, with a `/sys` of that namespace, as `ip netns exec` mounts it.
+/// Returns the command in the managed namespace, with a `/sys` of that namespace.
 fn command(managed: &Managed, arguments: &[&str]) -> Command {
-    let mut command = managed.command(arguments);
-    let mount = |source: Option<&CStr>, target: &CStr, kind: Option<&CStr>, flags| {
-        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-        // SAFETY: the strings end with 0, and no data is given.
-        match unsafe { libc::mount(pointer(source), target.as_ptr(), pointer(kind), flags, std::ptr::null()) }
-        {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        }
-    };
-    // SAFETY: the closure makes system calls only, on strings that are part of the program.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::unshare(libc::CLONE_NEWNS) < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
-            mount(Some(c"sysfs"), c"/sys", Some(c"sysfs"), 0)
-        });
-    }
-    command
+    with_own_sysfs(managed.command(arguments))
 }
 
 fn keep(command: &mut Command, capabilities: &[Capability]) {

@@ -1,5 +1,6 @@
 //! An interface to manage: one end of a veth pair with several queues, in a namespace created for the test.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -265,6 +266,30 @@ pub fn inside(space: &Namespace, mut command: Command) -> Command {
                 return Err(std::io::Error::last_os_error());
             }
             Ok(())
+        });
+    }
+    command
+}
+
+/// Makes a command run with a `/sys` of its network namespace, as `ip netns exec` mounts it.
+pub fn with_own_sysfs(mut command: Command) -> Command {
+    let mount = |source: Option<&CStr>, target: &CStr, kind: Option<&CStr>, flags| {
+        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: the strings end with 0, and no data is given.
+        match unsafe { libc::mount(pointer(source), target.as_ptr(), pointer(kind), flags, std::ptr::null()) }
+        {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes system calls only, on strings that are part of the program.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::unshare(libc::CLONE_NEWNS) < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+            mount(Some(c"sysfs"), c"/sys", Some(c"sysfs"), 0)
         });
     }
     command

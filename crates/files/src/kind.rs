@@ -9,6 +9,7 @@ pub enum Kind {
     QdiscSetups,
     NicModel,
     Policy,
+    Service,
     Script,
     Weights,
     KeepList,
@@ -29,6 +30,7 @@ impl Kind {
             | Self::QdiscSetups
             | Self::NicModel
             | Self::Policy
+            | Self::Service
             | Self::Script
             | Self::Weights
             | Self::KeepList => 1 << 20,
@@ -48,6 +50,7 @@ impl Kind {
                 | Self::QdiscSetups
                 | Self::NicModel
                 | Self::Policy
+                | Self::Service
                 | Self::Script
                 | Self::Weights
                 | Self::FlowList
@@ -70,6 +73,7 @@ impl fmt::Display for Kind {
             Self::QdiscSetups => "a file of qdisc setups",
             Self::NicModel => "a NIC model",
             Self::Policy => "a policy",
+            Self::Service => "a configuration of the service",
             Self::Script => "a script",
             Self::Weights => "a file of flow weights",
             Self::KeepList => "a list of settings to keep",

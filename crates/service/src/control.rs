@@ -1,0 +1,333 @@
+//! The control socket: a client sends one line of JSON, and gets one line back.
+//!
+//! ```text
+//! {"command":"pause","interface":"eth0"}
+//! {"done":"eth0"}                           or {"error":"..."}
+//! ```
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenkeel_model::text::path_text;
+use nix::poll::PollFlags;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Group, chown};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::DEFAULT_GROUP;
+
+/// Longest request, bytes.
+const LONGEST_REQUEST: usize = 4096;
+/// Largest number of clients at a time.
+const MOST_CLIENTS: usize = 32;
+/// Time in which a client must send its request and read the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time in which a service answers.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Longest answer that a client reads, bytes: a status of 1000 interfaces.
+const LONGEST_ANSWER: u64 = 64 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    Status,
+    Pause,
+    Resume,
+    Reload,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    pub command: Command,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+/// An error of the control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("cannot {action} {}: {source}", path_text(.path))]
+    System { action: &'static str, path: PathBuf, source: io::Error },
+    /// Another service answers at this path.
+    #[error("another service (process {process}) has the socket {}", path_text(.path))]
+    Taken { path: PathBuf, process: i32 },
+    #[error("{} is not a socket; remove it, or name another path in the configuration", path_text(.path))]
+    NotASocket { path: PathBuf },
+    #[error(
+        "there is no group '{0}'; create it (groupadd --system {0}), or name another one in the configuration"
+    )]
+    NoGroup(String),
+    #[error("no service answers at {}; start it (systemctl start evenkeel)", path_text(.path))]
+    NoService { path: PathBuf },
+    #[error("{} is for root and the service's group only; run the command as one of them", path_text(.path))]
+    Denied { path: PathBuf },
+    #[error("the service sent no valid answer: {0}")]
+    Answer(String),
+}
+
+struct Client {
+    stream: UnixStream,
+    since: Instant,
+    input: Vec<u8>,
+    /// The answer, once there is one, and how much of it is sent.
+    output: Option<(Vec<u8>, usize)>,
+}
+
+/// The listening socket, and its clients. Dropping it removes the socket.
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    clients: Vec<Client>,
+}
+
+impl Control {
+    /// Listens at a path, for root and a group. The second value is a remark for the user.
+    ///
+    /// # Errors
+    /// Returns an error if another service listens there, the group does not exist, or the kernel refuses.
+    pub fn listen(path: &Path, group: Option<&str>) -> Result<(Self, Option<String>), ControlError> {
+        let failed =
+            |action| move |source: io::Error| ControlError::System { action, path: path.to_owned(), source };
+        let find = |name: &str| Group::from_name(name).ok().flatten();
+        let owner = match group {
+            Some(name) => Some(find(name).ok_or_else(|| ControlError::NoGroup(name.to_owned()))?),
+            None => find(DEFAULT_GROUP),
+        };
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
+        }
+        remove_stale(path)?;
+        let listener = UnixListener::bind(path).map_err(failed("listen at"))?;
+        let control = Self { listener, path: path.to_owned(), clients: Vec::new() };
+        control.listener.set_nonblocking(true).map_err(failed("listen at"))?;
+        let mode = if owner.is_some() { 0o660 } else { 0o600 };
+        if let Some(owner) = &owner {
+            chown(path, None, Some(owner.gid)).map_err(|error| failed("set the group of")(error.into()))?;
+        }
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(failed("set the mode of"))?;
+        let remark = owner
+            .is_none()
+            .then(|| format!("there is no group '{DEFAULT_GROUP}': only root may use {}", path_text(path)));
+        Ok((control, remark))
+    }
+
+    /// Returns the descriptors to wait for.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let clients = self.clients.iter().map(|client| {
+            let wanted = if client.output.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            (client.stream.as_fd(), wanted)
+        });
+        std::iter::once((self.listener.as_fd(), PollFlags::POLLIN)).chain(clients)
+    }
+
+    /// Accepts clients, and answers complete requests.
+    pub(crate) fn step(&mut self, now: Instant, mut answer: impl FnMut(Request) -> Value) {
+        for stream in self.listener.incoming().take(MOST_CLIENTS) {
+            let Ok(stream) = stream else { break };
+            // A client too many is refused: it reads the end of file.
+            if self.clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
+                self.clients.push(Client { stream, since: now, input: Vec::new(), output: None });
+            }
+        }
+        self.clients.retain_mut(|client| {
+            now.saturating_duration_since(client.since) < PATIENCE && client.step(&mut answer)
+        });
+    }
+
+    #[cfg(test)]
+    fn has_clients(&self) -> bool {
+        !self.clients.is_empty()
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Ignore the error: the next service removes a stale socket.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the socket of a dead service.
+fn remove_stale(path: &Path) -> Result<(), ControlError> {
+    let failed =
+        |source| ControlError::System { action: "remove the old socket", path: path.to_owned(), source };
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ControlError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(stream) => {
+            let process = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+            Err(ControlError::Taken { path: path.to_owned(), process })
+        }
+        Err(_) => std::fs::remove_file(path).map_err(failed),
+    }
+}
+
+impl Client {
+    /// Returns whether the client stays.
+    fn step(&mut self, answer: &mut impl FnMut(Request) -> Value) -> bool {
+        if self.output.is_none() {
+            let mut bytes = [0; LONGEST_REQUEST];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => self.input.extend(&bytes[..count]),
+                Err(error) => {
+                    return matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
+                }
+            }
+            let end = self.input.iter().position(|byte| *byte == b'\n');
+            if end.is_none() && self.input.len() <= LONGEST_REQUEST {
+                return true;
+            }
+            let request = end.filter(|end| *end <= LONGEST_REQUEST).map(|end| &self.input[..end]);
+            let value = match request.map(serde_json::from_slice::<Request>) {
+                Some(Ok(request)) => answer(request),
+                Some(Err(error)) => json!({"error": format!("not a request: {error}")}),
+                None => json!({"error": format!("a request has at most {LONGEST_REQUEST} bytes")}),
+            };
+            self.output = Some((format!("{value}\n").into_bytes(), 0));
+        }
+        let Some((bytes, sent)) = &mut self.output else { return true };
+        while *sent < bytes.len() {
+            match self.stream.write(&bytes[*sent..]) {
+                Ok(0) => return false,
+                Ok(count) => *sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+        // Dropping the stream ends the answer.
+        false
+    }
+}
+
+/// Sends a request to the service at a path. Returns its answer.
+///
+/// # Errors
+/// Returns an error if no service answers in time.
+pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            ControlError::NoService { path: path.to_owned() }
+        }
+        io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            ControlError::Answer(format!("nothing within {} s", ANSWER_LIMIT.as_secs()))
+        }
+        _ => ControlError::System { action: "ask the service at", path: path.to_owned(), source },
+    };
+    let mut stream = UnixStream::connect(path).map_err(failed)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
+    let text = serde_json::to_string(request).map_err(|error| ControlError::Answer(error.to_string()))?;
+    stream.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut line).map_err(failed)?;
+    if line.is_empty() {
+        return Err(ControlError::Answer("it closed the connection".to_owned()));
+    }
+    serde_json::from_str(&line).map_err(|error| ControlError::Answer(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Sends bytes, and returns the answer.
+    fn answer(control: &mut Control, path: &Path, bytes: &[u8]) -> String {
+        let mut client = UnixStream::connect(path).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut left = bytes;
+        client.set_nonblocking(true).unwrap();
+        // A long request needs several reads.
+        for _ in 0..64 {
+            if let Ok(count) = client.write(left) {
+                left = &left[count..];
+            }
+            control.step(Instant::now(), |request| json!({"got": request.command}));
+        }
+        client.set_nonblocking(false).unwrap();
+        let mut text = String::new();
+        // The rest of a request that is too long resets the connection.
+        let _ = client.read_to_string(&mut text);
+        text
+    }
+
+    #[test]
+    fn requests_are_answered_and_garbage_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("below/control.sock");
+        let (mut control, _) = Control::listen(&path, None).unwrap();
+        assert_eq!(answer(&mut control, &path, b"{\"command\":\"status\"}\n"), "{\"got\":\"status\"}\n");
+        for garbage in [
+            &b"\n"[..],
+            b"{}\n",
+            b"{\"command\":\"status\",\"other\":1}\n",
+            b"{\"command\":\"explode\"}\n",
+            b"\xff\xfe\0\n",
+        ] {
+            let text = answer(&mut control, &path, garbage);
+            assert!(text.starts_with("{\"error\":\"not a request: "), "{text}");
+        }
+        let long = answer(&mut control, &path, &vec![b'x'; LONGEST_REQUEST + 1]);
+        assert!(long.is_empty() || long.contains("at most 4096 bytes"), "{long}");
+        assert!(!control.has_clients());
+    }
+
+    #[test]
+    fn clients_are_limited_in_number_and_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        let (mut control, _) = Control::listen(&path, None).unwrap();
+        let now = Instant::now();
+        let silent: Vec<UnixStream> =
+            (0..MOST_CLIENTS + 4).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        for _ in 0..2 {
+            control.step(now, |_| json!({}));
+        }
+        assert_eq!(control.clients.len(), MOST_CLIENTS);
+        control.step(now + PATIENCE, |_| json!({}));
+        assert!(!control.has_clients());
+        drop(silent);
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        let (first, _) = Control::listen(&path, None).unwrap();
+        let taken = Control::listen(&path, None).map(|_| ());
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(matches!(taken, Err(ControlError::Taken { process, .. }) if process == own));
+        // A killed service does not remove its socket.
+        let copy = directory.path().join("copy");
+        std::fs::hard_link(&path, &copy).unwrap();
+        drop(first);
+        std::fs::rename(&copy, &path).unwrap();
+        drop(Control::listen(&path, None).unwrap());
+        assert!(!path.exists());
+        std::fs::write(&path, "x").unwrap();
+        assert!(matches!(Control::listen(&path, None).map(|_| ()), Err(ControlError::NotASocket { .. })));
+        let group = Control::listen(&directory.path().join("b"), Some("evk-no-group")).map(|_| ());
+        assert!(matches!(group, Err(ControlError::NoGroup(_))));
+    }
+
+    #[test]
+    fn a_client_without_a_service_gets_advice() {
+        let request = Request { command: Command::Status, interface: None };
+        let error = ask(Path::new("/nonexistent/control.sock"), &request).unwrap_err();
+        assert!(error.to_string().contains("start it (systemctl start evenkeel)"), "{error}");
+    }
+}

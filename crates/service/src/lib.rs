@@ -1,0 +1,35 @@
+//! The service: keeps the interfaces fair that a file names.
+//!
+//! ```text
+//!   evenkeel.toml ──▶ supervisor ──starts──▶ worker (`evenkeel fair eth0 --format jsonl`) ──▶ its guardian
+//!                      │  ▲  ▲                  │
+//!   sd_notify ◀────────┘  │  └──pipes: status───┘
+//!                         └── control socket ◀── evenkeel status, service pause, resume, reload
+//! ```
+//!
+//! - The supervisor changes no setting. Each interface has a worker process with its own journal, guardian and
+//!   privileges, so that the failure of one interface does not affect another.
+//! - The kernel sends a worker SIGTERM when the supervisor dies (`PR_SET_PDEATHSIG`), and its pipe closes. Both end the
+//!   worker, which restores its settings.
+//! - Decisions are pure: [`Configuration`] says which interface gets which options, [`Course`] when a worker starts again.
+
+mod configuration;
+mod control;
+mod course;
+mod interfaces;
+mod log_limit;
+mod notify;
+mod pattern;
+mod status;
+mod supervisor;
+mod unit;
+mod worker;
+
+pub use configuration::{Configuration, DEFAULT_GROUP, DEFAULT_SOCKET, FAIR_KEYS, OptionError, Rule};
+pub use control::{Command, Control, ControlError, Request, ask};
+pub use course::{Course, Ending, Next};
+pub use interfaces::{Interface, Interfaces};
+pub use notify::Notifier;
+pub use pattern::{Match, Pattern};
+pub use status::{InterfaceStatus, Phase, ServiceStatus};
+pub use supervisor::{Outside, Priority, Supervisor};

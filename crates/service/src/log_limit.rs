@@ -1,0 +1,43 @@
+//! Limits the number of log lines of an interface.
+
+use std::time::{Duration, Instant};
+
+/// Lines in [`WINDOW`], after which further lines are only counted.
+const MOST: u32 = 20;
+const WINDOW: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, Default)]
+pub struct LogLimit {
+    window: Option<Instant>,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// Returns whether to write a line now, with the number of lines that were suppressed before it.
+    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+        if self.window.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
+            (self.window, self.lines) = (Some(now), 0);
+        }
+        if self.lines >= MOST {
+            self.suppressed += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_counted() {
+        let (mut limit, now) = (LogLimit::default(), Instant::now());
+        let admitted = (0..100).filter(|_| limit.admit(now).is_some()).count();
+        assert_eq!(admitted, MOST as usize);
+        assert_eq!(limit.admit(now + WINDOW), Some(100 - u64::from(MOST)));
+        assert_eq!(limit.admit(now + WINDOW), Some(0));
+    }
+}

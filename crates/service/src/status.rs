@@ -1,0 +1,156 @@
+//! The status of the service, as the control socket returns it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What an interface does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its worker has not begun to manage it.
+    Starting,
+    Fair,
+    /// Its worker restores the settings.
+    Stopping,
+    /// It starts again after a pause.
+    Waits,
+    /// Its worker refused to run; it is tried again after a pause.
+    Refused,
+    /// Another program repeatedly changed the same setting; `resume` tries again.
+    GivenUp,
+    /// An operator paused it.
+    Paused,
+}
+
+impl Phase {
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Fair => "fair",
+            Self::Stopping => "stopping",
+            Self::Waits => "waits",
+            Self::Refused => "refused",
+            Self::GivenUp => "given up",
+            Self::Paused => "paused",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceStatus {
+    pub name: String,
+    pub index: u32,
+    /// Number of its rule in the file, from 1.
+    pub rule: usize,
+    pub state: Phase,
+    /// Why it is not fair.
+    pub reason: Option<String>,
+    /// Time in this state.
+    pub seconds: f64,
+    /// Time until the next start.
+    pub again_in_s: Option<f64>,
+    /// The worker.
+    pub process: Option<u32>,
+    /// Number of workers started so far.
+    pub starts: u64,
+    /// Options of `fair`.
+    pub options: Vec<String>,
+    /// The last status of the worker's devices; see `fair`.
+    pub devices: Option<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    pub schema: u32,
+    pub process: u32,
+    /// Time since the start.
+    pub seconds: f64,
+    pub configuration: String,
+    /// The error of the file, if the last reload failed: the previous configuration is in force.
+    pub error: Option<String>,
+    pub interfaces: Vec<InterfaceStatus>,
+    /// Interfaces that no rule manages.
+    pub unmanaged: Vec<String>,
+}
+
+impl ServiceStatus {
+    /// Returns the answer in one line, such as `2 of 3 interfaces are fair; eth2 waits: ...`.
+    #[must_use]
+    pub fn answer(&self) -> String {
+        let all = self.interfaces.len();
+        let fair = self.interfaces.iter().filter(|interface| interface.state == Phase::Fair).count();
+        let answer = match (fair, all) {
+            (_, 0) => "no interface matches the configuration".to_owned(),
+            (1, 1) => format!("{} is fair", self.interfaces[0].name),
+            (fair, all) if fair == all => format!("all {all} interfaces are fair"),
+            (_, 1) => String::new(),
+            (fair, all) => format!("{fair} of {all} interfaces are fair"),
+        };
+        let others = self.interfaces.iter().filter(|interface| interface.state != Phase::Fair);
+        let words = others.map(|interface| {
+            let InterfaceStatus { name, state, reason, .. } = interface;
+            let verb = match state {
+                Phase::Waits => "",
+                _ => "is ",
+            };
+            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+            format!("{name} {verb}{}{reason}", state.words())
+        });
+        let parts: Vec<String> =
+            std::iter::once(answer).chain(words).filter(|part| !part.is_empty()).collect();
+        parts.join("; ")
+    }
+
+    /// Returns whether every interface is fair, or paused by an operator.
+    #[must_use]
+    pub fn is_as_wanted(&self) -> bool {
+        self.error.is_none()
+            && self.interfaces.iter().all(|interface| matches!(interface.state, Phase::Fair | Phase::Paused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(states: &[(&str, Phase, Option<&str>)]) -> ServiceStatus {
+        let interface = |(name, state, reason): &(&str, Phase, Option<&str>)| InterfaceStatus {
+            name: (*name).to_owned(),
+            index: 2,
+            rule: 1,
+            state: *state,
+            reason: reason.map(str::to_owned),
+            seconds: 1.0,
+            again_in_s: None,
+            process: None,
+            starts: 1,
+            options: Vec::new(),
+            devices: None,
+        };
+        ServiceStatus {
+            schema: 1,
+            process: 1,
+            seconds: 1.0,
+            configuration: "x.toml".to_owned(),
+            error: None,
+            interfaces: states.iter().map(interface).collect(),
+            unmanaged: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_answer_counts_and_names_the_exceptions() {
+        let answer = |states: &[_]| status(states).answer();
+        assert_eq!(answer(&[]), "no interface matches the configuration");
+        assert_eq!(answer(&[("a", Phase::Fair, None)]), "a is fair");
+        assert_eq!(
+            answer(&[("a", Phase::Fair, None), ("b", Phase::Fair, None)]),
+            "all 2 interfaces are fair"
+        );
+        assert_eq!(answer(&[("a", Phase::GivenUp, Some("why"))]), "a is given up: why");
+        let mixed = [("a", Phase::Fair, None), ("b", Phase::Waits, Some("why")), ("c", Phase::Paused, None)];
+        assert_eq!(answer(&mixed), "1 of 3 interfaces are fair; b waits: why; c is paused");
+        assert!(!status(&mixed).is_as_wanted() && status(&[("a", Phase::Paused, None)]).is_as_wanted());
+    }
+}

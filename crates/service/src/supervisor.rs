@@ -1,0 +1,511 @@
+//! The supervisor: one loop that lists the interfaces, starts and ends workers, reads what they say, and answers clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command as Process, ExitStatus};
+use std::time::{Duration, Instant};
+
+use evenkeel_model::text::{excerpt, suggestion};
+use evenkeel_netlink::NetlinkError;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde_json::{Value, json};
+
+use crate::configuration::Configuration;
+use crate::control::{Command, Control, Request};
+use crate::course::{Ending, Next};
+use crate::interfaces::{Interface, Interfaces};
+use crate::notify::Notifier;
+use crate::status::{Phase, ServiceStatus};
+use crate::unit::Unit;
+use crate::worker::{Event, Worker, words};
+
+/// Interval of listing the interfaces.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of the loop while a process is about to end.
+const SHORT: Duration = Duration::from_millis(20);
+/// Time after which the service is ready even if an interface is still starting.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Time in which all workers must end. Longer than a worker and its guardian may take.
+const END_LIMIT: Duration = Duration::from_secs(40);
+
+/// Priorities of log lines (sd-daemon(3)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    Error = 3,
+    Warning = 4,
+    Info = 6,
+}
+
+/// What the supervisor needs from its process.
+pub trait Outside {
+    /// Returns whether a signal asked the service to end.
+    fn is_ended(&self) -> bool;
+    /// Returns whether a signal asked for a reload since the last call.
+    fn take_reload(&self) -> bool;
+    /// Reads the configuration again.
+    ///
+    /// # Errors
+    /// Returns the error's text.
+    fn configuration(&self) -> Result<Configuration, String>;
+    /// Returns the command of this binary, to which the supervisor adds the arguments of a worker.
+    fn worker(&self) -> Process;
+    fn log(&self, priority: Priority, text: &str);
+}
+
+pub struct Supervisor<'a> {
+    outside: &'a dyn Outside,
+    configuration: Configuration,
+    /// Name of the configuration file.
+    origin: String,
+    /// Error of the last reload.
+    error: Option<String>,
+    interfaces: Interfaces,
+    units: BTreeMap<u32, Unit>,
+    unmanaged: Vec<String>,
+    /// Names of paused interfaces, also of those that are gone.
+    paused: BTreeSet<String>,
+    all_paused: bool,
+    began: Instant,
+    listed: Option<Instant>,
+    fails_to_list: bool,
+    ending: Option<Instant>,
+    is_ready: bool,
+    notifier: Notifier,
+}
+
+impl<'a> Supervisor<'a> {
+    /// Creates a supervisor in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses a socket.
+    pub fn new(
+        outside: &'a dyn Outside,
+        configuration: Configuration,
+        origin: String,
+        notifier: Notifier,
+    ) -> Result<Self, NetlinkError> {
+        Ok(Self {
+            outside,
+            configuration,
+            origin,
+            error: None,
+            interfaces: Interfaces::open()?,
+            units: BTreeMap::new(),
+            unmanaged: Vec::new(),
+            paused: BTreeSet::new(),
+            all_paused: false,
+            began: Instant::now(),
+            listed: None,
+            fails_to_list: false,
+            ending: None,
+            is_ready: false,
+            notifier,
+        })
+    }
+
+    /// Runs until a signal asks for the end and all workers have restored their settings. Returns the names of the
+    /// interfaces whose workers did not end in time or failed to restore a setting.
+    ///
+    /// The calling thread must live as long as the process: the kernel ends the workers with it.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not list the interfaces.
+    pub fn run(mut self, mut control: Control) -> Result<Vec<String>, NetlinkError> {
+        let mut failed = Vec::new();
+        loop {
+            let now = Instant::now();
+            self.notifier.feed(now);
+            if self.ending.is_none() && self.outside.is_ended() {
+                self.ending = Some(now);
+                self.notifier.stopping();
+            }
+            if self.outside.take_reload() {
+                // Ignore the error: it is logged, and in the status.
+                let _ = self.reload(now);
+            }
+            // A worker that has ended wants a fresh list: its interface may be gone.
+            let has_ended = self.read_workers(now);
+            let is_due = self.listed.is_none_or(|listed| now.duration_since(listed) >= LIST_INTERVAL);
+            if is_due || has_ended {
+                self.list(now)?;
+            }
+            self.conclude_workers(now, &mut failed);
+            let indices: Vec<u32> = self.units.keys().copied().collect();
+            for index in indices {
+                self.reconcile(index, now);
+            }
+            control.step(now, |request| self.answer(&request, now));
+            self.report(now);
+            if let Some(ending) = self.ending {
+                let is_late = now.duration_since(ending) >= END_LIMIT;
+                if is_late || self.units.values().all(|unit| unit.worker.is_none()) {
+                    let late = self.units.values().filter(|unit| unit.worker.is_some());
+                    failed.extend(late.map(|unit| unit.name.clone()));
+                    return Ok(failed);
+                }
+            }
+            self.wait(&control);
+        }
+    }
+
+    /// Waits for input, a timer or a signal.
+    fn wait(&self, control: &Control) {
+        let now = Instant::now();
+        let mut limit = LIST_INTERVAL;
+        limit = limit.min(self.notifier.interval().map_or(limit, |interval| interval / 2));
+        for unit in self.units.values() {
+            if let Some(worker) = &unit.worker
+                && (worker.is_ending() || worker.is_asked())
+            {
+                limit = limit.min(SHORT);
+            }
+            if let Some(again) = unit.again.filter(|_| self.ending.is_none()) {
+                limit = limit.min(again.saturating_duration_since(now));
+            }
+        }
+        let mut watched: Vec<PollFd<'_>> = control
+            .descriptors()
+            .map(|(descriptor, wanted)| PollFd::new(descriptor, wanted))
+            .chain(
+                self.units
+                    .values()
+                    .filter_map(|unit| unit.worker.as_ref())
+                    .flat_map(Worker::descriptors)
+                    .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)),
+            )
+            .collect();
+        // Round up, so that a timer that is nearly due does not spin. Ignore EINTR: the loop looks at the signals.
+        let limit = limit + Duration::from_millis(1);
+        let _ = poll(&mut watched, PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO));
+    }
+
+    /// Lists the interfaces, and assigns them to rules. After the first time, an error is logged: the kernel may refuse a
+    /// request while memory is short.
+    fn list(&mut self, now: Instant) -> Result<(), NetlinkError> {
+        let is_first = !self.is_ready && self.units.is_empty();
+        self.listed = Some(now);
+        match self.interfaces.list() {
+            Ok(found) => {
+                self.assign(&found, now);
+                self.fails_to_list = false;
+            }
+            Err(error) if is_first => return Err(error),
+            Err(error) => {
+                if !std::mem::replace(&mut self.fails_to_list, true) {
+                    self.outside.log(Priority::Warning, &format!("cannot list the interfaces: {error}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn assign(&mut self, found: &[Interface], now: Instant) {
+        self.unmanaged.clear();
+        for unit in self.units.values_mut() {
+            if found.iter().all(|interface| interface.index != unit.index) {
+                unit.wanted = None;
+            }
+        }
+        for interface in found {
+            let rule = self.configuration.rule_of(interface);
+            let Some((number, options)) = rule.and_then(|(number, rule)| Some((number, rule.fair.as_ref()?)))
+            else {
+                self.unmanaged.push(interface.name.clone());
+                if let Some(unit) = self.units.get_mut(&interface.index) {
+                    unit.name.clone_from(&interface.name);
+                    unit.wanted = None;
+                }
+                continue;
+            };
+            let unit = self
+                .units
+                .entry(interface.index)
+                .or_insert_with(|| Unit::new(&interface.name, interface.index, now));
+            if unit.name != interface.name {
+                let text = format!("{} is called {} now", unit.name, interface.name);
+                self.outside.log(Priority::Info, &text);
+                if self.paused.remove(&unit.name) {
+                    self.paused.insert(interface.name.clone());
+                }
+                unit.name.clone_from(&interface.name);
+                unit.retry(now);
+            }
+            if unit.wanted.as_ref() != Some(options) {
+                unit.wanted = Some(options.clone());
+                unit.retry(now);
+            }
+            unit.rule = number;
+        }
+    }
+
+    /// Reads what the workers say. Returns whether one has ended.
+    fn read_workers(&mut self, now: Instant) -> bool {
+        let mut has_ended = false;
+        for unit in self.units.values_mut() {
+            let Some(worker) = &mut unit.worker else { continue };
+            let (said, events) = worker.read(now);
+            has_ended |= worker.ended(now).is_some();
+            let is_asked = worker.is_asked() || worker.cleans;
+            for line in said {
+                // The supervisor has its own words for the start.
+                if !line.starts_with("managed now;") {
+                    let own = format!("{}: ", unit.name);
+                    unit.log(self.outside, Priority::Info, now, line.strip_prefix(&own).unwrap_or(&line));
+                }
+            }
+            for event in events {
+                match event {
+                    Event::Started(devices) if !is_asked => {
+                        unit.is_unclean = false;
+                        unit.enter(self.outside, now, Phase::Fair, None, None);
+                        unit.devices = Some(devices);
+                    }
+                    Event::Status(devices) if unit.phase == Some(Phase::Fair) => unit.devices = Some(devices),
+                    // Remarks are on standard error, too.
+                    Event::Started(_) | Event::Status(_) | Event::Remark(_) | Event::Ended { .. } => {}
+                }
+            }
+        }
+        has_ended
+    }
+
+    /// Decides what follows the end of a worker.
+    fn conclude_workers(&mut self, now: Instant, failed: &mut Vec<String>) {
+        for unit in self.units.values_mut() {
+            let Some(status) = unit.worker.as_ref().and_then(|worker| worker.ended(now)) else { continue };
+            let Some(worker) = unit.worker.take() else { continue };
+            unit.is_unclean = status.code().is_none() && !worker.cleans;
+            if worker.cleans {
+                (unit.phase, unit.again) = (None, None);
+                continue;
+            }
+            if worker.is_asked() || self.ending.is_some() {
+                // A message says which setting it could not restore.
+                if ![Some(0), Some(130)].contains(&status.code()) {
+                    let why = worker.error.clone().unwrap_or_else(|| words(status));
+                    unit.log(self.outside, Priority::Warning, now, &why);
+                }
+                let has_failed = status.code() == Some(4) && worker.is_settled != Some(true);
+                if self.ending.is_some() && has_failed {
+                    failed.push(unit.name.clone());
+                }
+                (unit.phase, unit.again) = (None, None);
+                continue;
+            }
+            let queues = self.interfaces.queues(&unit.name);
+            let has_changed = worker.name != unit.name || worker.queues != queues;
+            let (ending, reason) = ending(&worker, status, has_changed);
+            let ran = now.saturating_duration_since(worker.began);
+            // An interface that is gone has no rule any more; its unit goes, too.
+            match unit.course.next(&ending, ran, now) {
+                _ if unit.wanted.is_none() => (unit.phase, unit.again) = (None, None),
+                Next::GiveUp => unit.enter(self.outside, now, Phase::GivenUp, Some(reason), None),
+                Next::After(pause) => {
+                    let phase = if ending == Ending::Refused { Phase::Refused } else { Phase::Waits };
+                    unit.enter(self.outside, now, phase, Some(reason), Some(pause));
+                }
+            }
+        }
+    }
+
+    /// Starts or ends the worker of an interface, as its rule and the operators want.
+    fn reconcile(&mut self, index: u32, now: Instant) {
+        let Some(unit) = self.units.get_mut(&index) else { return };
+        let is_paused = self.all_paused || self.paused.contains(&unit.name);
+        let wanted = unit.wanted.clone().filter(|_| !is_paused && self.ending.is_none());
+        if let Some(worker) = &mut unit.worker {
+            if worker.cleans {
+                return;
+            }
+            // A worker of the old name ends by itself.
+            if wanted.as_ref() != Some(&worker.arguments) && !worker.is_asked() && !worker.is_ending() {
+                worker.ask(now);
+                unit.enter(self.outside, now, Phase::Stopping, None, None);
+            }
+            return;
+        }
+        if unit.is_unclean && wanted.is_none() {
+            self.clean(index, now);
+            return;
+        }
+        if unit.wanted.is_none() {
+            if unit.phase.is_some() || unit.starts > 0 {
+                self.outside.log(Priority::Info, &format!("{}: no longer managed", unit.name));
+            }
+            self.units.remove(&index);
+            return;
+        }
+        if self.ending.is_some() {
+            return;
+        }
+        if is_paused {
+            if unit.phase != Some(Phase::Paused) {
+                unit.enter(self.outside, now, Phase::Paused, None, None);
+            }
+            return;
+        }
+        let is_due = match unit.phase {
+            None | Some(Phase::Paused) => true,
+            Some(_) => unit.again.is_some_and(|again| again <= now),
+        };
+        if let Some(arguments) = wanted.filter(|_| is_due) {
+            self.start(index, &arguments, now);
+        }
+    }
+
+    fn start(&mut self, index: u32, arguments: &[String], now: Instant) {
+        let Some(unit) = self.units.get_mut(&index) else { return };
+        let queues = self.interfaces.queues(&unit.name);
+        unit.starts += 1;
+        match Worker::start(self.outside.worker(), &unit.name, arguments, queues, now) {
+            Ok(worker) => {
+                unit.worker = Some(worker);
+                unit.enter(self.outside, now, Phase::Starting, None, None);
+            }
+            Err(error) => {
+                let reason = format!("cannot start a worker: {error}");
+                let pause = match unit.course.next(&Ending::Failed, Duration::ZERO, now) {
+                    Next::After(pause) => Some(pause),
+                    Next::GiveUp => None,
+                };
+                unit.enter(self.outside, now, Phase::Waits, Some(reason), pause);
+            }
+        }
+    }
+
+    /// Restores the settings of a worker that was killed with its guardian: a short session first restores them, even if
+    /// it is then refused. `revert` would also undo `tune`.
+    fn clean(&mut self, index: u32, now: Instant) {
+        let Some(unit) = self.units.get_mut(&index) else { return };
+        unit.is_unclean = false;
+        let arguments = ["--for=1ms".to_owned()];
+        match Worker::start(self.outside.worker(), &unit.name, &arguments, None, now) {
+            Ok(mut worker) => {
+                worker.cleans = true;
+                unit.worker = Some(worker);
+                unit.enter(self.outside, now, Phase::Stopping, None, None);
+            }
+            Err(error) => {
+                let text = format!("cannot start a worker: {error}; run `evenkeel revert {}`", unit.name);
+                unit.log(self.outside, Priority::Error, now, &text);
+            }
+        }
+    }
+
+    fn reload(&mut self, now: Instant) -> Result<(), String> {
+        self.notifier.reloading();
+        let read = self.outside.configuration();
+        let result = match read {
+            Ok(configuration) => {
+                let old = &self.configuration;
+                if (&configuration.socket, &configuration.group) != (&old.socket, &old.group) {
+                    let text = "socket and group change with a restart of the service only";
+                    self.outside.log(Priority::Warning, text);
+                }
+                self.configuration = configuration;
+                self.error = None;
+                self.outside.log(Priority::Info, &format!("read {} again", self.origin));
+                // List the interfaces in this turn of the loop.
+                self.listed = None;
+                for unit in self.units.values_mut() {
+                    if unit.phase == Some(Phase::Refused) {
+                        unit.retry(now);
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{error}; the previous configuration stays in force");
+                self.outside.log(Priority::Error, &text);
+                self.error = Some(error.clone());
+                Err(error)
+            }
+        };
+        self.notifier.ready();
+        result
+    }
+
+    /// Answers a client.
+    fn answer(&mut self, request: &Request, now: Instant) -> Value {
+        match request.command {
+            Command::Status => serde_json::to_value(self.status(now)).unwrap_or_default(),
+            Command::Reload => match self.reload(now) {
+                Ok(()) => json!({"done": self.origin}),
+                Err(error) => json!({"error": error}),
+            },
+            Command::Pause | Command::Resume => {
+                let is_pause = request.command == Command::Pause;
+                match self.set_paused(request.interface.as_deref(), is_pause, now) {
+                    Ok(names) => json!({"done": names}),
+                    Err(error) => json!({"error": error}),
+                }
+            }
+        }
+    }
+
+    /// Pauses or resumes one interface or all. Returns their names.
+    fn set_paused(&mut self, name: Option<&str>, pause: bool, now: Instant) -> Result<Vec<String>, String> {
+        let names: Vec<String> = self.units.values().map(|unit| unit.name.clone()).collect();
+        let Some(name) = name else {
+            self.all_paused = pause;
+            if !pause {
+                self.paused.clear();
+                self.units.values_mut().for_each(|unit| unit.retry(now));
+            }
+            return Ok(names);
+        };
+        if !names.iter().any(|known| known == name) {
+            let hint = suggestion(name, names.iter().map(String::as_str));
+            return Err(format!("the service manages no interface '{}'; {hint}", excerpt(name)));
+        }
+        if pause {
+            self.paused.insert(name.to_owned());
+            return Ok(vec![name.to_owned()]);
+        }
+        // After `pause` without a name, `resume NAME` leaves the others paused.
+        if std::mem::take(&mut self.all_paused) {
+            self.paused.extend(names.iter().cloned());
+        }
+        self.paused.remove(name);
+        for unit in self.units.values_mut().filter(|unit| unit.name == name) {
+            unit.retry(now);
+        }
+        Ok(vec![name.to_owned()])
+    }
+
+    fn status(&self, now: Instant) -> ServiceStatus {
+        ServiceStatus {
+            schema: 1,
+            process: std::process::id(),
+            seconds: now.saturating_duration_since(self.began).as_secs_f64(),
+            configuration: self.origin.clone(),
+            error: self.error.clone(),
+            interfaces: self.units.values().map(|unit| unit.status(now)).collect(),
+            unmanaged: self.unmanaged.clone(),
+        }
+    }
+
+    /// Tells the service manager.
+    fn report(&mut self, now: Instant) {
+        let status = self.status(now);
+        let is_starting = status.interfaces.iter().any(|interface| interface.state == Phase::Starting);
+        if !self.is_ready && (!is_starting || now.duration_since(self.began) >= READY_LIMIT) {
+            self.is_ready = true;
+            self.notifier.ready();
+            self.outside.log(Priority::Info, &format!("ready: {}", status.answer()));
+        }
+        self.notifier.status(&status.answer());
+    }
+}
+
+/// Returns why a worker ended, and the reason in words.
+fn ending(worker: &Worker, status: ExitStatus, has_changed: bool) -> (Ending, String) {
+    if let Some(reason) = &worker.foreign {
+        let ending = if has_changed { Ending::Device } else { Ending::Foreign(reason.clone()) };
+        return (ending, reason.clone());
+    }
+    let reason = worker.error.clone().unwrap_or_else(|| words(status));
+    match status.code() {
+        Some(2 | 3) => (Ending::Refused, reason),
+        _ => (Ending::Failed, reason),
+    }
+}

@@ -1,0 +1,136 @@
+//! An interface that a rule manages: its state, its worker, its log.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::course::Course;
+use crate::log_limit::LogLimit;
+use crate::status::{InterfaceStatus, Phase};
+use crate::supervisor::{Outside, Priority};
+use crate::worker::Worker;
+
+pub(crate) struct Unit {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    /// Number of the rule, from 0.
+    pub(crate) rule: usize,
+    /// Arguments of `fair`; none if no rule manages the interface any more.
+    pub(crate) wanted: Option<Vec<String>>,
+    pub(crate) worker: Option<Worker>,
+    /// None before the first start, and between the end of a worker that was asked to end and what follows.
+    pub(crate) phase: Option<Phase>,
+    pub(crate) reason: Option<String>,
+    since: Instant,
+    /// When to start again.
+    pub(crate) again: Option<Instant>,
+    pub(crate) course: Course,
+    /// Whether the last worker was killed: if its guardian was, too, its settings are still changed.
+    pub(crate) is_unclean: bool,
+    pub(crate) starts: u64,
+    pub(crate) devices: Option<Value>,
+    limit: LogLimit,
+    /// The state and reason that the log has.
+    logged: Option<(Phase, Option<String>)>,
+}
+
+impl Unit {
+    pub(crate) fn new(name: &str, index: u32, now: Instant) -> Self {
+        Self {
+            name: name.to_owned(),
+            index,
+            rule: 0,
+            wanted: None,
+            worker: None,
+            phase: None,
+            reason: None,
+            since: now,
+            again: None,
+            course: Course::default(),
+            is_unclean: false,
+            starts: 0,
+            devices: None,
+            limit: LogLimit::default(),
+            logged: None,
+        }
+    }
+
+    /// Writes a line to the log, unless the interface has too many.
+    pub(crate) fn log(&mut self, outside: &dyn Outside, priority: Priority, now: Instant, text: &str) {
+        let Some(suppressed) = self.limit.admit(now) else { return };
+        if suppressed > 0 {
+            outside.log(Priority::Warning, &format!("{}: {suppressed} lines were suppressed", self.name));
+        }
+        outside.log(priority, &format!("{}: {text}", self.name));
+    }
+
+    /// Enters a state. Logs it if it or its reason differs from the last line.
+    pub(crate) fn enter(
+        &mut self,
+        outside: &dyn Outside,
+        now: Instant,
+        phase: Phase,
+        reason: Option<String>,
+        again: Option<Duration>,
+    ) {
+        self.phase = Some(phase);
+        self.reason.clone_from(&reason);
+        self.since = now;
+        self.again = again.map(|pause| now + pause);
+        if phase != Phase::Fair {
+            self.devices = None;
+        }
+        // A start is worth no line of its own: what follows has one.
+        if phase == Phase::Starting || self.logged.as_ref() == Some(&(phase, reason.clone())) {
+            return;
+        }
+        let before = self.logged.as_ref().map_or("not managed", |(phase, _)| phase.words());
+        let process = match (&self.worker, phase) {
+            (Some(worker), Phase::Fair) => {
+                format!(" (process {}, {})", worker.id(), shown(&worker.arguments))
+            }
+            _ => String::new(),
+        };
+        let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+        let then = match phase {
+            Phase::GivenUp => "; `evenkeel service resume` tries again".to_owned(),
+            _ => again.map_or_else(String::new, |pause| format!("; again in {} s", pause.as_secs())),
+        };
+        let priority = match phase {
+            Phase::Waits | Phase::Refused => Priority::Warning,
+            Phase::GivenUp => Priority::Error,
+            _ => Priority::Info,
+        };
+        let text = format!("{before} -> {}{process}{why}{then}", phase.words());
+        self.log(outside, priority, now, &text);
+        self.logged = Some((phase, reason));
+    }
+
+    /// Forgets failures, and starts again at once.
+    pub(crate) fn retry(&mut self, now: Instant) {
+        self.course.forget();
+        if matches!(self.phase, Some(Phase::Waits | Phase::Refused | Phase::GivenUp | Phase::Paused)) {
+            (self.phase, self.again, self.since) = (None, None, now);
+        }
+    }
+
+    pub(crate) fn status(&self, now: Instant) -> InterfaceStatus {
+        InterfaceStatus {
+            name: self.name.clone(),
+            index: self.index,
+            rule: self.rule + 1,
+            state: self.phase.unwrap_or(Phase::Starting),
+            reason: self.reason.clone(),
+            seconds: now.saturating_duration_since(self.since).as_secs_f64(),
+            again_in_s: self.again.map(|again| again.saturating_duration_since(now).as_secs_f64()),
+            process: self.worker.as_ref().map(Worker::id),
+            starts: self.starts,
+            options: self.wanted.clone().unwrap_or_default(),
+            devices: self.devices.clone(),
+        }
+    }
+}
+
+fn shown(arguments: &[String]) -> String {
+    if arguments.is_empty() { "default options".to_owned() } else { arguments.join(" ") }
+}

@@ -1,0 +1,317 @@
+//! A worker process: `evenkeel fair IFACE --format jsonl`.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// Largest line; a longer one is dropped. A status of 256 queues has about 4 kB per device.
+const LONGEST_LINE: usize = 1 << 20;
+/// Time after SIGTERM at which a worker is killed; its guardian then restores its settings.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time after a worker's end in which its guardian must end.
+const GUARDIAN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Variables of the supervisor alone.
+const OWN_VARIABLES: [&str; 5] =
+    ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM", "INVOCATION_ID"];
+
+/// A pipe that is read without blocking, as lines.
+struct Lines<R> {
+    /// None after the end of file.
+    pipe: Option<R>,
+    partial: Vec<u8>,
+    /// Whether the rest of a line that is too long is skipped.
+    skips: bool,
+}
+
+impl<R: Read + AsFd> Lines<R> {
+    fn new(pipe: R) -> io::Result<Self> {
+        let flags = OFlag::from_bits_retain(fcntl(&pipe, FcntlArg::F_GETFL)?);
+        fcntl(&pipe, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
+        Ok(Self { pipe: Some(pipe), partial: Vec::new(), skips: false })
+    }
+
+    /// Reads the lines that are there.
+    fn take(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut bytes = [0; 16384];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.read(&mut bytes) {
+                Ok(0) => self.pipe = None,
+                Ok(count) => self.cut(&bytes[..count], &mut lines),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => self.pipe = None,
+            }
+        }
+        lines
+    }
+
+    fn cut(&mut self, bytes: &[u8], lines: &mut Vec<String>) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ends) = part.strip_suffix(b"\n").map_or((part, false), |text| (text, true));
+            self.skips |= self.partial.len() + text.len() > LONGEST_LINE;
+            if !self.skips {
+                self.partial.extend(text);
+            }
+            if ends {
+                if !std::mem::take(&mut self.skips) {
+                    lines.push(String::from_utf8_lossy(&self.partial).into_owned());
+                }
+                self.partial.clear();
+            }
+        }
+    }
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// It manages the interface; the status of its devices.
+    Started(Value),
+    Status(Value),
+    Remark(String),
+    /// Its session ended.
+    Ended {
+        /// The reason, if another program changed a setting.
+        foreign: Option<String>,
+        /// Whether a setting could not be restored.
+        is_unsettled: bool,
+    },
+}
+
+/// Reads a line of standard output; none if it has nothing for the supervisor.
+fn event(line: &str) -> Option<Event> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    let devices = || value.get("devices").cloned().unwrap_or_default();
+    match value.get("type")?.as_str()? {
+        "started" => Some(Event::Started(devices())),
+        "status" => Some(Event::Status(devices())),
+        "remark" => Some(Event::Remark(value.get("text")?.as_str()?.to_owned())),
+        "ended" => {
+            let ended = value.get("ended")?;
+            let is_foreign = ended.get("by")?.as_str()? == "stood back";
+            let reason = ended.get("reason").and_then(Value::as_str).map(str::to_owned);
+            let devices = value.get("devices").and_then(Value::as_array).into_iter().flatten();
+            let failed = devices.filter_map(|device| device.get("settings")?.get("failed")?.as_u64());
+            let is_unsettled = failed.sum::<u64>() > 0;
+            Some(Event::Ended { foreign: reason.filter(|_| is_foreign), is_unsettled })
+        }
+        _ => None,
+    }
+}
+
+/// A running worker, or one whose guardian still works.
+pub(crate) struct Worker {
+    child: Child,
+    output: Lines<ChildStdout>,
+    errors: Lines<ChildStderr>,
+    pub(crate) arguments: Vec<String>,
+    /// Name and number of transmit queues of the interface at the start.
+    pub(crate) name: String,
+    pub(crate) queues: Option<u32>,
+    pub(crate) began: Instant,
+    /// Whether it only restores the settings of a killed worker and its guardian.
+    pub(crate) cleans: bool,
+    asked: Option<Instant>,
+    killed: bool,
+    status: Option<(Instant, ExitStatus)>,
+    /// The last error message.
+    pub(crate) error: Option<String>,
+    /// The change by another program that ended it.
+    pub(crate) foreign: Option<String>,
+    /// Whether it has said that it restored everything; none if it said nothing.
+    pub(crate) is_settled: Option<bool>,
+    events: VecDeque<Event>,
+}
+
+impl Worker {
+    /// Starts a worker with the arguments of a rule.
+    ///
+    /// # Errors
+    /// Returns an error if no process can be started.
+    pub(crate) fn start(
+        mut command: Command,
+        name: &str,
+        arguments: &[String],
+        queues: Option<u32>,
+        now: Instant,
+    ) -> io::Result<Self> {
+        command.args(["fair", "--format=jsonl"]).args(arguments).args(["--", name]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        for variable in OWN_VARIABLES {
+            command.env_remove(variable);
+        }
+        let supervisor = nix::unistd::getpid();
+        // SAFETY: the closure makes two system calls and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                let nothing: libc::c_ulong = 0;
+                let term = libc::SIGTERM as libc::c_ulong;
+                if libc::prctl(libc::PR_SET_PDEATHSIG, term, nothing, nothing, nothing) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // The supervisor may have died before the call.
+                if nix::unistd::getppid() != supervisor {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                Ok(())
+            });
+        }
+        let mut child = command.spawn()?;
+        let missing = || io::Error::other("it has no output");
+        let output = Lines::new(child.stdout.take().ok_or_else(missing)?)?;
+        let errors = Lines::new(child.stderr.take().ok_or_else(missing)?)?;
+        Ok(Self {
+            child,
+            output,
+            errors,
+            arguments: arguments.to_vec(),
+            name: name.to_owned(),
+            queues,
+            began: now,
+            cleans: false,
+            asked: None,
+            killed: false,
+            status: None,
+            error: None,
+            foreign: None,
+            is_settled: None,
+            events: VecDeque::new(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the descriptors to wait for.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let output = self.output.pipe.as_ref().map(AsFd::as_fd);
+        output.into_iter().chain(self.errors.pipe.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Returns whether SIGTERM was sent.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    fn send(&self, signal: Signal) {
+        // Before wait(2) the id belongs to this child. Ignore the error: it may be a zombie.
+        if self.status.is_none()
+            && let Ok(id) = i32::try_from(self.child.id())
+        {
+            let _ = kill(Pid::from_raw(id), signal);
+        }
+    }
+
+    /// Asks the worker to end.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        if self.asked.is_none() {
+            self.asked = Some(now);
+            self.send(Signal::SIGTERM);
+        }
+    }
+
+    /// Reads what the worker and its guardian say. Returns the lines of standard error, and what the worker reports.
+    pub(crate) fn read(&mut self, now: Instant) -> (Vec<String>, Vec<Event>) {
+        // First the status: after it, the pipe has everything that the worker wrote.
+        if self.status.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.status = Some((now, status));
+        }
+        if self.asked.is_some_and(|asked| now.duration_since(asked) >= PATIENCE) && !self.killed {
+            self.killed = true;
+            self.send(Signal::SIGKILL);
+        }
+        self.events.extend(self.output.take().iter().filter_map(|line| event(line)));
+        for event in &self.events {
+            if let Event::Ended { foreign, is_unsettled } = event {
+                self.foreign.clone_from(foreign);
+                self.is_settled = Some(!is_unsettled);
+            }
+        }
+        let mut said = self.errors.take();
+        said.retain(|line| match line.strip_prefix("evenkeel: ") {
+            Some(error) => {
+                self.error = Some(error.to_owned());
+                false
+            }
+            None => true,
+        });
+        (said, self.events.drain(..).collect())
+    }
+
+    /// Returns the exit status once the worker and its guardian have ended: the guardian holds standard error, too.
+    pub(crate) fn ended(&self, now: Instant) -> Option<ExitStatus> {
+        let (at, status) = self.status?;
+        let is_over = self.errors.pipe.is_none() || now.duration_since(at) >= GUARDIAN_LIMIT;
+        is_over.then_some(status)
+    }
+
+    /// Returns whether the worker has ended and its guardian may be at work.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.status.is_some()
+    }
+}
+
+/// Describes an exit status.
+pub(crate) fn words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("the worker ended with {code}"),
+        (None, Some(signal)) => {
+            let name =
+                Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());
+            format!("{name} killed the worker")
+        }
+        (None, None) => "the worker ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn lines_of_a_worker_are_events() {
+        assert_eq!(
+            event(r#"{"type":"started","devices":[1]}"#),
+            Some(Event::Started(serde_json::json!([1])))
+        );
+        assert_eq!(event(r#"{"type":"remark","text":"x"}"#), Some(Event::Remark("x".to_owned())));
+        let ended = r#"{"type":"ended","ended":{"by":"stood back","device":"a","reason":"why"},"devices":[{"settings":{"failed":1}}]}"#;
+        assert_eq!(event(ended), Some(Event::Ended { foreign: Some("why".to_owned()), is_unsettled: true }));
+        let ended = r#"{"type":"ended","ended":{"by":"termination"},"devices":[{"settings":{"failed":0}}]}"#;
+        assert_eq!(event(ended), Some(Event::Ended { foreign: None, is_unsettled: false }));
+        for nothing in ["", "{", "[]", "7", r#"{"type":"dropped"}"#, r#"{"type":7}"#, r#"{"type":"ended"}"#] {
+            assert_eq!(event(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn a_line_in_parts_and_one_that_is_too_long() {
+        let (pipe, _writer) = io::pipe().unwrap();
+        let mut lines = Lines::new(pipe).unwrap();
+        let mut found = Vec::new();
+        lines.cut(b"one\ntw", &mut found);
+        lines.cut(b"o\n\xff\n", &mut found);
+        assert_eq!(found, ["one", "two", "\u{fffd}"]);
+        found.clear();
+        for _ in 0..3 {
+            lines.cut(&vec![b'x'; LONGEST_LINE / 2], &mut found);
+        }
+        assert!(lines.partial.len() <= LONGEST_LINE);
+        lines.cut(b"\nthree\n", &mut found);
+        assert_eq!(found, ["three"]);
+    }
+}

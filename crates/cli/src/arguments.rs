@@ -2,6 +2,7 @@
 
 mod congestion;
 mod host;
+mod service;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -21,6 +22,7 @@ use crate::study::StudyCommand;
 
 pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
+pub use service::{ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
 
 /// What a bug report needs: version, commit and the kernels that the commands run on.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -52,6 +54,12 @@ pub enum Command {
     /// Keep flows through an interface fair until interrupted; restore every setting at the end
     #[command(after_help = examples::FAIR)]
     Fair(FairOptions),
+    /// Keep the interfaces fair that a file names, as a service manager starts it; or control the running service
+    #[command(after_help = examples::SERVICE, args_conflicts_with_subcommands = true)]
+    Service(ServiceOptions),
+    /// Show what the service does on each interface; ends with 1 unless all are fair or paused
+    #[command(after_help = examples::STATUS)]
+    Status(StatusOptions),
     /// Print or make the changes that `check` proposes for an interface; they stay until `revert`
     #[command(after_help = examples::TUNE)]
     Tune(TuneOptions),

@@ -12,7 +12,8 @@ Examples:
 Exit codes:
     0  done
     1  an expectation is not met, check has a finding of high severity or finds leftovers of a killed
-       run, compare --within does not hold, or tune --apply could not make a change or increased losses
+       run, compare --within does not hold, tune --apply could not make a change or increased losses, or
+       status shows an interface that is neither fair nor paused
     2  wrong usage, or an error in an input file
     3  this machine cannot do it; the message names the missing part and what to do
     4  failed while running; everything is restored unless the message names an exception
@@ -60,6 +61,36 @@ Examples:
     evenkeel fair eth0
 
 SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and SIGHUP end it with 130.";
+
+pub const SERVICE: &str = "\
+Examples:
+  Which interface gets which options? Changes nothing:
+    evenkeel service --check /etc/evenkeel/evenkeel.toml
+  Run in the foreground; SIGTERM restores everything:
+    evenkeel service
+  Restore the settings of eth0 until `resume`:
+    evenkeel service pause eth0
+
+SIGTERM ends it with exit code 0, Ctrl-C (SIGINT) with 130; SIGHUP reads the configuration again.";
+
+pub const SERVICE_PAUSE: &str = "\
+Examples:
+  evenkeel service pause eth0
+  evenkeel service pause";
+
+pub const SERVICE_RESUME: &str = "\
+Examples:
+  evenkeel service resume eth0
+  evenkeel service resume";
+
+pub const SERVICE_RELOAD: &str = "\
+Examples:
+  evenkeel service reload";
+
+pub const STATUS: &str = "\
+Examples:
+  evenkeel status
+  evenkeel status eth0 --format json";
 
 pub const TUNE: &str = "\
 Examples:

@@ -209,6 +209,8 @@ pub fn prepare(command: &Arguments) -> Result<(), Failure> {
         | Arguments::Compare(_)
         | Arguments::Generate(_)
         | Arguments::Fair(_)
+        | Arguments::Service(_)
+        | Arguments::Status(_)
         | Arguments::Steer(_)
         | Arguments::Congestion(_)
         | Arguments::Tune(_) => signals::end_at_once(),
@@ -225,9 +227,11 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
     let mounts: &[&'static str] = match command {
         Arguments::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],
         Arguments::Steer(options) if options.plan && options.model.is_some() => &[],
-        Arguments::Fair(_) | Arguments::Steer(_) | Arguments::Congestion(_) | Arguments::Revert(_) => {
-            &["/proc"]
-        }
+        Arguments::Fair(_)
+        | Arguments::Service(_)
+        | Arguments::Steer(_)
+        | Arguments::Congestion(_)
+        | Arguments::Revert(_) => &["/proc"],
         Arguments::Run(options) if options.place == Place::Netns => &["/proc"],
         _ => &[],
     };

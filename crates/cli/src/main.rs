@@ -31,6 +31,7 @@ mod revert;
 mod run;
 mod scenario;
 mod search;
+mod service;
 mod signals;
 mod simulate;
 mod steer;
@@ -65,6 +66,8 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Run(options) => run::run(&options),
         Command::Scenario(command) => scenario::scenario(&command),
         Command::Fair(options) => fair::fair(&options),
+        Command::Service(options) => service::service(&options),
+        Command::Status(options) => service::status(&options),
         Command::Revert(options) => revert::revert(&options),
         Command::Guard(options) => revert::guard(&options),
         Command::Nic(command) => nic::nic(&command),

@@ -66,6 +66,15 @@ pub struct Signals {
 impl Signals {
     /// Installs the handlers. They replace those of [`end_at_once`].
     pub fn catch() -> Result<Self, Failure> {
+        Self::catch_all(None)
+    }
+
+    /// Installs the handlers of a service: SIGHUP sets `reload` and ends nothing.
+    pub fn catch_for_service(reload: &Arc<AtomicBool>) -> Result<Self, Failure> {
+        Self::catch_all(Some(reload))
+    }
+
+    fn catch_all(reload: Option<&Arc<AtomicBool>>) -> Result<Self, Failure> {
         let signals = Self::default();
         let began = Instant::now();
         // Milliseconds from `began` to the first signal, plus 1; 0 without a signal.
@@ -73,6 +82,11 @@ impl Signals {
         let flags =
             [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
         for (signal, flag) in flags {
+            if let Some(reload) = reload.filter(|_| signal == SIGHUP) {
+                let reload = Arc::clone(reload);
+                register(signal, move || reload.store(true, Ordering::Relaxed))?;
+                continue;
+            }
             let (flag, first, held) = (Arc::clone(flag), Arc::clone(&first), Arc::clone(&signals.held));
             register(signal, move || {
                 flag.store(true, Ordering::Relaxed);

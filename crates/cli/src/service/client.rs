@@ -1,0 +1,102 @@
+//! Commands that ask the running service.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_model::text::list;
+use evenkeel_service::{Command, Phase, Request, ServiceStatus, ask};
+use serde_json::Value;
+
+use super::{failure, show};
+use crate::arguments::{Format, ServicePlace, StatusOptions};
+use crate::exit::{Exit, Failure, print, print_page};
+
+/// Time in which a worker restores its settings, or begins.
+const PATIENCE: Duration = Duration::from_secs(45);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Sends a request. Returns the answer, or the service's error.
+fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Result<Value, Failure> {
+    let request = Request { command, interface: interface.map(str::to_owned) };
+    let answer = ask(&place.socket, &request).map_err(|error| failure(&error))?;
+    match answer.get("error").and_then(Value::as_str) {
+        Some(error) if command != Command::Status => Err(Failure::new(Exit::Usage, error)),
+        _ => Ok(answer),
+    }
+}
+
+fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
+    let answer = send(place, Command::Status, None)?;
+    serde_json::from_value(answer)
+        .map_err(|error| Failure::new(Exit::Failed, format!("the service sent no valid status: {error}")))
+}
+
+/// Returns the names in an answer.
+fn names(answer: &Value) -> Vec<String> {
+    let names = answer.get("done").and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// Waits until no interface is in one of these states. Returns the last status.
+fn settle(place: &ServicePlace, names: &[String], transient: &[Phase]) -> Result<ServiceStatus, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = current(place)?;
+        let is_busy = status
+            .interfaces
+            .iter()
+            .any(|interface| names.contains(&interface.name) && transient.contains(&interface.state));
+        if !is_busy {
+            return Ok(status);
+        }
+        if Instant::now() >= deadline {
+            let message =
+                format!("the service did not finish within {} s: {}", PATIENCE.as_secs(), status.answer());
+            return Err(Failure::new(Exit::Failed, message));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Failure> {
+    let names = names(&send(place, Command::Pause, interface)?);
+    settle(place, &names, &[Phase::Starting, Phase::Fair, Phase::Stopping, Phase::Waits, Phase::Refused])?;
+    let what = if names.is_empty() { "all".to_owned() } else { list(names.iter().map(String::as_str)) };
+    print(&format!(
+        "{what}: paused, and the settings are restored; `evenkeel service resume` manages again\n"
+    ))?;
+    Ok(Exit::Done)
+}
+
+pub fn resume(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Failure> {
+    let names = names(&send(place, Command::Resume, interface)?);
+    let status = settle(place, &names, &[Phase::Starting, Phase::Stopping, Phase::Paused])?;
+    print(&format!("resumed; {}\n", status.answer()))?;
+    Ok(Exit::Done)
+}
+
+pub fn reload(place: &ServicePlace) -> Result<Exit, Failure> {
+    send(place, Command::Reload, None)?;
+    print("the configuration is in force\n")?;
+    Ok(Exit::Done)
+}
+
+pub fn status(options: &StatusOptions) -> Result<Exit, Failure> {
+    let mut status = current(&options.place)?;
+    if let Some(name) = &options.interface {
+        let known: Vec<String> = status.interfaces.iter().map(|interface| interface.name.clone()).collect();
+        status.interfaces.retain(|interface| interface.name == *name);
+        if status.interfaces.is_empty() {
+            let known = known.iter().map(String::as_str);
+            return Err(Failure::unknown("managed interface", name, known, ""));
+        }
+    }
+    match options.format {
+        Format::Table => print_page(show::status(&status))?,
+        Format::Json => {
+            let text = serde_json::to_string_pretty(&status);
+            let text = text.map_err(|error| Failure::new(Exit::Failed, error))?;
+            print(&format!("{text}\n"))?;
+        }
+    }
+    Ok(if status.is_as_wanted() { Exit::Done } else { Exit::Unmet })
+}

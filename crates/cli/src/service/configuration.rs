@@ -1,0 +1,174 @@
+//! The configuration of the service: options are checked as on the command line of `fair`.
+
+use std::path::Path;
+
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use evenkeel_files::{Kind, Text};
+use evenkeel_model::scenario::ScenarioError;
+use evenkeel_model::text::list;
+use evenkeel_report::page::Heading;
+use evenkeel_service::{Configuration, Interface, Interfaces, OptionError};
+
+use crate::arguments::{Arguments, Command};
+use crate::exit::{Exit, Failure, print_page};
+use crate::input;
+use crate::progress::page;
+
+pub fn parse(text: &Text) -> Result<Configuration, ScenarioError> {
+    Configuration::parse(&text.text, &text.origin, &check_options)
+}
+
+pub fn read(file: &Path) -> Result<Configuration, Failure> {
+    let text = input::read(file, Kind::Service)?;
+    parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
+}
+
+/// Checks arguments of `fair`.
+fn check_options(arguments: &[String]) -> Result<(), OptionError> {
+    let line = ["evenkeel", "fair"].into_iter().map(str::to_owned);
+    let line = line.chain(arguments.iter().cloned()).chain(["--".to_owned(), "IFACE".to_owned()]);
+    let parsed = Arguments::try_parse_from(line).map_err(|error| option_error(&error))?;
+    let Command::Fair(options) = parsed.command else { return Ok(()) };
+    crate::fair::request(&options).map(drop).map_err(|failure| OptionError {
+        key: None,
+        problem: failure.message().to_owned(),
+        advice: String::new(),
+    })
+}
+
+fn option_error(error: &clap::Error) -> OptionError {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        _ => None,
+    };
+    let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+    let key = argument.strip_prefix("--").and_then(|name| name.split([' ', '=']).next()).map(str::to_owned);
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        let needed = key.map_or(argument, |key| format!("'{key}'"));
+        return OptionError {
+            key: None,
+            problem: format!("{needed} is missing"),
+            advice: "the other options need it".to_owned(),
+        };
+    }
+    let value = text(ContextKind::InvalidValue).unwrap_or_default();
+    let mut advice = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => format!("use {}", list(values.iter().map(String::as_str))),
+        _ => String::new(),
+    };
+    if advice.is_empty()
+        && let Some(source) = std::error::Error::source(error)
+    {
+        advice = source.to_string();
+    }
+    OptionError { key, problem: format!("invalid value '{}'", evenkeel_model::text::excerpt(&value)), advice }
+}
+
+/// Prints which present interface gets which options.
+pub fn check(file: &Path) -> Result<Exit, Failure> {
+    let configuration = read(file)?;
+    let failed = |error| Failure::with_causes(Exit::Failed, &error);
+    let interfaces = Interfaces::open().and_then(|mut interfaces| interfaces.list()).map_err(failed)?;
+    print_page(shown(&configuration, &interfaces))?;
+    Ok(Exit::Done)
+}
+
+fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_report::page::Page {
+    let mut page = page();
+    let mut rows = Vec::new();
+    let (mut others, mut used) = (Vec::new(), Vec::new());
+    for interface in interfaces {
+        match configuration.rule_of(interface) {
+            Some((number, rule)) => {
+                used.push(number);
+                let Some(arguments) = &rule.fair else {
+                    others.push(interface.name.as_str());
+                    continue;
+                };
+                let driver = interface.driver.clone().unwrap_or_else(|| "-".to_owned());
+                let command = format!("evenkeel fair {} {}", interface.name, arguments.join(" "));
+                rows.push(vec![
+                    interface.name.clone(),
+                    driver,
+                    (number + 1).to_string(),
+                    command.trim_end().to_owned(),
+                ]);
+            }
+            None => others.push(interface.name.as_str()),
+        }
+    }
+    page.answer(&match rows.len() {
+        0 => "The file is valid; no present interface matches it.".to_owned(),
+        1 => "The file is valid; the service manages 1 of the present interfaces.".to_owned(),
+        count => format!("The file is valid; the service manages {count} of the present interfaces."),
+    });
+    if !rows.is_empty() {
+        page.gap();
+        let columns = [
+            Heading::text("interface"),
+            Heading::text("driver").dropped(1),
+            Heading::number("rule"),
+            Heading::text("as"),
+        ];
+        page.table(&columns, &rows);
+    }
+    if !others.is_empty() {
+        page.line(&format!("not managed: {}", list(others)));
+    }
+    let idle: Vec<String> = (0..configuration.rules.len())
+        .filter(|number| !used.contains(number))
+        .map(|number| (number + 1).to_string())
+        .collect();
+    if !idle.is_empty() {
+        page.line(&format!("rules without a present interface: {}", idle.join(", ")));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+    use evenkeel_service::FAIR_KEYS;
+
+    use super::*;
+
+    fn checked(arguments: &[&str]) -> Result<(), OptionError> {
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+        check_options(&arguments)
+    }
+
+    #[test]
+    fn the_keys_are_the_options_of_fair() {
+        let command = Arguments::command();
+        let fair = command.find_subcommand("fair").unwrap();
+        let options: BTreeSet<&str> = fair.get_arguments().filter_map(clap::Arg::get_long).collect();
+        // Those that a service sets or cannot use.
+        let others = ["observe", "plan", "for", "format", "help", "version"];
+        let wanted: BTreeSet<&str> = options.into_iter().filter(|name| !others.contains(name)).collect();
+        assert_eq!(wanted, FAIR_KEYS.into_iter().collect());
+    }
+
+    #[test]
+    fn values_are_checked_as_on_the_command_line() {
+        assert_eq!(checked(&[]), Ok(()));
+        assert_eq!(checked(&["--queue-weights=htb", "--rate=900mbit"]), Ok(()));
+        for (arguments, key, words) in [
+            (&["--balance=maybe"][..], Some("balance"), "use off, auto, on"),
+            (&["--segments=1MiB"], Some("segments"), "between 4KiB and 64KiB"),
+            (&["--rate=7"], Some("rate"), "unit"),
+            (&["--rate=1gbit"], None, "--rate is for --queue-weights htb and max-rate"),
+            (&["--queue-weights=htb"], None, "'rate' is missing"),
+            (&["--balance=on", "--queue-weights=htb", "--rate=1gbit"], None, "--balance off"),
+        ] {
+            let error = checked(arguments).unwrap_err();
+            let text = format!("{}; {}", error.problem, error.advice);
+            assert_eq!(error.key.as_deref(), key, "{arguments:?}: {text}");
+            assert!(text.contains(words), "{arguments:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `evenkeel service` and `evenkeel status`.
+
+mod client;
+mod configuration;
+mod show;
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_fair::give_up_privileges;
+use evenkeel_files::{Kind, read_regular, shown};
+use evenkeel_host::{Capability, SocketName};
+use evenkeel_service::{Configuration, Control, ControlError, Notifier, Outside, Priority, Supervisor};
+use nix::sys::stat::fstat;
+use nix::unistd::geteuid;
+
+use crate::arguments::{ServiceCommand, ServiceOptions};
+use crate::exit::{Exit, Failure};
+use crate::live::{require, say};
+use crate::output;
+use crate::signals::Signals;
+
+pub use client::status;
+
+/// Name that a service reserves in its network namespace.
+const NAME: &str = "evenkeel/service";
+
+pub fn service(options: &ServiceOptions) -> Result<Exit, Failure> {
+    match &options.command {
+        Some(ServiceCommand::Pause { interface, place }) => client::pause(place, interface.as_deref()),
+        Some(ServiceCommand::Resume { interface, place }) => client::resume(place, interface.as_deref()),
+        Some(ServiceCommand::Reload { place }) => client::reload(place),
+        None => match &options.check {
+            Some(file) => configuration::check(file),
+            None => run(&options.config),
+        },
+    }
+}
+
+fn failure(error: &ControlError) -> Failure {
+    let exit = match error {
+        ControlError::NoGroup(_) => Exit::Usage,
+        ControlError::System { .. } | ControlError::Answer(_) => Exit::Failed,
+        ControlError::Taken { .. }
+        | ControlError::NotASocket { .. }
+        | ControlError::NoService { .. }
+        | ControlError::Denied { .. } => Exit::Unable,
+    };
+    Failure::with_causes(exit, error)
+}
+
+/// The process of the service.
+struct Service<'a> {
+    file: &'a Path,
+    signals: Signals,
+    reload: Arc<AtomicBool>,
+    /// Whether standard error is the journal, which reads priorities (sd-daemon(3)).
+    has_journal: bool,
+}
+
+impl Outside for Service<'_> {
+    fn is_ended(&self) -> bool {
+        self.signals.came()
+    }
+
+    fn take_reload(&self) -> bool {
+        self.reload.swap(false, Ordering::Relaxed)
+    }
+
+    fn configuration(&self) -> Result<Configuration, String> {
+        let text = read_regular(self.file, Kind::Service).map_err(|error| error.to_string())?;
+        configuration::parse(&text).map_err(|error| error.to_string())
+    }
+
+    fn worker(&self) -> Command {
+        // This binary, even if its file was replaced.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("evenkeel");
+        command
+    }
+
+    fn log(&self, priority: Priority, text: &str) {
+        let prefix = if self.has_journal { format!("<{}>", priority as u8) } else { String::new() };
+        say(&format!("{prefix}{text}"));
+    }
+}
+
+/// Returns whether standard error is the socket of the journal, which `JOURNAL_STREAM` names (systemd.exec(5)).
+fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let place =
+        stream.split_once(':').and_then(|(device, inode)| Some((device.parse().ok()?, inode.parse().ok()?)));
+    let own = fstat(std::io::stderr()).map(|file| (file.st_dev, file.st_ino));
+    own.is_ok_and(|own| place == Some(own))
+}
+
+fn run(file: &Path) -> Result<Exit, Failure> {
+    let configuration = configuration::read(file)?;
+    require(&[Capability::NetAdmin, Capability::Bpf, Capability::Perfmon], "a service")?;
+    let reload = Arc::new(AtomicBool::new(false));
+    let signals = Signals::catch_for_service(&reload)?;
+    output::detach();
+    let service = Service { file, signals, reload, has_journal: is_journal() };
+    let _name = reserve_name(&service)?;
+    let listens = Control::listen(&configuration.socket, configuration.group.as_deref());
+    let (control, remark) = listens.map_err(|error| failure(&error))?;
+    if let Some(remark) = remark {
+        service.log(Priority::Info, &remark);
+    }
+    let supervisor = Supervisor::new(&service, configuration, shown(file), Notifier::from_environment());
+    let failed = |error| Failure::with_causes(Exit::Failed, &error);
+    let supervisor = supervisor.map_err(failed)?;
+    // A user other than root passes its capabilities to the workers by sets that this would clear.
+    if geteuid().is_root() {
+        give_up_privileges().map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+    }
+    let unsettled = supervisor.run(control).map_err(failed)?;
+    if !unsettled.is_empty() {
+        let message = format!(
+            "not every setting of {} could be restored; see above, and run `evenkeel revert` when the cause is gone",
+            unsettled.join(", ")
+        );
+        return Err(Failure::new(Exit::Failed, message));
+    }
+    Ok(if service.signals.interrupted() { Exit::Interrupted } else { Exit::Done })
+}
+
+/// Reserves the name of the service in this network namespace. Refuses to run next to another service.
+fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
+    let failed = |error| Failure::with_causes(Exit::Failed, &error);
+    let taken = SocketName::take(NAME).map_err(failed)?;
+    if taken.is_some() {
+        return Ok(taken);
+    }
+    match SocketName::holder(NAME).map_err(failed)? {
+        Some(holder) if holder.is_trusted() => {
+            let message = format!(
+                "another service (process {}) runs in this network namespace; stop it first, or ask it with `evenkeel \
+                 status`",
+                holder.process
+            );
+            Err(Failure::new(Exit::Unable, message))
+        }
+        // Any user may bind a name. The socket of the configuration excludes another service, too.
+        _ => {
+            service.log(
+                Priority::Warning,
+                &format!("another user has reserved the name @{NAME}; it is ignored"),
+            );
+            Ok(None)
+        }
+    }
+}

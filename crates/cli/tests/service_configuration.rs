@@ -1,0 +1,114 @@
+//! Tests `evenkeel service --check`, that docs/reference/service.md lists exactly the keys of the parser, and the unit
+//! for systemd.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Ended, file, run};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
+}
+
+fn check(text: &str) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "evenkeel.toml", text);
+    run(&["service", "--check", path.to_str().unwrap()])
+}
+
+/// Returns the keys of a table, which the error of an unknown key lists.
+fn known_keys(text: &str) -> Vec<String> {
+    let ended = check(text);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    let (_, known) = ended.stderr.split_once("known keys: ").unwrap_or_else(|| panic!("{ended:?}"));
+    known.trim().replace(" and ", ", ").split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_reference_lists_the_keys_of_the_parser() {
+    let mut wanted = BTreeSet::new();
+    for (prefix, text) in [
+        ("", "schema = 1\nunknown = 1"),
+        ("service.", "schema = 1\n[service]\nunknown = 1"),
+        ("interface.", "schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = {}\nunknown = 1"),
+        ("interface.match.", "schema = 1\n[[interface]]\nmatch.unknown = 1\nfair = {}"),
+        ("interface.fair.", "schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair.unknown = 1"),
+    ] {
+        wanted.extend(known_keys(text).into_iter().map(|key| format!("{prefix}{key}")));
+    }
+    // Tables, which have no row of their own.
+    for table in ["service", "interface", "interface.match", "interface.fair"] {
+        assert!(wanted.remove(table), "{table}: {wanted:?}");
+    }
+    let page = read("docs/reference/service.md");
+    let (_, section) = page.split_once("## Configuration").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let row = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let listed: BTreeSet<String> = section.lines().filter_map(row).collect();
+    assert_eq!(listed, wanted);
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_valid() {
+    for page in ["docs/reference/service.md", "docs/how-to/service.md"] {
+        let text = read(page);
+        let examples: Vec<&str> =
+            text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert!(!examples.is_empty(), "{page}");
+        for example in examples {
+            let ended = check(example);
+            assert!(ended.code == 0 && ended.stdout.starts_with("The file is valid"), "{page}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn names_in_errors_do_not_reach_the_terminal_raw() {
+    let ended = check("schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = { balance = \"\u{1b}[31mx\" }");
+    assert!(ended.code == 2 && !ended.stderr.contains('\u{1b}'), "{ended:?}");
+    let ended = check("schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = { segments = \"\u{202e}x\" }");
+    assert!(ended.code == 2 && !ended.stderr.contains('\u{202e}'), "{ended:?}");
+    assert_eq!(check("").code, 2);
+    // No rule at all is valid: nothing is managed.
+    assert_eq!(check("schema = 1\n").code, 0);
+}
+
+fn unit() -> String {
+    read("contrib/systemd/evenkeel.service")
+}
+
+#[test]
+fn the_unit_has_the_capabilities_of_fair() {
+    let text = unit();
+    let bounding = text.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    assert_eq!(bounding, "CAP_NET_ADMIN CAP_BPF CAP_PERFMON");
+    let page = read("docs/reference/fair.md");
+    let (_, privileges) = page.split_once("## Privileges").unwrap();
+    assert!(bounding.split(' ').all(|name| privileges.contains(name)), "{bounding}");
+}
+
+/// Needs systemd-analyze, which judges the file alone.
+#[test]
+fn the_unit_is_confined() {
+    let path = Path::new(ROOT).join("contrib/systemd/evenkeel.service");
+    let mut command = Command::new("systemd-analyze");
+    let judged = command.args(["security", "--offline=true", "--no-pager"]).arg(path).output();
+    let Ok(output) = judged else {
+        println!("not judged: systemd-analyze is missing");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let Some((_, rest)) = text.split_once("Overall exposure level for evenkeel.service: ") else {
+        println!("not judged: this systemd-analyze has no --offline: {output:?}");
+        return;
+    };
+    let exposure: f64 = rest.split(' ').next().and_then(|figure| figure.parse().ok()).unwrap();
+    assert!(exposure <= 2.0, "{text}");
+}

@@ -9,6 +9,8 @@ pub mod leftovers;
 pub mod managed;
 #[cfg(feature = "netns-tests")]
 pub mod running;
+#[cfg(feature = "netns-tests")]
+pub mod service;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

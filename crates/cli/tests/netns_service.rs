@@ -1,0 +1,336 @@
+//! Tests `evenkeel service` and `evenkeel status` on two interfaces: what becomes fair, what follows changes of
+//! interfaces, of the configuration and by other programs, and what clients see.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::time::Duration;
+
+use evenkeel_host::Capability;
+use nix::sys::signal::Signal;
+
+use support::managed::{assert_same, kill_process, wait_for, with_own_sysfs};
+use support::running::Running;
+use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place, only};
+use support::{end, without};
+
+#[test]
+fn both_interfaces_become_fair_and_the_end_restores_them() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let check = end(place.managed.command(&["service", "--check", place.file().to_str().unwrap()]));
+    assert!(check.code == 0 && check.stdout.contains("evenkeel fair evk2 --xps=off"), "{check:?}");
+    assert_same(&place.managed.seen(), &before, "after --check");
+
+    let mut service = place.start();
+    let supervisor = service.id();
+    place.wait_for(FIRST, "fair");
+    place.wait_for(OTHER, "fair");
+    place.wait_for_maps(true);
+    let shown = end(place.client(&["status"]));
+    assert!(shown.code == 0 && shown.stdout.starts_with("all 2 interfaces are fair."), "{shown:?}");
+    let one = end(place.client(&["status", OTHER, "--format", "json"]));
+    let json: serde_json::Value = serde_json::from_str(&one.stdout).unwrap();
+    assert_eq!((&json["process"], &json["interfaces"][0]["name"]), (&supervisor.into(), &OTHER.into()));
+    assert_eq!(json["interfaces"].as_array().map(Vec::len), Some(1));
+    wait_for("a status of the device", PATIENCE, || place.interface(FIRST)["devices"][0]["queues"] == 4);
+    let unknown = end(place.client(&["status", "evk9"]));
+    assert!(unknown.code == 2 && unknown.stderr.contains("no managed interface 'evk9'"), "{unknown:?}");
+
+    let second = end(place.command());
+    let words = format!("another service (process {supervisor}) runs in this network namespace");
+    assert!(second.code == 3 && second.stderr.contains(&words), "{second:?}");
+    let said = place.end(service);
+    assert!(said.contains("evk0: fair -> stopping"), "{said}");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+    let without_service = end(place.client(&["status"]));
+    assert!(
+        without_service.code == 3 && without_service.stderr.contains("no service answers"),
+        "{without_service:?}"
+    );
+}
+
+#[test]
+fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
+    let mut place = Place::new();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(OTHER, "fair");
+    let process = place.process(FIRST);
+
+    place.shell("ip link del evk2");
+    wait_for("the removed interface is forgotten", PATIENCE, || place.interface(OTHER).is_null());
+    place.add_other();
+    place.wait_for(OTHER, "fair");
+
+    // The new name matches, too.
+    let other = place.process(OTHER);
+    place.shell("ip link set evk2 down");
+    place.shell("ip link set evk2 name evk7");
+    place.shell("ip link set evk7 up");
+    place.wait_for_restart("evk7", other);
+    assert!(place.interface(OTHER).is_null());
+
+    // This one does not.
+    place.shell("ip link set evk7 down");
+    place.shell("ip link set evk7 name unmatched");
+    wait_for("the renamed interface is left alone", PATIENCE, || {
+        let status = place.status();
+        status["interfaces"].as_array().map(Vec::len) == Some(1)
+            && status["unmanaged"].as_array().is_some_and(|names| names.contains(&"unmatched".into()))
+    });
+    // A link flap ends nothing.
+    place.shell("ip link set evk0 down");
+    std::thread::sleep(Duration::from_millis(1200));
+    place.shell("ip link set evk0 up");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(place.process(FIRST), process);
+    place.end(service);
+}
+
+#[test]
+fn a_service_gives_up_against_a_program_that_repeats_its_change() {
+    let place = Place::new();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(OTHER, "fair");
+    let other = place.process(OTHER);
+    let mut process = 0;
+    for handle in ["8:", "9:", "a:"] {
+        process = place.wait_for_restart(FIRST, process);
+        place.shell(&format!("tc qdisc replace dev evk0 root handle {handle} mq"));
+    }
+    place.wait_for(FIRST, "given-up");
+    assert_eq!(place.interface(FIRST)["process"], serde_json::Value::Null);
+    place.wait_for_maps(false);
+    let shown = end(place.client(&["status"]));
+    let words = "1 of 2 interfaces are fair; evk0 is given up: another program replaced the root qdisc: mq 9: before, mq a:";
+    assert!(shown.code == 1 && shown.stdout.contains(words), "{shown:?}");
+    let resumed = end(place.client(&["service", "resume", FIRST]));
+    assert!(resumed.code == 0 && resumed.stdout.contains("all 2 interfaces are fair"), "{resumed:?}");
+    place.wait_for_maps(true);
+    assert_eq!(place.process(OTHER), other, "the other session is not disturbed");
+    let said = place.end(service);
+    assert!(said.contains("evk0: fair -> given up: "), "{said}");
+}
+
+#[test]
+fn a_reload_touches_only_what_it_changes() {
+    let place = Place::new();
+    place.write(&only(FIRST));
+    let mut service = place.start();
+    place.wait_for(FIRST, "fair");
+    let process = place.process(FIRST);
+
+    place.write(BOTH);
+    let reloaded = end(place.client(&["service", "reload"]));
+    assert_eq!(reloaded.code, 0, "{reloaded:?}");
+    place.wait_for(OTHER, "fair");
+
+    // An invalid file changes nothing.
+    place.write("[[interface]]\nmatch = { name = \"evk?\" }\nfair = { xsp = \"off\" }");
+    let refused = end(place.client(&["service", "reload"]));
+    let words = "evenkeel.toml:6:10: interface[0].fair.xsp: unknown key; did you mean 'xps'?";
+    assert!(refused.code == 2 && refused.stderr.contains(words), "{refused:?}");
+    let shown = end(place.client(&["status"]));
+    assert!(shown.code == 1 && shown.stdout.contains("so the previous one is in force"), "{shown:?}");
+
+    // SIGHUP does the same. Other options restart only their interface.
+    let other = place.process(OTHER);
+    place.write(&format!(
+        "{}\n[[interface]]\nmatch.name = \"evk2\"\nfair = {{ balance = \"auto\" }}",
+        only(FIRST)
+    ));
+    service.signal(Signal::SIGHUP);
+    let balancing = place.wait_for_restart(OTHER, other);
+    wait_for("the new option", PATIENCE, || place.interface(OTHER)["devices"][0]["balance"].is_object());
+    assert_ne!(balancing, other);
+    assert!(place.status()["error"].is_null());
+
+    place.write(&only(FIRST));
+    service.signal(Signal::SIGHUP);
+    wait_for("evk2 is left alone", PATIENCE, || place.interface(OTHER).is_null());
+    assert_eq!((place.process(FIRST), place.interface(FIRST)["starts"].as_u64()), (process, Some(1)));
+    place.end(service);
+}
+
+#[test]
+fn a_paused_interface_is_restored_until_it_resumes() {
+    let place = Place::new();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(OTHER, "fair");
+    let other = place.process(OTHER);
+    let paused = end(place.client(&["service", "pause", FIRST]));
+    assert!(paused.code == 0 && paused.stdout.starts_with("evk0: paused"), "{paused:?}");
+    place.wait_for_maps(false);
+    let shown = end(place.client(&["status"]));
+    assert!(shown.code == 0 && shown.stdout.contains("evk0 is paused"), "{shown:?}");
+    assert_eq!(place.process(OTHER), other);
+
+    let all = end(place.client(&["service", "pause"]));
+    assert_eq!(all.code, 0, "{all:?}");
+    assert_eq!(place.managed.journals(), Vec::<String>::new());
+    let one = end(place.client(&["service", "resume", FIRST]));
+    assert_eq!(one.code, 0, "{one:?}");
+    place.wait_for_maps(true);
+    assert_eq!(place.interface(OTHER)["state"], "paused");
+    assert_eq!(end(place.client(&["service", "resume"])).code, 0);
+    place.wait_for(OTHER, "fair");
+    let unknown = end(place.client(&["service", "pause", "evk1"]));
+    assert!(unknown.code == 2 && unknown.stderr.contains("did you mean"), "{unknown:?}");
+    place.end(service);
+}
+
+#[test]
+fn wrong_files_and_missing_privileges_end_the_start() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    for (rules, words) in [
+        (
+            "[[interface]]\nmatch = { name = \"*\" }\nfair = { balance = \"maybe\" }",
+            "evenkeel.toml:6:20: interface[0].fair.balance: invalid value 'maybe'; use off, auto, on",
+        ),
+        (
+            "[[interface]]\nmatch = { nam = \"*\" }\nfair = {}",
+            "evenkeel.toml:5:11: interface[0].match.nam: unknown key; did you mean 'name'?",
+        ),
+    ] {
+        place.write(rules);
+        let ended = end(place.command());
+        assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
+    }
+    let missing = end(place.managed.command(&["service", "--config", "/nonexistent/evenkeel.toml"]));
+    assert!(missing.code == 2 && missing.stderr.contains("/nonexistent/evenkeel.toml"), "{missing:?}");
+    place.write(BOTH);
+    let mut command = place.command();
+    without(&mut command, 0..64);
+    let unprivileged = end(command);
+    assert!(unprivileged.code == 3 && unprivileged.stderr.contains("CAP_NET_ADMIN"), "{unprivileged:?}");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+/// An interface on which `fair` refuses to run does not keep the others from it.
+#[test]
+fn a_refusal_is_stated_and_tried_again_after_a_change() {
+    let place = Place::new();
+    place.write(
+        "[[interface]]\nmatch.name = \"evk0\"\nfair = { xps = \"respect\" }\n\
+         [[interface]]\nmatch.name = \"evk2\"\nfair = { xps = \"off\" }",
+    );
+    let service = place.start();
+    place.wait_for(FIRST, "refused");
+    place.wait_for(OTHER, "fair");
+    let shown = end(place.client(&["status"]));
+    assert!(
+        shown.code == 1 && shown.stdout.contains("evk0 is refused: XPS of evk0 (driver veth)"),
+        "{shown:?}"
+    );
+    place.write(BOTH);
+    assert_eq!(end(place.client(&["service", "reload"])).code, 0);
+    place.wait_for(FIRST, "fair");
+    let said = place.end(service);
+    assert_eq!(said.matches("-> refused").count(), 1, "the same refusal is logged once: {said}");
+}
+
+#[test]
+fn garbage_on_the_socket_disturbs_nothing() {
+    let place = Place::new();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    let process = place.process(FIRST);
+    for garbage in [
+        &b"\n"[..],
+        b"{\"command\":\"explode\"}\n",
+        b"\0\xff\n",
+        &[b'x'; 100_000],
+        b"{\"command\":\"status\"}",
+    ] {
+        let mut client = UnixStream::connect(place.socket()).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The service may close the connection before everything is sent.
+        let _ = client.write_all(garbage);
+        let _ = client.shutdown(std::net::Shutdown::Write);
+        let mut answer = String::new();
+        let _ = client.read_to_string(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with("{\"error\":"), "{answer}");
+    }
+    let silent: Vec<_> = (0..100).filter_map(|_| UnixStream::connect(place.socket()).ok()).collect();
+    drop(silent);
+    wait_for("an answer", PATIENCE, || end(place.client(&["status"])).code == 0);
+    assert_eq!(place.process(FIRST), process);
+    place.end(service);
+}
+
+/// The service manager learns of the start, the reload, the end and each half of the watchdog's interval.
+#[test]
+fn the_service_manager_is_notified() {
+    let place = Place::new();
+    place.write(&only(FIRST));
+    let path = place.socket().with_extension("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let wait = |words: &str| {
+        let mut bytes = [0; 4096];
+        loop {
+            let count = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{words}: {error}"));
+            let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            if text.contains(words) {
+                return text;
+            }
+        }
+    };
+    let mut command = place.command();
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000").env_remove("WATCHDOG_PID");
+    let mut service = Running::start(command);
+    wait("READY=1");
+    wait("STATUS=evk0 is fair");
+    wait("WATCHDOG=1");
+    wait("WATCHDOG=1");
+    service.signal(Signal::SIGHUP);
+    assert!(wait("RELOADING=1").contains("MONOTONIC_USEC="));
+    wait("READY=1");
+    service.signal(Signal::SIGTERM);
+    wait("STOPPING=1");
+    assert_eq!(service.end().code, 0);
+}
+
+/// With exactly the capabilities of the unit. The supervisor and the workers keep no other.
+#[test]
+fn the_capabilities_of_the_unit_suffice() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/systemd/evenkeel.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let stated = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let all = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf, Capability::SysAdmin];
+    let kept: Vec<u32> =
+        all.iter().filter(|one| stated.contains(&one.to_string())).map(|one| one.number()).collect();
+    assert_eq!(kept.len(), stated.split(' ').count(), "{stated}");
+    for is_exact in [true, false] {
+        let mut command = with_own_sysfs(place.command());
+        if is_exact {
+            without(&mut command, (0..64).filter(|number| !kept.contains(number)).map(u64::from));
+        }
+        let mut service = Running::start(command);
+        service.wait_for_activity("ready: all 2 interfaces are fair");
+        place.wait_for_maps(true);
+        let wanted = kept.iter().fold(0_u64, |set, number| set | 1 << number);
+        for process in [service.id(), place.process(FIRST)] {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
+            assert_eq!(u64::from_str_radix(line.trim(), 16).unwrap(), wanted, "{process}");
+        }
+        // Also after a kill, when the supervisor has dropped its privileges.
+        let worker = place.process(FIRST);
+        kill_process(worker);
+        place.wait_for_restart(FIRST, worker);
+        place.end(service);
+        assert_same(&place.managed.seen(), &before, "afterwards");
+    }
+}

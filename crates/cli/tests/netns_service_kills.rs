@@ -1,0 +1,126 @@
+//! Kills processes of a service: the supervisor, its workers and their guardians. No setting is lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use support::leftovers::children;
+use support::managed::{assert_same, kill_process, wait_for};
+use support::running::Running;
+use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place};
+
+#[test]
+fn a_killed_worker_is_started_again() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(OTHER, "fair");
+    let (first, other) = (place.process(FIRST), place.process(OTHER));
+    kill_process(first);
+    place.wait_for_restart(FIRST, first);
+    place.wait_for_maps(true);
+    assert_eq!(place.process(OTHER), other);
+    let said = place.end(service);
+    assert!(said.contains("evk0: fair -> waits: SIGKILL killed the worker"), "{said}");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+#[test]
+fn a_killed_supervisor_takes_its_workers_with_it_and_the_next_one_goes_on() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(OTHER, "fair");
+    service.kill();
+    place.wait_for_maps(false);
+    wait_for("no journal is left", PATIENCE, || place.managed.journals().is_empty());
+    assert_same(&place.managed.seen(), &before, "after the kill");
+
+    // The service manager starts the next one at once, while the workers of the first still restore.
+    let service = place.start();
+    place.wait_for(OTHER, "fair");
+    service.kill();
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    place.wait_for(OTHER, "fair");
+    place.wait_for_maps(true);
+    place.end(service);
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+/// Nothing but the journal is left of a worker that died with its guardian.
+#[test]
+fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let service = place.start();
+    for pauses in [true, false] {
+        place.wait_for(FIRST, "fair");
+        let worker = place.process(FIRST);
+        // A stopped worker starts no other guardian.
+        let process = nix::unistd::Pid::from_raw(worker.cast_signed());
+        nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        children(worker).iter().for_each(|guardian| kill_process(guardian.id));
+        kill_process(worker);
+        if pauses {
+            let paused = support::end(place.client(&["service", "pause", FIRST]));
+            assert_eq!(paused.code, 0, "{paused:?}");
+            place.wait_for_maps(false);
+            assert_eq!(support::end(place.client(&["service", "resume"])).code, 0);
+        }
+    }
+    place.end(service);
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+/// Kills random processes of the service under traffic: `EVENKEEL_SERVICE_KILLS` times, 20 by default.
+#[test]
+fn random_kills_lose_no_setting_and_no_connection() {
+    let kills: u32 = std::env::var("EVENKEEL_SERVICE_KILLS").map_or(20, |text| text.parse().unwrap());
+    let seed: u64 = std::env::var("EVENKEEL_SERVICE_SEED").map_or(1, |text| text.parse().unwrap());
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let mut service = place.start();
+    let mut load = place.managed.load(4, "20M", 2 + kills);
+    let mut killed = [0; 3];
+    for _ in 0..kills {
+        std::thread::sleep(Duration::from_millis(u64::from(random.next_u32() % 700)));
+        let workers = children(service.id());
+        let guardians: Vec<u32> =
+            workers.iter().flat_map(|worker| children(worker.id)).map(|guardian| guardian.id).collect();
+        let pick = random.next_u32() as usize;
+        match random.next_u32() % 4 {
+            0 => {
+                service.kill();
+                service = Running::start(place.command());
+                killed[0] += 1;
+            }
+            1 | 2 if !workers.is_empty() => {
+                kill_process(workers[pick % workers.len()].id);
+                killed[1] += 1;
+            }
+            _ if !guardians.is_empty() => {
+                kill_process(guardians[pick % guardians.len()]);
+                killed[2] += 1;
+            }
+            _ => {}
+        }
+    }
+    println!("killed: {} supervisors, {} workers, {} guardians", killed[0], killed[1], killed[2]);
+    assert!(killed.iter().all(|count| *count > 0), "{killed:?}");
+    service.wait_for_activity("ready: ");
+    let is_loaded = load.is_running();
+    place.end(service);
+    load.finish();
+    assert!(is_loaded, "the traffic lasted as long as the kills");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}

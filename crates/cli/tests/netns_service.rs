@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel_host::Capability;
 use nix::sys::signal::Signal;
 
-use support::managed::{assert_same, kill_process, wait_for, with_own_sysfs};
+use support::managed::{assert_same, kill_process, tool, wait_for, with_own_sysfs};
 use support::running::Running;
 use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place, only};
 use support::{end, without};
@@ -155,6 +155,59 @@ fn a_reload_touches_only_what_it_changes() {
     wait_for("evk2 is left alone", PATIENCE, || place.interface(OTHER).is_null());
     assert_eq!((place.process(FIRST), place.interface(FIRST)["starts"].as_u64()), (process, Some(1)));
     place.end(service);
+}
+
+/// Starts traffic, then a service with these rules, and makes the far end lose one packet in twenty as soon as the
+/// interface is fair: this looks like a fault of the queue choice.
+fn with_losses(place: &Place, rules: &str, then: impl FnOnce()) {
+    place.write(rules);
+    let mut load = place.managed.load(4, "20M", 100);
+    let sent = || {
+        let read = || Ok(std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
+        let table = place.managed.host.run(read).unwrap();
+        let values = table.lines().filter(|line| line.starts_with("Tcp: ")).nth(1).unwrap();
+        values.split(' ').nth(11).unwrap().parse::<u64>().unwrap()
+    };
+    // Without this number, the service compares nothing.
+    wait_for("6000 segments", PATIENCE, || sent() > 6000);
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    for line in [
+        "nft add table ip lossy",
+        "nft add chain ip lossy input { type filter hook input priority 0 ; }",
+        "nft add rule ip lossy input tcp dport 5201 numgen inc mod 20 == 0 drop",
+    ] {
+        tool(&place.managed.peer, &line.split(' ').collect::<Vec<_>>());
+    }
+    then();
+    tool(&place.managed.peer, &["nft", "flush", "ruleset"]);
+    assert!(load.is_running());
+    drop(load);
+    place.end(service);
+}
+
+#[test]
+fn losses_that_rise_after_the_start_end_it_until_resume() {
+    let place = Place::new();
+    with_losses(&place, &only(FIRST), || {
+        place.wait_for(FIRST, "given-up");
+        place.wait_for_maps(false);
+        let shown = end(place.client(&["status"]));
+        let words = "evk0 is given up: retransmissions rose from";
+        assert!(shown.code == 1 && shown.stdout.contains(words), "{shown:?}");
+        assert_eq!(end(place.client(&["service", "resume", FIRST])).code, 0);
+        place.wait_for(FIRST, "fair");
+    });
+}
+
+#[test]
+fn losses_end_nothing_without_the_watch() {
+    let place = Place::new();
+    with_losses(&place, &format!("{}\nwatch-effect = false", only(FIRST)), || {
+        let worker = place.process(FIRST);
+        std::thread::sleep(Duration::from_secs(12));
+        assert_eq!((place.process(FIRST), place.interface(FIRST)["starts"].as_u64()), (worker, Some(1)));
+    });
 }
 
 #[test]
@@ -332,5 +385,31 @@ fn the_capabilities_of_the_unit_suffice() {
         place.wait_for_restart(FIRST, worker);
         place.end(service);
         assert_same(&place.managed.seen(), &before, "afterwards");
+    }
+}
+
+/// The journal reads priorities; nothing else does.
+#[test]
+fn log_lines_have_priorities_in_the_journal_only() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    place.write(&only(FIRST));
+    for is_journal in [true, false] {
+        let path = place.socket().with_extension("log");
+        let log = std::fs::File::create(&path).unwrap();
+        let (device, inode) = log.metadata().map(|file| (file.dev(), file.ino())).unwrap();
+        let inode = if is_journal { inode } else { inode + 1 };
+        let mut command = place.command();
+        command.env("JOURNAL_STREAM", format!("{device}:{inode}")).stderr(log);
+        let mut service = command.spawn().unwrap();
+        wait_for("the service is ready", PATIENCE, || {
+            std::fs::read_to_string(&path).is_ok_and(|text| text.contains("ready: "))
+        });
+        let process = nix::unistd::Pid::from_raw(service.id().cast_signed());
+        nix::sys::signal::kill(process, Signal::SIGTERM).unwrap();
+        assert_eq!(service.wait().unwrap().code(), Some(0));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let has_prefix = |line: &str| line.starts_with("<6>") || line.starts_with("<4>");
+        assert!(text.lines().all(|line| has_prefix(line) == is_journal), "{is_journal}: {text}");
     }
 }

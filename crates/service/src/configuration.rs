@@ -38,6 +38,8 @@ pub struct Rule {
     pub matches: Match,
     /// Arguments of `evenkeel fair`, such as `--balance=auto`; `None`: the interface is left alone.
     pub fair: Option<Vec<String>>,
+    /// Whether to end a worker after whose start losses rose.
+    pub watch_effect: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +144,9 @@ fn read_rule(element: &Field<'_>, check: CheckOptions<'_>) -> Option<Rule> {
     let matches = matches.and_then(|field| read_match(&field));
     let fair = table.require("fair", "write fair = {} for the default options, or fair = false");
     let fair = fair.and_then(|field| read_fair(&field, check));
+    let watch_effect = table.take("watch-effect").map(|field| field.boolean());
     table.finish();
-    Some(Rule { matches: matches?, fair: fair? })
+    Some(Rule { matches: matches?, fair: fair?, watch_effect: watch_effect.unwrap_or(Some(true))? })
 }
 
 fn read_match(field: &Field<'_>) -> Option<Match> {

@@ -68,6 +68,15 @@ impl Interfaces {
         self.sysfs.as_ref()?.transmit_queues(name).ok()
     }
 
+    /// Returns the packets that an interface sent and dropped; 0 if they cannot be read.
+    #[must_use]
+    pub(crate) fn packets(&self, name: &str) -> (u64, u64) {
+        let read = |file: &str| {
+            self.sysfs.as_ref()?.read(&format!("class/net/{name}/statistics/{file}")).ok()?.parse().ok()
+        };
+        (read("tx_packets").unwrap_or(0), read("tx_dropped").unwrap_or(0))
+    }
+
     fn driver(&self, name: &str) -> Option<String> {
         self.ethtool.as_ref()?.driver(name)
     }

@@ -16,6 +16,7 @@
 mod configuration;
 mod control;
 mod course;
+mod effect;
 mod interfaces;
 mod log_limit;
 mod notify;

@@ -16,7 +16,7 @@ pub enum Phase {
     Waits,
     /// Its worker refused to run; it is tried again after a pause.
     Refused,
-    /// Another program repeatedly changed the same setting; `resume` tries again.
+    /// Another program repeatedly changed the same setting, or losses rose after the start; `resume` tries again.
     GivenUp,
     /// An operator paused it.
     Paused,

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::configuration::Configuration;
 use crate::control::{Command, Control, Request};
 use crate::course::{Ending, Next};
+use crate::effect::{Counts, tcp_counts};
 use crate::interfaces::{Interface, Interfaces};
 use crate::notify::Notifier;
 use crate::status::{Phase, ServiceStatus};
@@ -186,6 +187,7 @@ impl<'a> Supervisor<'a> {
         match self.interfaces.list() {
             Ok(found) => {
                 self.assign(&found, now);
+                self.judge(now);
                 self.fails_to_list = false;
             }
             Err(error) if is_first => return Err(error),
@@ -207,8 +209,9 @@ impl<'a> Supervisor<'a> {
         }
         for interface in found {
             let rule = self.configuration.rule_of(interface);
-            let Some((number, options)) = rule.and_then(|(number, rule)| Some((number, rule.fair.as_ref()?)))
-            else {
+            let managed =
+                rule.and_then(|(number, rule)| Some((number, rule.fair.as_ref()?, rule.watch_effect)));
+            let Some((number, options, watch_effect)) = managed else {
                 self.unmanaged.push(interface.name.clone());
                 if let Some(unit) = self.units.get_mut(&interface.index) {
                     unit.name.clone_from(&interface.name);
@@ -234,6 +237,20 @@ impl<'a> Supervisor<'a> {
                 unit.retry(now);
             }
             unit.rule = number;
+            unit.watches_effect = watch_effect;
+        }
+    }
+
+    /// Ends the workers of interfaces that got worse after the start.
+    fn judge(&mut self, now: Instant) {
+        let table = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+        let (segments, retransmitted) = tcp_counts(&table).unwrap_or_default();
+        for unit in self.units.values_mut() {
+            let (packets, dropped) = self.interfaces.packets(&unit.name);
+            let worse = unit.effect.sample(now, Counts { segments, retransmitted, packets, dropped });
+            if let Some(reason) = worse.filter(|_| unit.watches_effect) {
+                unit.worse = Some(reason);
+            }
         }
     }
 
@@ -311,7 +328,8 @@ impl<'a> Supervisor<'a> {
     fn reconcile(&mut self, index: u32, now: Instant) {
         let Some(unit) = self.units.get_mut(&index) else { return };
         let is_paused = self.all_paused || self.paused.contains(&unit.name);
-        let wanted = unit.wanted.clone().filter(|_| !is_paused && self.ending.is_none());
+        let is_left = is_paused || unit.worse.is_some();
+        let wanted = unit.wanted.clone().filter(|_| !is_left && self.ending.is_none());
         if let Some(worker) = &mut unit.worker {
             if worker.cleans {
                 return;
@@ -319,7 +337,8 @@ impl<'a> Supervisor<'a> {
             // A worker of the old name ends by itself.
             if wanted.as_ref() != Some(&worker.arguments) && !worker.is_asked() && !worker.is_ending() {
                 worker.ask(now);
-                unit.enter(self.outside, now, Phase::Stopping, None, None);
+                let reason = unit.worse.clone();
+                unit.enter(self.outside, now, Phase::Stopping, reason, None);
             }
             return;
         }
@@ -340,6 +359,12 @@ impl<'a> Supervisor<'a> {
         if is_paused {
             if unit.phase != Some(Phase::Paused) {
                 unit.enter(self.outside, now, Phase::Paused, None, None);
+            }
+            return;
+        }
+        if let Some(reason) = unit.worse.clone() {
+            if unit.phase != Some(Phase::GivenUp) {
+                unit.enter(self.outside, now, Phase::GivenUp, Some(reason), None);
             }
             return;
         }

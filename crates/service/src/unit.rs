@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::course::Course;
+use crate::effect::Effect;
 use crate::log_limit::LogLimit;
 use crate::status::{InterfaceStatus, Phase};
 use crate::supervisor::{Outside, Priority};
@@ -25,6 +26,10 @@ pub(crate) struct Unit {
     /// When to start again.
     pub(crate) again: Option<Instant>,
     pub(crate) course: Course,
+    pub(crate) watches_effect: bool,
+    pub(crate) effect: Effect,
+    /// Why the interface is left alone: losses rose after a start.
+    pub(crate) worse: Option<String>,
     /// Whether the last worker was killed: if its guardian was, too, its settings are still changed.
     pub(crate) is_unclean: bool,
     pub(crate) starts: u64,
@@ -47,6 +52,9 @@ impl Unit {
             since: now,
             again: None,
             course: Course::default(),
+            watches_effect: true,
+            effect: Effect::default(),
+            worse: None,
             is_unclean: false,
             starts: 0,
             devices: None,
@@ -77,8 +85,12 @@ impl Unit {
         self.reason.clone_from(&reason);
         self.since = now;
         self.again = again.map(|pause| now + pause);
-        if phase != Phase::Fair {
-            self.devices = None;
+        match phase {
+            Phase::Fair => self.effect.begin(now),
+            _ => {
+                self.devices = None;
+                self.effect.end();
+            }
         }
         // A start is worth no line of its own: what follows has one.
         if phase == Phase::Starting || self.logged.as_ref() == Some(&(phase, reason.clone())) {
@@ -109,6 +121,7 @@ impl Unit {
     /// Forgets failures, and starts again at once.
     pub(crate) fn retry(&mut self, now: Instant) {
         self.course.forget();
+        self.worse = None;
         if matches!(self.phase, Some(Phase::Waits | Phase::Refused | Phase::GivenUp | Phase::Paused)) {
             (self.phase, self.again, self.since) = (None, None, now);
         }

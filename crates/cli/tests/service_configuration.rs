@@ -70,6 +70,17 @@ fn the_examples_of_the_documentation_are_valid() {
 }
 
 #[test]
+fn the_template_is_valid_with_and_without_its_comments() {
+    let text = read("contrib/evenkeel.toml");
+    assert_eq!(check(&text).code, 0);
+    let rules = text.split_once("#\n# [[interface]]").unwrap().1;
+    let active: String =
+        rules.lines().map(|line| format!("{}\n", line.trim_start_matches(['#', ' ']))).collect();
+    let ended = check(&format!("schema = 1\n[[interface]]\n{active}"));
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+#[test]
 fn names_in_errors_do_not_reach_the_terminal_raw() {
     let ended = check("schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = { balance = \"\u{1b}[31mx\" }");
     assert!(ended.code == 2 && !ended.stderr.contains('\u{1b}'), "{ended:?}");

@@ -286,4 +286,22 @@ mod tests {
             assert!(error.contains(words), "{text}: {error}");
         }
     }
+
+    const VALID: &str = "schema = 1\n[service]\nsocket = \"/run/x\"\n[[interface]]\nmatch = { name = \"e*\" }\n\
+                         fair = { xps = \"off\" }\nwatch-effect = false\n";
+
+    proptest::proptest! {
+        /// Any text is a configuration or an error of one line.
+        #[test]
+        fn no_text_is_a_panic(text in ".{0,200}", at in 0..VALID.len(), cut in 0..40_usize) {
+            let mut mutated = VALID.to_owned();
+            let end = (at + cut).min(mutated.len());
+            mutated.replace_range(at..end, &text);
+            for text in [text, mutated] {
+                if let Err(error) = parse(&text) {
+                    proptest::prop_assert!(error.starts_with("e.toml:") && !error.contains('\n'), "{error}");
+                }
+            }
+        }
+    }
 }

@@ -314,4 +314,15 @@ mod tests {
         lines.cut(b"\nthree\n", &mut found);
         assert_eq!(found, ["three"]);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_is_a_panic(line in ".{0,100}", kind in "started|status|remark|ended", value in "[0-9{}\\[\\]\",:a]{0,20}") {
+            let _ = event(&line);
+            let _ = event(&format!("{{\"type\":\"{kind}\",\"devices\":{value},\"ended\":{value}}}"));
+            let (pipe, _writer) = io::pipe().unwrap();
+            let (mut lines, mut found) = (Lines::new(pipe).unwrap(), Vec::new());
+            lines.cut(line.as_bytes(), &mut found);
+        }
+    }
 }

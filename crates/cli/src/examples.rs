@@ -85,6 +85,7 @@ Examples:
 
 pub const SERVICE_RELOAD: &str = "\
 Examples:
+  evenkeel service --check /etc/evenkeel/evenkeel.toml
   evenkeel service reload";
 
 pub const STATUS: &str = "\

@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::Duration;
 
@@ -88,6 +89,19 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     place.shell("ip link set evk0 up");
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(place.process(FIRST), process);
+
+    // The journal of an interface that is moved stays; the log has the command that restores its settings there.
+    let mut peer = place.managed.peer.netlink().unwrap();
+    place.managed.netlink.move_link(place.managed.index, place.managed.peer.as_fd()).unwrap();
+    wait_for("the moved interface is forgotten", PATIENCE, || place.interface(FIRST).is_null());
+    assert_eq!(place.managed.journals().len(), 1);
+    let said = service.said();
+    for words in ["evk2: the interface left this network namespace", "evenkeel revert evk0"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let moved = peer.link_index(FIRST).unwrap();
+    peer.delete_link(moved).unwrap();
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
     place.end(service);
 }
 

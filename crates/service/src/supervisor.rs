@@ -203,7 +203,8 @@ impl<'a> Supervisor<'a> {
     fn assign(&mut self, found: &[Interface], now: Instant) {
         self.unmanaged.clear();
         for unit in self.units.values_mut() {
-            if found.iter().all(|interface| interface.index != unit.index) {
+            unit.is_gone = found.iter().all(|interface| interface.index != unit.index);
+            if unit.is_gone {
                 unit.wanted = None;
             }
         }
@@ -314,7 +315,10 @@ impl<'a> Supervisor<'a> {
             let ran = now.saturating_duration_since(worker.began);
             // An interface that is gone has no rule any more; its unit goes, too.
             match unit.course.next(&ending, ran, now) {
-                _ if unit.wanted.is_none() => (unit.phase, unit.again) = (None, None),
+                _ if unit.wanted.is_none() => {
+                    unit.log(self.outside, Priority::Warning, now, &reason);
+                    (unit.phase, unit.again) = (None, None);
+                }
                 Next::GiveUp => unit.enter(self.outside, now, Phase::GivenUp, Some(reason), None),
                 Next::After(pause) => {
                     let phase = if ending == Ending::Refused { Phase::Refused } else { Phase::Waits };
@@ -331,10 +335,11 @@ impl<'a> Supervisor<'a> {
         let is_left = is_paused || unit.worse.is_some();
         let wanted = unit.wanted.clone().filter(|_| !is_left && self.ending.is_none());
         if let Some(worker) = &mut unit.worker {
-            if worker.cleans {
+            // A worker whose interface has left ends by itself, and says what to do if it was moved.
+            if worker.cleans || (unit.is_gone && self.ending.is_none()) {
                 return;
             }
-            // A worker of the old name ends by itself.
+            // So does a worker of the old name.
             if wanted.as_ref() != Some(&worker.arguments) && !worker.is_asked() && !worker.is_ending() {
                 worker.ask(now);
                 let reason = unit.worse.clone();

@@ -18,6 +18,8 @@ pub(crate) struct Unit {
     pub(crate) rule: usize,
     /// Arguments of `fair`; none if no rule manages the interface any more.
     pub(crate) wanted: Option<Vec<String>>,
+    /// Whether the interface is not in this network namespace any more.
+    pub(crate) is_gone: bool,
     pub(crate) worker: Option<Worker>,
     /// None before the first start, and between the end of a worker that was asked to end and what follows.
     pub(crate) phase: Option<Phase>,
@@ -46,6 +48,7 @@ impl Unit {
             index,
             rule: 0,
             wanted: None,
+            is_gone: false,
             worker: None,
             phase: None,
             reason: None,

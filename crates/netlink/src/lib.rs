@@ -16,6 +16,7 @@ mod departure;
 pub mod ethtool;
 pub mod generic;
 mod link;
+mod link_statistics;
 mod namespace_ids;
 mod netdev;
 pub mod qdisc_tree;
@@ -31,5 +32,6 @@ pub mod tx_maxrate;
 
 pub use departure::{Departure, DepartureWatch};
 pub use link::{GsoSizes, Link, VethOptions};
+pub use link_statistics::LinkStatistics;
 pub use netdev::redirects_by_xdp;
 pub use transport::{Netlink, NetlinkError};

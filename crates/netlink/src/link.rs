@@ -140,7 +140,7 @@ fn read_address(message: &RawMessage) -> Option<(IpAddr, u32)> {
 }
 
 /// A request for interfaces: for one by its number (0: not by number) or its name, or for all.
-fn get_link(index: u32, name: Option<&str>) -> RawMessage {
+pub(crate) fn get_link(index: u32, name: Option<&str>) -> RawMessage {
     let mut payload = vec![0; HEADER_LENGTH];
     payload[INDEX_OFFSET..INDEX_OFFSET + 4].copy_from_slice(&index.to_ne_bytes());
     if let Some(name) = name {
@@ -151,8 +151,13 @@ fn get_link(index: u32, name: Option<&str>) -> RawMessage {
     RawMessage { kind: RTM_GETLINK, payload }
 }
 
+/// Returns the answers that describe an interface.
+pub(crate) fn of_links(messages: &[RawMessage]) -> impl Iterator<Item = &RawMessage> {
+    messages.iter().filter(|message| message.kind == RTM_NEWLINK)
+}
+
 fn described(messages: &[RawMessage]) -> Vec<Link> {
-    messages.iter().filter(|message| message.kind == RTM_NEWLINK).filter_map(Link::read).collect()
+    of_links(messages).filter_map(Link::read).collect()
 }
 
 impl Netlink {

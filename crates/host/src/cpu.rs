@@ -12,6 +12,7 @@ use crate::{Host, HostError};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     cpus: Vec<Ticks>,
+    numbers: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ struct Ticks {
     user: u64,
     system: u64,
     interrupts: u64,
+    /// Part of `interrupts` in soft interrupts.
+    soft: u64,
     idle: u64,
     wait: u64,
     stolen: u64,
@@ -40,6 +43,8 @@ pub struct CpuShares {
     pub system: f64,
     /// In interrupts and soft interrupts.
     pub interrupts: f64,
+    /// The part of `interrupts` in soft interrupts.
+    pub soft_interrupts: f64,
     /// Idle while a task waited for input or output.
     pub wait: f64,
     /// Taken by the hypervisor.
@@ -51,6 +56,12 @@ impl CpuTimes {
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cpus.len()
+    }
+
+    /// Returns the numbers of the processors, in the order of [`Self::shares_since`].
+    #[must_use]
+    pub fn numbers(&self) -> &[u32] {
+        &self.numbers
     }
 
     /// Returns the sum over processors of the share of `elapsed` in which each was busy since an earlier
@@ -85,6 +96,7 @@ impl CpuTimes {
                 // If no tick occurred in this short time, count it as kernel time.
                 system: if sampled > 0.0 { part(system) } else { busy },
                 interrupts: part(interrupts),
+                soft_interrupts: part(spent(|ticks| ticks.soft)),
                 wait: (spent(|ticks| ticks.wait) / ticks).min(1.0),
                 stolen: (spent(|ticks| ticks.stolen) / ticks).min(1.0),
             }
@@ -109,14 +121,12 @@ impl Host {
     pub fn cpu_times(&self) -> Result<CpuTimes, HostError> {
         let path = "/proc/stat";
         let text = self.read(path)?;
-        let mut cpus = Vec::new();
+        let (mut cpus, mut numbers) = (Vec::new(), Vec::new());
         for (index, line) in text.lines().enumerate() {
             let mut fields = line.split_ascii_whitespace();
             let Some(name) = fields.next() else { continue };
             let number = name.strip_prefix("cpu").map(str::parse::<u32>);
-            if !matches!(number, Some(Ok(_))) {
-                continue;
-            }
+            let Some(Ok(number)) = number else { continue };
             let damaged =
                 |reason: String| HostError::Format { path: self.path(path), line: index + 1, reason };
             // The columns are: user nice system idle iowait irq softirq steal. Guest time is part of user
@@ -131,16 +141,18 @@ impl Host {
                 return Err(damaged(format!("{count} fields where a processor has at least 4")));
             }
             let [user, nice, system, idle, wait, irq, softirq, stolen] = ticks;
+            numbers.push(number);
             cpus.push(Ticks {
                 user: user.saturating_add(nice),
                 system,
                 interrupts: irq.saturating_add(softirq),
+                soft: softirq,
                 idle,
                 wait,
                 stolen,
             });
         }
-        Ok(CpuTimes { cpus })
+        Ok(CpuTimes { cpus, numbers })
     }
 }
 
@@ -183,6 +195,7 @@ mod tests {
         let [first, second] = shares[..] else { panic!("{shares:?}") };
         assert!((first.user - 0.42).abs() < 1e-9 && (first.system - 0.14).abs() < 1e-9, "{first:?}");
         assert!((first.interrupts - 0.14).abs() < 1e-9, "{first:?}");
+        assert!((first.soft_interrupts - 0.084).abs() < 1e-9, "{first:?}");
         assert_eq!((first.wait, first.stolen), (0.05, 0.05));
         assert_eq!(second, CpuShares::default());
         assert_eq!(after.shares_since(&before, Duration::ZERO), Vec::new());

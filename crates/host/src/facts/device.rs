@@ -581,6 +581,11 @@ fn mode_mbps(bit: usize) -> Option<u64> {
     })
 }
 
+/// Returns the driver's counters (`ethtool -S`); none if the driver has none, or fails to answer.
+pub(super) fn ask_statistics(calls: &impl EthtoolCalls, interface: &str) -> BTreeMap<String, u64> {
+    Asker { calls, interface, failed: RefCell::default() }.statistics().unwrap_or_default()
+}
+
 /// Sends all queries to a driver.
 pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
     let asker = Asker { calls, interface, failed: RefCell::default() };

@@ -268,13 +268,38 @@ const COUNTERS: [&str; 17] = [
     "tx_packets",
 ];
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     tree: &'a Tree,
     directory: String,
     virtual_machine: bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// Returns the reader of a running host's interface, for its counters.
+    pub(super) fn new(tree: &'a Tree, name: &str) -> Self {
+        Self { tree, directory: format!("{CLASS}/{name}"), virtual_machine: false }
+    }
+
+    /// Returns an interface with these counters in place of its former ones.
+    pub(super) fn counted(
+        &self,
+        known: &Interface,
+        kernel: BTreeMap<String, u64>,
+        own: BTreeMap<String, u64>,
+        qdiscs: Vec<QdiscFacts>,
+    ) -> Interface {
+        let driver = known.driver.as_deref();
+        let counters = self.driver_counters(&known.name, driver, own, &kernel);
+        Interface {
+            losses: statistics::losses(driver, &counters, &kernel),
+            queue_counters: statistics::queues(driver, &counters),
+            qdiscs,
+            statistics: kernel,
+            driver_statistics: counters,
+            ..known.clone()
+        }
+    }
+
     fn text(&self, file: &str) -> Option<String> {
         self.tree.read(&format!("{}/{file}", self.directory))
     }

@@ -246,6 +246,22 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
     found
 }
 
+/// Reads again how often each processor served these interrupts.
+pub(super) fn served_again(tree: &Tree, known: &[Interrupt], online: &[u32]) -> Vec<Interrupt> {
+    if known.is_empty() {
+        return Vec::new();
+    }
+    let Some(text) = tree.required_table("/proc/interrupts") else { return known.to_vec() };
+    let (rows, _) = rows(&text, online);
+    let served: BTreeMap<u32, Vec<(u32, u64)>> =
+        rows.into_iter().map(|row| (row.number, row.served)).collect();
+    let again = |interrupt: &Interrupt| Interrupt {
+        served: served.get(&interrupt.number).cloned().unwrap_or_default(),
+        ..interrupt.clone()
+    };
+    known.iter().map(again).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

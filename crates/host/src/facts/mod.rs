@@ -11,6 +11,7 @@ mod distinct;
 mod interfaces;
 mod interrupts;
 mod links;
+mod monitored;
 mod pci;
 mod processors;
 mod protocols;
@@ -33,6 +34,7 @@ pub use device::{
     feature_name,
 };
 pub use interrupts::{notify_blocks, queue_of_action};
+pub use monitored::{Counters, read_counters, read_devices};
 pub use protocols::EVERY_LINUX;
 pub(crate) use statistics::losses;
 pub use tree::{ANSWERS, Tree};

@@ -297,7 +297,7 @@ fn tcp_facts(
 }
 
 /// Returns the UDP sockets with their inodes.
-fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
+pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     let mut found = Vec::new();
     let mut inodes = BTreeSet::new();
     for file in ["/proc/net/udp", "/proc/net/udp6"] {

@@ -165,7 +165,11 @@ impl Tree {
     fn path(&self, path: &str) -> PathBuf {
         match (&self.network, path.strip_prefix("/sys/class/net")) {
             (Some(network), Some(rest)) => network.path(&format!("class/net{rest}")),
-            _ => self.name(path),
+            // /proc/net shows the namespace of the process's first thread (proc_net(5)).
+            _ => match path.strip_prefix("/proc/net/").filter(|_| self.live) {
+                Some(rest) => self.name(&format!("/proc/thread-self/net/{rest}")),
+                None => self.name(path),
+            },
         }
     }
 
@@ -311,6 +315,11 @@ impl Tree {
     /// Notes that a source could not be read; the first reason is kept.
     pub(super) fn note(&self, source: &str, why: impl Into<String>) {
         self.unknown.borrow_mut().entry(generalised(source)).or_insert_with(|| why.into());
+    }
+
+    /// Forgets the sources that could not be read, before they are read again.
+    pub(super) fn forget_gaps(&self) {
+        self.unknown.borrow_mut().clear();
     }
 
     /// Returns whether a source is noted.

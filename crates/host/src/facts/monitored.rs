@@ -1,0 +1,120 @@
+//! Facts for a monitor that reads a running host every second: the counters alone, without the settings, and without
+//! the owners of sockets. [`super::read_facts`] takes longer, because it reads the files of every process.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::{HostFacts, Interface, SocketKind};
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::ethtool::EthtoolSocket;
+
+use super::interfaces::{self, Reader};
+use super::tree::Tree;
+use super::{device, interrupts, processors, protocols, qdiscs, sockets};
+use crate::HostError;
+
+/// Reads the facts that change rarely: processors, interfaces with their settings, and interrupts.
+///
+/// # Errors
+/// Returns an error if `/proc` or `/sys` is not mounted, or `/sys` shows the interfaces of another network namespace.
+pub fn read_devices(tree: &Tree) -> Result<HostFacts, HostError> {
+    tree.forget_gaps();
+    tree.own_namespace()?;
+    tree.require_mounts()?;
+    let (processors, nodes) = processors::processors(tree);
+    let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
+    let names = interfaces::names(tree)?;
+    let (interfaces, owners) = interfaces::interfaces(tree, &names, BTreeMap::new(), false)?;
+    let interrupts = interrupts::interrupts(tree, &owners, &online);
+    Ok(HostFacts {
+        processors,
+        nodes,
+        interfaces,
+        interrupts,
+        unknown: tree.unknown(),
+        ..HostFacts::default()
+    })
+}
+
+/// The counters of a host.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    /// Facts with the counters. Of the UDP sockets, they have those that dropped datagrams.
+    pub facts: HostFacts,
+    /// Whether the host has an interface that the devices lack, so that they must be read again.
+    pub has_new_interface: bool,
+}
+
+/// Reads the counters of a running host. `devices` are its facts by [`read_devices`]; an interface that they lack is left
+/// out.
+///
+/// # Errors
+/// Returns an error if the kernel does not list its interfaces.
+pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostError> {
+    tree.forget_gaps();
+    let mut netlink = Netlink::open()?;
+    let links = netlink.link_statistics()?;
+    let names: BTreeMap<u32, String> = links.iter().map(|link| (link.index, link.name.clone())).collect();
+    let mut qdiscs = qdiscs::qdiscs(tree, &names)?;
+    let socket = EthtoolSocket::open().ok();
+    let (mut interfaces, mut has_new_interface) = (Vec::new(), false);
+    for link in links {
+        let of_index = |interface: &&Interface| interface.index == Some(link.index);
+        let Some(known) = devices.interfaces.iter().find(of_index) else {
+            has_new_interface = true;
+            continue;
+        };
+        // A driver without counters is not asked again.
+        let asked = socket.as_ref().filter(|_| !known.driver_statistics.is_empty());
+        let answers = asked.map(|socket| device::ask_statistics(socket, &link.name)).unwrap_or_default();
+        let statistics = link.counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let qdiscs = qdiscs.remove(&link.name).unwrap_or_default();
+        let mut interface = Reader::new(tree, &link.name).counted(known, statistics, answers, qdiscs);
+        interface.up = link.up;
+        interface.name = link.name;
+        interfaces.push(interface);
+    }
+    let online: Vec<u32> = devices.processors.iter().map(|processor| processor.number).collect();
+    let mut sockets: Vec<_> = sockets::udp_sockets(tree).into_iter().map(|(_, socket)| socket).collect();
+    sockets.retain(|socket| socket.kind == SocketKind::Udp && socket.drops > 0);
+    let facts = HostFacts {
+        processors: devices.processors.clone(),
+        interfaces,
+        interrupts: interrupts::served_again(tree, &devices.interrupts, &online),
+        counters: protocols::counters(tree),
+        softnet: protocols::softnet(tree, &online),
+        sockets,
+        unknown: tree.unknown(),
+        ..HostFacts::default()
+    };
+    Ok(Counters { facts, has_new_interface })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_counters_are_those_of_the_whole_reading() {
+        let tree = Tree::live();
+        let devices = read_devices(&tree).unwrap();
+        assert!(!devices.interfaces.is_empty() && !devices.processors.is_empty());
+        let Counters { facts: counted, has_new_interface } = read_counters(&tree, &devices).unwrap();
+        assert!(!has_new_interface);
+        let whole = super::super::read_facts(&Tree::live()).unwrap();
+        assert_eq!(counted.interfaces.len(), whole.interfaces.len());
+        for interface in &counted.interfaces {
+            let other = whole.interface(&interface.name).unwrap();
+            let names = |interface: &Interface| interface.statistics.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(interface), names(other), "{}", interface.name);
+            assert_eq!((interface.kind, interface.up, interface.mtu), (other.kind, other.up, other.mtu));
+            let kinds = |interface: &Interface| {
+                interface.qdiscs.iter().map(|qdisc| qdisc.kind.clone()).collect::<Vec<_>>()
+            };
+            assert_eq!(kinds(interface), kinds(other), "{}", interface.name);
+        }
+        assert_eq!(counted.counters.len(), whole.counters.len());
+        assert_eq!(counted.softnet.len(), whole.softnet.len());
+        assert_eq!(counted.interrupts.len(), whole.interrupts.len());
+    }
+}

@@ -4,13 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use libbpf_rs::{MapCore, MapFlags, Object};
+use libbpf_rs::Object;
 
 use crate::error::DatapathError;
 use crate::mapped::Mapped;
 use crate::object::{self, Hook};
 use crate::queue_select::Tuple;
 use crate::raw;
+use crate::statistics::RunTime;
 
 const OBJECT: &str = "meter";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
@@ -60,7 +61,7 @@ pub struct Meter {
     _link: OwnedFd,
     program: &'static str,
     /// Open while the program is attached. A session that finds an unknown program looks for this socket.
-    _name: UnixListener,
+    name: UnixListener,
     object: Object,
 }
 
@@ -74,6 +75,7 @@ pub fn meter_socket(program: u32) -> String {
 fn announce(program: u32) -> Result<UnixListener, DatapathError> {
     SocketAddr::from_abstract_name(meter_socket(program))
         .and_then(|address| UnixListener::bind_addr(&address))
+        .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
         .map_err(|source| DatapathError::System {
             action: "announce the meter by an abstract socket",
             source,
@@ -137,7 +139,7 @@ impl Meter {
         unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
         let name = announce(object::program_id(&object, program)?)?;
         let link = object::attach_tcx(&object, program, hook, ifindex)?;
-        Ok(Self { meter, bins, options: *options, _link: link, program, _name: name, object })
+        Ok(Self { meter, bins, options: *options, _link: link, program, name, object })
     }
 
     /// Returns the id of the program, unique since boot.
@@ -146,6 +148,21 @@ impl Meter {
     /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, self.program)
+    }
+
+    /// Returns the run time of the program; 0 unless the kernel measures it (`kernel.bpf_stats_enabled`).
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not report it.
+    pub fn run_time(&self) -> Result<RunTime, DatapathError> {
+        object::run_time(&self.object, self.program)
+    }
+
+    /// Accepts and closes pending connections to the socket that marks the meter: a socket whose queue is full is not
+    /// trusted. For a meter that is attached for days.
+    pub fn answer(&self) {
+        const MOST: usize = 64;
+        let _ = self.name.incoming().take(MOST).take_while(Result::is_ok).count();
     }
 
     /// Starts the bins at a time of `CLOCK_MONOTONIC`, which may be in the future.
@@ -169,24 +186,9 @@ impl Meter {
     pub fn flows(&self) -> Result<Vec<FlowSample>, DatapathError> {
         let map = object::map(&self.object, "metered")?;
         let mut flows = Vec::new();
-        for key in map.keys() {
-            let Some(value) =
-                map.lookup(&key, MapFlags::ANY).map_err(DatapathError::system("read a metered flow"))?
-            else {
-                continue;
-            };
-            if key.len() < size_of::<raw::ek_tuple>() || value.len() < size_of::<raw::ek_metered_flow>() {
-                continue;
-            }
-            // SAFETY: key and value are at least as long as the structures, whose fields are integers.
-            let (tuple, flow) = unsafe {
-                (
-                    std::ptr::read_unaligned(key.as_ptr().cast::<raw::ek_tuple>()),
-                    std::ptr::read_unaligned(value.as_ptr().cast::<raw::ek_metered_flow>()),
-                )
-            };
+        object::each_entry(&map, |tuple: &raw::ek_tuple, flow: &raw::ek_metered_flow| {
             flows.push(FlowSample {
-                tuple: Tuple::from_raw(&tuple),
+                tuple: Tuple::from_raw(tuple),
                 first_ns: flow.first_ns,
                 last_ns: flow.last_ns,
                 bytes: flow.bytes,
@@ -196,7 +198,7 @@ impl Meter {
                 queue_mapping: flow.queue_mapping,
                 row: flow.index,
             });
-        }
+        })?;
         flows.sort_by_key(|flow| flow.row);
         Ok(flows)
     }

@@ -254,3 +254,56 @@ pub(crate) fn possible_cpus() -> Result<u32, DatapathError> {
     let count = libbpf_rs::num_possible_cpus().map_err(DatapathError::system("count the CPUs"))?;
     u32::try_from(count).map_err(|_| DatapathError::Limit(format!("{count} CPUs")))
 }
+
+/// Passes each entry of a hash map to `take`, in batches: two system calls per entry would be the main cost of reading a
+/// large map. An entry that a program adds meanwhile may be missing.
+///
+/// `K` and `V` are plain structures of integers, such as those of `include/evenkeel/datapath.h`.
+pub(crate) fn each_entry<K: Copy, V: Copy>(
+    map: &libbpf_rs::Map<'_>,
+    mut take: impl FnMut(&K, &V),
+) -> Result<(), DatapathError> {
+    const ACTION: &str = "read the entries of a BPF map";
+    /// More than a bucket of the map ever has; otherwise the kernel reports ENOSPC.
+    const BATCH: usize = 1024;
+    if map.key_size() as usize != size_of::<K>() || map.value_size() as usize != size_of::<V>() {
+        return Err(DatapathError::Missing { kind: "map with entries of this size", name: "metered" });
+    }
+    let mut keys = vec![MaybeUninit::<K>::zeroed(); BATCH];
+    let mut values = vec![MaybeUninit::<V>::zeroed(); BATCH];
+    let (mut position, mut next) = (0_u64, 0_u64);
+    let mut is_first = true;
+    loop {
+        let mut count = BATCH as u32;
+        let from = if is_first { std::ptr::null_mut() } else { (&raw mut position).cast() };
+        // SAFETY: both arrays have as many elements as `count` says, each as large as the map's, and the position of a
+        // hash map is a 32-bit word (`__htab_map_lookup_and_delete_batch`, kernel/bpf/hashtab.c).
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                map.as_fd().as_raw_fd(),
+                from,
+                (&raw mut next).cast(),
+                keys.as_mut_ptr().cast(),
+                values.as_mut_ptr().cast(),
+                &mut count,
+                std::ptr::null(),
+            )
+        };
+        let is_last = result == -libc::ENOENT;
+        if result < 0 && !is_last {
+            return Err(DatapathError::System {
+                action: ACTION,
+                source: io::Error::from_raw_os_error(-result),
+            });
+        }
+        for (key, value) in keys.iter().zip(&values).take((count as usize).min(BATCH)) {
+            // SAFETY: zeroed above or written by the kernel; any bytes are valid for structures of integers.
+            let (key, value) = unsafe { (key.assume_init_ref(), value.assume_init_ref()) };
+            take(key, value);
+        }
+        if is_last {
+            return Ok(());
+        }
+        (position, is_first) = (next, false);
+    }
+}

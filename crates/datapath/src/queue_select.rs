@@ -103,7 +103,7 @@ impl Default for SelectOptions {
 }
 
 /// Addresses and ports of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
     pub source: IpAddr,
     pub source_port: u16,

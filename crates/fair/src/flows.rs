@@ -69,7 +69,8 @@ pub struct DeviceView {
 }
 
 /// Formats source, destination and protocol of a flow.
-pub(crate) fn endpoints(tuple: &Tuple) -> (String, String, String) {
+#[must_use]
+pub fn endpoints(tuple: &Tuple) -> (String, String, String) {
     let protocol = match tuple.protocol {
         6 => "tcp".to_owned(),
         17 => "udp".to_owned(),
@@ -131,7 +132,7 @@ impl QueueCounters {
 }
 
 /// Number of flows that the meter can hold. Beyond it, a new meter is attached.
-const METERED_FLOWS: u32 = 16_384;
+pub(crate) const METERED_FLOWS: u32 = 16_384;
 
 fn attach_meter(index: u32) -> Result<Meter, FairError> {
     // Bins are not used: at high rates a bin overflows within a window.
@@ -141,20 +142,23 @@ fn attach_meter(index: u32) -> Result<Meter, FairError> {
 
 impl Sampler {
     /// Attaches to a device in the calling thread's network namespace.
-    pub(crate) fn attach(device: &Device, queues: u32, counters: QueueCounters) -> Result<Self, FairError> {
-        Ok(Self {
-            meter: attach_meter(device.index)?,
-            netlink: Netlink::open()?,
-            index: device.index,
-            queues,
-            counters,
-            epoch: 0,
-        })
+    pub(crate) fn attach(index: u32, queues: u32, counters: QueueCounters) -> Result<Self, FairError> {
+        Ok(Self { meter: attach_meter(index)?, netlink: Netlink::open()?, index, queues, counters, epoch: 0 })
     }
 
     /// Returns the id of the meter's current program.
     pub(crate) fn program(&self) -> Result<u32, FairError> {
         Ok(self.meter.program_id()?)
+    }
+
+    /// Returns the processor time of the meter since it was attached, ns; 0 unless the kernel measures it.
+    pub(crate) fn run_time_ns(&self) -> u64 {
+        self.meter.run_time().map_or(0, |time| time.nanoseconds)
+    }
+
+    /// Accepts pending connections of processes that ask whose program this is.
+    pub(crate) fn answer(&self) {
+        self.meter.answer();
     }
 
     /// Takes a sample. A flow's queue is the one chosen by the program; without the program, it is that of

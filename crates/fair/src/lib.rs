@@ -9,7 +9,8 @@
 //! ```
 //!
 //! [`Preflight`] finds the real devices below an interface and reports obstacles without changing a setting.
-//! [`Observer`] shows flows, queues, collisions and fairness without changing a choice. A [`Session`] manages
+//! [`Observer`] shows flows, queues, collisions and fairness without changing a choice, and [`FlowWatch`] gives the same
+//! to a monitor. A [`Session`] manages
 //! the devices until it is finished or must exit.
 //!
 //! At the end, a session restores each setting, or keeps a value that the administrator has set since. The
@@ -23,6 +24,7 @@ mod control_loop;
 mod device;
 mod driver_xps;
 mod error;
+mod flow_watch;
 mod flows;
 mod gate;
 mod leftovers;
@@ -36,6 +38,7 @@ mod soft_nic;
 mod stack;
 mod watch;
 mod weights_file;
+mod windows;
 pub mod xps;
 
 pub use balance::BalanceMode;
@@ -43,7 +46,8 @@ pub use batching::BatchingMode;
 pub use control_loop::SegmentMode;
 pub use device::Device;
 pub use error::FairError;
-pub use flows::{DeviceView, FlowView, QueueView};
+pub use flow_watch::{FlowReading, FlowWatch, WatchedFlow};
+pub use flows::{DeviceView, FlowView, QueueView, endpoints};
 pub use leftovers::{check_unmanaged, leftovers, managed_devices, put_back_leftovers};
 pub use observe::{Observation, Observer};
 pub use own_root::{StrayRoot, stray_roots};

@@ -6,22 +6,16 @@
 use std::collections::HashMap;
 
 use evenkeel_datapath::Tuple;
-use evenkeel_metrics::{FlowSeries, nfm};
 use serde::Serialize;
 
 use crate::device::Device;
 use crate::error::FairError;
-use crate::flows::{
-    DeviceView, FlowView, NfmView, QueueCounters, QueueView, Sample, Sampler, endpoints, sent_between,
-};
+use crate::flows::{DeviceView, FlowView, NfmView, QueueCounters, QueueView, Sample, Sampler, endpoints};
 use crate::preflight::Preflight;
 use crate::session::ForeignChange;
 use crate::stack::Stack;
 use crate::watch::Watched;
-
-/// Number of bins in a window of one second.
-const BINS: usize = 10;
-const BIN_NS: u64 = 100_000_000;
+use crate::windows::{Window, Windows};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
@@ -56,7 +50,7 @@ impl Observer {
         let mut devices = Vec::new();
         for planned in &preflight.devices {
             let device = planned.device.clone();
-            let mut sampler = Sampler::attach(&device, device.queues, QueueCounters::of(&device))?;
+            let mut sampler = Sampler::attach(device.index, device.queues, QueueCounters::of(&device))?;
             let first = sampler.sample(None)?;
             let mut watched = Watched::new(&device)?;
             watched.expect_meter(Some(sampler.program()?));
@@ -99,11 +93,8 @@ impl Observer {
 struct Tally {
     began_ns: u64,
     first_queue_bytes: Option<Vec<u64>>,
-    last: Sample,
+    windows: Windows,
     totals: HashMap<Tuple, u64>,
-    /// The current window: bytes of each flow in each bin.
-    bins: Vec<HashMap<Tuple, u64>>,
-    bin_began_ns: u64,
     /// Flows that were busy throughout the last complete window; `None` before the first one.
     busy: Option<HashMap<Tuple, u64>>,
     nfm_sum: f64,
@@ -116,10 +107,8 @@ impl Tally {
         Self {
             began_ns: first.at_ns,
             first_queue_bytes: first.queue_bytes.clone(),
-            bin_began_ns: first.at_ns,
-            last: first,
+            windows: Windows::new(first),
             totals: HashMap::new(),
-            bins: Vec::new(),
             busy: None,
             nfm_sum: 0.0,
             nfm_max: 0.0,
@@ -128,53 +117,18 @@ impl Tally {
     }
 
     fn seconds(&self) -> f64 {
-        self.last.at_ns.saturating_sub(self.began_ns) as f64 / 1e9
+        self.windows.last.at_ns.saturating_sub(self.began_ns) as f64 / 1e9
     }
 
     fn take(&mut self, sample: Sample) {
-        let sent = sent_between(&self.last, &sample);
-        for (tuple, bytes) in &sent {
-            *self.totals.entry(*tuple).or_default() += bytes;
+        let taken = self.windows.take(sample);
+        for (tuple, bytes) in taken.sent {
+            *self.totals.entry(tuple).or_default() += bytes;
         }
-        // A sample that is late by more than a bin invalidates the window.
-        let late = sample.at_ns.saturating_sub(self.bin_began_ns) > 2 * BIN_NS;
-        self.bin_began_ns = sample.at_ns;
-        self.last = sample;
-        if late {
-            self.bins.clear();
-            return;
-        }
-        self.bins.push(sent);
-        if self.bins.len() == BINS {
-            self.end_window();
-        }
-    }
-
-    fn end_window(&mut self) {
-        let bins = std::mem::take(&mut self.bins);
-        let Some((first, rest)) = bins.split_first() else { return };
-        let busy: HashMap<Tuple, u64> = first
-            .iter()
-            .filter_map(|(tuple, bytes)| {
-                let further: Option<u64> = rest.iter().map(|bin| bin.get(tuple).copied()).sum();
-                Some((*tuple, bytes + further?))
-            })
-            .collect();
-        let together: u64 = busy.values().sum();
-        // The window is a single bin.
-        let whole = 0..1;
-        let series: Vec<FlowSeries<'_>> = busy
-            .values()
-            .map(|bytes| FlowSeries {
-                weight: 1.0,
-                bytes: std::slice::from_ref(bytes).into(),
-                backlogged: Vec::from([whole.clone()]),
-            })
-            .collect();
-        let window_ns = BIN_NS * BINS as u64;
-        if let Ok(Some(found)) = nfm(&series, window_ns, window_ns, together.saturating_mul(8)) {
-            self.nfm_sum += found.mean;
-            self.nfm_max = self.nfm_max.max(found.max);
+        let Some(Window { busy, fairness, .. }) = taken.window else { return };
+        if let Some(fairness) = fairness {
+            self.nfm_sum += fairness.nfm_1s;
+            self.nfm_max = self.nfm_max.max(fairness.nfm_1s);
             self.nfm_windows += 1;
         }
         self.busy = Some(busy);
@@ -182,7 +136,7 @@ impl Tally {
 
     fn view(&self, device: &Device) -> DeviceView {
         let total: u64 = self.totals.values().sum();
-        let queue_of = |tuple: &Tuple| self.last.flows.get(tuple).and_then(|flow| flow.queue);
+        let queue_of = |tuple: &Tuple| self.windows.last.flows.get(tuple).and_then(|flow| flow.queue);
         let mut queues: Vec<QueueView> = (0..device.queues)
             .map(|queue| QueueView {
                 queue,
@@ -231,7 +185,7 @@ impl Tally {
     }
 
     fn bytes_of_queue(&self, queue: u32) -> Option<u64> {
-        let now = self.last.queue_bytes.as_ref()?.get(queue as usize)?;
+        let now = self.windows.last.queue_bytes.as_ref()?.get(queue as usize)?;
         let before = self.first_queue_bytes.as_ref()?.get(queue as usize)?;
         Some(now.saturating_sub(*before))
     }
@@ -242,6 +196,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::flows::FlowSample;
+    use crate::windows::BIN_NS;
     use std::net::IpAddr;
 
     fn tuple(port: u16) -> Tuple {

@@ -360,7 +360,7 @@ impl Managed {
         };
         let counts = counters != QueueCounters::None;
         // The meter costs time per packet, so it is detached after the verdict.
-        let sampler = if counts { Some(Sampler::attach(&device, queues, counters)?) } else { None };
+        let sampler = if counts { Some(Sampler::attach(device.index, queues, counters)?) } else { None };
         let mut watched = Watched::new(&device)?;
         if let Some(sampler) = &sampler {
             watched.expect_meter(Some(sampler.program()?));

@@ -8,8 +8,17 @@
 
 #![forbid(unsafe_code)]
 
+mod collector;
+mod error;
+mod flow_thread;
+mod interval;
+mod loss_totals;
+mod queues;
 mod sample;
+mod tcp_sockets;
 
+pub use collector::{Collector, Options};
+pub use error::MonitorError;
 pub use sample::{
     Flow, Interface, Interval, Loss, Management, Processor, Queue, SCHEMA, Sample, SocketDetail,
 };

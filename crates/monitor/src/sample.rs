@@ -58,13 +58,13 @@ pub struct Interface {
     pub nfm_100ms: Option<f64>,
     /// Jain's index of the flows' rates over the last whole second, 0 to 1.
     pub jain_1s: Option<f64>,
-    /// Processor time of Evenkeel's BPF programs on this interface; `None` unless `kernel.bpf_stats_enabled` is 1.
+    /// Processor time of the collector's BPF meter on this interface; `None` unless `kernel.bpf_stats_enabled` is 1.
     pub bpf_ns: Option<Interval>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Management {
-    /// `fair` or `steer`.
+    /// The Evenkeel command, such as `fair` or `steer`.
     pub command: String,
     pub process: u32,
 }
@@ -75,8 +75,6 @@ pub struct Queue {
     pub index: u32,
     /// Number of busy flows; `None` if flows are not observed.
     pub busy_flows: Option<u32>,
-    /// Sum of the weights of flows with data outstanding; `None` without a session of `fair`.
-    pub weight: Option<u32>,
     /// `None` if the device does not count by queue.
     pub bytes: Option<Interval>,
     pub packets: Option<Interval>,
@@ -98,7 +96,7 @@ pub struct Flow {
     /// Address and port.
     pub destination: String,
     pub queue: Option<u32>,
-    /// Bytes on the wire.
+    /// Bytes on the wire, with all headers; of a flow that is known by its socket alone, acknowledged payload.
     pub bytes: Interval,
     /// Rate by the flow's fair share: 1 is fair. The fair share is the sum of the busy flows' rates, divided by their
     /// number; `None` if the flow is not busy.
@@ -135,7 +133,7 @@ pub struct Processor {
     pub idle: f64,
     /// Hardware interrupts of network interfaces.
     pub interrupts: Interval,
-    /// Packets that the processor took from receive rings and its backlog (`processed`).
+    /// Packets that the processor took from receive rings and its backlog (`processed` of `/proc/net/softnet_stat`).
     pub packets: Interval,
     /// Packets dropped at its backlog.
     pub dropped: Interval,

@@ -1,0 +1,244 @@
+//! Tests the collector of `top` and `metrics` with real traffic: its counts agree with each other and with the kernel's.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use evenkeel_monitor::{Collector, Options, Sample};
+use evenkeel_testbed::TestbedError;
+use nix::sys::signal::Signal;
+use support::managed::{Managed, NAME};
+
+/// Runs a closure in the namespace of the interface.
+fn within<T: Send>(managed: &Managed, work: impl FnOnce() -> T + Send) -> T {
+    managed.host.run(|| Ok::<_, TestbedError>(work())).unwrap()
+}
+
+fn named(interfaces: &[&str]) -> Options {
+    let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();
+    Options { interfaces, listed_flows: 50, observe: true }
+}
+
+/// Takes samples one second apart, and returns the last one.
+fn sampled(collector: &mut Collector, count: usize) -> Sample {
+    let mut last = collector.sample().unwrap();
+    for _ in 1..count {
+        std::thread::sleep(Duration::from_secs(1));
+        last = collector.sample().unwrap();
+    }
+    last
+}
+
+/// Turns segmentation off: veth counts a GSO packet with one header, and the qdisc and the meter count one for each of
+/// its segments, as a NIC sends them.
+fn without_segmentation(managed: &Managed) {
+    managed.shell(&["ethtool", "-K", NAME, "tso", "off", "gso", "off"]);
+}
+
+fn assert_near(one: u64, other: u64, what: &str) {
+    let (one, other) = (one as f64, other as f64);
+    assert!((one - other).abs() <= 0.01 * one.max(other), "{what}: {one} and {other}");
+}
+
+#[test]
+fn flows_queues_and_the_interface_count_the_same_bytes() {
+    let managed = Managed::new();
+    without_segmentation(&managed);
+    let (mut collector, first) = within(&managed, || {
+        let mut collector = Collector::open(&named(&[NAME])).unwrap();
+        let first = collector.sample().unwrap();
+        (collector, first)
+    });
+    assert_eq!((first.seconds, first.losses.len(), first.interfaces[0].sent_bytes.delta), (0.0, 0, 0));
+    let load = managed.load(6, "20M", 6);
+    let mut samples = Vec::new();
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_secs(1));
+        samples.push(within(&managed, || collector.sample().unwrap()));
+    }
+    load.finish();
+    // iperf3 sends in bursts, and a sample reads its sources one after the other. So the bytes are compared over samples
+    // that begin and end without traffic.
+    samples.push(within(&managed, || collector.sample().unwrap()));
+    let mut sums = [0; 3];
+    for interface in samples.iter().map(|sample| &sample.interfaces[0]) {
+        sums[0] += interface.flows.iter().map(|flow| flow.bytes.delta).sum::<u64>();
+        sums[1] += interface.queues.iter().map(|queue| queue.bytes.unwrap().delta).sum::<u64>();
+        sums[2] += interface.sent_bytes.delta;
+    }
+    let [of_flows, of_queues, of_interface] = sums;
+    assert!(of_flows > 20_000_000, "{samples:#?}");
+    assert_near(of_flows, of_queues, "flows and queues");
+    assert_near(of_queues, of_interface, "queues and the interface");
+
+    let sample = &samples[3];
+    assert!((0.9..5.0).contains(&sample.seconds), "{}", sample.seconds);
+    let [interface] = &sample.interfaces[..] else { panic!("{sample:#?}") };
+    assert_eq!((interface.name.as_str(), interface.driver.as_deref()), (NAME, Some("veth")));
+    assert_eq!((interface.root_qdisc.as_deref(), interface.queues.len()), (Some("mq"), 4));
+
+    // Six flows on four queues: by the pigeonhole principle, some share one.
+    let busy = interface.flows.iter().filter(|flow| flow.busy == Some(true)).count();
+    let by_queue: u32 = interface.queues.iter().map(|queue| queue.busy_flows.unwrap()).sum();
+    assert_eq!((busy, by_queue), (6, 6), "{interface:#?}");
+    let colliding: u32 =
+        interface.queues.iter().filter_map(|queue| queue.busy_flows).filter(|flows| *flows > 1).sum();
+    assert_eq!(interface.colliding_flows, Some(colliding.into()));
+    assert!(colliding >= 3, "{interface:#?}");
+    assert!(interface.nfm_1s.is_some() && interface.nfm_100ms.is_some(), "{interface:#?}");
+    assert!((0.16..=1.0).contains(&interface.jain_1s.unwrap()), "{interface:#?}");
+    let share: f64 = interface.flows.iter().filter_map(|flow| flow.of_fair_share).sum();
+    assert!((share - 6.0).abs() < 1e-6, "the shares of six flows add up to six: {share}");
+    for flow in interface.flows.iter().filter(|flow| flow.busy == Some(true)) {
+        let socket = flow.socket.as_ref().unwrap_or_else(|| panic!("{flow:?}"));
+        assert_eq!(socket.process.as_deref(), Some("iperf3"), "{flow:?}");
+        assert!(socket.rtt_us > 0 && socket.cwnd > 0, "{flow:?}");
+        assert_eq!(socket.congestion.as_deref(), Some("cubic"));
+    }
+    let packets: u64 = sample.processors.iter().map(|processor| processor.packets.delta).sum();
+    assert!(packets > 0 && sample.processors.iter().any(|processor| processor.idle < 1.0), "{sample:#?}");
+    assert_eq!(interface.management, None);
+}
+
+#[test]
+fn a_managed_interface_shows_the_session_and_the_queues_that_it_chose() {
+    let managed = Managed::new();
+    without_segmentation(&managed);
+    let mut session = managed.session(&[]);
+    // The collector finds journals by the environment.
+    // SAFETY: no other thread of this process reads the environment now: tests run one after the other.
+    unsafe { std::env::set_var("EVENKEEL_STATE_DIR", managed.state.path()) };
+    // Each queue has a rate of its own, so that its flow is known by its bytes, and data is always outstanding: a flow
+    // without outstanding data may get another queue.
+    for queue in 1..=4 {
+        let (parent, handle, rate) = (format!("7:{queue}"), format!("1{queue}:"), format!("{queue}0mbit"));
+        managed.shell(&[
+            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
+            &rate, "burst", "70k", "limit", "1m",
+        ]);
+    }
+    let mut collector = within(&managed, || Collector::open(&named(&[NAME])).unwrap());
+    let load = managed.load(4, "100M", 8);
+    std::thread::sleep(Duration::from_secs(3));
+    within(&managed, || collector.sample().unwrap());
+    std::thread::sleep(Duration::from_secs(2));
+    let sample = within(&managed, || collector.sample().unwrap());
+    let process = session.id();
+    load.finish();
+    session.signal(Signal::SIGTERM);
+    let ended = session.end();
+    assert_eq!(ended.code, 0, "a second meter does not disturb the session: {ended:?}");
+    let interface = &sample.interfaces[0];
+    let management = interface.management.as_ref().unwrap_or_else(|| panic!("{interface:#?}"));
+    assert_eq!((management.command.as_str(), management.process), ("fair", process));
+    // Four flows have four queues of their own.
+    assert_eq!(interface.colliding_flows, Some(0), "{interface:#?}");
+    let busy: Vec<u32> = interface.queues.iter().filter_map(|queue| queue.busy_flows).collect();
+    assert_eq!(busy, [1, 1, 1, 1], "{interface:#?}");
+    for queue in &interface.queues {
+        let flows = interface.flows.iter().filter(|flow| flow.queue == Some(queue.index));
+        let metered: u64 = flows.map(|flow| flow.bytes.delta).sum();
+        let counted = queue.bytes.unwrap().delta;
+        // The meter counts before the qdisc, and the qdisc when a packet leaves it. The rates differ by 25 % at least.
+        let differs = metered.abs_diff(counted) * 8 > counted;
+        assert!(!differs, "queue {}: {metered} and {counted}: {interface:#?}", queue.index);
+    }
+}
+
+#[test]
+fn losses_are_shown_where_they_happen() {
+    let managed = Managed::new();
+    without_segmentation(&managed);
+    managed.shell(&["ip", "link", "set", "lo", "up"]);
+    for queue in 1..=4 {
+        let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
+        managed.shell(&[
+            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
+            "2mbit", "burst", "4k", "limit", "6k",
+        ]);
+    }
+    let load = managed.load(4, "20M", 5);
+    let (before, sample) = within(&managed, || {
+        let mut collector = Collector::open(&named(&[NAME])).unwrap();
+        let before = sampled(&mut collector, 2);
+        let (receiver, sender) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        for _ in 0..3000 {
+            sender.send_to(&[7; 1400], receiver.local_addr().unwrap()).unwrap();
+        }
+        (before, sampled(&mut collector, 1))
+    });
+    drop(load);
+    let lost = |sample: &Sample, place: &str, subject: &str| {
+        let found =
+            sample.losses.iter().filter(|loss| loss.place == place && loss.subject.starts_with(subject));
+        found.map(|loss| loss.packets).fold((0, 0), |sum, one| (sum.0 + one.total, sum.1 + one.delta))
+    };
+    let (total, delta) = lost(&before, "qdisc", NAME);
+    assert!(total > 0 && total == delta, "{:#?}", before.losses);
+    let of_queues: u64 =
+        before.interfaces[0].queues.iter().filter_map(|queue| Some(queue.drops?.delta)).sum();
+    assert_eq!(of_queues, delta, "{:#?}", before.interfaces);
+    assert_eq!(lost(&before, "receive queue", "UDP"), (0, 0));
+    let (datagrams, of_these) = lost(&sample, "receive queue", "UDP");
+    assert!(datagrams > 100 && datagrams == of_these, "{:#?}", sample.losses);
+    assert!(lost(&sample, "qdisc", NAME).0 >= total, "a sum only grows");
+}
+
+#[test]
+fn without_observation_flows_are_sockets_and_the_sample_says_why() {
+    let managed = Managed::new();
+    let load = managed.load(2, "20M", 5);
+    let sample = within(&managed, || {
+        let mut collector = Collector::open(&Options { observe: false, ..named(&[NAME]) }).unwrap();
+        sampled(&mut collector, 2)
+    });
+    drop(load);
+    let interface = &sample.interfaces[0];
+    assert!(interface.flows.len() >= 2, "{interface:#?}");
+    let flow = &interface.flows[0];
+    assert!(flow.bytes.delta > 1_000_000 && flow.queue.is_none() && flow.busy.is_none(), "{flow:?}");
+    assert_eq!((interface.nfm_1s, interface.colliding_flows), (None, None));
+    assert!(interface.queues.iter().all(|queue| queue.busy_flows.is_none() && queue.bytes.is_some()));
+    let says = sample.not_read.iter().any(|why| why.contains("without queues and fairness"));
+    assert!(says, "{:?}", sample.not_read);
+}
+
+#[test]
+fn interfaces_come_go_and_are_renamed() {
+    let managed = Managed::new();
+    within(&managed, || {
+        let ip = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert!(std::process::Command::new("ip").args(words).status().unwrap().success(), "{line}");
+        };
+        let names = |sample: &Sample| {
+            let mut names: Vec<String> = sample.interfaces.iter().map(|one| one.name.clone()).collect();
+            names.sort();
+            names
+        };
+        let mut all = Collector::open(&named(&[])).unwrap();
+        let mut one = Collector::open(&named(&[NAME])).unwrap();
+        assert_eq!(names(&all.sample().unwrap()), [NAME]);
+        ip("link add come0 type veth peer name come1");
+        ip("link set come0 up");
+        ip("link set come1 up");
+        // The carrier appears shortly after both ends are up.
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(names(&all.sample().unwrap()), ["come0", "come1", NAME]);
+        ip("link del come0");
+        assert_eq!(names(&all.sample().unwrap()), [NAME]);
+        assert_eq!(names(&one.sample().unwrap()), [NAME]);
+        ip(&format!("link set dev {NAME} name other0"));
+        let renamed = one.sample().unwrap();
+        assert_eq!(names(&renamed), ["other0"], "{:?}", renamed.not_read);
+        ip("link del other0");
+        let gone = one.sample().unwrap();
+        assert!(gone.interfaces.is_empty(), "{gone:#?}");
+        assert!(gone.not_read.iter().any(|why| why.contains(NAME)), "{:?}", gone.not_read);
+        let Err(error) = Collector::open(&named(&["never0"])) else { panic!("it does not exist") };
+        assert!(error.to_string().contains("never0"), "{error}");
+    });
+}

@@ -1,0 +1,444 @@
+//! Takes samples of the running host.
+//!
+//! A sample reads counters only: one dump of the interfaces, one of the qdiscs and one of the TCP sockets, the driver's
+//! counters, and some files of `/proc`. Settings, interrupts and the addresses of interfaces are read again every ten
+//! seconds, or when an interface appears.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use evenkeel_apply::{InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered};
+use evenkeel_datapath::Tuple;
+use evenkeel_fair::{FlowReading, endpoints};
+use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
+use evenkeel_host::{CpuTimes, Host};
+use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind};
+use evenkeel_netlink::Netlink;
+use evenkeel_placement::loss_path::COUNTERS;
+
+use crate::error::MonitorError;
+use crate::flow_thread::FlowThread;
+use crate::loss_totals::LossTotals;
+use crate::queues::queues;
+use crate::sample::{Flow, Interface, Interval, Management, Processor, SCHEMA, Sample};
+use crate::tcp_sockets::{TcpSocket, TcpSockets};
+
+/// Time between two readings of the facts that change rarely.
+const DEVICES_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between two questions which process manages an interface.
+const MANAGEMENT_INTERVAL: Duration = Duration::from_secs(2);
+const TCP: u8 = 6;
+
+/// What a [`Collector`] samples.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names of interfaces; empty for all that are up and have a device, and all veths.
+    pub interfaces: Vec<String>,
+    /// Maximum number of flows that are listed for each interface.
+    pub listed_flows: usize,
+    /// Whether flows are observed by a BPF meter. Without it, flows are TCP sockets: without a queue and fairness.
+    pub observe: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { interfaces: Vec::new(), listed_flows: 20, observe: true }
+    }
+}
+
+/// Samples the network namespace in which it was opened. Dropping it detaches its BPF programs.
+pub struct Collector {
+    options: Options,
+    host: Host,
+    tree: Tree,
+    devices: HostFacts,
+    devices_read: Instant,
+    /// Interfaces by local address.
+    addresses: HashMap<IpAddr, u32>,
+    /// Indexes of the interfaces that a name of the options has meant, which a rename does not change.
+    followed: BTreeSet<u32>,
+    managed: HashMap<u32, Management>,
+    managed_read: Option<Instant>,
+    state: StateDirectory,
+    losses: LossTotals,
+    flows: Option<FlowThread>,
+    sockets: TcpSockets,
+    before: Option<Reading>,
+}
+
+/// What the next sample is compared with.
+struct Reading {
+    at: Instant,
+    facts: HostFacts,
+    times: Option<CpuTimes>,
+    /// Run time of the meter by interface, ns.
+    bpf_ns: HashMap<u32, u64>,
+}
+
+type Sockets = HashMap<(SocketAddr, SocketAddr), TcpSocket>;
+
+impl Collector {
+    /// Prepares to sample the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Returns an error if a named interface does not exist, or `/proc` or `/sys` cannot be read. A missing permission is
+    /// no error: each sample names what it lacks.
+    pub fn open(options: &Options) -> Result<Self, MonitorError> {
+        let tree = Tree::live();
+        let devices = read_devices(&tree)?;
+        if let Some(name) = options.interfaces.iter().find(|name| devices.interface(name).is_none()) {
+            let others = devices.interfaces.iter().map(|interface| interface.name.clone()).collect();
+            return Err(MonitorError::NoInterface { name: name.clone(), others });
+        }
+        let mut collector = Self {
+            options: options.clone(),
+            host: Host::live(),
+            tree,
+            devices,
+            devices_read: Instant::now(),
+            addresses: addresses(),
+            followed: BTreeSet::new(),
+            managed: HashMap::new(),
+            managed_read: None,
+            state: StateDirectory::from_environment(),
+            losses: LossTotals::default(),
+            flows: if options.observe { Some(FlowThread::start()?) } else { None },
+            sockets: TcpSockets::default(),
+            before: None,
+        };
+        // The meters count from here on, so that the first window ends a second later.
+        let facts = read_counters(&collector.tree, &collector.devices)?.facts;
+        collector.choose(&facts);
+        Ok(collector)
+    }
+
+    /// Takes a sample, once per second for example. Growth is that since the sample before.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not list its interfaces.
+    pub fn sample(&mut self) -> Result<Sample, MonitorError> {
+        let Counters { mut facts, has_new_interface } = read_counters(&self.tree, &self.devices)?;
+        if has_new_interface || self.devices_read.elapsed() >= DEVICES_INTERVAL {
+            self.devices = read_devices(&self.tree)?;
+            self.devices_read = Instant::now();
+            self.addresses = addresses();
+            facts = read_counters(&self.tree, &self.devices)?.facts;
+        }
+        let at = Instant::now();
+        let before = self.before.take();
+        let seconds = before.as_ref().map_or(0.0, |before| (at - before.at).as_secs_f64());
+        let mut not_read: BTreeSet<String> = BTreeSet::new();
+        let is_counter = |source: &str| COUNTERS.contains(&source) || source.starts_with("/proc/net/");
+        let gaps = facts
+            .unknown
+            .iter()
+            .filter(|gap| is_counter(&gap.source) || COUNTERS.iter().any(|counter| gap.concerns(counter)));
+        not_read.extend(gaps.map(|gap| gap.why.clone()));
+        let chosen = self.choose(&facts);
+        let sampled = |interface: &&Facts| chosen.contains(&index(interface));
+        // Directly after the counters, because the bytes of flows are compared with those of queues.
+        let readings: HashMap<u32, FlowReading> = facts
+            .interfaces
+            .iter()
+            .filter(sampled)
+            .filter_map(|interface| Some((index(interface), self.read_flows(interface, &mut not_read)?)))
+            .collect();
+        for name in &self.options.interfaces {
+            let is_name = |interface: &&Facts| interface.name == *name;
+            if !facts.interfaces.iter().any(|interface| is_name(&interface)) && chosen.is_empty() {
+                not_read.insert(format!("there is no interface {name} now"));
+            }
+        }
+        self.read_management(&facts, &chosen);
+        let sockets = self.sockets.read().unwrap_or_else(|why| {
+            not_read.insert(why);
+            HashMap::new()
+        });
+        let mut bpf_ns = HashMap::new();
+        let mut interfaces: Vec<(Interface, Vec<u32>)> = Vec::new();
+        for interface in facts.interfaces.iter().filter(sampled) {
+            let reading = readings.get(&index(interface));
+            let earlier = before.as_ref().and_then(|before| before.facts.same_interface(interface));
+            let mut found = self.interface(interface, earlier, reading);
+            let inodes = match reading {
+                Some(reading) => {
+                    let run =
+                        before.as_ref().and_then(|before| before.bpf_ns.get(&index(interface)).copied());
+                    bpf_ns.insert(index(interface), reading.run_time_ns);
+                    found.bpf_ns = self.measures_bpf().then(|| Interval::since(run, reading.run_time_ns));
+                    self.metered(&mut found, reading, &sockets)
+                }
+                None => self.unmetered(&mut found, index(interface), &sockets),
+            };
+            interfaces.push((found, inodes));
+        }
+        self.name_owners(&mut interfaces, &sockets, &mut not_read);
+        let times = self
+            .host
+            .cpu_times()
+            .inspect_err(|error| {
+                not_read.insert(error.to_string());
+            })
+            .ok();
+        let losses = match &before {
+            Some(before) => self.losses.add(&before.facts, &facts),
+            None => Vec::new(),
+        };
+        let processors = processors(&facts, times.as_ref(), before.as_ref(), at);
+        self.before = Some(Reading { at, facts, times, bpf_ns });
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Sample {
+            schema: SCHEMA,
+            at_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+            seconds,
+            interfaces: interfaces.into_iter().map(|(interface, _)| interface).collect(),
+            processors,
+            losses,
+            not_read: not_read.into_iter().collect(),
+        })
+    }
+
+    /// Returns the indexes of the sampled interfaces, and observes their flows.
+    fn choose(&mut self, facts: &HostFacts) -> Vec<u32> {
+        let names = &self.options.interfaces;
+        if names.is_empty() {
+            let is_real = |interface: &&Facts| {
+                interface.up && matches!(interface.kind, InterfaceKind::Device | InterfaceKind::Veth)
+            };
+            self.followed = facts.interfaces.iter().filter(is_real).map(index).collect();
+        } else {
+            let named = facts.interfaces.iter().filter(|interface| names.contains(&interface.name));
+            self.followed.extend(named.map(index));
+            self.followed.retain(|index| facts.interfaces.iter().any(|other| other.index == Some(*index)));
+        }
+        let chosen: Vec<u32> = self.followed.iter().copied().collect();
+        if let Some(flows) = &self.flows {
+            flows.want(&chosen);
+        }
+        chosen
+    }
+
+    fn read_flows(&self, interface: &Facts, not_read: &mut BTreeSet<String>) -> Option<FlowReading> {
+        const WITHOUT: &str = "flows are TCP sockets, without queues and fairness";
+        let name = &interface.name;
+        let Some(flows) = &self.flows else {
+            not_read.insert(format!("{WITHOUT}: their observation is off"));
+            return None;
+        };
+        match flows.read(index(interface)) {
+            Ok(reading) => {
+                if reading.incomplete {
+                    not_read.insert(format!("{name} has more flows than the meter can count"));
+                }
+                Some(reading)
+            }
+            Err(why) => {
+                not_read.insert(format!("{WITHOUT}: {why}"));
+                None
+            }
+        }
+    }
+
+    fn measures_bpf(&self) -> bool {
+        self.host.read("/proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text == "1")
+    }
+
+    fn read_management(&mut self, facts: &HostFacts, chosen: &[u32]) {
+        if self.managed_read.is_some_and(|read| read.elapsed() < MANAGEMENT_INTERVAL) {
+            return;
+        }
+        self.managed_read = Some(Instant::now());
+        self.managed.clear();
+        for interface in facts.interfaces.iter().filter(|interface| chosen.contains(&index(interface))) {
+            let Ok(identity) = InterfaceIdentity::current(index(interface), &interface.name) else {
+                continue;
+            };
+            if let Some(management) = management(&self.state, &identity) {
+                self.managed.insert(index(interface), management);
+            }
+        }
+    }
+
+    fn interface(&self, facts: &Facts, before: Option<&Facts>, reading: Option<&FlowReading>) -> Interface {
+        let counter = |name: &str| {
+            let value = |facts: &Facts| facts.statistics.get(name).copied();
+            Interval::since(before.and_then(value), value(facts).unwrap_or(0))
+        };
+        Interface {
+            name: facts.name.clone(),
+            driver: facts.driver.clone(),
+            speed_bps: facts.speed_bps,
+            up: facts.up,
+            root_qdisc: facts.root_qdisc().map(|root| root.kind.clone()),
+            sent_bytes: counter("tx_bytes"),
+            sent_packets: counter("tx_packets"),
+            received_bytes: counter("rx_bytes"),
+            received_packets: counter("rx_packets"),
+            management: self.managed.get(&index(facts)).cloned(),
+            queues: queues(facts, before, &self.devices, reading),
+            ..Interface::default()
+        }
+    }
+
+    /// Fills in the flows that the meter counted. Returns the inodes of the listed flows' sockets, 0 for none.
+    fn metered(&self, interface: &mut Interface, reading: &FlowReading, sockets: &Sockets) -> Vec<u32> {
+        interface.active_flows = reading.flows.len() as u64;
+        interface.colliding_flows = reading.colliding.map(u64::from);
+        interface.nfm_1s = reading.nfm_1s;
+        interface.nfm_100ms = reading.nfm_100ms;
+        interface.jain_1s = reading.jain_1s;
+        let mut inodes = Vec::new();
+        for flow in reading.flows.iter().take(self.options.listed_flows) {
+            let (source, destination, protocol) = endpoints(&flow.tuple);
+            let socket = (flow.tuple.protocol == TCP).then(|| sockets.get(&ends(&flow.tuple))).flatten();
+            inodes.push(socket.map_or(0, |socket| socket.inode));
+            interface.flows.push(Flow {
+                protocol,
+                source,
+                destination,
+                queue: flow.queue,
+                bytes: Interval { total: flow.total, delta: flow.sent },
+                of_fair_share: flow.of_fair_share,
+                busy: flow.busy,
+                socket: socket.map(|socket| socket.detail(None)),
+            });
+        }
+        inodes
+    }
+
+    /// Fills in the TCP sockets with an address of the interface as its flows, as [`Self::metered`] does.
+    fn unmetered(&self, interface: &mut Interface, index: u32, sockets: &Sockets) -> Vec<u32> {
+        let is_own = |local: &SocketAddr| self.addresses.get(&local.ip()) == Some(&index);
+        let mut own: Vec<_> = sockets
+            .iter()
+            .filter(|((local, _), socket)| is_own(local) && socket.acknowledged.delta > 0)
+            .collect();
+        own.sort_by_key(|(ends, socket)| (std::cmp::Reverse(socket.acknowledged.delta), **ends));
+        interface.active_flows = own.len() as u64;
+        own.truncate(self.options.listed_flows);
+        let flow = |((local, remote), socket): &(&(SocketAddr, SocketAddr), &TcpSocket)| Flow {
+            protocol: "tcp".to_owned(),
+            source: local.to_string(),
+            destination: remote.to_string(),
+            bytes: socket.acknowledged,
+            socket: Some(socket.detail(None)),
+            ..Flow::default()
+        };
+        interface.flows = own.iter().map(flow).collect();
+        own.iter().map(|(_, socket)| socket.inode).collect()
+    }
+
+    /// Adds the processes of the listed flows.
+    fn name_owners(
+        &mut self,
+        interfaces: &mut [(Interface, Vec<u32>)],
+        sockets: &Sockets,
+        not_read: &mut BTreeSet<String>,
+    ) {
+        if sockets.is_empty() {
+            return;
+        }
+        let listed: HashSet<u32> =
+            interfaces.iter().flat_map(|(_, inodes)| inodes).copied().filter(|inode| *inode != 0).collect();
+        let owners = self.sockets.owners(&self.host, &listed);
+        let mut is_hidden = false;
+        for (interface, inodes) in interfaces {
+            for (flow, inode) in interface.flows.iter_mut().zip(inodes) {
+                let Some(socket) = flow.socket.as_mut() else { continue };
+                match owners.get(inode) {
+                    Some(Some(owner)) => {
+                        socket.process = Some(owner.name.clone());
+                        socket.process_id = Some(owner.process);
+                    }
+                    // The kernel itself may own a socket; one with an inode belongs to a process.
+                    Some(None) => is_hidden |= *inode != 0,
+                    None => {}
+                }
+            }
+        }
+        if is_hidden && !is_root() {
+            not_read.insert("the processes of other users' sockets are shown to root only".to_owned());
+        }
+    }
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+fn index(interface: &Facts) -> u32 {
+    interface.index.unwrap_or(0)
+}
+
+fn ends(tuple: &Tuple) -> (SocketAddr, SocketAddr) {
+    (
+        SocketAddr::new(tuple.source, tuple.source_port),
+        SocketAddr::new(tuple.destination, tuple.destination_port),
+    )
+}
+
+fn addresses() -> HashMap<IpAddr, u32> {
+    let found = Netlink::open().and_then(|mut netlink| netlink.all_addresses());
+    found.unwrap_or_default().into_iter().collect()
+}
+
+/// Returns the run that manages an interface, by its journal and by the name that it holds among sockets.
+fn management(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Management> {
+    let of = |command: &str, process: u32| Some(Management { command: command.to_owned(), process });
+    match check_unmanaged(state, identity) {
+        Err(JournalError::Busy { holder: Some(holder), .. }) => return of(&holder.0.command, holder.1),
+        Err(JournalError::HeldElsewhere { process, .. }) => return of("evenkeel", process),
+        _ => {}
+    }
+    match check_unsteered(identity) {
+        Err(JournalError::HeldElsewhere { process, .. }) => of("steer", process),
+        _ => None,
+    }
+}
+
+fn processors(
+    facts: &HostFacts,
+    times: Option<&CpuTimes>,
+    before: Option<&Reading>,
+    at: Instant,
+) -> Vec<Processor> {
+    let shares = times.zip(before).and_then(|(times, before)| {
+        let earlier = before.times.as_ref().filter(|earlier| earlier.numbers() == times.numbers())?;
+        Some(times.shares_since(earlier, at - before.at))
+    });
+    let shares = shares.unwrap_or_default();
+    let served = |facts: &HostFacts, number: u32| {
+        let of_processor = |(processor, count): &(u32, u64)| (*processor == number).then_some(*count);
+        let counts =
+            facts.interrupts.iter().flat_map(|interrupt| interrupt.served.iter().filter_map(of_processor));
+        counts.fold(0_u64, u64::saturating_add)
+    };
+    let processor = |number: u32| {
+        let at = times.and_then(|times| times.numbers().iter().position(|other| *other == number));
+        let share = at.and_then(|at| shares.get(at)).copied();
+        let line = |facts: &HostFacts| facts.softnet.iter().find(|line| line.processor == number).copied();
+        let (now, earlier) = (line(facts).unwrap_or_default(), before.and_then(|before| line(&before.facts)));
+        let mut found = Processor {
+            index: number,
+            node: facts.node_of(number),
+            interrupts: Interval::since(
+                before.map(|before| served(&before.facts, number)),
+                served(facts, number),
+            ),
+            packets: Interval::since(earlier.map(|line| line.processed), now.processed),
+            dropped: Interval::since(earlier.map(|line| line.dropped), now.dropped),
+            squeezed: Interval::since(earlier.map(|line| line.squeezed), now.squeezed),
+            ..Processor::default()
+        };
+        if let Some(share) = share {
+            let busy = share.user + share.system + share.interrupts;
+            found.user = share.user;
+            found.softirq = share.soft_interrupts;
+            found.system = share.system + (share.interrupts - share.soft_interrupts).max(0.0);
+            found.idle = (1.0 - busy - share.stolen).clamp(0.0, 1.0);
+        }
+        found
+    };
+    facts.processors.iter().map(|one| processor(one.number)).collect()
+}

@@ -1,0 +1,131 @@
+//! Observes flows ten times per second, whatever the interval between the samples is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use evenkeel_datapath::DatapathError;
+use evenkeel_fair::{FairError, FlowReading, FlowWatch};
+
+use crate::error::MonitorError;
+
+const TICK: Duration = Duration::from_millis(100);
+/// Time between two attempts to attach a meter that the kernel refused.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// A thread with a meter on each observed device. Dropping it detaches them.
+pub(crate) struct FlowThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    stop: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Indexes of the devices to observe.
+    wanted: Vec<u32>,
+    watches: BTreeMap<u32, FlowWatch>,
+    /// Why a device is not observed, and since when.
+    refused: BTreeMap<u32, (Instant, String)>,
+    stopped: bool,
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl FlowThread {
+    /// Starts the thread in the calling thread's network namespace.
+    pub(crate) fn start() -> Result<Self, MonitorError> {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("flows".to_owned())
+            .spawn(move || observe(&of_thread))
+            .map_err(|source| MonitorError::Thread { source })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Sets the devices to observe, and attaches to the new ones at once.
+    pub(crate) fn want(&self, devices: &[u32]) {
+        let mut state = lock(&self.shared);
+        state.wanted = devices.to_vec();
+        attach(&mut state);
+    }
+
+    /// Returns the flows of a device since the last call, or why it is not observed.
+    pub(crate) fn read(&self, device: u32) -> Result<FlowReading, String> {
+        let mut state = lock(&self.shared);
+        if let Some(watch) = state.watches.get_mut(&device) {
+            return watch.read().map_err(|error| words(&error));
+        }
+        let refused = state.refused.get(&device).map(|(_, why)| why.clone());
+        Err(refused.unwrap_or_else(|| "the device is gone".to_owned()))
+    }
+}
+
+impl Drop for FlowThread {
+    fn drop(&mut self) {
+        lock(&self.shared).stopped = true;
+        self.shared.stop.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn observe(shared: &Shared) {
+    let mut next = Instant::now();
+    let mut state = lock(shared);
+    while !state.stopped {
+        attach(&mut state);
+        let mut failed = Vec::new();
+        for (device, watch) in &mut state.watches {
+            if let Err(error) = watch.tick() {
+                failed.push((*device, words(&error)));
+            }
+        }
+        for (device, why) in failed {
+            state.watches.remove(&device);
+            state.refused.insert(device, (Instant::now(), why));
+        }
+        // A tick that is late starts a new rhythm: several at once would be windows of no length.
+        next = (next + TICK).max(Instant::now() + TICK / 2);
+        let wait = next.saturating_duration_since(Instant::now());
+        let (again, _) = shared.stop.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+        state = again;
+    }
+    state.watches.clear();
+}
+
+fn attach(state: &mut State) {
+    let State { wanted, watches, refused, .. } = state;
+    watches.retain(|device, _| wanted.contains(device));
+    refused.retain(|device, (since, _)| wanted.contains(device) && since.elapsed() < RETRY);
+    for device in wanted {
+        if watches.contains_key(device) || refused.contains_key(device) {
+            continue;
+        }
+        match FlowWatch::attach(*device) {
+            Ok(watch) => drop(watches.insert(*device, watch)),
+            Err(error) => drop(refused.insert(*device, (Instant::now(), words(&error)))),
+        }
+    }
+}
+
+/// Returns the reason in one sentence: the verifier's log does not help the user.
+fn words(error: &FairError) -> String {
+    if let FairError::Datapath(DatapathError::Load { source, .. }) = error
+        && source.kind() == io::ErrorKind::PermissionDenied
+    {
+        return "the BPF meter takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run it as root".to_owned();
+    }
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}

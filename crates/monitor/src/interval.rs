@@ -1,0 +1,30 @@
+//! Growth of counters between two samples.
+
+use crate::sample::Interval;
+
+impl Interval {
+    /// Returns a counter with its growth. A counter that has decreased was reset, and counts from 0; one without an
+    /// earlier value has not grown.
+    pub(crate) fn since(before: Option<u64>, now: u64) -> Self {
+        let delta = match before {
+            Some(before) if now >= before => now - before,
+            Some(_) => now,
+            None => 0,
+        };
+        Self { total: now, delta }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_was_reset_counts_from_0() {
+        let delta = |before, now| Interval::since(before, now).delta;
+        assert_eq!(
+            (delta(Some(5), 8), delta(Some(8), 5), delta(None, 5), delta(Some(u64::MAX), 0)),
+            (3, 5, 0, 0)
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Losses since the collector began, summed over the samples.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::loss_path::{self, Place};
+
+use crate::sample::{Interval, Loss};
+
+/// Maximum number of losses with a subject of their own. Sockets come and go, so their number has no other bound.
+const MOST: usize = 256;
+
+#[derive(Debug, Default)]
+pub(crate) struct LossTotals {
+    /// By place, subject and counter; with the rule.
+    found: BTreeMap<(Place, String, String), (u64, &'static str)>,
+}
+
+impl LossTotals {
+    /// Adds the losses between two readings. Returns all losses, in path order. An interface that is new in the second
+    /// reading has lost nothing: its counters may be from another network namespace.
+    pub(crate) fn add(&mut self, before: &HostFacts, now: &HostFacts) -> Vec<Loss> {
+        let mut before = before.clone();
+        for interface in &now.interfaces {
+            if before.same_interface(interface).is_none() {
+                before.interfaces.push(interface.clone());
+            }
+        }
+        let mut grown: BTreeMap<(Place, String, String), u64> = BTreeMap::new();
+        for loss in loss_path::losses(&before, now) {
+            let mut key = (loss.place, loss.subject, loss.counter);
+            if self.found.len() >= MOST && !self.found.contains_key(&key) {
+                key.1 = "others".to_owned();
+            }
+            let sum = self.found.entry(key.clone()).or_insert((0, loss.rule));
+            sum.0 = sum.0.saturating_add(loss.packets);
+            let growth = grown.entry(key).or_default();
+            *growth = growth.saturating_add(loss.packets);
+        }
+        let entry = |(key, (total, rule)): (&(Place, String, String), &(u64, &str))| Loss {
+            place: key.0.words().to_owned(),
+            subject: key.1.clone(),
+            packets: Interval { total: *total, delta: grown.get(key).copied().unwrap_or(0) },
+            counter: key.2.clone(),
+            rule: (*rule).to_owned(),
+        };
+        self.found.iter().map(entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+    use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts, SocketFacts, SocketKind};
+
+    fn host(index: u32, drops: u64) -> HostFacts {
+        let qdisc =
+            QdiscFacts { kind: "pfifo".into(), parent: "root".into(), drops, ..QdiscFacts::default() };
+        let interface = Interface {
+            name: "eth0".into(),
+            index: Some(index),
+            kind: InterfaceKind::Device,
+            qdiscs: vec![qdisc],
+            ..Interface::default()
+        };
+        HostFacts { interfaces: vec![interface], ..HostFacts::default() }
+    }
+
+    #[test]
+    fn losses_add_up_and_a_new_interface_begins_at_its_counters() {
+        let mut totals = LossTotals::default();
+        assert_eq!(totals.add(&host(1, 5), &host(1, 5)), []);
+        let found = totals.add(&host(1, 5), &host(1, 8));
+        assert_eq!((found.len(), found[0].packets), (1, Interval { total: 3, delta: 3 }));
+        let found = totals.add(&host(1, 8), &host(2, 100));
+        assert_eq!(found[0].packets, Interval { total: 3, delta: 0 });
+        let found = totals.add(&host(2, 100), &host(2, 101));
+        assert_eq!(found[0].packets, Interval { total: 4, delta: 1 });
+    }
+
+    #[test]
+    fn sockets_that_come_and_go_do_not_grow_the_list() {
+        let mut totals = LossTotals::default();
+        let mut lost = 0;
+        for port in 0..2000_u64 {
+            let socket = SocketFacts {
+                kind: SocketKind::Udp,
+                local: format!("0.0.0.0:{port}"),
+                drops: 2,
+                ..SocketFacts::default()
+            };
+            let now = HostFacts { sockets: vec![socket], ..HostFacts::default() };
+            let found = totals.add(&HostFacts::default(), &now);
+            lost = found.iter().map(|loss| loss.packets.total).sum();
+            assert!(found.len() <= MOST + 1);
+        }
+        assert_eq!(lost, 4000);
+    }
+}

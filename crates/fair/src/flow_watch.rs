@@ -28,7 +28,9 @@ pub struct FlowWatch {
 pub struct FlowReading {
     /// Flows that sent since the reading before, those with the most bytes first.
     pub flows: Vec<WatchedFlow>,
-    /// Number of flows that sent in each tenth of the last whole second, by transmit queue; empty before the first one.
+    /// Number of flows that sent in each tenth of the last whole second; `None` before the first one.
+    pub busy: Option<u32>,
+    /// Those of known queue, by transmit queue; empty before the first whole second.
     pub busy_by_queue: HashMap<u32, u32>,
     /// Number of busy flows that share a queue with another one; `None` before the first whole second.
     pub colliding: Option<u32>,
@@ -83,6 +85,10 @@ impl FlowWatch {
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<(), FairError> {
+        // The first tick after the attachment may be early, and a flow that sends in bursts could miss a short bin.
+        if monotonic_ns().saturating_sub(self.windows.last.at_ns) < BIN_NS / 10 * 9 {
+            return Ok(());
+        }
         let sample = self.count()?;
         self.sampler.answer();
         if let Some(window) = self.windows.take(sample).window {
@@ -165,6 +171,7 @@ fn reading(
     let fairness = window.and_then(|window| window.fairness);
     FlowReading {
         flows,
+        busy: window.map(|window| u32::try_from(window.busy.len()).unwrap_or(u32::MAX)),
         busy_by_queue,
         colliding,
         nfm_1s: fairness.map(|fairness| fairness.nfm_1s),

@@ -82,7 +82,6 @@ impl Drop for FlowThread {
 }
 
 fn observe(shared: &Shared) {
-    let mut next = Instant::now();
     let mut state = lock(shared);
     while !state.stopped {
         attach(&mut state);
@@ -96,10 +95,8 @@ fn observe(shared: &Shared) {
             state.watches.remove(&device);
             state.refused.insert(device, (Instant::now(), why));
         }
-        // A tick that is late starts a new rhythm: several at once would be windows of no length.
-        next = (next + TICK).max(Instant::now() + TICK / 2);
-        let wait = next.saturating_duration_since(Instant::now());
-        let (again, _) = shared.stop.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+        // No bin is shorter than a tick, even after a late one: a flow that sends in bursts could miss a short bin.
+        let (again, _) = shared.stop.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
         state = again;
     }
     state.watches.clear();

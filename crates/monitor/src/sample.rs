@@ -50,6 +50,9 @@ pub struct Interface {
     pub flows: Vec<Flow>,
     /// Number of flows that sent in the interval, also those that are not listed.
     pub active_flows: u64,
+    /// Number of flows that sent in each tenth of the last second, also those that are not listed; `None` if it is not
+    /// known.
+    pub busy_flows: Option<u64>,
     /// Number of busy flows that share a transmit queue with another busy flow; `None` if it is not known.
     pub colliding_flows: Option<u64>,
     /// Normalised fairness metric of the last whole window of 1 s; `None` if no two flows competed.

@@ -10,15 +10,21 @@
 
 mod collector;
 mod error;
+mod exposition;
 mod flow_thread;
 mod interval;
 mod loss_totals;
 mod queues;
 mod sample;
+mod scrape_server;
+mod series;
 mod tcp_sockets;
 
 pub use collector::{Collector, Options};
 pub use error::MonitorError;
+pub use exposition::{Form, exposition, reference_table};
 pub use sample::{
     Flow, Interface, Interval, Loss, Management, Processor, Queue, SCHEMA, Sample, SocketDetail,
 };
+pub use scrape_server::{Endpoint, ScrapeServer, ServeError};
+pub use series::{CheckCounts, Exported, Kind, MOST_PER_INTERFACE, SERIES, Series};

@@ -35,6 +35,20 @@ pub enum Place {
 }
 
 impl Place {
+    /// All places, in path order.
+    pub const ALL: [Self; 10] = [
+        Self::Qdisc,
+        Self::TransmitRing,
+        Self::Wire,
+        Self::ReceiveRing,
+        Self::SoftnetBacklog,
+        Self::Network,
+        Self::AcceptQueue,
+        Self::TcpBacklog,
+        Self::ReceiveQueue,
+        Self::Path,
+    ];
+
     /// Returns the name of the place as printed.
     #[must_use]
     pub const fn words(self) -> &'static str {

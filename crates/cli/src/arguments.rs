@@ -2,6 +2,7 @@
 
 mod congestion;
 mod host;
+mod metrics;
 mod service;
 
 use std::fmt::Display;
@@ -22,6 +23,7 @@ use crate::study::StudyCommand;
 
 pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
+pub use metrics::MetricsOptions;
 pub use service::{ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
 
 /// What a bug report needs: version, commit and the kernels that the commands run on.
@@ -84,6 +86,9 @@ pub enum Command {
     /// Find what slows this host's network: evidence, cost and fix of each finding; change nothing
     #[command(after_help = examples::CHECK)]
     Check(CheckOptions),
+    /// Export what `check` and `fair --observe` count, for Prometheus; change nothing
+    #[command(after_help = examples::METRICS)]
+    Metrics(MetricsOptions),
     /// Measure qdiscs in every tc-* scenario, and rank them by need
     #[command(subcommand, after_help = examples::STUDY)]
     Study(StudyCommand),

@@ -158,6 +158,15 @@ Examples:
   Your own policy, which is read again when it changes:
     evenkeel steer eth0 --policy policy.toml";
 
+pub const METRICS: &str = "\
+Examples:
+  What is exported?
+    evenkeel metrics
+  Serve http://127.0.0.1:9836/metrics until Ctrl-C, for Prometheus:
+    sudo evenkeel metrics --listen 127.0.0.1:9836
+  For node_exporter's textfile collector:
+    sudo evenkeel metrics eth0 --textfile /var/lib/prometheus/node-exporter/evenkeel.prom";
+
 pub const CHECK: &str = "\
 Examples:
   What is wrong on this host, and what fixes it?

@@ -217,6 +217,9 @@ pub fn prepare(command: &Arguments) -> Result<(), Failure> {
         Arguments::Check(options) if options.watch.is_none() && options.save.is_none() => {
             signals::end_at_once()
         }
+        Arguments::Metrics(options) if options.listen.is_none() && options.textfile.is_none() => {
+            signals::end_at_once()
+        }
         _ => Ok(()),
     }
 }

@@ -24,6 +24,7 @@ mod listed_flows;
 mod live;
 mod managed;
 mod memory;
+mod metrics;
 mod nic;
 mod output;
 mod progress;
@@ -75,6 +76,7 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Steer(options) => steer::steer(&options),
         Command::Congestion(command) => congestion::congestion(&command),
         Command::Check(options) => check::check(&options),
+        Command::Metrics(options) => metrics::metrics(&options),
         Command::Tune(options) => tune::tune(&options),
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),

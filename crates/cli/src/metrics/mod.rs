@@ -1,0 +1,198 @@
+//! `evenkeel metrics`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_monitor::{
+    CheckCounts, Collector, Exported, Form, MonitorError, Options, ScrapeServer, ServeError, exposition,
+};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::arguments::MetricsOptions;
+use crate::check::judge_beside;
+use crate::exit::{Exit, Failure, print};
+use crate::live::{NAP, say};
+use crate::managed;
+use crate::signals::Signals;
+
+/// Minimum time between two reports of `check`, which reads the files of every process.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Time between the two samples of a single exposition: somewhat longer than a window of fairness.
+const SAMPLE_TIME: Duration = Duration::from_millis(1400);
+/// Scrapes within this time get the same sample, so that its intervals do not become too short for a rate.
+const FRESH: Duration = Duration::from_millis(500);
+/// Mode of the file: node_exporter runs as another user.
+const MODE: u32 = 0o644;
+
+pub fn metrics(options: &MetricsOptions) -> Result<Exit, Failure> {
+    match (&options.listen, &options.textfile) {
+        (Some(_), _) => serve(options),
+        (None, Some(path)) => write_textfile(options, path),
+        (None, None) => {
+            let mut exporter = Exporter::open(options)?;
+            std::thread::sleep(SAMPLE_TIME);
+            print(&exporter.text(Form::OpenMetrics)?)?;
+            exporter.tell_unread();
+            Ok(Exit::Done)
+        }
+    }
+}
+
+/// The collector, with the last sample and the last report of `check`.
+struct Exporter {
+    collector: Collector,
+    last: Exported,
+    sampled: Option<Instant>,
+    checked: Instant,
+    /// Whether an exposition was made since the last report of `check`.
+    is_scraped: bool,
+    /// What the user was told that could not be read.
+    told: Vec<String>,
+}
+
+impl Exporter {
+    /// Takes the first sample and the first report.
+    fn open(options: &MetricsOptions) -> Result<Self, Failure> {
+        let collected =
+            Options { interfaces: options.interfaces.clone(), listed_flows: 0, observe: !options.no_flows };
+        let mut collector = Collector::open(&collected).map_err(|error| failure(&error))?;
+        collector.sample().map_err(|error| failure(&error))?;
+        let last =
+            Exported { check: check(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Exported::default() };
+        let checked = Instant::now();
+        Ok(Self { collector, last, sampled: None, checked, is_scraped: false, told: Vec::new() })
+    }
+
+    fn text(&mut self, form: Form) -> Result<String, Failure> {
+        if self.sampled.is_none_or(|sampled| sampled.elapsed() >= FRESH) {
+            self.last.sample = self.collector.sample().map_err(|error| failure(&error))?;
+            self.sampled = Some(Instant::now());
+        }
+        self.last.cpu_seconds = cpu_seconds();
+        self.is_scraped = true;
+        Ok(exposition(&self.last, form))
+    }
+
+    /// Makes a new report of `check` if it is due and the last one was read.
+    fn check_if_due(&mut self) {
+        if self.is_scraped && self.checked.elapsed() >= CHECK_INTERVAL {
+            self.last.check = check();
+            self.checked = Instant::now();
+            self.is_scraped = false;
+        }
+    }
+
+    /// Says once what could not be read.
+    fn tell_unread(&mut self) {
+        for why in &self.last.sample.not_read {
+            if !self.told.contains(why) {
+                say(why);
+                self.told.push(why.clone());
+            }
+        }
+    }
+}
+
+/// Returns the report of `check`; `None` if the host cannot be read.
+fn check() -> Option<CheckCounts> {
+    let facts = read_facts(&Tree::live()).ok()?;
+    let settings = managed::settings(&managed::sessions(&facts));
+    let judgement = judge_beside(&facts, &settings);
+    let mut counts: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for finding in &judgement.findings {
+        *counts.entry((finding.rule.to_owned(), finding.severity.to_string())).or_insert(0) += 1;
+    }
+    Some(CheckCounts {
+        findings: counts.into_iter().map(|((rule, severity), count)| (rule, severity, count)).collect(),
+        not_judged: judgement.not_judged.len() as u64,
+    })
+}
+
+fn cpu_seconds() -> f64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0.0 };
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
+
+fn serve(options: &MetricsOptions) -> Result<Exit, Failure> {
+    let Some(endpoint) = &options.listen else { return Ok(Exit::Done) };
+    let signals = Signals::catch()?;
+    let server = ScrapeServer::bind(endpoint).map_err(refused)?;
+    let mut exporter = Exporter::open(options)?;
+    say(&format!("serving {}; Ctrl-C or SIGTERM ends it", server.endpoint()));
+    let exporter = std::cell::RefCell::new(&mut exporter);
+    server
+        .serve::<Ended>(
+            || signals.came(),
+            |form| {
+                let mut exporter = exporter.borrow_mut();
+                let text = exporter.text(form).map_err(Ended)?;
+                exporter.tell_unread();
+                Ok(text)
+            },
+            || {
+                exporter.borrow_mut().check_if_due();
+                Ok(())
+            },
+        )
+        .map_err(|Ended(failure)| failure)?;
+    Ok(ended_by(&signals))
+}
+
+/// The error that ends the server.
+struct Ended(Failure);
+
+impl From<ServeError> for Ended {
+    fn from(error: ServeError) -> Self {
+        Self(refused(error))
+    }
+}
+
+fn ended_by(signals: &Signals) -> Exit {
+    if signals.interrupted() { Exit::Interrupted } else { Exit::Done }
+}
+
+fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure> {
+    let signals = Signals::catch()?;
+    let mut exporter = Exporter::open(options)?;
+    wait_quietly(SAMPLE_TIME, &signals);
+    let mut next = Instant::now();
+    while !signals.came() {
+        let text = exporter.text(Form::Prometheus)?;
+        evenkeel_files::replace(path, text.as_bytes(), MODE)?;
+        exporter.tell_unread();
+        if options.once {
+            return Ok(Exit::Done);
+        }
+        next = (next + options.interval).max(Instant::now());
+        wait_quietly(next.saturating_duration_since(Instant::now()), &signals);
+        exporter.check_if_due();
+    }
+    Ok(ended_by(&signals))
+}
+
+fn failure(error: &MonitorError) -> Failure {
+    let exit = match error {
+        MonitorError::NoInterface { .. } => Exit::Usage,
+        MonitorError::Host(_) | MonitorError::Thread { .. } => Exit::Unable,
+    };
+    Failure::with_causes(exit, error)
+}
+
+fn refused(error: ServeError) -> Failure {
+    let exit = match &error {
+        ServeError::NoSocket(_) => Exit::Usage,
+        ServeError::InUse(_) | ServeError::Bind { .. } => Exit::Unable,
+        ServeError::Accept(_) => Exit::Failed,
+    };
+    Failure::with_causes(exit, &error)
+}
+
+fn wait_quietly(time: Duration, signals: &Signals) {
+    let began = Instant::now();
+    while !signals.came() && began.elapsed() < time {
+        std::thread::sleep(NAP.min(time.saturating_sub(began.elapsed())));
+    }
+}

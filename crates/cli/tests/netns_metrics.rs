@@ -1,0 +1,148 @@
+//! Tests `evenkeel metrics` in a network namespace with real traffic and a real loss.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use evenkeel_testbed::TestbedError;
+use nix::sys::signal::Signal;
+use support::end;
+use support::managed::{Managed, NAME, wait_for};
+use support::running::Running;
+
+/// Returns the value of a series; none if it is absent.
+fn value(text: &str, series: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+fn of_interface(metric: &str) -> String {
+    format!("{metric}{{interface=\"{NAME}\"}}")
+}
+
+/// Returns the answer to a request at this address in the namespace of the interface.
+fn scrape(managed: &Managed, address: &str) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Ok::<_, TestbedError>(text)
+    };
+    managed.host.run(ask).unwrap()
+}
+
+#[test]
+fn one_exposition_has_the_flows_and_losses_of_a_second() {
+    let managed = Managed::new();
+    let load = managed.load(6, "20M", 8);
+    // The flows have begun when the first window does.
+    std::thread::sleep(Duration::from_secs(1));
+    let ended = end(managed.command(&["metrics", NAME]));
+    drop(load);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let text = &ended.stdout;
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert_eq!(value(text, &of_interface("evenkeel_interface_busy_flows")), Some(6.0), "{text}");
+    assert!(value(text, &of_interface("evenkeel_interface_colliding_flows")).unwrap() >= 3.0, "{text}");
+    assert!(value(text, &of_interface("evenkeel_interface_transmit_bytes_total")).unwrap() > 1e6);
+    assert_eq!(value(text, &of_interface("evenkeel_interface_queues")), Some(4.0));
+    let largest = value(text, &of_interface("evenkeel_interface_queue_largest_ratio")).unwrap();
+    assert!((0.25..=1.0).contains(&largest), "{largest}");
+    assert!(text.contains("evenkeel_lost_packets_total{place=\"qdisc\"} "), "{text}");
+    assert!(value(text, "evenkeel_rules_not_judged").is_some(), "{text}");
+    let unknown = end(managed.command(&["metrics", "never0"]));
+    assert!(
+        unknown.code == 2 && unknown.stderr.contains("never0") && unknown.stderr.contains(NAME),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn a_server_counts_on_and_ends_by_a_signal() {
+    let managed = Managed::new();
+    managed.shell(&["ip", "link", "set", "lo", "up"]);
+    let address = "127.0.0.1:19836";
+    let mut running = Running::start(managed.command(&["metrics", NAME, "--listen", address]));
+    running.wait_for_activity("serving http://127.0.0.1:19836/metrics");
+    let second = end(managed.command(&["metrics", "--listen", address]));
+    assert!(second.code == 3 && second.stderr.contains("another process serves"), "{second:?}");
+    let lost = "evenkeel_lost_packets_total{place=\"qdisc\"}";
+    let before = scrape(&managed, address);
+    assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
+    assert_eq!(value(&before, lost), Some(0.0), "{before}");
+    // One packet fits into the qdisc, which sends little.
+    managed.shell(&[
+        "tc", "qdisc", "replace", "dev", NAME, "root", "handle", "9:", "tbf", "rate", "1mbit", "burst", "4k",
+        "limit", "5k",
+    ]);
+    let load = managed.load(2, "20M", 3);
+    wait_for("a loss", Duration::from_secs(20), || value(&scrape(&managed, address), lost).unwrap() > 0.0);
+    drop(load);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+    let mut running = Running::start(managed.command(&["metrics", NAME, "--listen", address, "--no-flows"]));
+    running.wait_for_activity("serving");
+    let text = scrape(&managed, address);
+    assert!(text.contains("200 OK") && !text.contains("evenkeel_interface_busy_flows"), "{text}");
+    running.wait_for_activity("without queues and fairness");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code, 130);
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed() {
+    let managed = Managed::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let endpoint = format!("unix:{}", path.display());
+    let mut running = Running::start(managed.command(&["metrics", NAME, "--listen", &endpoint]));
+    running.wait_for_activity("serving unix:");
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+    assert!(!path.exists());
+    std::fs::write(&path, "mine").unwrap();
+    let refused = end(managed.command(&["metrics", NAME, "--listen", &endpoint]));
+    assert!(refused.code == 2 && refused.stderr.contains("is no socket"), "{refused:?}");
+}
+
+#[test]
+fn a_textfile_is_replaced_whole() {
+    let managed = Managed::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("evenkeel.prom");
+    let file = path.to_str().unwrap();
+    let ended = end(managed.command(&["metrics", NAME, "--textfile", file, "--once"]));
+    assert!(ended.code == 0 && ended.stdout.is_empty(), "{ended:?}");
+    let read = || std::fs::read_to_string(&path).unwrap();
+    let text = read();
+    assert!(text.contains("# TYPE evenkeel_interface_transmit_bytes_total counter\n"), "{text}");
+    assert!(!text.contains("# EOF"), "{text}");
+    let mut running =
+        Running::start(managed.command(&["metrics", NAME, "--textfile", file, "--interval", "1s"]));
+    let cpu = |text: &str| value(text, "evenkeel_collector_cpu_seconds_total").unwrap();
+    wait_for("two writes", Duration::from_secs(20), || {
+        let now = read();
+        assert!(now.starts_with("# HELP") && now.ends_with('\n'), "{now}");
+        now != text && {
+            let first = cpu(&now);
+            std::thread::sleep(Duration::from_millis(1200));
+            cpu(&read()) > first
+        }
+    });
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no partial file is left");
+    let refused = end(managed.command(&["metrics", "--textfile", "/a/evenkeel.txt"]));
+    assert!(refused.code == 2 && refused.stderr.contains(".prom"), "{refused:?}");
+}

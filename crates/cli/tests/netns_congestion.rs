@@ -8,6 +8,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -491,6 +492,10 @@ fn a_pinned_one_stays_until_it_is_unloaded() {
         flow.assert_alive();
         assert_eq!(path.listed(&name)[0]["pinned"], true);
         assert_eq!(path.evenkeel(&load).code, 3, "the name is taken");
+        let mut command = evenkeel(&["congestion", "unload", &name]);
+        command.uid(65_534).gid(65_534);
+        let ended = end(command);
+        assert!(ended.code == 3 && ended.stderr.contains("run it as root"), "{ended:?}");
         let ended = path.evenkeel(&["congestion", "unload", &name]);
         assert_eq!(ended.code, 0, "{ended:?}");
         flow.assert_alive();

@@ -89,6 +89,10 @@ pub fn unload(name: &str) -> Result<(), CongestionError> {
             format!("no congestion control named {name} is pinned ({} does not exist)", path_text(&path)),
             "one that is not pinned ends with the process that loaded it, by Ctrl-C or SIGTERM",
         )),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(CongestionError::unable(
+            format!("cannot remove {}: {error}", path_text(&path)),
+            "run it as root",
+        )),
         Err(source) => Err(CongestionError::File { action: format!("remove {}", path_text(&path)), source }),
     }
 }

@@ -16,11 +16,42 @@ pub struct FlowWatch {
     window: Option<Window>,
     /// Bytes of each flow since the watch began.
     totals: HashMap<Tuple, u64>,
-    /// The last sample, of a tick or a reading.
-    counted: Arc<Sample>,
-    /// Bytes of each flow since the last reading.
-    sent: HashMap<Tuple, u64>,
+    counted: Counted,
     incomplete: bool,
+}
+
+/// The bytes of flows between two readings. Ticks add nothing to it, because they are ten times as many.
+struct Counted {
+    /// The sample of the reading before, or the begin of a meter that was attached since.
+    from: Arc<Sample>,
+    /// Bytes that meters counted before the present one was attached.
+    carried: HashMap<Tuple, u64>,
+}
+
+impl Counted {
+    fn new(from: Arc<Sample>) -> Self {
+        Self { from, carried: HashMap::new() }
+    }
+
+    /// Keeps what a meter has counted until its last sample, if the next sample is that of another one.
+    fn note_next(&mut self, last: &Sample, next: &Sample) {
+        if next.epoch != self.from.epoch {
+            for (tuple, bytes) in sent_between(&self.from, last) {
+                *self.carried.entry(tuple).or_default() += bytes;
+            }
+            self.from = Arc::new(Sample { epoch: next.epoch, ..Sample::default() });
+        }
+    }
+
+    /// Returns the bytes until a sample, and begins the next reading there.
+    fn sent_until(&mut self, now: Arc<Sample>) -> HashMap<Tuple, u64> {
+        let mut sent = std::mem::take(&mut self.carried);
+        for (tuple, bytes) in sent_between(&self.from, &now) {
+            *sent.entry(tuple).or_default() += bytes;
+        }
+        self.from = now;
+        sent
+    }
 }
 
 /// The flows of a device since the reading before.
@@ -72,10 +103,9 @@ impl FlowWatch {
         Ok(Self {
             sampler,
             windows: Windows::new(Arc::clone(&first)),
-            counted: first,
+            counted: Counted::new(first),
             window: None,
             totals: HashMap::new(),
-            sent: HashMap::new(),
             incomplete: false,
         })
     }
@@ -89,7 +119,7 @@ impl FlowWatch {
         if monotonic_ns().saturating_sub(self.windows.last.at_ns) < BIN_NS / 10 * 9 {
             return Ok(());
         }
-        let sample = self.count()?;
+        let sample = self.take_sample()?;
         self.sampler.answer();
         if let Some(window) = self.windows.take(sample).window {
             self.window = Some(window);
@@ -97,15 +127,10 @@ impl FlowWatch {
         Ok(())
     }
 
-    /// Takes a sample, and adds what the flows sent since the last one.
-    fn count(&mut self) -> Result<Arc<Sample>, FairError> {
+    fn take_sample(&mut self) -> Result<Arc<Sample>, FairError> {
         let sample = Arc::new(self.sampler.sample(None)?);
-        for (tuple, bytes) in sent_between(&self.counted, &sample) {
-            *self.totals.entry(tuple).or_default() += bytes;
-            *self.sent.entry(tuple).or_default() += bytes;
-        }
         self.incomplete |= sample.incomplete;
-        self.counted = Arc::clone(&sample);
+        self.counted.note_next(&self.windows.last, &sample);
         Ok(sample)
     }
 
@@ -115,16 +140,16 @@ impl FlowWatch {
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
     pub fn read(&mut self) -> Result<FlowReading, FairError> {
-        self.count()?;
+        let sample = self.take_sample()?;
+        let sent = self.counted.sent_until(Arc::clone(&sample));
+        for (tuple, bytes) in &sent {
+            *self.totals.entry(*tuple).or_default() += bytes;
+        }
         // After a gap in the samples, the last window says nothing about now.
         let oldest = monotonic_ns().saturating_sub(3 * BIN_NS * BINS as u64);
         let window = self.window.as_ref().filter(|window| window.ended_ns >= oldest);
-        let reading = reading(
-            &std::mem::take(&mut self.sent),
-            &self.totals,
-            |tuple| self.counted.flows.get(tuple).and_then(|flow| flow.queue),
-            window,
-        );
+        let reading =
+            reading(&sent, &self.totals, |tuple| sample.flows.get(tuple).and_then(|flow| flow.queue), window);
         // Flows that ended are forgotten when there are too many.
         if self.totals.len() > METERED_FLOWS as usize {
             let sending: HashMap<Tuple, u64> =
@@ -185,11 +210,28 @@ fn reading(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::flows::FlowSample;
     use std::net::IpAddr;
 
     fn tuple(port: u16) -> Tuple {
         let address = IpAddr::from([192, 0, 2, 1]);
         Tuple { source: address, source_port: port, destination: address, destination_port: 1, protocol: 6 }
+    }
+
+    #[test]
+    fn bytes_are_counted_once_when_the_meter_begins_anew() {
+        let sample = |bytes: u64, epoch: u32| {
+            let flow = FlowSample { bytes, queue: None };
+            Arc::new(Sample { flows: [(tuple(1), flow)].into(), epoch, ..Sample::default() })
+        };
+        let mut counted = Counted::new(sample(100, 0));
+        counted.note_next(&sample(100, 0), &sample(150, 0));
+        // The new meter has counted 30 bytes by its first sample.
+        counted.note_next(&sample(150, 0), &sample(30, 1));
+        counted.note_next(&sample(30, 1), &sample(40, 1));
+        assert_eq!(counted.sent_until(sample(40, 1))[&tuple(1)], 50 + 40);
+        assert_eq!(counted.sent_until(sample(45, 1))[&tuple(1)], 5);
+        assert!(counted.sent_until(sample(45, 1)).is_empty());
     }
 
     #[test]

@@ -122,8 +122,8 @@ impl Tally {
 
     fn take(&mut self, sample: Sample) {
         let taken = self.windows.take(sample);
-        for (tuple, bytes) in taken.sent {
-            *self.totals.entry(tuple).or_default() += bytes;
+        for (tuple, bytes) in taken.sent.iter() {
+            *self.totals.entry(*tuple).or_default() += bytes;
         }
         let Some(Window { busy, fairness, .. }) = taken.window else { return };
         if let Some(fairness) = fairness {

@@ -39,14 +39,14 @@ pub(crate) struct Window {
 pub(crate) struct Windows {
     pub(crate) last: Arc<Sample>,
     /// The current window: bytes of each flow in each bin.
-    bins: Vec<HashMap<Tuple, u64>>,
+    bins: Vec<Arc<HashMap<Tuple, u64>>>,
     bin_began_ns: u64,
 }
 
 /// What a sample adds.
 pub(crate) struct Taken {
     /// Bytes of each flow since the sample before.
-    pub(crate) sent: HashMap<Tuple, u64>,
+    pub(crate) sent: Arc<HashMap<Tuple, u64>>,
     /// The window that ended with this sample.
     pub(crate) window: Option<Window>,
 }
@@ -60,7 +60,7 @@ impl Windows {
     /// Takes the next sample.
     pub(crate) fn take(&mut self, sample: impl Into<Arc<Sample>>) -> Taken {
         let sample = sample.into();
-        let sent = sent_between(&self.last, &sample);
+        let sent = Arc::new(sent_between(&self.last, &sample));
         // A sample that is late by more than a bin invalidates the window.
         let late = sample.at_ns.saturating_sub(self.bin_began_ns) > 2 * BIN_NS;
         self.bin_began_ns = sample.at_ns;
@@ -69,18 +69,18 @@ impl Windows {
             self.bins.clear();
             return Taken { sent, window: None };
         }
-        self.bins.push(sent.clone());
+        self.bins.push(Arc::clone(&sent));
         let window =
             (self.bins.len() == BINS).then(|| window_of(std::mem::take(&mut self.bins), self.last.at_ns));
         Taken { sent, window }
     }
 }
 
-fn window_of(bins: Vec<HashMap<Tuple, u64>>, ended_ns: u64) -> Window {
+fn window_of(bins: Vec<Arc<HashMap<Tuple, u64>>>, ended_ns: u64) -> Window {
     let first = bins.first();
     let series: HashMap<Tuple, Vec<u64>> = first
         .into_iter()
-        .flat_map(HashMap::keys)
+        .flat_map(|bin| bin.keys())
         .filter_map(|tuple| {
             let bytes: Option<Vec<u64>> = bins.iter().map(|bin| bin.get(tuple).copied()).collect();
             Some((*tuple, bytes?))

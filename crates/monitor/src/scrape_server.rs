@@ -29,7 +29,7 @@ const MOST_HEADERS: usize = 64;
 /// Maximum number of connections at the same time; others are closed.
 const MOST_CONNECTIONS: usize = 16;
 /// Time between two looks for a new connection.
-const POLL: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(50);
 
 /// Where to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]

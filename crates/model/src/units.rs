@@ -215,6 +215,31 @@ pub enum UnitError {
     },
 }
 
+/// Formats a rate with three digits and a decimal unit: `9.4 Gbit/s`. An infinite rate is `?`.
+#[must_use]
+pub fn rate_text(bits_per_second: f64) -> String {
+    if !bits_per_second.is_finite() {
+        return "?".to_owned();
+    }
+    let mut value = bits_per_second;
+    let mut unit = "";
+    for next in ["k", "M", "G", "T", "P", "E"] {
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    let decimals = if unit.is_empty() || value >= 99.95 { 0 } else { 1 };
+    format!("{value:.decimals$} {unit}bit/s")
+}
+
+/// Formats the mean rate of bytes that passed in a time, as [`rate_text`] does; 0 for no time.
+#[must_use]
+pub fn mean_rate_text(bytes: u64, seconds: f64) -> String {
+    rate_text(if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 })
+}
+
 /// The units of one kind of quantity.
 struct Quantity {
     name: &'static str,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use evenkeel_fair::{DeviceView, FlowView, Observation, QueueView, Status};
 use evenkeel_model::text::counted;
+use evenkeel_model::units::mean_rate_text;
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Value, json};
 
@@ -12,21 +13,6 @@ use crate::progress::page;
 
 /// Largest number of flows per device in a table; JSON has all flows.
 const MOST_FLOWS: usize = 20;
-
-/// Formats a rate in bit/s, with three digits and a decimal unit.
-fn rate(bytes: u64, seconds: f64) -> String {
-    let mut value = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
-    let mut unit = "";
-    for next in ["k", "M", "G"] {
-        if value < 999.5 {
-            break;
-        }
-        value /= 1000.0;
-        unit = next;
-    }
-    let decimals = if unit.is_empty() || value >= 99.95 { 0 } else { 1 };
-    format!("{value:.decimals$} {unit}bit/s")
-}
 
 pub fn observation(seen: &Observation) -> String {
     let mut page = page();
@@ -71,7 +57,7 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     let in_use =
         |queue: &&QueueView| queue.busy_flows > Some(0) || queue.bytes.is_some_and(|bytes| bytes > 0);
     let row = |queue: &QueueView| {
-        let sent = queue.bytes.map_or_else(|| "-".to_owned(), |bytes| rate(bytes, seconds));
+        let sent = queue.bytes.map_or_else(|| "-".to_owned(), |bytes| mean_rate_text(bytes, seconds));
         let busy = queue.busy_flows.map_or_else(|| "-".to_owned(), |flows| flows.to_string());
         vec![queue.queue.to_string(), busy, sent]
     };
@@ -88,7 +74,7 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
             flow.source.clone(),
             flow.destination.clone(),
             flow.queue.map_or_else(|| "-".to_owned(), |queue| queue.to_string()),
-            rate(flow.bytes, seconds),
+            mean_rate_text(flow.bytes, seconds),
             format!("{:.1} %", flow.share * 100.0),
         ]
     };
@@ -250,19 +236,4 @@ pub fn ended_json(interface: &str, time: Duration, devices: &[evenkeel_fair::End
         "ended": end_json(end),
         "devices": devices,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-
-    #[test]
-    fn rates_have_decimal_units() {
-        assert_eq!(rate(125_000_000, 1.0), "1.0 Gbit/s");
-        assert_eq!(rate(12_500, 1.0), "100 kbit/s");
-        assert_eq!(rate(1, 1.0), "8 bit/s");
-        assert_eq!(rate(1, 0.0), "0 bit/s");
-        assert_eq!(rate(124_990_000, 1.0), "1.0 Gbit/s");
-    }
 }

@@ -155,3 +155,14 @@ proptest! {
         prop_assert!(rate.bytes_in(Nanoseconds::new(time.as_u64() - 1)) < size);
     }
 }
+
+#[test]
+fn rates_have_decimal_units() {
+    assert_eq!(mean_rate_text(125_000_000, 1.0), "1.0 Gbit/s");
+    assert_eq!(mean_rate_text(12_500, 1.0), "100 kbit/s");
+    assert_eq!(mean_rate_text(1, 1.0), "8 bit/s");
+    assert_eq!(mean_rate_text(1, 0.0), "0 bit/s");
+    assert_eq!(mean_rate_text(124_990_000, 1.0), "1.0 Gbit/s");
+    assert_eq!(mean_rate_text(u64::MAX, 1.0), "148 Ebit/s");
+    assert_eq!((rate_text(f64::NAN), rate_text(f64::INFINITY)), ("?".to_owned(), "?".to_owned()));
+}

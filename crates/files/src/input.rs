@@ -142,6 +142,19 @@ pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     decoded(bytes, path, kind)
 }
 
+/// Reads bytes with the rules of [`read`], for a format that is not only text or whose end may be damaged.
+///
+/// # Errors
+/// Returns the errors of [`read`], apart from those of the text.
+pub fn read_bytes(path: &Path, kind: Kind) -> Result<Vec<u8>, InputError> {
+    let mut bytes = Vec::new();
+    open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
+    if bytes.is_empty() && !kind.may_be_empty() {
+        return Err(InputError { origin: shown(path), fault: Fault::Empty });
+    }
+    Ok(bytes)
+}
+
 /// Opens a file for reading line by line, with the rules of [`read`]. Read errors are those of [`io::Read`],
 /// with the message of an [`InputError`].
 ///

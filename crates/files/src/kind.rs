@@ -18,6 +18,8 @@ pub enum Kind {
     StudySettings,
     Repeats,
     Journal,
+    /// Samples of a live host.
+    Recording,
 }
 
 impl Kind {
@@ -39,6 +41,8 @@ impl Kind {
             Self::FlowList | Self::Record => 64 << 20,
             // A repeat needs about 2 kB.
             Self::Repeats => 128 << 20,
+            // It stays in memory as it is, and a sample with 100 flows and 64 queues needs about 60 kB.
+            Self::Recording => 256 << 20,
         }
     }
 
@@ -56,6 +60,7 @@ impl Kind {
                 | Self::FlowList
                 | Self::Record
                 | Self::StudySettings
+                | Self::Recording
         )
     }
 
@@ -82,6 +87,7 @@ impl fmt::Display for Kind {
             Self::StudySettings => "the settings of a study",
             Self::Repeats => "the repeats of a study",
             Self::Journal => "a journal",
+            Self::Recording => "a recording",
         })
     }
 }

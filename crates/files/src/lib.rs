@@ -16,7 +16,7 @@ mod watched;
 
 pub use directory::{ClaimedDirectory, OutputDirectory};
 pub use input::{
-    Fault, Input, InputError, Text, open, open_regular, read, read_regular, report_waits, shown,
+    Fault, Input, InputError, Text, open, open_regular, read, read_bytes, read_regular, report_waits, shown,
 };
 pub use kind::Kind;
 pub use output::{OutputError, remove_abandoned, replace};

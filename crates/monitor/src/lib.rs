@@ -15,14 +15,17 @@ mod flow_thread;
 mod interval;
 mod loss_totals;
 mod queues;
+mod recording;
 mod sample;
 mod scrape_server;
 mod series;
 mod tcp_sockets;
+pub mod view;
 
 pub use collector::{Collector, Options};
 pub use error::MonitorError;
 pub use exposition::{Form, exposition, reference_table};
+pub use recording::{Recorder, Recording, RecordingError};
 pub use sample::{
     Flow, Interface, Interval, Loss, Management, Processor, Queue, SCHEMA, Sample, SocketDetail,
 };

@@ -1,0 +1,293 @@
+//! Recordings of samples: JSON lines, one [`Sample`] per line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::path::Path;
+
+use evenkeel_files::{InputError, Kind, read_bytes, shown};
+use evenkeel_model::text::{excerpt, list, plain_words};
+use serde::Deserialize;
+
+use crate::sample::{SCHEMA, Sample};
+use crate::view::Point;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    #[error(transparent)]
+    Input(#[from] InputError),
+    #[error("{origin}:{line}:{column}: damaged: {why}")]
+    Damaged { origin: String, line: usize, column: usize, why: String },
+    #[error(
+        "{origin}:{line}: recorded with schema {found}, but this version reads schema {SCHEMA}; use the version of \
+         evenkeel that recorded it"
+    )]
+    Schema { origin: String, line: usize, found: u64 },
+    #[error("{origin} has no complete sample")]
+    NoSample { origin: String },
+    #[error("{origin} has no interface '{}'; it has {}", excerpt(.name), list(.known.iter().map(String::as_str)))]
+    NoInterface { origin: String, name: String, known: Vec<String> },
+}
+
+/// A recording in memory. Its samples are parsed when they are shown: parsed, they take several times the room.
+#[derive(Debug)]
+pub struct Recording {
+    bytes: Vec<u8>,
+    lines: Vec<Range<usize>>,
+    points: Vec<Point>,
+    only: Vec<String>,
+    origin: String,
+    is_cut: bool,
+}
+
+impl Recording {
+    /// Reads and checks a recording. With names in `only`, its samples have only these interfaces.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, a line is damaged or has another schema, or no sample has one of the
+    /// interfaces. A last line without its end is no error, because it belongs to an interrupted recording.
+    pub fn read(path: &Path, only: &[String]) -> Result<Self, RecordingError> {
+        let bytes = read_bytes(path, Kind::Recording)?;
+        Self::parse(bytes, shown(path), only)
+    }
+
+    fn parse(bytes: Vec<u8>, origin: String, only: &[String]) -> Result<Self, RecordingError> {
+        let mut recording = Self {
+            bytes: Vec::new(),
+            lines: Vec::new(),
+            points: Vec::new(),
+            only: only.to_vec(),
+            origin,
+            is_cut: false,
+        };
+        let (mut start, mut line) = (0, 0);
+        let mut names: Vec<String> = Vec::new();
+        while start < bytes.len() {
+            line += 1;
+            let end = bytes[start..].iter().position(|byte| *byte == b'\n').map(|length| start + length);
+            let place = start..end.unwrap_or(bytes.len());
+            match parse_line(&bytes[place.clone()]) {
+                Ok(mut sample) => {
+                    for interface in &sample.interfaces {
+                        // A host may have thousands of interfaces; a message names some.
+                        const MOST: usize = 1000;
+                        if names.len() < MOST && !names.contains(&interface.name) {
+                            names.push(interface.name.clone());
+                        }
+                    }
+                    retain(&mut sample, only);
+                    recording.points.push(Point::of(&sample));
+                    recording.lines.push(place.clone());
+                }
+                Err(Damage::Schema(found)) => {
+                    return Err(RecordingError::Schema { origin: recording.origin, line, found });
+                }
+                Err(Damage::Json(_)) if end.is_none() => recording.is_cut = true,
+                Err(Damage::Json(error)) => {
+                    let why = plain_words(&error.to_string());
+                    let why = why.split(" at line ").next().unwrap_or_default().to_owned();
+                    let column = error.column();
+                    return Err(RecordingError::Damaged { origin: recording.origin, line, column, why });
+                }
+            }
+            start = place.end + 1;
+        }
+        let origin = recording.origin.clone();
+        if recording.lines.is_empty() {
+            return Err(RecordingError::NoSample { origin });
+        }
+        if let Some(name) = only.iter().find(|name| !names.contains(name)) {
+            return Err(RecordingError::NoInterface { origin, name: name.clone(), known: names });
+        }
+        recording.bytes = bytes;
+        Ok(recording)
+    }
+
+    /// Returns the number of samples, which is at least 1.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Returns a sample by its number from 0; the last one for a larger number.
+    #[must_use]
+    pub fn sample(&self, index: usize) -> Sample {
+        let line = self.lines.get(index).or(self.lines.last()).cloned().unwrap_or_default();
+        // The line was parsed before.
+        let mut sample = parse_line(&self.bytes[line]).unwrap_or_default();
+        retain(&mut sample, &self.only);
+        sample
+    }
+
+    /// Returns the figures of the samples up to this one.
+    #[must_use]
+    pub fn points(&self, index: usize) -> &[Point] {
+        &self.points[..(index + 1).min(self.points.len())]
+    }
+
+    /// Returns a remark if the last line is incomplete.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        let line = self.lines.len() + 1;
+        let why = "the last line is incomplete, because the recording was interrupted; it is left out";
+        self.is_cut.then(|| format!("{}:{line}: {why}", self.origin))
+    }
+}
+
+fn retain(sample: &mut Sample, only: &[String]) {
+    if !only.is_empty() {
+        sample.interfaces.retain(|interface| only.contains(&interface.name));
+    }
+}
+
+enum Damage {
+    Schema(u64),
+    Json(serde_json::Error),
+}
+
+fn parse_line(line: &[u8]) -> Result<Sample, Damage> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u64,
+    }
+    let sample: Result<Sample, serde_json::Error> = serde_json::from_slice(line);
+    match sample {
+        Ok(sample) if sample.schema == SCHEMA => Ok(sample),
+        Ok(sample) => Err(Damage::Schema(sample.schema.into())),
+        // The fields of another schema may differ.
+        Err(error) => match serde_json::from_slice::<Version>(line) {
+            Ok(version) if version.schema != u64::from(SCHEMA) => Err(Damage::Schema(version.schema)),
+            _ => Err(Damage::Json(error)),
+        },
+    }
+}
+
+/// Writes samples to a new file, in whole lines.
+#[derive(Debug)]
+pub struct Recorder {
+    file: File,
+    /// Length of all whole lines, bytes.
+    length: u64,
+    name: String,
+}
+
+impl Recorder {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// Returns an error if the file exists, or the system refuses.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Self { file, length: 0, name: shown(path) })
+    }
+
+    /// Returns the name of the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Appends a sample. After an error, the file ends with the last whole line.
+    ///
+    /// # Errors
+    /// Returns an error if the system refuses, such as on a full disk.
+    pub fn write(&mut self, sample: &Sample) -> io::Result<()> {
+        let mut line = serde_json::to_vec(sample)?;
+        line.push(b'\n');
+        match self.file.write_all(&line) {
+            Ok(()) => {
+                self.length += line.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // Ignore the error: a reader tolerates an incomplete last line.
+                let _ = self.file.set_len(self.length);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the disk has the recording.
+    ///
+    /// # Errors
+    /// Returns an error if the system refuses.
+    pub fn finish(self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::sample::Interface;
+
+    fn sample(at_ms: u64) -> Sample {
+        let interface = |name: &str| Interface { name: name.to_owned(), ..Interface::default() };
+        let interfaces = vec![interface("eth0"), interface("lo")];
+        Sample { schema: SCHEMA, at_ms, seconds: 1.0, interfaces, ..Sample::default() }
+    }
+
+    fn lines(count: u64) -> String {
+        (0..count).map(|at| serde_json::to_string(&sample(at)).unwrap() + "\n").collect()
+    }
+
+    fn parse(text: impl Into<Vec<u8>>, only: &[&str]) -> Result<Recording, String> {
+        let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+        Recording::parse(text.into(), "r".to_owned(), &only).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_recorded_is_replayed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("r.jsonl");
+        let mut recorder = Recorder::create(&path).unwrap();
+        (0..3).for_each(|at| recorder.write(&sample(at)).unwrap());
+        recorder.finish().unwrap();
+        let recording = Recording::read(&path, &[]).unwrap();
+        assert_eq!((recording.count(), recording.remark()), (3, None));
+        assert_eq!((recording.sample(1), recording.points(1).len()), (sample(1), 2));
+        assert_eq!((recording.sample(99), recording.points(99).len()), (sample(2), 3));
+        let again = Recorder::create(&path).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn only_the_end_may_be_incomplete() {
+        let text = lines(2);
+        for cut in [text.len() - 2, text.len() - 60] {
+            let recording = parse(&text[..cut], &[]).unwrap();
+            assert_eq!(recording.count(), 1, "{cut}");
+            assert!(recording.remark().unwrap().starts_with("r:2: the last line is incomplete"));
+        }
+        let whole = parse(&text[..text.len() - 1], &[]).unwrap();
+        assert_eq!((whole.count(), whole.remark()), (2, None), "only the line feed is missing");
+        let middle = format!("{}\n{}", &lines(1)[..50], lines(1));
+        assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: damaged: "));
+        let error = parse(format!("{}{{}}\n", lines(1)), &[]).unwrap_err();
+        assert_eq!(error, "r:2:2: damaged: the field 'schema' is missing");
+        let error = parse("{\"schema\":1,\"at_ms\":-1}\n", &[]).unwrap_err();
+        assert!(error.starts_with("r:1:22: damaged: ") && !error.contains("u64"), "{error}");
+        assert_eq!(parse("not", &[]).unwrap_err(), "r has no complete sample");
+        assert!(parse(b"\xff\xfe\n".to_vec(), &[]).unwrap_err().starts_with("r:1:"));
+    }
+
+    #[test]
+    fn other_schemas_are_refused() {
+        let same_fields = lines(1).replace("\"schema\":1", "\"schema\":2");
+        for text in [&same_fields[..], "{\"schema\":2}\n", "{\"schema\":2,\"at\":\"noon\"}"] {
+            let error = parse(text, &[]).unwrap_err();
+            assert!(
+                error.starts_with("r:1: recorded with schema 2, but this version reads schema 1;"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_interfaces_are_left_out() {
+        let recording = parse(lines(1), &["lo"]).unwrap();
+        assert_eq!(recording.sample(0).interfaces.len(), 1);
+        assert_eq!(parse(lines(1), &["eth9"]).unwrap_err(), "r has no interface 'eth9'; it has eth0, lo");
+    }
+}

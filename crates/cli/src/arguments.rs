@@ -4,6 +4,7 @@ mod congestion;
 mod host;
 mod metrics;
 mod service;
+mod top;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -25,6 +26,7 @@ pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 pub use metrics::MetricsOptions;
 pub use service::{ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
+pub use top::{TopFormat, TopOptions};
 
 /// What a bug report needs: version, commit and the kernels that the commands run on.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -62,6 +64,9 @@ pub enum Command {
     /// Show what the service does on each interface; ends with 1 unless all are fair or paused
     #[command(after_help = examples::STATUS)]
     Status(StatusOptions),
+    /// Show queues, flows, processors and losses of this host live; change nothing
+    #[command(after_help = examples::TOP)]
+    Top(TopOptions),
     /// Print or make the changes that `check` proposes for an interface; they stay until `revert`
     #[command(after_help = examples::TUNE)]
     Tune(TuneOptions),

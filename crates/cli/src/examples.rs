@@ -92,6 +92,17 @@ pub const STATUS: &str = "\
 Examples:
   evenkeel status
   evenkeel status eth0 --format json";
+pub const TOP: &str = "\
+Examples:
+  Which flows share a queue, and where are packets lost now?
+    evenkeel top eth0
+  Record for ten minutes, for a bug report:
+    evenkeel top eth0 --record incident.jsonl --for 10min
+  Look at the recording, on any machine:
+    evenkeel top --replay incident.jsonl
+
+Keys: ? lists them. `q`, SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and
+SIGHUP end it with 130.";
 
 pub const TUNE: &str = "\
 Examples:

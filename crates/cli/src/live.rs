@@ -213,6 +213,7 @@ pub fn prepare(command: &Arguments) -> Result<(), Failure> {
         | Arguments::Status(_)
         | Arguments::Steer(_)
         | Arguments::Congestion(_)
+        | Arguments::Top(_)
         | Arguments::Tune(_) => signals::end_at_once(),
         Arguments::Check(options) if options.watch.is_none() && options.save.is_none() => {
             signals::end_at_once()
@@ -236,6 +237,7 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
         | Arguments::Congestion(_)
         | Arguments::Revert(_) => &["/proc"],
         Arguments::Run(options) if options.place == Place::Netns => &["/proc"],
+        Arguments::Top(options) if options.replay.is_none() => &["/proc", "/sys"],
         _ => &[],
     };
     Host::live().require_mounted(mounts).map_err(|error| crate::check::failure(&error))
@@ -252,9 +254,18 @@ pub fn resolve_names(command: &mut Arguments) -> Result<(), Failure> {
         Arguments::Tune(options) if options.from.is_none() => Some(&mut options.interface),
         Arguments::Revert(options) => options.interface.as_mut(),
         Arguments::Nic(NicCommand::Probe { interface, .. }) => Some(interface),
+        Arguments::Top(options) if options.replay.is_none() => {
+            return options.interfaces.iter_mut().try_for_each(resolve_name);
+        }
         _ => None,
     };
-    let Some(name) = named.filter(|name| !name.contains('\0')) else { return Ok(()) };
+    named.map_or(Ok(()), resolve_name)
+}
+
+fn resolve_name(name: &mut String) -> Result<(), Failure> {
+    if name.contains('\0') {
+        return Ok(());
+    }
     if let Some(known) = evenkeel_host::name_of(name).filter(|known| known != name) {
         say(&format!("{} is an alternative name of {known}", excerpt(name)));
         *name = known;

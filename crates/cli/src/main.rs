@@ -37,6 +37,7 @@ mod signals;
 mod simulate;
 mod steer;
 mod study;
+mod top;
 mod tune;
 
 use std::process::ExitCode;
@@ -77,6 +78,7 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Congestion(command) => congestion::congestion(&command),
         Command::Check(options) => check::check(&options),
         Command::Metrics(options) => metrics::metrics(&options),
+        Command::Top(options) => top::top(&options),
         Command::Tune(options) => tune::tune(&options),
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),

@@ -7,7 +7,7 @@
 //! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::libc::{POLLOUT, SIGXFSZ, STDERR_FILENO, poll, pollfd};
@@ -34,6 +34,31 @@ static CAUGHT: AtomicBool = AtomicBool::new(false);
 
 /// The handlers of [`end_at_once`].
 static ENDING: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
+
+/// Called before a signal handler ends the process.
+static AT_END: OnceLock<fn()> = OnceLock::new();
+
+/// Sets a function that restores the terminal before a signal handler ends the process. It must be async-signal-safe.
+/// Only the first call has an effect.
+pub fn at_end(restore: fn()) {
+    let _ = AT_END.set(restore);
+}
+
+/// Ends the process from a signal handler.
+fn end_process() -> ! {
+    if let Some(restore) = AT_END.get() {
+        restore();
+    }
+    signal_hook::low_level::exit(Exit::Interrupted as i32)
+}
+
+/// Returns a flag that becomes true at each of these signals. They have no other effect, unless they are ignored.
+pub fn flag(signal: i32) -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&flag);
+    register(signal, move || set.store(true, Ordering::Relaxed))?;
+    Ok(flag)
+}
 
 /// Returns whether any signal of [`Signals`] was received.
 pub fn came() -> bool {
@@ -99,7 +124,7 @@ impl Signals {
                 if AWAITS.load(Ordering::Relaxed) {
                     WAIT_ENDED.fetch_or(asked.is_ok() || again, Ordering::Relaxed);
                 } else if again && !held.load(Ordering::Relaxed) {
-                    signal_hook::low_level::exit(Exit::Interrupted as i32);
+                    end_process();
                 }
             })?;
         }

@@ -272,6 +272,7 @@ fn any_interface() -> impl Strategy<Value = Interface> {
                 queues,
                 flows,
                 active_flows: numbers.1,
+                busy_flows: numbers.0,
                 colliding_flows: numbers.2,
                 nfm_1s,
                 nfm_100ms,

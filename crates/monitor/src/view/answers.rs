@@ -10,16 +10,6 @@ fn number(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Returns the number of busy flows: of all queues if they are known, else of the listed flows.
-pub fn busy_flows(interface: &Interface) -> Option<u64> {
-    let of_queues = || interface.queues.iter().filter_map(|queue| queue.busy_flows);
-    if of_queues().next().is_some() {
-        return Some(of_queues().map(u64::from).sum());
-    }
-    let of_flows = || interface.flows.iter().filter_map(|flow| flow.busy);
-    of_flows().next().is_some().then(|| of_flows().filter(|busy| *busy).count() as u64)
-}
-
 /// Returns the losses that concern an interface: its own, and those of processors and sockets.
 fn losses_of<'s>(sample: &'s Sample, interface: &'s Interface) -> impl Iterator<Item = &'s Loss> {
     let is_other = |loss: &&Loss| {
@@ -48,7 +38,7 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     }
     let state = if interface.up { "" } else { "is down; " };
     let sent = rate(interface.sent_bytes, sample.seconds);
-    let flows = match busy_flows(interface) {
+    let flows = match interface.busy_flows {
         Some(0) if interface.active_flows > 0 => {
             format!(", no busy flow, {} active", quantity(interface.active_flows as f64))
         }
@@ -56,7 +46,7 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
         Some(flows) => format!(", {}", counted(number(flows), "busy flow")),
         None => String::new(),
     };
-    let collisions = match (busy_flows(interface), interface.colliding_flows) {
+    let collisions = match (interface.busy_flows, interface.colliding_flows) {
         (None | Some(0 | 1), _) | (_, None) => String::new(),
         (_, Some(0)) => ", none shares a queue".to_owned(),
         (_, Some(1)) => ", 1 shares a queue".to_owned(),
@@ -82,7 +72,7 @@ pub fn queues(interface: &Interface, seconds: f64) -> String {
     match fullest {
         Some(fullest) => {
             let flows = quantity(fullest.busy_flows.unwrap_or(0).into());
-            let all = counted(number(busy_flows(interface).unwrap_or(0)), "busy flow");
+            let all = counted(number(interface.busy_flows.unwrap_or(0)), "busy flow");
             let empty = queues.iter().filter(|queue| queue.busy_flows == Some(0)).count();
             parts.push(format!("queue {} has {flows} of {all}", fullest.index));
             let (empty, of) = (quantity(empty as f64), quantity(queues.len() as f64));
@@ -122,7 +112,7 @@ pub fn flows(interface: &Interface) -> String {
     if active == 0 {
         return "no flow sent in the interval".to_owned();
     }
-    let busy = busy_flows(interface).map(|busy| format!("{} busy of ", quantity(busy as f64)));
+    let busy = interface.busy_flows.map(|busy| format!("{} busy of ", quantity(busy as f64)));
     let mut words = format!("{}{}", busy.unwrap_or_default(), counted(number(active), "active flow"));
     if listed < active {
         words += &format!(", {} listed", quantity(listed as f64));

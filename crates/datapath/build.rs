@@ -72,6 +72,10 @@ fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String
         other => other,
     };
     command.arg(format!("-D__TARGET_ARCH_{kernel_name}"));
+    // The same objects in every directory.
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let workspace = workspace.canonicalize().map_err(|error| format!("{}: {error}", workspace.display()))?;
+    command.arg(format!("-ffile-prefix-map={}=/evenkeel", workspace.display()));
     for include in includes {
         command.arg("-I").arg(include);
     }

@@ -187,29 +187,33 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
     udp(&mut found, before, after, datagrams.into_iter().map(counter).saturating_sum());
     let retransmitted = counter(RETRANSMISSIONS);
-    let beyond = retransmitted - explained(retransmitted, &found.0, after);
+    let beyond = retransmitted - explained(retransmitted, counter(NOT_SENT), &found.0, after);
     found.add(Place::Path, "host", beyond, RETRANSMISSIONS, "retransmissions");
     found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
     found.0
 }
 
 const RETRANSMISSIONS: &str = "Tcp.RetransSegs";
+/// Retransmissions that the host itself dropped: `RetransSegs` counts them, too (`__tcp_retransmit_skb`,
+/// net/ipv4/tcp_output.c).
+const NOT_SENT: &str = "TcpExt.TCPRetransFail";
 
 /// Returns the retransmitted segments that drops before the wire explain: these packets are in [`losses`] already, so
 /// the segments are not.
 #[must_use]
 pub fn explained_retransmissions(before: &HostFacts, after: &HostFacts) -> u64 {
-    let count = |host: &HostFacts| host.counters.get(RETRANSMISSIONS).copied();
-    explained(gained(count(before), count(after)), &losses(before, after), after)
+    let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
+    explained(counter(RETRANSMISSIONS), counter(NOT_SENT), &losses(before, after), after)
 }
 
-/// Returns how many of these segments may have been in packets that this host dropped itself.
-fn explained(retransmitted: u64, losses: &[Loss], host: &HostFacts) -> u64 {
+/// Returns how many of these segments may have been in packets that this host dropped itself: those of its drops before
+/// the wire, and at least the retransmissions that it did not send.
+fn explained(retransmitted: u64, not_sent: u64, losses: &[Loss], host: &HostFacts) -> u64 {
     let own = losses.iter().filter(|loss| matches!(loss.place, Place::Qdisc | Place::TransmitRing));
     let segments = own.map(|loss| {
         loss.packets.saturating_mul(host.interface(&loss.subject).map_or(1, most_segments_in_a_packet))
     });
-    segments.saturating_sum().min(retransmitted)
+    segments.saturating_sum().max(not_sent).min(retransmitted)
 }
 
 /// Returns the largest number of segments in a packet above the NIC: counters of qdiscs count a GSO packet once

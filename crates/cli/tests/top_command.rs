@@ -32,7 +32,7 @@ fn sample(at: u64) -> Value {
             "name": name, "driver": "veth", "speed_bps": null, "up": true, "root_qdisc": "mq",
             "sent_bytes": count(125_000_000), "sent_packets": count(80_000), "received_bytes": count(1000),
             "received_packets": count(10), "management": null, "queues": [], "flows": [],
-            "active_flows": 0, "colliding_flows": null, "nfm_1s": null, "nfm_100ms": null, "jain_1s": null, "bpf_ns": null,
+            "active_flows": 0, "busy_flows": null, "colliding_flows": null, "nfm_1s": null, "nfm_100ms": null, "jain_1s": null, "bpf_ns": null,
         })
     };
     json!({

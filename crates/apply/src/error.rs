@@ -192,7 +192,9 @@ fn revert_here(interface: &str) -> String {
 fn end_first(process: u32, since: &str) -> String {
     match process {
         0 => format!("a process in another PID namespace{since}; end it first"),
-        process => format!("process {process}{since}; end it first (kill {process})"),
+        process => format!(
+            "process {process}{since}; end it first (kill {process}; if it belongs to the service: `evenkeel service pause`)"
+        ),
     }
 }
 

@@ -343,19 +343,20 @@ fn the_service_manager_is_notified() {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let wait = |words: &str| {
         let mut bytes = [0; 4096];
-        loop {
+        for _ in 0..100 {
             let count = socket.recv(&mut bytes).unwrap_or_else(|error| panic!("{words}: {error}"));
             let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
             if text.contains(words) {
                 return text;
             }
         }
+        panic!("{words} did not come");
     };
     let mut command = place.command();
     command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000").env_remove("WATCHDOG_PID");
     let mut service = Running::start(command);
-    wait("READY=1");
     wait("STATUS=evk0 is fair");
+    wait("READY=1");
     wait("WATCHDOG=1");
     wait("WATCHDOG=1");
     service.signal(Signal::SIGHUP);

@@ -30,6 +30,26 @@ fn a_killed_worker_is_started_again() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
+/// A stopped worker manages nothing more: the service must not call its interface fair.
+#[test]
+fn a_worker_without_a_status_is_shown_as_silent() {
+    let place = Place::new();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    let worker = place.process(FIRST);
+    let process = nix::unistd::Pid::from_raw(worker.cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    place.wait_for(FIRST, "silent");
+    let status = support::end(place.client(&["status"]));
+    assert!(status.code == 1 && status.stdout.contains("has sent no status for 5 s"), "{status:?}");
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGCONT).unwrap();
+    place.wait_for(FIRST, "fair");
+    assert_eq!(place.process(FIRST), worker);
+    let said = place.end(service);
+    assert!(said.contains("evk0: fair -> silent: ") && said.contains("evk0: silent -> fair"), "{said}");
+}
+
 #[test]
 fn a_killed_supervisor_takes_its_workers_with_it_and_the_next_one_goes_on() {
     let place = Place::new();

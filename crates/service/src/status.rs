@@ -10,6 +10,8 @@ pub enum Phase {
     /// Its worker has not begun to manage it.
     Starting,
     Fair,
+    /// Its worker manages it, but has sent no status for some seconds.
+    Silent,
     /// Its worker restores the settings.
     Stopping,
     /// It starts again after a pause.
@@ -28,6 +30,7 @@ impl Phase {
         match self {
             Self::Starting => "starting",
             Self::Fair => "fair",
+            Self::Silent => "silent",
             Self::Stopping => "stopping",
             Self::Waits => "waits",
             Self::Refused => "refused",
@@ -95,7 +98,11 @@ impl ServiceStatus {
                 _ => "is ",
             };
             let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-            format!("{name} {verb}{}{reason}", state.words())
+            let next = match state {
+                Phase::GivenUp => "; `evenkeel service resume` tries again",
+                _ => "",
+            };
+            format!("{name} {verb}{}{reason}{next}", state.words())
         });
         let parts: Vec<String> =
             std::iter::once(answer).chain(words).filter(|part| !part.is_empty()).collect();
@@ -148,7 +155,10 @@ mod tests {
             answer(&[("a", Phase::Fair, None), ("b", Phase::Fair, None)]),
             "all 2 interfaces are fair"
         );
-        assert_eq!(answer(&[("a", Phase::GivenUp, Some("why"))]), "a is given up: why");
+        assert_eq!(
+            answer(&[("a", Phase::GivenUp, Some("why"))]),
+            "a is given up: why; `evenkeel service resume` tries again"
+        );
         let mixed = [("a", Phase::Fair, None), ("b", Phase::Waits, Some("why")), ("c", Phase::Paused, None)];
         assert_eq!(answer(&mixed), "1 of 3 interfaces are fair; b waits: why; c is paused");
         assert!(!status(&mixed).is_as_wanted() && status(&[("a", Phase::Paused, None)]).is_as_wanted());

@@ -25,6 +25,9 @@ const LIST_INTERVAL: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(20);
 /// Time after which the service is ready even if an interface is still starting.
 const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Time without a status after which a worker is shown as silent, and after which it is ended. It sends one each second.
+const SILENT: Duration = Duration::from_secs(5);
+const HUNG: Duration = Duration::from_secs(20);
 /// Time in which all workers must end. Longer than a worker and its guardian may take.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
@@ -275,13 +278,19 @@ impl<'a> Supervisor<'a> {
                     Event::Started(devices) if !is_asked => {
                         unit.is_unclean = false;
                         unit.enter(self.outside, now, Phase::Fair, None, None);
-                        unit.devices = Some(devices);
+                        (unit.devices, unit.heard) = (Some(devices), now);
                     }
-                    Event::Status(devices) if unit.phase == Some(Phase::Fair) => unit.devices = Some(devices),
+                    Event::Status(devices) if matches!(unit.phase, Some(Phase::Fair | Phase::Silent)) => {
+                        if unit.phase == Some(Phase::Silent) {
+                            unit.enter(self.outside, now, Phase::Fair, None, None);
+                        }
+                        (unit.devices, unit.heard) = (Some(devices), now);
+                    }
                     // Remarks are on standard error, too.
                     Event::Started(_) | Event::Status(_) | Event::Remark(_) | Event::Ended { .. } => {}
                 }
             }
+            watch_worker(self.outside, unit, now);
         }
         has_ended
     }
@@ -520,10 +529,39 @@ impl<'a> Supervisor<'a> {
         let is_starting = status.interfaces.iter().any(|interface| interface.state == Phase::Starting);
         if !self.is_ready && (!is_starting || now.duration_since(self.began) >= READY_LIMIT) {
             self.is_ready = true;
+            self.notifier.status(&status.answer());
             self.notifier.ready();
             self.outside.log(Priority::Info, &format!("ready: {}", status.answer()));
         }
-        self.notifier.status(&status.answer());
+        // At the end, a unit without a worker has no state to tell.
+        if self.ending.is_none() {
+            self.notifier.status(&status.answer());
+        }
+    }
+}
+
+/// Shows that a worker has ended while its guardian restores, or that it is silent. One that stays silent is ended: it may
+/// have stopped or hang.
+fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
+    let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.is_asked() && !worker.cleans) else {
+        return;
+    };
+    if !matches!(unit.phase, Some(Phase::Fair | Phase::Silent)) {
+        return;
+    }
+    if worker.is_ending() {
+        unit.show(now, Phase::Stopping, "the worker has ended, and its guardian restores the settings");
+        return;
+    }
+    let silence = now.saturating_duration_since(unit.heard);
+    if silence >= HUNG {
+        worker.ask(now);
+        let reason = format!("the worker sent no status for {} s; it is ended", silence.as_secs());
+        unit.enter(outside, now, Phase::Stopping, Some(reason), None);
+    } else if silence >= SILENT && unit.phase == Some(Phase::Fair) {
+        let reason =
+            format!("the worker (process {}) has sent no status for {} s", worker.id(), SILENT.as_secs());
+        unit.enter(outside, now, Phase::Silent, Some(reason), None);
     }
 }
 

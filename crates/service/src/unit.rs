@@ -36,6 +36,8 @@ pub(crate) struct Unit {
     pub(crate) is_unclean: bool,
     pub(crate) starts: u64,
     pub(crate) devices: Option<Value>,
+    /// When the worker last sent a status.
+    pub(crate) heard: Instant,
     limit: LogLimit,
     /// The state and reason that the log has.
     logged: Option<(Phase, Option<String>)>,
@@ -61,6 +63,7 @@ impl Unit {
             is_unclean: false,
             starts: 0,
             devices: None,
+            heard: now,
             limit: LogLimit::default(),
             logged: None,
         }
@@ -84,12 +87,15 @@ impl Unit {
         reason: Option<String>,
         again: Option<Duration>,
     ) {
-        self.phase = Some(phase);
+        let before = self.phase.replace(phase);
         self.reason.clone_from(&reason);
         self.since = now;
         self.again = again.map(|pause| now + pause);
         match phase {
+            // A worker that speaks again has not begun again.
+            Phase::Fair if before == Some(Phase::Silent) => {}
             Phase::Fair => self.effect.begin(now),
+            Phase::Silent => {}
             _ => {
                 self.devices = None;
                 self.effect.end();
@@ -112,13 +118,18 @@ impl Unit {
             _ => again.map_or_else(String::new, |pause| format!("; again in {} s", pause.as_secs())),
         };
         let priority = match phase {
-            Phase::Waits | Phase::Refused => Priority::Warning,
+            Phase::Waits | Phase::Refused | Phase::Silent => Priority::Warning,
             Phase::GivenUp => Priority::Error,
             _ => Priority::Info,
         };
         let text = format!("{before} -> {}{process}{why}{then}", phase.words());
         self.log(outside, priority, now, &text);
         self.logged = Some((phase, reason));
+    }
+
+    /// Shows a state between two that the log names.
+    pub(crate) fn show(&mut self, now: Instant, phase: Phase, reason: &str) {
+        (self.phase, self.reason, self.since) = (Some(phase), Some(reason.to_owned()), now);
     }
 
     /// Forgets failures, and starts again at once.

@@ -59,7 +59,11 @@ fn settle(place: &ServicePlace, names: &[String], transient: &[Phase]) -> Result
 
 pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Failure> {
     let names = names(&send(place, Command::Pause, interface)?);
-    settle(place, &names, &[Phase::Starting, Phase::Fair, Phase::Stopping, Phase::Waits, Phase::Refused])?;
+    settle(
+        place,
+        &names,
+        &[Phase::Starting, Phase::Fair, Phase::Silent, Phase::Stopping, Phase::Waits, Phase::Refused],
+    )?;
     let what = if names.is_empty() { "all".to_owned() } else { list(names.iter().map(String::as_str)) };
     print(&format!(
         "{what}: paused, and the settings are restored; `evenkeel service resume` manages again\n"

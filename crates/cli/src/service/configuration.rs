@@ -24,6 +24,16 @@ pub fn read(file: &Path) -> Result<Configuration, Failure> {
     parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
+/// Reads the file of a running service, which reads it again later: only a regular file is read.
+pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
+    let text =
+        evenkeel_files::read_regular(file, Kind::Service).map_err(|error| match error.is_missing() {
+            true => Failure::new(Exit::Usage, format!("{error}; contrib/evenkeel.toml is a template")),
+            false => error.into(),
+        })?;
+    parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
+}
+
 /// Checks arguments of `fair`.
 fn check_options(arguments: &[String]) -> Result<(), OptionError> {
     let line = ["evenkeel", "fair"].into_iter().map(str::to_owned);

@@ -98,7 +98,7 @@ fn is_journal() -> bool {
 }
 
 fn run(file: &Path) -> Result<Exit, Failure> {
-    let configuration = configuration::read(file)?;
+    let configuration = configuration::read_regular(file)?;
     require(&[Capability::NetAdmin, Capability::Bpf, Capability::Perfmon], "a service")?;
     let reload = Arc::new(AtomicBool::new(false));
     let signals = Signals::catch_for_service(&reload)?;

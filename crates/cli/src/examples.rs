@@ -173,10 +173,10 @@ pub const METRICS: &str = "\
 Examples:
   What is exported?
     evenkeel metrics
-  Serve http://127.0.0.1:9836/metrics until Ctrl-C, for Prometheus:
-    sudo evenkeel metrics --listen 127.0.0.1:9836
+  Serve http://127.0.0.1:9836/metrics until Ctrl-C, for Prometheus; root:
+    evenkeel metrics --listen 127.0.0.1:9836
   For node_exporter's textfile collector:
-    sudo evenkeel metrics eth0 --textfile /var/lib/prometheus/node-exporter/evenkeel.prom";
+    evenkeel metrics eth0 --textfile /var/lib/prometheus/node-exporter/evenkeel.prom";
 
 pub const CHECK: &str = "\
 Examples:

@@ -83,6 +83,8 @@ struct Client {
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// The socket's directory, if this service made it.
+    made: Option<PathBuf>,
     clients: Vec<Client>,
 }
 
@@ -99,12 +101,12 @@ impl Control {
             Some(name) => Some(find(name).ok_or_else(|| ControlError::NoGroup(name.to_owned()))?),
             None => find(DEFAULT_GROUP),
         };
-        if let Some(directory) = path.parent() {
-            std::fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
-        }
-        remove_stale(path)?;
-        let listener = UnixListener::bind(path).map_err(failed("listen at"))?;
-        let control = Self { listener, path: path.to_owned(), clients: Vec::new() };
+        let made = path.parent().map(make_directory).transpose();
+        let made = made.map_err(failed("make the directory of"))?.flatten();
+        let listener = remove_stale(path)
+            .and_then(|()| UnixListener::bind(path).map_err(failed("listen at")))
+            .inspect_err(|_| remove_directory(made.as_deref()))?;
+        let control = Self { listener, path: path.to_owned(), made, clients: Vec::new() };
         control.listener.set_nonblocking(true).map_err(failed("listen at"))?;
         let mode = if owner.is_some() { 0o660 } else { 0o600 };
         if let Some(owner) = &owner {
@@ -150,6 +152,23 @@ impl Drop for Control {
     fn drop(&mut self) {
         // Ignore the error: the next service removes a stale socket.
         let _ = std::fs::remove_file(&self.path);
+        remove_directory(self.made.as_deref());
+    }
+}
+
+/// Makes a directory below an existing one. Returns its path if it is new.
+fn make_directory(path: &Path) -> io::Result<Option<PathBuf>> {
+    match std::fs::create_dir(path) {
+        Ok(()) => Ok(Some(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a directory that the service made. Ignores the error: another program may have put a file there.
+fn remove_directory(made: Option<&Path>) {
+    if let Some(made) = made {
+        let _ = std::fs::remove_dir(made);
     }
 }
 
@@ -322,6 +341,23 @@ mod tests {
         assert!(matches!(Control::listen(&path, None).map(|_| ()), Err(ControlError::NotASocket { .. })));
         let group = Control::listen(&directory.path().join("b"), Some("evk-no-group")).map(|_| ());
         assert!(matches!(group, Err(ControlError::NoGroup(_))));
+    }
+
+    #[test]
+    fn a_directory_that_the_service_made_goes_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("run");
+        let path = directory.join("control.sock");
+        drop(Control::listen(&path, None).unwrap());
+        assert!(!directory.exists());
+        // A start that fails leaves none, either.
+        let long = directory.join("x".repeat(200));
+        assert!(Control::listen(&long, None).is_err() && !directory.exists());
+        assert!(Control::listen(&directory.join("deep/control.sock"), None).is_err());
+        // One that was there, or that has another file, stays.
+        std::fs::create_dir(&directory).unwrap();
+        drop(Control::listen(&path, None).unwrap());
+        assert!(directory.exists());
     }
 
     #[test]

@@ -253,6 +253,46 @@ fn a_paused_interface_is_restored_until_it_resumes() {
 }
 
 #[test]
+fn a_pause_that_a_resume_overtakes_ends() {
+    let place = Place::new();
+    place.write(&only(FIRST));
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    let worker = nix::unistd::Pid::from_raw(place.process(FIRST).cast_signed());
+    let signal = |signal| nix::sys::signal::kill(worker, signal).unwrap();
+    // A stopped worker does not restore its settings, so the pause waits.
+    signal(Signal::SIGSTOP);
+    let client = |command| end(place.client(&["service", command, FIRST]));
+    std::thread::scope(|scope| {
+        let pause = scope.spawn(|| client("pause"));
+        wait_for("the pause has begun", PATIENCE, || place.interface(FIRST)["paused"] == true);
+        let resume = scope.spawn(|| client("resume"));
+        let pause = pause.join().unwrap();
+        assert!(pause.code == 4 && pause.stderr.contains("another command resumed evk0"), "{pause:?}");
+        signal(Signal::SIGCONT);
+        assert_eq!(resume.join().unwrap().code, 0);
+    });
+    place.wait_for(FIRST, "fair");
+    place.end(service);
+}
+
+#[test]
+fn a_start_that_waits_for_a_file_says_so() {
+    let place = Place::new();
+    let weights = place.socket().with_extension("weights");
+    nix::unistd::mkfifo(&weights, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let weights = weights.to_str().unwrap();
+    place.write(&format!("[[interface]]\nmatch.name = \"{FIRST}\"\nfair.weights = \"{weights}\""));
+    let service = place.start();
+    wait_for("the reason", PATIENCE, || {
+        let interface = place.interface(FIRST);
+        interface["state"] == "starting"
+            && interface["reason"].as_str().is_some_and(|reason| reason.contains("a pipe"))
+    });
+    place.end(service);
+}
+
+#[test]
 fn wrong_files_and_missing_privileges_end_the_start() {
     let place = Place::new();
     let before = place.managed.seen();

@@ -80,6 +80,12 @@ fn the_template_is_valid_with_and_without_its_comments() {
 }
 
 #[test]
+fn a_file_without_rules_says_so() {
+    let ended = check("schema = 1\n");
+    assert!(ended.code == 0 && ended.stdout.contains("it has no [[interface]]"), "{ended:?}");
+}
+
+#[test]
 fn names_in_errors_do_not_reach_the_terminal_raw() {
     let ended = check("schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = { balance = \"\u{1b}[31mx\" }");
     assert!(ended.code == 2 && !ended.stderr.contains('\u{1b}'), "{ended:?}");

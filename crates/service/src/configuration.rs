@@ -105,7 +105,12 @@ impl Configuration {
     /// Returns the number of the first rule that matches an interface, from 0, and the rule.
     #[must_use]
     pub fn rule_of(&self, interface: &Interface) -> Option<(usize, &Rule)> {
-        self.rules.iter().enumerate().find(|(_, rule)| rule.matches.matches(interface))
+        self.rules_of(interface).next()
+    }
+
+    /// Returns all rules that match an interface: the first one decides.
+    pub fn rules_of<'a>(&'a self, interface: &Interface) -> impl Iterator<Item = (usize, &'a Rule)> {
+        self.rules.iter().enumerate().filter(|(_, rule)| rule.matches.matches(interface))
     }
 }
 

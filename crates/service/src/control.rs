@@ -57,18 +57,23 @@ pub enum ControlError {
     /// Another service answers at this path.
     #[error("another service (process {process}) has the socket {}", path_text(.path))]
     Taken { path: PathBuf, process: i32 },
-    #[error("{} is not a socket; remove it, or name another path in the configuration", path_text(.path))]
+    #[error("{} is not a socket; name another path, or remove it", path_text(.path))]
     NotASocket { path: PathBuf },
     #[error(
         "there is no group '{0}'; create it (groupadd --system {0}), or name another one in the configuration"
     )]
     NoGroup(String),
-    #[error("no service answers at {}; start it (systemctl start evenkeel)", path_text(.path))]
+    #[error("no service answers at {}; start it (systemctl start evenkeel), or name its socket (--socket)", path_text(.path))]
     NoService { path: PathBuf },
     #[error("{} is for root and the service's group only; run the command as one of them", path_text(.path))]
     Denied { path: PathBuf },
-    #[error("the service sent no valid answer: {0}")]
+    #[error("the service sent no valid answer: {0}; it may still do what was asked: see `evenkeel status`")]
     Answer(String),
+    #[error("the service at {} has too many clients; try again", path_text(.path))]
+    Busy { path: PathBuf },
+    /// The path is longer than the kernel's structure for addresses.
+    #[error("{}: {source}", path_text(.path))]
+    Path { path: PathBuf, source: io::Error },
 }
 
 struct Client {
@@ -241,11 +246,19 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
             ControlError::NoService { path: path.to_owned() }
         }
         io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
+        // The service closes the connection of a client too many at once.
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            ControlError::Busy { path: path.to_owned() }
+        }
+        io::ErrorKind::InvalidInput => ControlError::Path { path: path.to_owned(), source },
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             ControlError::Answer(format!("nothing within {} s", ANSWER_LIMIT.as_secs()))
         }
         _ => ControlError::System { action: "ask the service at", path: path.to_owned(), source },
     };
+    if std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+        return Err(ControlError::NotASocket { path: path.to_owned() });
+    }
     let mut stream = UnixStream::connect(path).map_err(failed)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
     stream.set_write_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
@@ -254,7 +267,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST_ANSWER)).read_line(&mut line).map_err(failed)?;
     if line.is_empty() {
-        return Err(ControlError::Answer("it closed the connection".to_owned()));
+        return Err(ControlError::Busy { path: path.to_owned() });
     }
     serde_json::from_str(&line).map_err(|error| ControlError::Answer(error.to_string()))
 }
@@ -317,6 +330,14 @@ mod tests {
             control.step(now, |_| json!({}));
         }
         assert_eq!(control.clients.len(), MOST_CLIENTS);
+        let request = Request { command: Command::Status, interface: None };
+        std::thread::scope(|scope| {
+            let refused = scope.spawn(|| ask(&path, &request));
+            while !refused.is_finished() {
+                control.step(now, |_| json!({}));
+            }
+            assert!(matches!(refused.join().unwrap(), Err(ControlError::Busy { .. })));
+        });
         control.step(now + PATIENCE, |_| json!({}));
         assert!(!control.has_clients());
         drop(silent);
@@ -365,5 +386,9 @@ mod tests {
         let request = Request { command: Command::Status, interface: None };
         let error = ask(Path::new("/nonexistent/control.sock"), &request).unwrap_err();
         assert!(error.to_string().contains("start it (systemctl start evenkeel)"), "{error}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(ask(file.path(), &request), Err(ControlError::NotASocket { .. })));
+        let long = PathBuf::from("/".to_owned() + &"x".repeat(200));
+        assert!(matches!(ask(&long, &request), Err(ControlError::Path { .. })));
     }
 }

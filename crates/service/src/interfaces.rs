@@ -6,7 +6,7 @@ use evenkeel_host::{Ethtool, Sysfs};
 use evenkeel_netlink::{Netlink, NetlinkError};
 
 /// An interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Index, which a rename does not change.
     pub index: u32,

@@ -49,6 +49,8 @@ pub struct InterfaceStatus {
     pub state: Phase,
     /// Why it is not fair.
     pub reason: Option<String>,
+    /// Whether an operator wants it paused, whatever its worker still does.
+    pub paused: bool,
     /// Time in this state.
     pub seconds: f64,
     /// Time until the next start.
@@ -128,6 +130,7 @@ mod tests {
             rule: 1,
             state: *state,
             reason: reason.map(str::to_owned),
+            paused: *state == Phase::Paused,
             seconds: 1.0,
             again_in_s: None,
             process: None,

@@ -270,7 +270,12 @@ impl<'a> Supervisor<'a> {
                 // The supervisor has its own words for the start.
                 if !line.starts_with("managed now;") {
                     let own = format!("{}: ", unit.name);
-                    unit.log(self.outside, Priority::Info, now, line.strip_prefix(&own).unwrap_or(&line));
+                    let line = line.strip_prefix(&own).unwrap_or(&line);
+                    unit.log(self.outside, Priority::Info, now, line);
+                    // Such as a file that it waits for.
+                    if unit.phase == Some(Phase::Starting) {
+                        unit.reason = Some(line.to_owned());
+                    }
                 }
             }
             for event in events {
@@ -518,7 +523,11 @@ impl<'a> Supervisor<'a> {
             seconds: now.saturating_duration_since(self.began).as_secs_f64(),
             configuration: self.origin.clone(),
             error: self.error.clone(),
-            interfaces: self.units.values().map(|unit| unit.status(now)).collect(),
+            interfaces: self
+                .units
+                .values()
+                .map(|unit| unit.status(now, self.all_paused || self.paused.contains(&unit.name)))
+                .collect(),
             unmanaged: self.unmanaged.clone(),
         }
     }

@@ -141,13 +141,14 @@ impl Unit {
         }
     }
 
-    pub(crate) fn status(&self, now: Instant) -> InterfaceStatus {
+    pub(crate) fn status(&self, now: Instant, paused: bool) -> InterfaceStatus {
         InterfaceStatus {
             name: self.name.clone(),
             index: self.index,
             rule: self.rule + 1,
             state: self.phase.unwrap_or(Phase::Starting),
             reason: self.reason.clone(),
+            paused,
             seconds: now.saturating_duration_since(self.since).as_secs_f64(),
             again_in_s: self.again.map(|again| again.saturating_duration_since(now).as_secs_f64()),
             process: self.worker.as_ref().map(Worker::id),

@@ -36,16 +36,24 @@ fn names(answer: &Value) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Waits until no interface is in one of these states. Returns the last status.
-fn settle(place: &ServicePlace, names: &[String], transient: &[Phase]) -> Result<ServiceStatus, Failure> {
+/// Waits until the interfaces are paused or resumed, and none of them is in one of these states. Returns the last status.
+fn settle(
+    place: &ServicePlace,
+    names: &[String],
+    paused: bool,
+    transient: &[Phase],
+) -> Result<ServiceStatus, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let status = current(place)?;
-        let is_busy = status
-            .interfaces
-            .iter()
-            .any(|interface| names.contains(&interface.name) && transient.contains(&interface.state));
-        if !is_busy {
+        let mut named = status.interfaces.iter().filter(|interface| names.contains(&interface.name));
+        if let Some(other) = named.clone().find(|interface| interface.paused != paused) {
+            let other = &other.name;
+            let (own, next) = if paused { ("pause", "resumed") } else { ("resume", "paused") };
+            let message = format!("another command {next} {other} after this {own}; see `evenkeel status`");
+            return Err(Failure::new(Exit::Failed, message));
+        }
+        if !named.any(|interface| transient.contains(&interface.state)) {
             return Ok(status);
         }
         if Instant::now() >= deadline {
@@ -62,6 +70,7 @@ pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fail
     settle(
         place,
         &names,
+        true,
         &[Phase::Starting, Phase::Fair, Phase::Silent, Phase::Stopping, Phase::Waits, Phase::Refused],
     )?;
     let what = if names.is_empty() { "all".to_owned() } else { list(names.iter().map(String::as_str)) };
@@ -73,7 +82,7 @@ pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fail
 
 pub fn resume(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Failure> {
     let names = names(&send(place, Command::Resume, interface)?);
-    let status = settle(place, &names, &[Phase::Starting, Phase::Stopping, Phase::Paused])?;
+    let status = settle(place, &names, false, &[Phase::Starting, Phase::Stopping, Phase::Paused])?;
     print(&format!("resumed; {}\n", status.answer()))?;
     Ok(Exit::Done)
 }

@@ -1,5 +1,6 @@
 //! The configuration of the service: options are checked as on the command line of `fair`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::Parser;
@@ -110,6 +111,9 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
         }
     }
     page.answer(&match rows.len() {
+        0 if configuration.rules.is_empty() => {
+            "The file is valid; it has no [[interface]], so the service manages nothing.".to_owned()
+        }
         0 => "The file is valid; no present interface matches it.".to_owned(),
         1 => "The file is valid; the service manages 1 of the present interfaces.".to_owned(),
         count => format!("The file is valid; the service manages {count} of the present interfaces."),
@@ -127,12 +131,20 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
     if !others.is_empty() {
         page.line(&format!("not managed: {}", list(others)));
     }
-    let idle: Vec<String> = (0..configuration.rules.len())
-        .filter(|number| !used.contains(number))
-        .map(|number| (number + 1).to_string())
+    let covered: BTreeSet<usize> = interfaces
+        .iter()
+        .flat_map(|interface| configuration.rules_of(interface).skip(1))
+        .map(|(number, _)| number)
         .collect();
+    let unused = (0..configuration.rules.len()).filter(|number| !used.contains(number));
+    let (covered, idle): (Vec<usize>, Vec<usize>) = unused.partition(|number| covered.contains(number));
+    let numbers =
+        |rules: &[usize]| rules.iter().map(|number| (number + 1).to_string()).collect::<Vec<_>>().join(", ");
+    if !covered.is_empty() {
+        page.line(&format!("rules whose interfaces earlier rules take: {}", numbers(&covered)));
+    }
     if !idle.is_empty() {
-        page.line(&format!("rules without a present interface: {}", idle.join(", ")));
+        page.line(&format!("rules without a present interface: {}", numbers(&idle)));
     }
     page
 }
@@ -140,8 +152,6 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeSet;
-
     use clap::CommandFactory;
     use evenkeel_service::FAIR_KEYS;
 
@@ -161,6 +171,17 @@ mod tests {
         let others = ["observe", "plan", "for", "format", "help", "version"];
         let wanted: BTreeSet<&str> = options.into_iter().filter(|name| !others.contains(name)).collect();
         assert_eq!(wanted, FAIR_KEYS.into_iter().collect());
+    }
+
+    #[test]
+    fn rules_without_an_interface_are_told_from_those_that_come_too_late() {
+        let rule = |name: &str| format!("[[interface]]\nmatch.name = \"{name}\"\nfair = {{}}\n");
+        let text = format!("schema = 1\n{}{}{}", rule("eth0"), rule("eth*"), rule("wan"));
+        let configuration = Configuration::parse(&text, "x", &check_options).unwrap();
+        let interface = Interface { name: "eth0".to_owned(), ..Interface::default() };
+        let shown = shown(&configuration, &[interface]).finish();
+        let end = "rules whose interfaces earlier rules take: 2\nrules without a present interface: 3\n";
+        assert!(shown.contains("manages 1 of") && shown.ends_with(end), "{shown}");
     }
 
     #[test]

@@ -42,11 +42,12 @@ pub fn service(options: &ServiceOptions) -> Result<Exit, Failure> {
 
 fn failure(error: &ControlError) -> Failure {
     let exit = match error {
-        ControlError::NoGroup(_) => Exit::Usage,
+        ControlError::NoGroup(_) | ControlError::Path { .. } => Exit::Usage,
         ControlError::System { .. } | ControlError::Answer(_) => Exit::Failed,
         ControlError::Taken { .. }
         | ControlError::NotASocket { .. }
         | ControlError::NoService { .. }
+        | ControlError::Busy { .. }
         | ControlError::Denied { .. } => Exit::Unable,
     };
     Failure::with_causes(exit, error)

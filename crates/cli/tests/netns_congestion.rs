@@ -485,9 +485,11 @@ fn with_bpf_files(run: impl FnOnce() + Send) {
 fn a_pinned_one_stays_until_it_is_unloaded() {
     let (path, name) = (Path::new(), unique());
     with_bpf_files(|| {
-        let load = ["congestion", "load", "lola", "--name", &name, "--pin"];
+        let load = ["congestion", "load", "lola", "--name", &name, "--pin", "--format=json"];
         let ended = path.evenkeel(&load);
-        assert!(ended.code == 0 && ended.stderr.contains("congestion unload"), "{ended:?}");
+        assert!(ended.code == 0 && ended.stderr.is_empty(), "{ended:?}");
+        let pinned: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert!(std::path::Path::new(pinned["pinned"].as_str().unwrap()).exists(), "{pinned}");
         let flow = Flow::start(&path, Some(&name));
         flow.assert_alive();
         assert_eq!(path.listed(&name)[0]["pinned"], true);

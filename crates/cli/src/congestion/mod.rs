@@ -83,12 +83,17 @@ fn load(options: &LoadOptions) -> Result<Exit, Failure> {
     if options.pin {
         let file = session.pin().map_err(failure)?;
         session.finish().map_err(failure)?;
-        say(&format!(
-            "{} is loaded and pinned as {}; `{}` ends it",
-            options.name,
-            path_text(&file),
-            printed_command("evenkeel congestion unload {}", &[&options.name])
-        ));
+        match options.format {
+            Format::Table => print(&format!(
+                "{} is loaded and pinned as {}; `{}` ends it\n",
+                options.name,
+                path_text(&file),
+                printed_command("evenkeel congestion unload {}", &[&options.name])
+            ))?,
+            Format::Json => {
+                print(&format!("{:#}\n", show::pinned_json(&options.name, &request.settings, &file)))?;
+            }
+        }
         return Ok(Exit::Done);
     }
     if signals.came() {

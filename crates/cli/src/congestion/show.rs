@@ -1,5 +1,6 @@
 //! The output of `evenkeel congestion`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_congestion::{Controls, Counters, Ended, Flow, Loaded, Settings};
@@ -195,6 +196,16 @@ pub fn list_json(controls: &Controls, loaded: Option<&[Loaded]>) -> Value {
         "available": controls.available,
         "allowed": controls.allowed,
         "loaded": loaded.map(|loaded| loaded.iter().map(one).collect::<Vec<_>>()),
+    })
+}
+
+/// Returns a pinned congestion control as JSON.
+pub fn pinned_json(name: &str, settings: &Settings, file: &Path) -> Value {
+    json!({
+        "name": name,
+        "algorithm": "lola",
+        "settings": settings_json(settings),
+        "pinned": file,
     })
 }
 

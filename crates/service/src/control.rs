@@ -5,6 +5,7 @@
 //! {"done":"eth0"}                           or {"error":"..."}
 //! ```
 
+use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -67,8 +68,16 @@ pub enum ControlError {
     NoService { path: PathBuf },
     #[error("{} is for root and the service's group only; run the command as one of them", path_text(.path))]
     Denied { path: PathBuf },
-    #[error("the service sent no valid answer: {0}; it may still do what was asked: see `evenkeel status`")]
+    #[error("the service sent no valid answer: {0}")]
     Answer(String),
+    #[error(
+        "the service at {} sent no answer within {} s: its process is stopped, or hangs; see `systemctl status evenkeel`",
+        path_text(.path),
+        .limit.as_secs()
+    )]
+    Silent { path: PathBuf, limit: Duration },
+    #[error("{}: no directory {}; make it, or name another path in the configuration", path_text(.path), path_text(.directory))]
+    NoDirectory { path: PathBuf, directory: PathBuf },
     #[error("the service at {} has too many clients; try again", path_text(.path))]
     Busy { path: PathBuf },
     /// The path is longer than the kernel's structure for addresses.
@@ -101,11 +110,7 @@ impl Control {
     pub fn listen(path: &Path, group: Option<&str>) -> Result<(Self, Option<String>), ControlError> {
         let failed =
             |action| move |source: io::Error| ControlError::System { action, path: path.to_owned(), source };
-        let find = |name: &str| Group::from_name(name).ok().flatten();
-        let owner = match group {
-            Some(name) => Some(find(name).ok_or_else(|| ControlError::NoGroup(name.to_owned()))?),
-            None => find(DEFAULT_GROUP),
-        };
+        let owner = Self::check(path, group)?;
         let made = path.parent().map(make_directory).transpose();
         let made = made.map_err(failed("make the directory of"))?.flatten();
         let listener = remove_stale(path)
@@ -122,6 +127,26 @@ impl Control {
             .is_none()
             .then(|| format!("there is no group '{DEFAULT_GROUP}': only root may use {}", path_text(path)));
         Ok((control, remark))
+    }
+
+    /// Checks what [`Self::listen`] needs. Returns the group of the socket; none if the default one does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if a named group or the place of the socket's directory does not exist, or the path is taken by
+    /// another file.
+    pub fn check(path: &Path, group: Option<&str>) -> Result<Option<Group>, ControlError> {
+        let find = |name: &str| Group::from_name(name).ok().flatten();
+        let owner = match group {
+            Some(name) => Some(find(name).ok_or_else(|| ControlError::NoGroup(name.to_owned()))?),
+            None => find(DEFAULT_GROUP),
+        };
+        // The service makes the last directory only.
+        if let Some(directory) = path.parent().and_then(Path::parent).filter(|directory| !directory.is_dir())
+        {
+            return Err(ControlError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() });
+        }
+        refuse_other_files(path, std::fs::symlink_metadata(path))?;
+        Ok(owner)
     }
 
     /// Returns the descriptors to wait for.
@@ -177,17 +202,23 @@ fn remove_directory(made: Option<&Path>) {
     }
 }
 
+/// Refuses a path that is taken by a file other than a socket.
+fn refuse_other_files(path: &Path, found: io::Result<Metadata>) -> Result<(), ControlError> {
+    match found {
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(ControlError::NotASocket { path: path.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Removes the socket of a dead service.
 fn remove_stale(path: &Path) -> Result<(), ControlError> {
     let failed =
         |source| ControlError::System { action: "remove the old socket", path: path.to_owned(), source };
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed(error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(ControlError::NotASocket { path: path.to_owned() });
-        }
-        Ok(_) => {}
+        found => refuse_other_files(path, found)?,
     }
     match UnixStream::connect(path) {
         Ok(stream) => {
@@ -241,6 +272,10 @@ impl Client {
 /// # Errors
 /// Returns an error if no service answers in time.
 pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
+    ask_within(ANSWER_LIMIT, path, request)
+}
+
+fn ask_within(limit: Duration, path: &Path, request: &Request) -> Result<Value, ControlError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             ControlError::NoService { path: path.to_owned() }
@@ -252,16 +287,14 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
         }
         io::ErrorKind::InvalidInput => ControlError::Path { path: path.to_owned(), source },
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            ControlError::Answer(format!("nothing within {} s", ANSWER_LIMIT.as_secs()))
+            ControlError::Silent { path: path.to_owned(), limit }
         }
         _ => ControlError::System { action: "ask the service at", path: path.to_owned(), source },
     };
-    if std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
-        return Err(ControlError::NotASocket { path: path.to_owned() });
-    }
+    refuse_other_files(path, std::fs::metadata(path))?;
     let mut stream = UnixStream::connect(path).map_err(failed)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
-    stream.set_write_timeout(Some(ANSWER_LIMIT)).map_err(failed)?;
+    stream.set_read_timeout(Some(limit)).map_err(failed)?;
+    stream.set_write_timeout(Some(limit)).map_err(failed)?;
     let text = serde_json::to_string(request).map_err(|error| ControlError::Answer(error.to_string()))?;
     stream.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
     let mut line = String::new();
@@ -382,12 +415,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_socket_needs_is_checked_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        assert!(Control::check(&path("run/control.sock"), None).is_ok());
+        let error = Control::check(&path("no/such/control.sock"), None).unwrap_err();
+        assert!(matches!(error, ControlError::NoDirectory { .. }), "{error}");
+        let error = Control::check(&path("control.sock"), Some("no-such-group")).unwrap_err();
+        assert!(matches!(error, ControlError::NoGroup(_)), "{error}");
+    }
+
+    #[test]
     fn a_client_without_a_service_gets_advice() {
         let request = Request { command: Command::Status, interface: None };
         let error = ask(Path::new("/nonexistent/control.sock"), &request).unwrap_err();
         assert!(error.to_string().contains("start it (systemctl start evenkeel)"), "{error}");
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(matches!(ask(file.path(), &request), Err(ControlError::NotASocket { .. })));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("hangs.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let error = ask_within(Duration::from_millis(50), &path, &request).unwrap_err();
+        assert!(error.to_string().contains("stopped, or hangs"), "{error}");
         let long = PathBuf::from("/".to_owned() + &"x".repeat(200));
         assert!(matches!(ask(&long, &request), Err(ControlError::Path { .. })));
     }

@@ -407,11 +407,11 @@ impl<'a> Supervisor<'a> {
             }
             Err(error) => {
                 let reason = format!("cannot start a worker: {error}");
-                let pause = match unit.course.next(&Ending::Failed, Duration::ZERO, now) {
-                    Next::After(pause) => Some(pause),
-                    Next::GiveUp => None,
+                let (phase, pause) = match unit.course.next(&Ending::Failed, Duration::ZERO, now) {
+                    Next::After(pause) => (Phase::Waits, Some(pause)),
+                    Next::GiveUp => (Phase::GivenUp, None),
                 };
-                unit.enter(self.outside, now, Phase::Waits, Some(reason), pause);
+                unit.enter(self.outside, now, phase, Some(reason), pause);
             }
         }
     }

@@ -3,6 +3,7 @@
 mod show;
 mod stream;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::{Change, Header, StateDirectory, printed_command};
@@ -76,14 +77,18 @@ pub fn request(options: &FairOptions) -> Result<Request, Failure> {
     Ok(request)
 }
 
-pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
-    let request = request(options)?;
-    let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
-    let weights = weights.map_err(|error| match error {
+/// Opens a file of flow weights.
+pub fn open_weights(path: &Path) -> Result<WeightsFile, Failure> {
+    WeightsFile::open(path).map_err(|error| match error {
         WeightsError::Input(error) => error.into(),
         error @ WeightsError::Wrong(_) => Failure::with_causes(Exit::Usage, &error),
         error @ WeightsError::Cgroup { .. } => Failure::with_causes(Exit::Unable, &error),
-    })?;
+    })
+}
+
+pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
+    let request = request(options)?;
+    let weights = options.weights.as_deref().map(open_weights).transpose()?;
     // Catch signals before attaching anything, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
     let state = StateDirectory::from_environment();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_model::text::list;
-use evenkeel_service::{Command, Phase, Request, ServiceStatus, ask};
+use evenkeel_service::{Command, ControlError, Phase, Request, ServiceStatus, ask};
 use serde_json::Value;
 
 use super::{failure, show};
@@ -17,7 +17,11 @@ const POLL: Duration = Duration::from_millis(50);
 /// Sends a request. Returns the answer, or the service's error.
 fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Result<Value, Failure> {
     let request = Request { command, interface: interface.map(str::to_owned) };
-    let answer = ask(&place.socket, &request).map_err(|error| failure(&error))?;
+    let answer = ask(&place.socket, &request).map_err(|error| {
+        let failed = failure(&error);
+        let is_undecided = command != Command::Status && matches!(error, ControlError::Silent { .. });
+        if is_undecided { failed.and("it may still do what was asked") } else { failed }
+    })?;
     match answer.get("error").and_then(Value::as_str) {
         Some(error) if command != Command::Status => Err(Failure::new(Exit::Usage, error)),
         _ => Ok(answer),

@@ -9,10 +9,11 @@ use evenkeel_files::{Kind, Text};
 use evenkeel_model::scenario::ScenarioError;
 use evenkeel_model::text::list;
 use evenkeel_report::page::Heading;
-use evenkeel_service::{Configuration, Interface, Interfaces, OptionError};
+use evenkeel_service::{Configuration, Control, Interface, Interfaces, OptionError};
 
 use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure, print_page};
+use crate::fair::open_weights;
 use crate::input;
 use crate::progress::page;
 
@@ -77,9 +78,15 @@ fn option_error(error: &clap::Error) -> OptionError {
     OptionError { key, problem: format!("invalid value '{}'", evenkeel_model::text::excerpt(&value)), advice }
 }
 
-/// Prints which present interface gets which options.
+/// Checks a file and what it names on this host. Prints which present interface gets which options.
 pub fn check(file: &Path) -> Result<Exit, Failure> {
     let configuration = read(file)?;
+    Control::check(&configuration.socket, configuration.group.as_deref())
+        .map_err(|error| super::failure(&error))?;
+    let arguments = configuration.rules.iter().filter_map(|rule| rule.fair.as_ref()).flatten();
+    for weights in arguments.filter_map(|argument| argument.strip_prefix("--weights=")) {
+        open_weights(Path::new(weights))?;
+    }
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
     let interfaces = Interfaces::open().and_then(|mut interfaces| interfaces.list()).map_err(failed)?;
     print_page(shown(&configuration, &interfaces))?;

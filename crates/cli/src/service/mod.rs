@@ -42,8 +42,10 @@ pub fn service(options: &ServiceOptions) -> Result<Exit, Failure> {
 
 fn failure(error: &ControlError) -> Failure {
     let exit = match error {
-        ControlError::NoGroup(_) | ControlError::Path { .. } => Exit::Usage,
-        ControlError::System { .. } | ControlError::Answer(_) => Exit::Failed,
+        ControlError::NoGroup(_) | ControlError::Path { .. } | ControlError::NoDirectory { .. } => {
+            Exit::Usage
+        }
+        ControlError::System { .. } | ControlError::Answer(_) | ControlError::Silent { .. } => Exit::Failed,
         ControlError::Taken { .. }
         | ControlError::NotASocket { .. }
         | ControlError::NoService { .. }

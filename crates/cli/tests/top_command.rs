@@ -31,7 +31,7 @@ fn sample(at: u64) -> Value {
         json!({
             "name": name, "driver": "veth", "speed_bps": null, "up": true, "root_qdisc": "mq",
             "sent_bytes": count(125_000_000), "sent_packets": count(80_000), "received_bytes": count(1000),
-            "received_packets": count(10), "management": null, "queues": [], "flows": [],
+            "received_packets": count(10), "management": null, "queues": [], "observed": false, "flows": [],
             "active_flows": 0, "busy_flows": null, "colliding_flows": null, "nfm_1s": null, "nfm_100ms": null, "jain_1s": null, "bpf_ns": null,
         })
     };
@@ -65,6 +65,7 @@ fn a_replay_without_a_terminal_prints_all_samples() {
     let blocks: Vec<&str> = plain.stdout.split("\n\n").filter(|block| !block.is_empty()).collect();
     assert_eq!(blocks.len(), 4, "{plain:?}");
     assert!(blocks[3].starts_with("1970-01-01T00:00:03Z eth0: 1.0 Gbit/s out; no losses\n"), "{plain:?}");
+    assert!(blocks[3].contains("Z eth1: ") && blocks[3].contains("not known: the flows are not observed"));
     assert_eq!(replay(&path, &["--plain"]).stdout, plain.stdout);
     let json = replay(&path, &["--format", "json"]);
     let found: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

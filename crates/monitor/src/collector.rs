@@ -283,6 +283,7 @@ impl Collector {
 
     /// Fills in the flows that the meter counted. Returns the inodes of the listed flows' sockets, 0 for none.
     fn metered(&self, interface: &mut Interface, reading: &FlowReading, sockets: &Sockets) -> Vec<u32> {
+        interface.observed = true;
         interface.active_flows = reading.flows.len() as u64;
         interface.busy_flows = reading.busy.map(u64::from);
         interface.colliding_flows = reading.colliding.map(u64::from);

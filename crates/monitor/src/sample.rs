@@ -46,6 +46,9 @@ pub struct Interface {
     /// The session of `fair` or `steer` that manages the interface; `None` without one.
     pub management: Option<Management>,
     pub queues: Vec<Queue>,
+    /// Whether the collector observes the flows, with the queue of each. Without, flows are TCP sockets.
+    #[serde(default)]
+    pub observed: bool,
     /// The flows with the highest rates, the highest first; at most as many as the collector was asked for.
     pub flows: Vec<Flow>,
     /// Number of flows that sent in the interval, also those that are not listed.

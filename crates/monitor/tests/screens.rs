@@ -55,7 +55,7 @@ fn screens_are_as_reviewed() {
     assert_golden("large.txt", &shown("", &course(24, 16, 8), LARGE));
     assert_golden("medium-zoomed.txt", &shown("z2", &samples, (100, 30)));
     let origin = Origin::Live { interval: Duration::from_secs(1), recording: None };
-    assert_golden("plain.txt", &plain(samples.last().unwrap(), &[], &origin, &ViewState::default()));
+    assert_golden("plain.txt", &plain(samples.last().unwrap(), &[], &origin));
 }
 
 #[test]
@@ -151,9 +151,10 @@ fn names_from_outside_reach_no_terminal() {
         }
     }
     let origin = Origin::Live { interval: Duration::from_secs(1), recording: None };
-    let lines = plain(&samples[0], &[], &origin, &ViewState::default());
+    let lines = plain(&samples[0], &[], &origin);
     assert!(is_safe(&lines), "{lines:?}");
-    assert_eq!(lines.lines().filter(|line| !line.starts_with("  ")).count(), 1, "{lines}");
+    let heads = lines.lines().filter(|line| !line.starts_with("  ")).count();
+    assert_eq!(heads, samples[0].interfaces.len(), "{lines}");
 }
 
 #[test]
@@ -271,6 +272,7 @@ fn any_interface() -> impl Strategy<Value = Interface> {
                 management: None,
                 queues,
                 flows,
+                observed: up,
                 active_flows: numbers.1,
                 busy_flows: numbers.0,
                 colliding_flows: numbers.2,
@@ -343,7 +345,7 @@ proptest! {
             prop_assert!(text.lines().count() <= size.1.max(1).into());
         }
         let origin = Origin::Replay { file: "r".to_owned(), index: 0, count: 1 };
-        let text = plain(&samples[0], &[], &origin, &state);
+        let text = plain(&samples[0], &[], &origin);
         let is_unsafe = |character: char| character != '\n' && evenkeel_model::text::is_invisible(character);
         prop_assert!(!text.chars().any(is_unsafe));
     }

@@ -175,14 +175,7 @@ impl Session<'_> {
         }
         let origin = self.source.origin();
         let points = self.source.points(sample);
-        let mut text = String::new();
-        for name in
-            self.options.interfaces.iter().map(Some).chain(self.options.interfaces.is_empty().then_some(None))
-        {
-            let state = ViewState::for_interface(name.cloned());
-            text += &plain(sample, points, &origin, &state);
-        }
-        put(&(text + "\n"))
+        put(&(plain(sample, points, &origin) + "\n"))
     }
 }
 

@@ -106,7 +106,10 @@ pub fn queues(interface: &Interface, seconds: f64) -> String {
     parts.join(", ")
 }
 
-pub fn flows(interface: &Interface) -> String {
+pub fn flows(interface: &Interface, seconds: f64) -> String {
+    if seconds <= 0.0 {
+        return "known after the first interval".to_owned();
+    }
     let listed = interface.flows.len() as u64;
     let active = interface.active_flows.max(listed);
     if active == 0 {
@@ -184,6 +187,8 @@ pub fn fairness(interface: &Interface) -> String {
             format!("best and worst flow differ by {} fair shares{jain}", index(nfm))
         }
         (None, Some(jain)) => format!("Jain's index {} over 1 s", index(jain)),
+        (None, None) if !interface.observed => "not known: the flows are not observed".to_owned(),
+        (None, None) if interface.busy_flows.is_none() => "known after the first whole second".to_owned(),
         (None, None) => "no two flows competed in the last second".to_owned(),
     }
 }

@@ -28,7 +28,7 @@ pub fn content<'a>(scene: &Scene<'a>, interface: Option<&'a Interface>, pane: Pa
             rows: Some(Box::new(QueueRows { queues: interface.map_or(&[], |it| &it.queues), seconds })),
         },
         Pane::Flows => Content {
-            answer: of(&answers::flows),
+            answer: of(&|interface| answers::flows(interface, seconds)),
             rows: Some(Box::new(FlowRows { flows: interface.map_or(&[], |it| &it.flows), seconds })),
         },
         Pane::Processors => Content {

@@ -118,12 +118,6 @@ impl Default for ViewState {
 const LONGEST_FILTER: usize = 64;
 
 impl ViewState {
-    /// Returns the choices of a viewer who wants to see this interface.
-    #[must_use]
-    pub fn for_interface(interface: Option<String>) -> Self {
-        Self { interface, ..Self::default() }
-    }
-
     #[must_use]
     pub fn of(&self, pane: Pane) -> &PaneState {
         &self.panes[pane as usize]

@@ -86,6 +86,7 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
             loads.iter().filter(|(flows, _)| *flows > 1).map(|(flows, _)| u64::from(*flows)).sum(),
         ),
         queues: (0..).zip(&loads).map(queue).collect(),
+        observed: true,
         active_flows: flows + 28,
         flows: listed,
         nfm_1s: Some(0.75 + 0.05 * (at % 4) as f64),

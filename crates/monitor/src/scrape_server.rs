@@ -410,7 +410,12 @@ fn asked(head: &[u8]) -> Option<Asked> {
     if request.method != Some("GET") {
         return Some(Asked::Refused("405 Method Not Allowed", "only GET is answered"));
     }
-    let path = request.path.unwrap_or_default();
+    let target = request.path.unwrap_or_default();
+    // Absolute form (RFC 9112, section 3.2.2), which a proxy sends.
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').map_or("", |at| &rest[at..]),
+        None => target,
+    };
     if path.split('?').next() != Some("/metrics") {
         return Some(Asked::Refused("404 Not Found", "the metrics are at /metrics"));
     }
@@ -488,6 +493,8 @@ mod tests {
             for (request, status) in [
                 ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
                 ("GET / HTTP/1.1\r\n\r\n", "404"),
+                ("GET http://host HTTP/1.1\r\n\r\n", "404"),
+                ("GET http://host:9100/metrics HTTP/1.1\r\n\r\n", "200"),
                 ("GET /metrics\r\n\r\n", "400"),
                 ("\u{0}\u{1}\u{2}garbage\r\n\r\n", "400"),
             ] {

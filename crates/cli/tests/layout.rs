@@ -18,11 +18,14 @@ fn at(width: usize, arguments: &[&str]) -> Ended {
     end(command)
 }
 
-/// Returns whether a line is a command for copying: in a script any line except comments, elsewhere a line with the
-/// indent of commands.
+/// Returns whether a line is for copying: in a script any line except comments without a command, elsewhere a line with
+/// the indent of commands.
 fn is_shell(line: &str, script: bool) -> bool {
     match script {
-        true => !line.starts_with('#') || line.trim_start_matches('#').trim_start().starts_with("undo:"),
+        true => line.strip_prefix('#').is_none_or(|comment| {
+            let comment = comment.trim_start();
+            ["undo", "apply ", "after a restart: "].iter().any(|start| comment.starts_with(start))
+        }),
         false => ["            ", "      "].iter().any(|indent| {
             line.strip_prefix(indent).is_some_and(|rest| !rest.starts_with(' ') && rest.contains(' '))
         }),

@@ -47,6 +47,11 @@ pub enum Tone {
     Bad,
 }
 
+/// Starts of the comments in a script that hold a command or a line of a file.
+const COPIED: [&str; 5] = ["undo", "apply ", "after a restart: ", "tc ", FILE_LINE];
+/// Start of a comment that holds a line of a file.
+pub const FILE_LINE: &str = "| ";
+
 /// Text laid out for a terminal.
 #[derive(Clone, Debug)]
 pub struct Page {
@@ -126,10 +131,12 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Adds a script. Comments are wrapped as comments; other lines and every undo are not wrapped.
+    /// Adds a script. Comments are wrapped as comments. Other lines, and comments that readers copy, are not.
     pub fn script(&mut self, script: &str) {
         for line in script.lines() {
-            let comment = line.strip_prefix('#').filter(|comment| !comment.trim_start().starts_with("undo:"));
+            let is_copied =
+                |comment: &str| COPIED.iter().any(|start| comment.trim_start().starts_with(start));
+            let comment = line.strip_prefix('#').filter(|comment| !is_copied(comment));
             match comment {
                 Some(comment) if !comment.trim().is_empty() => {
                     let width = self.options.text_width().saturating_sub(1);
@@ -201,11 +208,11 @@ mod tests {
     #[test]
     fn a_shell_line_stays_whole_and_a_comment_stays_a_comment() {
         let mut shown = page(20, false);
-        shown.script("# a comment of some length\nethtool -L eth0 combined 16 rx 4\n# undo: ethtool -L eth0 combined 4");
-        assert_eq!(
-            shown.finish(),
-            "# a comment of some\n# length\nethtool -L eth0 combined 16 rx 4\n# undo: ethtool -L eth0 combined 4\n"
-        );
+        let copied = "ethtool -L eth0 combined 16 rx 4\n# undo: ethtool -L eth0 combined 4\n\
+                      # undo, after the channels: tc qdisc\n# apply only gro-off: evenkeel tune eth0 --apply gro-off\n\
+                      #   | ExecStart=/usr/sbin/ethtool -L eth0 combined 16\n";
+        shown.script(&format!("# a comment of some length\n{copied}"));
+        assert_eq!(shown.finish(), format!("# a comment of some\n# length\n{copied}"));
     }
 
     #[test]

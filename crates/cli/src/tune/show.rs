@@ -12,6 +12,7 @@ use evenkeel_placement::current::restoring;
 use evenkeel_placement::tune::persist::{File, Files};
 use evenkeel_placement::tune::verify::{Verdict, Watched};
 use evenkeel_placement::tune::{Item, of_queues};
+use evenkeel_report::page::FILE_LINE;
 use serde_json::{Value as Json, json};
 
 use super::apply::Outcome;
@@ -199,7 +200,7 @@ fn written(text: &mut String, files: &Files, words: &str) {
     for file in &files.files {
         text.push('\n');
         comment(text, "", &format!("{} {words}:", path_text(&etc.path(&file.path))));
-        comment(text, "  ", &Etc::marked(&file.text));
+        comment(text, &format!("  {FILE_LINE}"), &Etc::marked(&file.text));
     }
     if !files.not_kept.is_empty() {
         text.push('\n');

@@ -11,9 +11,10 @@ Examples:
 
 Exit codes:
     0  done
-    1  an expectation is not met, check has a finding of high severity or finds leftovers of a killed
-       run, compare --within does not hold, tune --apply could not make a change or increased losses, or
-       status shows an interface that is neither fair nor paused
+    1  an expectation is not met, check has a finding of high severity or finds leftovers
+       of a killed run, compare --within does not hold, tune --apply could not make a
+       change or increased losses, or status shows an interface that is neither fair
+       nor paused
     2  wrong usage, or an error in an input file
     3  this machine cannot do it; the message names the missing part and what to do
     4  failed while running; everything is restored unless the message names an exception

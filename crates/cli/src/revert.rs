@@ -315,6 +315,27 @@ pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
     found.filter(|header| !header.kept && concerns(header)).collect()
 }
 
+/// Returns which settings dead runs left changed on an interface or the devices below it, and what to do; `None` if there
+/// are none.
+pub fn left(index: u32, name: &str) -> Option<String> {
+    if let Some(reason) = unreadable() {
+        return Some(reason);
+    }
+    if let Some(damaged) = damaged(Some(name)).first() {
+        return Some(damaged.to_string());
+    }
+    let below =
+        with_devices_below(name).iter().filter_map(|name| Some(identity(name)?.index)).collect::<Vec<_>>();
+    let indices = [below, vec![index]].concat();
+    if let Some(header) = dead_runs(Some(&indices)).first() {
+        return Some(unfinished(header));
+    }
+    match stray(Some(name)) {
+        Ok(stray) => stray.first().map(ToString::to_string),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 /// Returns why the journals cannot be read; `None` if they can, or if there are none.
 pub fn unreadable() -> Option<String> {
     let error = StateDirectory::from_environment().journals().err()?;

@@ -3,15 +3,19 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use support::end;
 use support::leftovers::children;
 use support::managed::{assert_same, kill_process, wait_for};
 use support::running::Running;
-use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place};
+use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place, only};
 
 #[test]
 fn a_killed_worker_is_started_again() {
@@ -38,12 +42,12 @@ fn a_worker_without_a_status_is_shown_as_silent() {
     let service = place.start();
     place.wait_for(FIRST, "fair");
     let worker = place.process(FIRST);
-    let process = nix::unistd::Pid::from_raw(worker.cast_signed());
-    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let process = Pid::from_raw(worker.cast_signed());
+    kill(process, Signal::SIGSTOP).unwrap();
     place.wait_for(FIRST, "silent");
-    let status = support::end(place.client(&["status"]));
+    let status = end(place.client(&["status"]));
     assert!(status.code == 1 && status.stdout.contains("has sent no status for 5 s"), "{status:?}");
-    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGCONT).unwrap();
+    kill(process, Signal::SIGCONT).unwrap();
     place.wait_for(FIRST, "fair");
     assert_eq!(place.process(FIRST), worker);
     let said = place.end(service);
@@ -74,6 +78,37 @@ fn a_killed_supervisor_takes_its_workers_with_it_and_the_next_one_goes_on() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
+/// A pause and the end of the service do not say that settings are restored which nothing could restore.
+#[test]
+fn settings_that_cannot_be_restored_are_named() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(&only(FIRST));
+    let mut service = place.start();
+    place.wait_for(FIRST, "fair");
+    let supervisor = Pid::from_raw(service.id().cast_signed());
+    let worker = place.process(FIRST);
+    kill(supervisor, Signal::SIGSTOP).unwrap();
+    // A stopped worker starts no other guardian.
+    kill(Pid::from_raw(worker.cast_signed()), Signal::SIGSTOP).unwrap();
+    children(worker).iter().for_each(|guardian| kill_process(guardian.id));
+    kill_process(worker);
+    let directory = place.managed.state.path();
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
+    kill(supervisor, Signal::SIGCONT).unwrap();
+    place.wait_for(FIRST, "refused");
+    let paused = end(place.client(&["service", "pause"]));
+    assert!(paused.code == 4 && paused.stderr.contains("settings are not restored"), "{paused:?}");
+    let status = end(place.client(&["status"]));
+    assert!(status.code == 1 && status.stdout.contains("evk0 is paused: settings are not"), "{status:?}");
+    service.signal(Signal::SIGTERM);
+    let ended = service.end();
+    assert!(ended.code == 4 && ended.stderr.contains("not every setting of evk0"), "{ended:?}");
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700)).unwrap();
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    assert_same(&place.managed.seen(), &before, "after revert");
+}
+
 /// Nothing but the journal is left of a worker that died with its guardian.
 #[test]
 fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
@@ -85,15 +120,15 @@ fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
         place.wait_for(FIRST, "fair");
         let worker = place.process(FIRST);
         // A stopped worker starts no other guardian.
-        let process = nix::unistd::Pid::from_raw(worker.cast_signed());
-        nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
+        let process = Pid::from_raw(worker.cast_signed());
+        kill(process, Signal::SIGSTOP).unwrap();
         children(worker).iter().for_each(|guardian| kill_process(guardian.id));
         kill_process(worker);
         if pauses {
-            let paused = support::end(place.client(&["service", "pause", FIRST]));
+            let paused = end(place.client(&["service", "pause", FIRST]));
             assert_eq!(paused.code, 0, "{paused:?}");
             place.wait_for_maps(false);
-            assert_eq!(support::end(place.client(&["service", "resume"])).code, 0);
+            assert_eq!(end(place.client(&["service", "resume"])).code, 0);
         }
     }
     place.end(service);
@@ -139,6 +174,9 @@ fn random_kills_lose_no_setting_and_no_connection() {
     assert!(killed.iter().all(|count| *count > 0), "{killed:?}");
     service.wait_for_activity("ready: ");
     let is_loaded = load.is_running();
+    // The workers of a killed supervisor may still restore their settings: the next ones wait for them.
+    place.wait_for(FIRST, "fair");
+    place.wait_for(OTHER, "fair");
     place.end(service);
     load.finish();
     assert!(is_loaded, "the traffic lasted as long as the kills");

@@ -111,11 +111,15 @@ impl ServiceStatus {
         parts.join("; ")
     }
 
-    /// Returns whether every interface is fair, or paused by an operator.
+    /// Returns whether every interface is fair, or paused by an operator with its settings restored.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
-        self.error.is_none()
-            && self.interfaces.iter().all(|interface| matches!(interface.state, Phase::Fair | Phase::Paused))
+        let is_wanted = |interface: &InterfaceStatus| match interface.state {
+            Phase::Fair => true,
+            Phase::Paused => interface.reason.is_none(),
+            _ => false,
+        };
+        self.error.is_none() && self.interfaces.iter().all(is_wanted)
     }
 }
 

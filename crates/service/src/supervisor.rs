@@ -52,6 +52,8 @@ pub trait Outside {
     fn configuration(&self) -> Result<Configuration, String>;
     /// Returns the command of this binary, to which the supervisor adds the arguments of a worker.
     fn worker(&self) -> Process;
+    /// Returns which settings a dead worker of an interface left changed, and what to do; `None` if it left none.
+    fn left(&self, index: u32, name: &str) -> Option<String>;
     fn log(&self, priority: Priority, text: &str);
 }
 
@@ -68,6 +70,8 @@ pub struct Supervisor<'a> {
     /// Names of paused interfaces, also of those that are gone.
     paused: BTreeSet<String>,
     all_paused: bool,
+    /// Interfaces with settings that their workers left changed, by index.
+    unsettled: BTreeMap<u32, String>,
     began: Instant,
     listed: Option<Instant>,
     fails_to_list: bool,
@@ -97,6 +101,7 @@ impl<'a> Supervisor<'a> {
             unmanaged: Vec::new(),
             paused: BTreeSet::new(),
             all_paused: false,
+            unsettled: BTreeMap::new(),
             began: Instant::now(),
             listed: None,
             fails_to_list: false,
@@ -114,7 +119,6 @@ impl<'a> Supervisor<'a> {
     /// # Errors
     /// Returns an error if the kernel does not list the interfaces.
     pub fn run(mut self, mut control: Control) -> Result<Vec<String>, NetlinkError> {
-        let mut failed = Vec::new();
         loop {
             let now = Instant::now();
             self.notifier.feed(now);
@@ -132,7 +136,7 @@ impl<'a> Supervisor<'a> {
             if is_due || has_ended {
                 self.list(now)?;
             }
-            self.conclude_workers(now, &mut failed);
+            self.conclude_workers(now);
             let indices: Vec<u32> = self.units.keys().copied().collect();
             for index in indices {
                 self.reconcile(index, now);
@@ -142,9 +146,11 @@ impl<'a> Supervisor<'a> {
             if let Some(ending) = self.ending {
                 let is_late = now.duration_since(ending) >= END_LIMIT;
                 if is_late || self.units.values().all(|unit| unit.worker.is_none()) {
+                    // An operator may have restored the settings since.
+                    self.unsettled.retain(|index, name| self.outside.left(*index, name).is_some());
                     let late = self.units.values().filter(|unit| unit.worker.is_some());
-                    failed.extend(late.map(|unit| unit.name.clone()));
-                    return Ok(failed);
+                    self.unsettled.extend(late.map(|unit| (unit.index, unit.name.clone())));
+                    return Ok(self.unsettled.into_values().collect());
                 }
             }
             self.wait(&control);
@@ -281,7 +287,6 @@ impl<'a> Supervisor<'a> {
             for event in events {
                 match event {
                     Event::Started(devices) if !is_asked => {
-                        unit.is_unclean = false;
                         unit.enter(self.outside, now, Phase::Fair, None, None);
                         (unit.devices, unit.heard) = (Some(devices), now);
                     }
@@ -301,12 +306,15 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Decides what follows the end of a worker.
-    fn conclude_workers(&mut self, now: Instant, failed: &mut Vec<String>) {
+    fn conclude_workers(&mut self, now: Instant) {
         for unit in self.units.values_mut() {
             let Some(status) = unit.worker.as_ref().and_then(|worker| worker.ended(now)) else { continue };
             let Some(worker) = unit.worker.take() else { continue };
-            unit.is_unclean = status.code().is_none() && !worker.cleans;
+            if worker.is_settled == Some(true) {
+                unit.may_be_changed = false;
+            }
             if worker.cleans {
+                unit.was_cleaned = true;
                 (unit.phase, unit.again) = (None, None);
                 continue;
             }
@@ -315,10 +323,6 @@ impl<'a> Supervisor<'a> {
                 if ![Some(0), Some(130)].contains(&status.code()) {
                     let why = worker.error.clone().unwrap_or_else(|| words(status));
                     unit.log(self.outside, Priority::Warning, now, &why);
-                }
-                let has_failed = status.code() == Some(4) && worker.is_settled != Some(true);
-                if self.ending.is_some() && has_failed {
-                    failed.push(unit.name.clone());
                 }
                 (unit.phase, unit.again) = (None, None);
                 continue;
@@ -355,15 +359,29 @@ impl<'a> Supervisor<'a> {
             }
             // So does a worker of the old name.
             if wanted.as_ref() != Some(&worker.arguments) && !worker.is_asked() && !worker.is_ending() {
-                worker.ask(now);
+                // A silent worker may not end by itself.
+                if unit.phase == Some(Phase::Silent) {
+                    worker.kill(now)
+                } else {
+                    worker.ask(now)
+                }
                 let reason = unit.worse.clone();
                 unit.enter(self.outside, now, Phase::Stopping, reason, None);
             }
             return;
         }
-        if unit.is_unclean && wanted.is_none() {
-            self.clean(index, now);
-            return;
+        if unit.may_be_changed && wanted.is_none() {
+            unit.left = self.outside.left(index, &unit.name);
+            unit.may_be_changed = unit.left.is_some() && !unit.was_cleaned;
+            if unit.may_be_changed {
+                self.clean(index, now);
+                return;
+            }
+            if let Some(left) = unit.left.clone() {
+                let text = format!("settings are not restored: {left}");
+                unit.log(self.outside, Priority::Error, now, &text);
+                self.unsettled.insert(index, unit.name.clone());
+            }
         }
         if unit.wanted.is_none() {
             if unit.phase.is_some() || unit.starts > 0 {
@@ -377,7 +395,8 @@ impl<'a> Supervisor<'a> {
         }
         if is_paused {
             if unit.phase != Some(Phase::Paused) {
-                unit.enter(self.outside, now, Phase::Paused, None, None);
+                let reason = unit.left.as_ref().map(|left| format!("settings are not restored: {left}"));
+                unit.enter(self.outside, now, Phase::Paused, reason, None);
             }
             return;
         }
@@ -400,6 +419,8 @@ impl<'a> Supervisor<'a> {
         let Some(unit) = self.units.get_mut(&index) else { return };
         let queues = self.interfaces.queues(&unit.name);
         unit.starts += 1;
+        (unit.may_be_changed, unit.was_cleaned, unit.left) = (true, false, None);
+        self.unsettled.remove(&index);
         match Worker::start(self.outside.worker(), &unit.name, arguments, queues, now) {
             Ok(worker) => {
                 unit.worker = Some(worker);
@@ -416,21 +437,21 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Restores the settings of a worker that was killed with its guardian: a short session first restores them, even if
-    /// it is then refused. `revert` would also undo `tune`.
+    /// Restores the settings that a worker left: a short session first restores them, even if it is then refused. `revert`
+    /// would also undo `tune`.
     fn clean(&mut self, index: u32, now: Instant) {
         let Some(unit) = self.units.get_mut(&index) else { return };
-        unit.is_unclean = false;
         let arguments = ["--for=1ms".to_owned()];
         match Worker::start(self.outside.worker(), &unit.name, &arguments, None, now) {
             Ok(mut worker) => {
                 worker.cleans = true;
                 unit.worker = Some(worker);
-                unit.enter(self.outside, now, Phase::Stopping, None, None);
+                unit.show(now, Phase::Stopping, "a new session restores what the last worker left");
             }
+            // The next turn of the loop names what is left.
             Err(error) => {
-                let text = format!("cannot start a worker: {error}; run `evenkeel revert {}`", unit.name);
-                unit.log(self.outside, Priority::Error, now, &text);
+                unit.was_cleaned = true;
+                unit.log(self.outside, Priority::Error, now, &format!("cannot start a worker: {error}"));
             }
         }
     }
@@ -564,7 +585,8 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     }
     let silence = now.saturating_duration_since(unit.heard);
     if silence >= HUNG {
-        worker.ask(now);
+        // It had its time.
+        worker.kill(now);
         let reason = format!("the worker sent no status for {} s; it is ended", silence.as_secs());
         unit.enter(outside, now, Phase::Stopping, Some(reason), None);
     } else if silence >= SILENT && unit.phase == Some(Phase::Fair) {

@@ -32,8 +32,12 @@ pub(crate) struct Unit {
     pub(crate) effect: Effect,
     /// Why the interface is left alone: losses rose after a start.
     pub(crate) worse: Option<String>,
-    /// Whether the last worker was killed: if its guardian was, too, its settings are still changed.
-    pub(crate) is_unclean: bool,
+    /// Whether a worker has begun that did not say that it restored its settings.
+    pub(crate) may_be_changed: bool,
+    /// Whether a session that only restores has ended since the last worker.
+    pub(crate) was_cleaned: bool,
+    /// Which settings the last worker left changed, and what to do.
+    pub(crate) left: Option<String>,
     pub(crate) starts: u64,
     pub(crate) devices: Option<Value>,
     /// When the worker last sent a status.
@@ -60,7 +64,9 @@ impl Unit {
             watches_effect: true,
             effect: Effect::default(),
             worse: None,
-            is_unclean: false,
+            may_be_changed: false,
+            was_cleaned: false,
+            left: None,
             starts: 0,
             devices: None,
             heard: now,

@@ -221,6 +221,13 @@ impl Worker {
         }
     }
 
+    /// Ends a worker that may hang; its guardian restores its settings.
+    pub(crate) fn kill(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
+        self.killed = true;
+        self.send(Signal::SIGKILL);
+    }
+
     /// Reads what the worker and its guardian say. Returns the lines of standard error, and what the worker reports.
     pub(crate) fn read(&mut self, now: Instant) -> (Vec<String>, Vec<Event>) {
         // First the status: after it, the pipe has everything that the worker wrote.

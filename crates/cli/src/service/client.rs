@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_model::text::list;
-use evenkeel_service::{Command, ControlError, Phase, Request, ServiceStatus, ask};
+use evenkeel_service::{Command, ControlError, InterfaceStatus, Phase, Request, ServiceStatus, ask};
 use serde_json::Value;
 
 use super::{failure, show};
@@ -71,12 +71,23 @@ fn settle(
 
 pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Failure> {
     let names = names(&send(place, Command::Pause, interface)?);
-    settle(
-        place,
-        &names,
-        true,
-        &[Phase::Starting, Phase::Fair, Phase::Silent, Phase::Stopping, Phase::Waits, Phase::Refused],
-    )?;
+    let transient =
+        [Phase::Starting, Phase::Fair, Phase::Silent, Phase::Stopping, Phase::Waits, Phase::Refused];
+    let status = settle(place, &names, true, &transient)?;
+    let is_left = |interface: &&InterfaceStatus| {
+        names.contains(&interface.name) && interface.state == Phase::Paused && interface.reason.is_some()
+    };
+    let left: Vec<String> = status
+        .interfaces
+        .iter()
+        .filter(is_left)
+        .map(|interface| {
+            format!("{} is paused: {}", interface.name, interface.reason.as_deref().unwrap_or(""))
+        })
+        .collect();
+    if !left.is_empty() {
+        return Err(Failure::new(Exit::Failed, left.join("; ")));
+    }
     let what = if names.is_empty() { "all".to_owned() } else { list(names.iter().map(String::as_str)) };
     print(&format!(
         "{what}: paused, and the settings are restored; `evenkeel service resume` manages again\n"

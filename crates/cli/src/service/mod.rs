@@ -85,6 +85,10 @@ impl Outside for Service<'_> {
         command
     }
 
+    fn left(&self, index: u32, name: &str) -> Option<String> {
+        crate::revert::left(index, name)
+    }
+
     fn log(&self, priority: Priority, text: &str) {
         let prefix = if self.has_journal { format!("<{}>", priority as u8) } else { String::new() };
         say(&format!("{prefix}{text}"));

@@ -120,9 +120,15 @@ impl Device {
         // A program opens the queues of a tap (`tun_ethtool_ops`, drivers/net/tun.c, has no `set_channels`).
         let channels = self.channels.filter(|_| self.driver.as_deref() != Some("tun"))?;
         let most = channels.transmit_queues_most();
-        let kind = if channels.combined_most >= channels.transmit_most { "combined" } else { "tx" };
-        (most > self.queues)
-            .then(|| Line::new("ethtool -L {} {} {}", &[&self.name, &kind, &most]).to_string())
+        (most > self.queues).then(|| self.set_queues(most))
+    }
+
+    /// Returns the command that sets the number of transmit queues.
+    pub(crate) fn set_queues(&self, count: u32) -> String {
+        let is_combined =
+            self.channels.is_some_and(|channels| channels.combined_most >= channels.transmit_most);
+        let kind = if is_combined { "combined" } else { "tx" };
+        Line::new("ethtool -L {} {} {}", &[&self.name, &kind, &count]).to_string()
     }
 
     /// Returns advice about flows that share queues; `None` if the device cannot have more queues.
@@ -180,6 +186,7 @@ mod tests {
         };
         assert_eq!(device(0, 16).more_queues().as_deref(), Some("ethtool -L eth0 combined 16"));
         assert_eq!(device(8, 0).more_queues().as_deref(), Some("ethtool -L eth0 tx 8"));
+        assert_eq!(device(300, 0).set_queues(256), "ethtool -L eth0 tx 256");
         assert_eq!(device(0, 4).advice_on_sharing(), None, "it has all of them");
         assert_eq!(Device::for_tests("eth0").advice_on_sharing(), None, "it does not report");
         assert!(device(0, 16).advice_on_sharing().is_some_and(|advice| advice.contains("combined 16")));

@@ -426,7 +426,7 @@ fn too_many_queues(device: &Device) -> FairError {
             "{} has {} transmit queues, but the queue choice handles at most {MAX_QUEUES}",
             device.name, device.queues
         ),
-        format!("use fewer: {}", Line::new("ethtool -L {}", &[&device.name])),
+        format!("use fewer: {}", device.set_queues(MAX_QUEUES as u32)),
     )
 }
 

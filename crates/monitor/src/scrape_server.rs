@@ -367,10 +367,11 @@ fn read_head(stream: &mut Stream, deadline: Instant) -> io::Result<Asked> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         head.extend_from_slice(&part[..count]);
-        if let Some(asked) = asked(&head) {
-            return Ok(asked);
-        }
-        if head.len() > MOST_HEAD {
+        if head.len() <= MOST_HEAD {
+            if let Some(asked) = asked(&head) {
+                return Ok(asked);
+            }
+        } else {
             return Ok(Asked::Refused(
                 "431 Request Header Fields Too Large",
                 "the head of the request is too large",
@@ -520,6 +521,9 @@ mod tests {
             assert!(good().contains("200 OK"));
             let large = ask(at, &[b"GET /metrics HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; 10 << 20]].concat());
             assert!(large.is_empty() || large.starts_with("HTTP/1.1 431 "), "{}", large.len());
+            let complete = format!("GET /metrics HTTP/1.1\r\nA: {}\r\n\r\n", "a".repeat(8300));
+            let complete = ask(at, complete.as_bytes());
+            assert!(complete.starts_with("HTTP/1.1 431 "), "{complete}");
             let many = "A: b\r\n".repeat(100);
             let many = ask(at, format!("GET /metrics HTTP/1.1\r\n{many}\r\n").as_bytes());
             assert!(many.starts_with("HTTP/1.1 431 "), "{many}");

@@ -134,7 +134,12 @@ impl Collector {
             .unknown
             .iter()
             .filter(|gap| is_counter(&gap.source) || COUNTERS.iter().any(|counter| gap.concerns(counter)));
-        not_read.extend(gaps.map(|gap| gap.why.clone()));
+        let mut losses_incomplete = false;
+        for gap in gaps {
+            not_read.insert(gap.why.clone());
+            // Those of neighbour tables exist in the initial network namespace only.
+            losses_incomplete |= !gap.source.starts_with("/proc/net/stat/");
+        }
         let chosen = self.choose(&facts);
         let sampled = |interface: &&Facts| chosen.contains(&index(interface));
         // Directly after the counters, because the bytes of flows are compared with those of queues.
@@ -195,6 +200,7 @@ impl Collector {
             interfaces: interfaces.into_iter().map(|(interface, _)| interface).collect(),
             processors,
             losses,
+            losses_incomplete,
             not_read: not_read.into_iter().collect(),
         })
     }

@@ -263,6 +263,15 @@ mod tests {
     }
 
     #[test]
+    fn losses_that_could_not_be_read_are_not_zero() {
+        let mut exported = exported("eth0", 1);
+        exported.sample.losses_incomplete = true;
+        let text = exposition(&exported, Form::OpenMetrics);
+        assert!(text.contains("evenkeel_lost_packets_total{place=\"qdisc\"} 14.0"), "{text}");
+        assert!(!text.contains("place=\"wire\""), "{text}");
+    }
+
+    #[test]
     fn what_is_not_known_is_absent() {
         let sample = Sample { interfaces: vec![Interface::default()], ..Sample::default() };
         let text = exposition(&Exported { sample, ..Exported::default() }, Form::OpenMetrics);

@@ -16,6 +16,9 @@ pub struct Sample {
     pub processors: Vec<Processor>,
     /// Losses since the collector began, at places with at least one, in path order.
     pub losses: Vec<Loss>,
+    /// Whether counters of losses could not be read: a place without a loss may have some.
+    #[serde(default)]
+    pub losses_incomplete: bool,
     /// What could not be read, one sentence each.
     pub not_read: Vec<String>,
 }

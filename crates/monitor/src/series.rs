@@ -5,7 +5,7 @@
 
 use evenkeel_placement::loss_path::Place;
 
-use crate::sample::{Interface, Interval, Sample};
+use crate::sample::{Interface, Interval, Loss, Sample};
 
 /// Maximum number of series of one interface.
 pub const MOST_PER_INTERFACE: usize = 50;
@@ -99,8 +99,7 @@ fn losses_at_interfaces(exported: &Exported, take: Take<'_>) {
                 .losses
                 .iter()
                 .filter(|loss| loss.place == place.words() && loss.subject == interface.name);
-            let packets = own.fold(0_u64, |sum, loss| sum.saturating_add(loss.packets.total));
-            take(&[&interface.name, place.words()], packets as f64);
+            take_losses(exported, own, &[&interface.name, place.words()], take);
         }
     }
 }
@@ -109,8 +108,20 @@ fn losses_at_interfaces(exported: &Exported, take: Take<'_>) {
 fn losses(exported: &Exported, take: Take<'_>) {
     for place in Place::ALL {
         let own = exported.sample.losses.iter().filter(|loss| loss.place == place.words());
-        let packets = own.fold(0_u64, |sum, loss| sum.saturating_add(loss.packets.total));
-        take(&[place.words()], packets as f64);
+        take_losses(exported, own, &[place.words()], take);
+    }
+}
+
+/// Takes a sum of losses. If counters could not be read, none is not 0 but unknown.
+fn take_losses<'l>(
+    exported: &Exported,
+    own: impl Iterator<Item = &'l Loss>,
+    labels: &[&str],
+    take: Take<'_>,
+) {
+    let packets = own.fold(0_u64, |sum, loss| sum.saturating_add(loss.packets.total));
+    if packets > 0 || !exported.sample.losses_incomplete {
+        take(labels, packets as f64);
     }
 }
 

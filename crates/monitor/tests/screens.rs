@@ -78,6 +78,8 @@ fn other_interfaces_lose_their_own_packets() {
     samples[0].interfaces[1].name = "eth9".to_owned();
     samples[0].interfaces.push(Interface { name: "eth0".to_owned(), ..Interface::default() });
     assert!(shown("", &samples, LARGE).lines().nth(1).unwrap().ends_with("; no losses"));
+    samples[0].losses_incomplete = true;
+    assert!(shown("", &samples, LARGE).lines().nth(1).unwrap().ends_with("; losses are not known"));
     samples[0].losses[1].subject = "CPU 1".to_owned();
     assert!(shown("", &samples, LARGE).contains("120 packets lost/s at the qdisc"));
 }
@@ -314,7 +316,16 @@ fn any_sample() -> impl Strategy<Value = Sample> {
         prop::collection::vec(any_text(), 0..4),
     );
     (any_u64(), any_f64(), lists).prop_map(|(at_ms, seconds, (interfaces, processors, losses, not_read))| {
-        Sample { schema: 1, at_ms, seconds, interfaces, processors, losses, not_read }
+        Sample {
+            schema: 1,
+            at_ms,
+            seconds,
+            interfaces,
+            processors,
+            losses,
+            losses_incomplete: false,
+            not_read,
+        }
     })
 }
 

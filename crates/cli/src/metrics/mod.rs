@@ -67,7 +67,8 @@ impl Exporter {
 
     fn text(&mut self, form: Form) -> Result<String, Failure> {
         if self.sampled.is_none_or(|sampled| sampled.elapsed() >= FRESH) {
-            self.last.sample = self.collector.sample().map_err(|error| failure(&error))?;
+            let failed = |error: MonitorError| Failure::with_causes(Exit::Failed, &error);
+            self.last.sample = self.collector.sample().map_err(failed)?;
             self.sampled = Some(Instant::now());
         }
         self.last.cpu_seconds = cpu_seconds();
@@ -158,10 +159,15 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
     let signals = Signals::catch()?;
     let mut exporter = Exporter::open(options)?;
     wait_quietly(SAMPLE_TIME, &signals);
-    let mut next = Instant::now();
+    let (mut next, mut has_written) = (Instant::now(), false);
     while !signals.came() {
         let text = exporter.text(Form::Prometheus)?;
-        evenkeel_files::replace(path, text.as_bytes(), MODE)?;
+        let written = evenkeel_files::replace(path, text.as_bytes(), MODE).map_err(Failure::from);
+        // A path that was right at the start is no wrong usage later.
+        written.map_err(
+            |failed| if has_written { Failure::new(Exit::Failed, failed.message()) } else { failed },
+        )?;
+        has_written = true;
         exporter.tell_unread();
         if options.once {
             return Ok(Exit::Done);

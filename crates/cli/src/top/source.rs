@@ -136,7 +136,8 @@ impl Source {
 
 impl Live {
     fn sample(&mut self) -> Result<Sample, Failure> {
-        let sample = self.collector.sample().map_err(failure)?;
+        let failed = |error: MonitorError| Failure::with_causes(Exit::Failed, &error);
+        let sample = self.collector.sample().map_err(failed)?;
         if let Some(recorder) = &mut self.recorder {
             let written = recorder.write(&sample);
             written.map_err(|error| {

@@ -54,7 +54,8 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     };
     let nfm = interface.nfm_1s.map(|nfm| format!(", NFM {}", index(nfm))).unwrap_or_default();
     let losses = loss_words(losses_of(sample, interface), sample.seconds);
-    let losses = losses.unwrap_or_else(|| "no losses".to_owned());
+    let none = if sample.losses_incomplete { "losses are not known" } else { "no losses" };
+    let losses = losses.unwrap_or_else(|| none.to_owned());
     format!("{name}: {state}{sent} out{flows}{collisions}{nfm}; {losses}")
 }
 
@@ -167,7 +168,9 @@ pub fn processors(sample: &Sample) -> String {
 pub fn losses(sample: &Sample) -> String {
     let total = sample.losses.iter().map(|loss| loss.packets.total).fold(0, u64::saturating_add);
     if total == 0 {
-        return "no packet lost since the start".to_owned();
+        let known = "no packet lost since the start";
+        let unknown = "not known: counters could not be read";
+        return if sample.losses_incomplete { unknown } else { known }.to_owned();
     }
     let total = quantity(total as f64);
     let current = match per_second(Default::default(), sample.seconds) {

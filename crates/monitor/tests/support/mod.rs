@@ -112,6 +112,7 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
             loss("receive ring", "rx-ring-drops", "rx_out_of_buffer", 0),
             loss("qdisc", "qdisc-drops", "qdisc drops", 120),
         ],
+        losses_incomplete: false,
         not_read: Vec::new(),
     }
 }

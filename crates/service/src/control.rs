@@ -66,6 +66,8 @@ pub enum ControlError {
     NoGroup(String),
     #[error("no service answers at {}; start it (systemctl start evenkeel), or name its socket (--socket)", path_text(.path))]
     NoService { path: PathBuf },
+    #[error("{} is not a socket; name that of the service (--socket)", path_text(.path))]
+    NoSocket { path: PathBuf },
     #[error("{} is for root and the service's group only; run the command as one of them", path_text(.path))]
     Denied { path: PathBuf },
     #[error("the service sent no valid answer: {0}")]
@@ -291,7 +293,9 @@ fn ask_within(limit: Duration, path: &Path, request: &Request) -> Result<Value, 
         }
         _ => ControlError::System { action: "ask the service at", path: path.to_owned(), source },
     };
-    refuse_other_files(path, std::fs::metadata(path))?;
+    if refuse_other_files(path, std::fs::metadata(path)).is_err() {
+        return Err(ControlError::NoSocket { path: path.to_owned() });
+    }
     let mut stream = UnixStream::connect(path).map_err(failed)?;
     stream.set_read_timeout(Some(limit)).map_err(failed)?;
     stream.set_write_timeout(Some(limit)).map_err(failed)?;
@@ -431,7 +435,7 @@ mod tests {
         let error = ask(Path::new("/nonexistent/control.sock"), &request).unwrap_err();
         assert!(error.to_string().contains("start it (systemctl start evenkeel)"), "{error}");
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(matches!(ask(file.path(), &request), Err(ControlError::NotASocket { .. })));
+        assert!(matches!(ask(file.path(), &request), Err(ControlError::NoSocket { .. })));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("hangs.sock");
         let _listener = UnixListener::bind(&path).unwrap();

@@ -48,6 +48,7 @@ fn failure(error: &ControlError) -> Failure {
         ControlError::System { .. } | ControlError::Answer(_) | ControlError::Silent { .. } => Exit::Failed,
         ControlError::Taken { .. }
         | ControlError::NotASocket { .. }
+        | ControlError::NoSocket { .. }
         | ControlError::NoService { .. }
         | ControlError::Busy { .. }
         | ControlError::Denied { .. } => Exit::Unable,

@@ -255,7 +255,8 @@ fn without_finding<'o>(
     for name in only.iter().filter(|name| !items.iter().any(|item| item.rule == **name)) {
         if find_rule(name).is_none() {
             let command = printed_command("evenkeel tune {}", &[&options.interface]);
-            let otherwise = format!("`{command}` shows the rules with changes");
+            let separate = if name.contains(',') { "separate rules with spaces; " } else { "" };
+            let otherwise = format!("{separate}`{command}` shows the rules with changes");
             return Err(Failure::unknown("rule", name, rules().map(|rule| rule.name), &otherwise));
         }
         // A rule that could not judge differs from one without a finding.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{BondFacts, Interface, InterfaceKind, SocketFacts, TcpFacts};
-use evenkeel_placement::{Judgement, judge};
+use evenkeel_placement::{Judgement, NotJudged, judge};
 use evenkeel_synthetic::write_tree;
 
 /// Returns the judgement, or the error that names the file.
@@ -193,7 +193,7 @@ fn failures(directory: &Path, cases: &[Case]) -> Vec<String> {
             Err(error) if rule.is_empty() && error.contains(why) => {}
             Err(error) => failures.push(format!("{file}: {error}")),
             Ok(judgement) => {
-                let named = judgement.not_judged.iter().find(|missed| missed.rule == *rule);
+                let named = judgement.incomplete().find(|missed| missed.rule == *rule);
                 let is_named = named.is_some_and(|named| named.why.contains(why));
                 if !is_named || judgement.findings.iter().any(|found| found.rule == *rule) {
                     failures.push(format!("{file}: {rule}: {named:?}"));
@@ -294,7 +294,7 @@ fn names_that_contradict_or_are_not_there_are_named() {
     edit(sockets, &with(|list| list[0]["process"] = 4711.into()));
     edit("evenkeel/about.json", &with(|about| about["without_value"] = vec!["/proc/4711/comm"].into()));
     let judgement = judged(directory.path()).unwrap();
-    assert_eq!(judgement.not_judged.iter().find(|missed| missed.rule == "app-remote-node"), None);
+    assert_eq!(judgement.incomplete().find(|missed| missed.rule == "app-remote-node"), None);
 }
 
 /// A key that is too short, or another hash, keeps only the rule about the queues of connections from judging.
@@ -322,8 +322,9 @@ fn a_hash_that_cannot_be_computed_is_not_judged() {
         std::fs::write(&file, answers.to_string()).unwrap();
         answers = sound;
         let mut judgement = judged(directory.path()).unwrap();
-        let at = judgement.not_judged.iter().position(|missed| missed.rule == "flows-collide");
-        let missed = at.map(|at| judgement.not_judged.remove(at).why);
+        let of_rule = |missed: &NotJudged| missed.rule == "flows-collide";
+        let missed = judgement.incomplete().find(|missed| of_rule(missed)).map(|missed| missed.why.clone());
+        judgement.not_judged.retain(|missed| !of_rule(missed));
         let why = why.map(|why| format!("evenkeel/ethtool/ens2f0.json: {why}"));
         assert_eq!(missed, why);
         assert_eq!(judgement.not_judged, before.not_judged, "{field} {value}");
@@ -338,7 +339,7 @@ fn a_hash_that_cannot_be_computed_is_not_judged() {
     std::fs::write(directory.path().join("evenkeel/sockets.json"), sockets).unwrap();
     std::fs::write(&file, whole.replace(&key, &key[..39 * 3 - 1])).unwrap();
     let judgement = judged(directory.path()).unwrap();
-    let missed = judgement.not_judged.iter().find(|missed| missed.rule == "flows-collide").unwrap();
+    let missed = judgement.incomplete().find(|missed| missed.rule == "flows-collide").unwrap();
     assert!(
         missed.why.contains("39 bytes are too few for the hash of a packet, which needs 40"),
         "{missed:?}"
@@ -374,13 +375,13 @@ fn lost_queues_and_ports_are_named() {
         write_tree(&facts, directory.path()).unwrap();
         let class = directory.path().join("sys/class/net");
         let before: Vec<&str> =
-            judged(directory.path()).unwrap().not_judged.iter().map(|missed| missed.rule).collect();
+            judged(directory.path()).unwrap().incomplete().map(|missed| missed.rule).collect();
         let path = class.join(lost);
         if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
         let judgement = judged(directory.path()).unwrap();
         for rule in rules {
             assert!(!before.contains(rule), "{rule}");
-            let missed = judgement.not_judged.iter().find(|missed| missed.rule == *rule).expect(rule);
+            let missed = judgement.incomplete().find(|missed| missed.rule == *rule).expect(rule);
             assert_eq!(missed.why, format!("/sys/class/net/{shown} is missing"));
             assert!(judgement.findings.iter().all(|found| found.rule != *rule), "{rule}");
         }
@@ -403,7 +404,7 @@ fn two_interfaces_of_one_number_are_not_judged() {
         std::fs::write(class.join(name).join("ifindex"), "9\n").unwrap();
     }
     let judgement = judged(directory.path()).unwrap();
-    let missed = judgement.not_judged.iter().find(|missed| missed.rule == "gro-off").unwrap();
+    let missed = judgement.incomplete().find(|missed| missed.rule == "gro-off").unwrap();
     for (one, other) in [(names[0], names[1]), (names[1], names[0])] {
         let why = format!("/sys/class/net/{one}/ifindex is 9, that of {other}");
         assert!(missed.why.contains(&why), "{missed:?}");

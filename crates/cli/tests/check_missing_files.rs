@@ -1,5 +1,5 @@
 //! Removes and damages, one at a time, every file of a host that a rule needs. Each rule that needs the file is then not
-//! judged, and no other rule changes its findings.
+//! judged, or in part, and no other rule changes its findings.
 //!
 //! Then removes every file from hosts that have findings, whether a rule needs it or not: each finding stays, or its rule
 //! is not judged.
@@ -150,7 +150,7 @@ fn hidden(facts: &HostFacts, damages: &[Option<&str>]) -> BTreeSet<String> {
                 Some(text) => std::fs::write(&file, text).unwrap(),
             }
             let Ok(after) = judged(directory.path()) else { continue };
-            let missed: BTreeSet<&str> = after.not_judged.iter().map(|missed| missed.rule).collect();
+            let missed: BTreeSet<&str> = after.incomplete().map(|missed| missed.rule).collect();
             let now = subjects(&after);
             for rule in rules().filter(|rule| rule.needs.iter().any(|need| names(need, &general(&path)))) {
                 let has_finding = now.iter().any(|(name, _)| *name == rule.name);
@@ -162,6 +162,15 @@ fn hidden(facts: &HostFacts, damages: &[Option<&str>]) -> BTreeSet<String> {
                 before.symmetric_difference(&now).filter(|(rule, _)| !missed.contains(rule))
             {
                 hidden.insert(format!("{path} {damage:?}: {rule} of {subject} differs"));
+            }
+            for missed in &after.not_judged {
+                if now.iter().any(|(rule, _)| *rule == missed.rule) {
+                    hidden
+                        .insert(format!("{path} {damage:?}: {} has findings and is not judged", missed.rule));
+                }
+            }
+            if after.judged + after.not_judged.len() != rules().count() {
+                hidden.insert(format!("{path} {damage:?}: the rules do not add up"));
             }
             let quotes = |finding: &Finding, rule: &str| finding.evidence.contains(&format!("; {rule}: "));
             for finding in &after.findings {
@@ -345,7 +354,7 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
                 all.iter().filter(|(name, _)| *name == rule).count()
             };
             let now = subjects(&after);
-            let is_judged = |rule: &str| after.not_judged.iter().all(|missed| missed.rule != rule);
+            let is_judged = |rule: &str| after.incomplete().all(|missed| missed.rule != rule);
             let all: BTreeSet<&str> = before.iter().map(|(rule, _)| *rule).collect();
             for rule in all.into_iter().filter(|rule| is_judged(rule)) {
                 if count(&now, rule) < count(&before, rule) {

@@ -225,7 +225,7 @@ fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str)
     let hashes = |fields: &String| fields.contains('s') && fields.contains('d');
     let rss = facts.interface(subject).and_then(|nic| nic.rss.as_ref());
     let queues_are_known = rss.is_some_and(|rss| rss.hash_fields.get("tcp4").is_none_or(hashes));
-    before.not_judged.iter().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
+    before.incomplete().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
 }
 
 /// Asserts that the plan makes each change that `check` proposes, or says why not.

@@ -334,7 +334,7 @@ fn machine(
         assumptions
             .push(format!("clock of {:.1} GHz (the processor's name has none from 0.5 to 10 GHz)", hz / 1e9));
     }
-    let unknown = facts.unknown.iter().find(|gap| gap.concerns("/sys/devices/system/cpu/*/topology"));
+    let unknown = facts.unknown.iter().find(|gap| gap.concerns("/sys/devices/system/cpu/cpu*/topology"));
     assumptions.extend(
         unknown
             .map(|gap| format!("a core of its own for each processor whose core is unknown ({})", gap.why)),

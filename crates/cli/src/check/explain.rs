@@ -25,14 +25,19 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
 /// Shows a rule, and its findings on a host.
 pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
-    let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule.name);
+    let missed = judgement.incomplete().find(|missed| missed.rule == rule.name);
     let not_nics = (own.is_empty() && rules_about_nics(facts).contains(&rule.name))
         .then(|| show::not_nics(facts, only, || format!("{}, a rule about NICs, does", rule.name)))
         .flatten();
     page.answer(&not_nics.unwrap_or_else(|| match (own.len(), missed) {
         (0, Some(missed)) => format!("{} could not be judged on this host: {}", rule.name, missed.why),
         (0, None) => format!("{} finds nothing on this host.", rule.name),
-        (number, _) => format!("{} has {} on this host.", rule.name, counted(number, "finding")),
+        (number, missed) => {
+            let findings = format!("{} has {} on this host", rule.name, counted(number, "finding"));
+            missed.map_or(format!("{findings}."), |missed| {
+                format!("{findings}, and could be judged in part only: {}", missed.why)
+            })
+        }
     }));
     page.gap();
     for (label, text) in [

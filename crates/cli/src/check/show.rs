@@ -135,21 +135,37 @@ fn answer(judgement: &Judgement) -> String {
 
 /// Returns the number of rules that could not judge, in words; `None` if all could.
 pub fn missed(judgement: &Judgement) -> Option<String> {
+    let parts: Vec<String> =
+        [missed_whole(judgement), missed_in_part(judgement)].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn missed_whole(judgement: &Judgement) -> Option<String> {
     let missed = judgement.not_judged.len();
     (missed > 0).then(|| format!("{missed} of {} rules could not be judged", missed + judgement.judged))
 }
 
-/// Returns the rules that could not judge, by reason.
+fn missed_in_part(judgement: &Judgement) -> Option<String> {
+    let rules = judgement.partly_judged.len();
+    (rules > 0).then(|| format!("{} could be judged in part only", counted(rules, "rule")))
+}
+
+/// Returns the rules that could not judge, and those that judged in part, by reason.
 pub fn not_judged(judgement: &Judgement) -> Option<String> {
-    let mut text = format!("{}:\n", missed(judgement)?);
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for rule in &judgement.not_judged {
-        reasons.entry(&rule.why).or_default().push(rule.rule);
+    let mut text = String::new();
+    let whole = (missed_whole(judgement), &judgement.not_judged);
+    for (title, list) in [whole, (missed_in_part(judgement), &judgement.partly_judged)] {
+        let Some(title) = title else { continue };
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for rule in list {
+            reasons.entry(&rule.why).or_default().push(rule.rule);
+        }
+        let _ = writeln!(text, "{title}:");
+        for (why, rules) in reasons {
+            let _ = writeln!(text, "  {}: {}", printable(why), rules.join(", "));
+        }
     }
-    for (why, rules) in reasons {
-        let _ = writeln!(text, "  {}: {}", printable(why), rules.join(", "));
-    }
-    Some(text)
+    (!text.is_empty()).then_some(text)
 }
 
 fn header(facts: &HostFacts) -> String {
@@ -230,7 +246,7 @@ fn line_of(interface: &Interface, judgement: &Judgement) -> String {
         let is_of = |found: &&Finding| RULES.contains(&found.rule) && found.subject == interface.name;
         let note = match judgement.findings.iter().find(is_of) {
             Some(_) => "",
-            None if judgement.not_judged.iter().any(|missed| RULES.contains(&missed.rule)) => " (not judged)",
+            None if judgement.incomplete().any(|missed| RULES.contains(&missed.rule)) => " (not judged)",
             None => " (too few for a finding)",
         };
         let _ = write!(traffic, ", {} lost{note}", count(lost));
@@ -377,9 +393,13 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
     })
 }
 
-/// Returns the number of rules that judged, and the list of those that could not.
+/// Returns the number of rules that judged, and the lists of those that judged in part and not at all.
 pub fn rules(judgement: &Judgement) -> Value {
-    json!({ "judged": judgement.judged, "not_judged": judgement.not_judged })
+    json!({
+        "judged": judgement.judged,
+        "partly_judged": judgement.partly_judged,
+        "not_judged": judgement.not_judged,
+    })
 }
 
 /// Describes a host as JSON.

@@ -261,7 +261,7 @@ fn without_finding<'o>(
         }
         // A rule that could not judge differs from one without a finding.
         if let Some(NotJudged { rule, why }) =
-            prepared.judgement.not_judged.iter().find(|missed| missed.rule == *name)
+            prepared.judgement.incomplete().find(|missed| missed.rule == *name)
         {
             return Err(Failure::new(Exit::Unable, format!("{rule} could not be judged: {why}")));
         }

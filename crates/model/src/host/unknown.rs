@@ -19,8 +19,8 @@ impl Unknown {
         Self { source: source.into(), why: why.into() }
     }
 
-    /// Returns whether this gap affects a rule's need. A `*` in the need matches one part of a path; a need
-    /// covers everything below it, and so does an unknown directory.
+    /// Returns whether this gap affects a rule's need. A `*` in the need matches one part of a path, and `cpu*` one of a
+    /// number such as `cpu3`; a need covers everything below it, and so does an unknown directory.
     #[must_use]
     pub fn concerns(&self, need: &str) -> bool {
         // Most sources differ from a need before its first `*`; splitting them would cost more.
@@ -30,7 +30,7 @@ impl Unknown {
                 .source
                 .split('/')
                 .zip(need.split('/'))
-                .all(|(part, needed)| part == needed || needed == "*")
+                .all(|(part, needed)| part == needed || needed == "*" || is_numbered(part, needed))
     }
 
     /// Returns the interface whose facts are unknown; none for facts of the whole host.
@@ -38,6 +38,12 @@ impl Unknown {
     pub fn interface(&self) -> Option<&str> {
         self.source.strip_prefix("/sys/class/net/")?.split('/').next()
     }
+}
+
+/// Returns whether a name is one of a pattern such as `cpu*`: `cpu3`, but not `cpufreq`.
+fn is_numbered(name: &str, pattern: &str) -> bool {
+    let number = pattern.strip_suffix('*').and_then(|prefix| name.strip_prefix(prefix));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -57,5 +63,16 @@ mod tests {
         assert!(gap("/sys/class/net/eth0/queues/rx-3/rps_cpus").concerns("/sys/class/net/*/queues"));
         assert!(!gap("/proc/stat").concerns("/proc/PID/stat"));
         assert_eq!(gap("/proc/stat").interface(), None);
+        let topology = "/sys/devices/system/cpu/cpu*/topology";
+        for source in [
+            "/sys/devices/system/cpu/cpu3/topology/core_id",
+            "/sys/devices/system/cpu/cpu12",
+            "/sys/devices/system/cpu",
+        ] {
+            assert!(gap(source).concerns(topology), "{source}");
+        }
+        for source in ["isolated", "nohz_full", "cpufreq", "cpu", "cpu3/cpufreq"] {
+            assert!(!gap(&format!("/sys/devices/system/cpu/{source}")).concerns(topology), "{source}");
+        }
     }
 }

@@ -28,13 +28,23 @@ const UPTIME: &str = "/proc/uptime";
 pub struct Judgement {
     /// Findings, the highest severity first, then in the order of the rules.
     pub findings: Vec<Finding>,
-    /// Number of rules that had all facts that they need.
+    /// Number of rules that judged, those of `partly_judged` included.
     pub judged: usize,
-    /// The rules that lacked facts.
+    /// The rules that lacked facts and have no finding.
     pub not_judged: Vec<NotJudged>,
+    /// The rules that lacked facts, but have findings that do not depend on these, such as those about another
+    /// interface.
+    pub partly_judged: Vec<NotJudged>,
 }
 
-/// A rule that lacked facts. It may still have findings about interfaces whose facts are complete.
+impl Judgement {
+    /// Returns the rules that lacked facts: a finding that they do not have does not mean that there is no fault.
+    pub fn incomplete(&self) -> impl Iterator<Item = &NotJudged> {
+        self.not_judged.iter().chain(&self.partly_judged)
+    }
+}
+
+/// A rule that lacked facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotJudged {
     pub rule: &'static str,
@@ -80,12 +90,13 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
     let mut judgement = Judgement::default();
     for rule in rules {
         let (found, gaps) = found_and_gaps(rule, &whole);
-        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
-        if gaps.is_empty() {
-            judgement.judged += 1;
-        } else {
-            judgement.not_judged.push(NotJudged { rule: rule.name, why: reasons(&gaps) });
+        let judges = gaps.is_empty() || !found.is_empty();
+        judgement.judged += usize::from(judges);
+        if !gaps.is_empty() {
+            let list = if judges { &mut judgement.partly_judged } else { &mut judgement.not_judged };
+            list.push(NotJudged { rule: rule.name, why: reasons(&gaps) });
         }
+        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
     }
     judgement.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     judgement
@@ -301,24 +312,32 @@ mod tests {
         }
     }
 
-    fn judged(unknown: &[&str]) -> (Vec<String>, usize, Vec<String>) {
+    /// Returns the subjects of the findings, the number of rules that judged, and the reasons of those that did not, or
+    /// in part.
+    fn judged(unknown: &[&str]) -> (Vec<String>, usize, Vec<String>, Vec<String>) {
         let judgement = judge_with(&host(unknown), [&RULE]);
-        let subjects = judgement.findings.into_iter().map(|finding| finding.subject).collect();
-        (subjects, judgement.judged, judgement.not_judged.into_iter().map(|rule| rule.why).collect())
+        let subjects = judgement.findings.iter().map(|finding| finding.subject.clone()).collect();
+        let rules = [&judgement.not_judged, &judgement.partly_judged];
+        let [not, partly] = rules.map(|rules| rules.iter().map(|rule| rule.why.clone()).collect());
+        (subjects, judgement.judged, not, partly)
     }
 
     #[test]
     fn a_rule_without_its_facts_is_not_judged() {
         let both = vec!["eth0".to_owned(), "eth1".to_owned()];
-        assert_eq!(judged(&[]), (both.clone(), 1, vec![]));
-        assert_eq!(judged(&["/proc/net/netstat"]), (both.clone(), 1, vec![]), "it does not need that");
+        assert_eq!(judged(&[]), (both.clone(), 1, vec![], vec![]));
+        assert_eq!(
+            judged(&["/proc/net/netstat"]),
+            (both.clone(), 1, vec![], vec![]),
+            "it does not need that"
+        );
         let softnet = "/proc/net/softnet_stat";
-        assert_eq!(judged(&[softnet]), (vec![], 0, vec![format!("{softnet} is missing")]));
+        assert_eq!(judged(&[softnet]), (vec![], 0, vec![format!("{softnet} is missing")], vec![]));
         // One of the two interfaces is not judged.
         let mtu = "/sys/class/net/eth0/mtu";
-        assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 0, vec![format!("{mtu} is missing")]));
+        assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 1, vec![], vec![format!("{mtu} is missing")]));
         // The finding on a link without a speed counts.
-        assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![]));
+        assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![], vec![]));
     }
 
     #[test]

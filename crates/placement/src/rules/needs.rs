@@ -51,9 +51,9 @@ pub const COMMAND_LINE: &str = "/proc/cmdline";
 /// Model and flags of the CPUs.
 pub const CPUINFO: &str = "/proc/cpuinfo";
 /// Frequency governors.
-pub const FREQUENCY: &str = "/sys/devices/system/cpu/*/cpufreq";
+pub const FREQUENCY: &str = "/sys/devices/system/cpu/cpu*/cpufreq";
 /// Idle states.
-pub const IDLE_STATES: &str = "/sys/devices/system/cpu/*/cpuidle";
+pub const IDLE_STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle";
 /// Numbers of interrupts that each CPU served.
 pub const INTERRUPTS: &str = "/proc/interrupts";
 /// The rows of [`INTERRUPTS`] that belong to a NIC.
@@ -96,6 +96,6 @@ pub const VMSTAT: &str = "/proc/vmstat";
 pub const SOFTNET: &str = "/proc/net/softnet_stat";
 /// Time of each CPU.
 pub const TIMES: &str = "/proc/stat";
-pub const TOPOLOGY: &str = "/sys/devices/system/cpu/*/topology";
+pub const TOPOLOGY: &str = "/sys/devices/system/cpu/cpu*/topology";
 pub const UDP: &str = "/proc/net/udp";
 pub const UDP6: &str = "/proc/net/udp6";

@@ -9,7 +9,7 @@ use evenkeel_model::host::{
 };
 
 use crate::plan::interrupt_processors;
-use crate::rules::{Found, running_balancer};
+use crate::rules::{Alternative, Found, running_balancer};
 use crate::{Basis, Severity};
 
 /// Assumed round-trip time if no socket with enough traffic shows one, µs: two hosts of a site, with some queueing.
@@ -35,6 +35,8 @@ pub struct View<'a> {
     judges_nics: Cell<bool>,
     /// Whether a rule asked for a rate while the time since boot is unknown.
     lacked_time: Cell<bool>,
+    /// The host with other values of facts that could not be read.
+    pub(crate) alternatives: &'a [Alternative<'a>],
 }
 
 /// A round-trip time and its source.
@@ -98,7 +100,15 @@ impl<'a> View<'a> {
             reported: RefCell::default(),
             judges_nics: Cell::new(false),
             lacked_time: Cell::new(false),
+            alternatives: &[],
         }
+    }
+
+    /// Returns the view beside those with other values of facts that could not be read.
+    #[must_use]
+    pub(crate) const fn beside(mut self, alternatives: &'a [Alternative<'a>]) -> Self {
+        self.alternatives = alternatives;
+        self
     }
 
     /// Notes that a rate is unknown because the time since boot is.

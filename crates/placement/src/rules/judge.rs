@@ -1,6 +1,6 @@
 //! Runs rules on a host, and lists the rules that lacked facts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use evenkeel_model::change::Knob;
@@ -8,7 +8,8 @@ use evenkeel_model::host::{HostFacts, InterfaceKind, Unknown};
 use serde::Serialize;
 
 use super::needs::{
-    AFFINITY, FREQUENCY, IDLE_STATES, NETSTAT, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP, UDP6, VMSTAT,
+    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP,
+    UDP6, VMSTAT,
 };
 use super::{Found, Rule, find_rule, rules};
 use crate::current::is_made;
@@ -86,7 +87,12 @@ fn is_nic_or_host(facts: &HostFacts, subject: &str) -> bool {
 
 /// Judges a host by some rules.
 pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Judgement {
-    let whole = View::new(facts);
+    let variants = variants(facts);
+    let alternatives: Vec<Alternative<'_>> = variants
+        .iter()
+        .map(|(gaps, facts)| Alternative { gaps: gaps.clone(), view: View::new(facts) })
+        .collect();
+    let whole = View::new(facts).beside(&alternatives);
     let mut judgement = Judgement::default();
     for rule in rules {
         let (found, gaps) = found_and_gaps(rule, &whole);
@@ -107,7 +113,108 @@ pub(super) fn reported(view: &View<'_>, rule: &str) -> Rc<[Found]> {
     view.reported(rule, || find_rule(rule).map(|rule| found_and_gaps(rule, view).0).unwrap_or_default())
 }
 
+/// The host with other values of facts that could not be read. Rules read these facts for a part of their verdict or
+/// fix, whether they list them as needs or not: a finding counts if every value leads to it.
+#[derive(Debug)]
+pub(crate) struct Alternative<'a> {
+    /// The facts that could not be read.
+    gaps: Vec<&'a Unknown>,
+    view: View<'a>,
+}
+
+/// Returns the host with the extreme values of facts that could not be read:
+///
+/// - Traffic of interfaces, and of TCP: no traffic that is all TCP, and much traffic that is not.
+/// - Isolated processors: all. The host itself has none.
+fn variants(facts: &HostFacts) -> Vec<(Vec<&Unknown>, HostFacts)> {
+    const TRAFFIC: [&str; 4] = ["rx_bytes", "rx_packets", "tx_bytes", "tx_packets"];
+    const SEGMENTS: [&str; 2] = ["Tcp.InSegs", "Tcp.OutSegs"];
+    const MUCH: u64 = u64::MAX / 4;
+    let of_traffic = |gap: &Unknown| {
+        let is_counter = |name: &&str| gap.concerns(&format!("{STATISTICS}/{name}"));
+        let lacks = |name: &&str| {
+            let of_gap = gap.interface().and_then(|interface| facts.interface(interface));
+            of_gap.is_some_and(|interface| !interface.statistics.contains_key(*name))
+        };
+        TRAFFIC.iter().any(|name| is_counter(name) && lacks(name))
+    };
+    let of_tcp = |gap: &Unknown| {
+        SEGMENTS
+            .iter()
+            .any(|name| gap.concerns(&format!("{SNMP}/{name}")) && !facts.counters.contains_key(*name))
+    };
+    let of_isolation = |gap: &Unknown| gap.concerns(ISOLATED) || gap.concerns(NOHZ_FULL);
+    let with_traffic = |traffic: u64, segments: u64, gaps: &[&Unknown]| {
+        let mut facts = facts.clone();
+        for interface in &mut facts.interfaces {
+            let gaps = || gaps.iter().filter(|gap| gap.interface() == Some(interface.name.as_str()));
+            let hidden = |name: &&str| gaps().any(|gap| gap.concerns(&format!("{STATISTICS}/{name}")));
+            for name in TRAFFIC.iter().filter(|name| hidden(name)) {
+                interface.statistics.entry((*name).to_owned()).or_insert(traffic);
+            }
+        }
+        if gaps.iter().any(|gap| of_tcp(gap)) {
+            for name in SEGMENTS {
+                facts.counters.entry(name.to_owned()).or_insert(segments);
+            }
+        }
+        facts
+    };
+    let gaps =
+        |is_of: &dyn Fn(&Unknown) -> bool| facts.unknown.iter().filter(|gap| is_of(gap)).collect::<Vec<_>>();
+    let mut found = Vec::new();
+    let traffic = gaps(&|gap| of_traffic(gap) || of_tcp(gap));
+    if !traffic.is_empty() {
+        let (none, much) = (with_traffic(0, MUCH, &traffic), with_traffic(MUCH, 0, &traffic));
+        found.extend([(traffic.clone(), none), (traffic, much)]);
+    }
+    let isolation = gaps(&of_isolation);
+    if !isolation.is_empty() {
+        let mut isolated = facts.clone();
+        isolated.processors.iter_mut().for_each(|processor| processor.isolated = true);
+        found.push((isolation, isolated));
+    }
+    found
+}
+
+/// Keeps the findings that a rule has with other values as well, with their lower severity and their common changes.
+/// Returns whether the other values lead to the same findings.
+fn keep_common(found: &mut Vec<Found>, other: &[Found], gaps: &[&Unknown]) -> bool {
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let before = found.len();
+    found.retain_mut(|found| {
+        let at = seen.entry(found.subject.clone()).or_insert(0);
+        *at += 1;
+        let mut alike = other.iter().filter(|other| other.subject == found.subject);
+        let Some(same) = alike.nth(*at - 1) else { return false };
+        found.basis = found.basis.min(same.basis);
+        found.severity = found.severity.min(same.severity).min(found.basis.cap());
+        let remedy = &mut found.remedy;
+        let changes = remedy.changes.len();
+        remedy.changes.retain(|change| same.remedy.changes.contains(change));
+        if remedy.changes.len() < changes {
+            let left_out = format!("changes that depend on a fact are left out: {}", reasons(gaps));
+            let advice = remedy.advice.iter().cloned().chain([left_out]);
+            remedy.advice = Some(advice.collect::<Vec<_>>().join("; "));
+        }
+        true
+    });
+    found.len() == before && before == other.len()
+}
+
 fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unknown>) {
+    let (mut found, mut gaps) = found_by_needs(rule, view);
+    for Alternative { gaps: unread, view: other } in view.alternatives {
+        let (instead, _) = found_by_needs(rule, other);
+        if !keep_common(&mut found, &instead, unread) {
+            gaps.extend(unread);
+        }
+    }
+    (found.into_iter().filter_map(|found| found.with_possible_changes(view.facts)).collect(), gaps)
+}
+
+/// Returns the findings of a rule that its needs allow, and the gaps in these.
+fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unknown>) {
     let facts = view.facts;
     let gaps: Vec<&Unknown> =
         facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
@@ -115,13 +222,13 @@ fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
         let (found, lacks_time) = view.run(|| (rule.check)(view));
         ((found, gaps), lacks_time)
     } else {
-        found_beside(rule, facts, gaps)
+        found_beside(rule, view, gaps)
     };
     // Rates need the time since boot, which the ticks of /proc/stat show, too.
     if lacks_time {
         gaps.extend(facts.unknown.iter().filter(|gap| gap.source == UPTIME));
     }
-    (found.into_iter().filter_map(|found| found.with_possible_changes(facts)).collect(), gaps)
+    (found, gaps)
 }
 
 /// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the
@@ -135,9 +242,10 @@ fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - A single counter of a table: the findings count that are the same with any value of it.
 fn found_beside<'f>(
     rule: &Rule,
-    facts: &'f HostFacts,
+    whole: &View<'f>,
     gaps: Vec<&'f Unknown>,
 ) -> ((Vec<Found>, Vec<&'f Unknown>), bool) {
+    let facts = whole.facts;
     let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
     let is_counter = |gap: &Unknown| {
         [NETSTAT, SNMP, SOCKSTAT, VMSTAT]
@@ -166,7 +274,7 @@ fn found_beside<'f>(
     };
     let hidden: BTreeSet<&str> =
         gaps.iter().filter(|gap| !is_absent(gap)).filter_map(|gap| gap.interface()).collect();
-    let view = View::without(facts, hidden.clone());
+    let view = View::without(facts, hidden.clone()).beside(whole.alternatives);
     let (mut found, lacks_time) = view.run(|| (rule.check)(&view));
     found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
     let counters: Vec<&Unknown> = gaps.iter().copied().filter(|gap| is_counter(gap)).collect();

@@ -38,6 +38,7 @@ pub(crate) use stack_drops::receive_queue_drops;
 
 use evenkeel_model::change::{Change, Knob, Value};
 
+pub(crate) use judge::Alternative;
 use judge::reported;
 pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with, rules_about_nics};
 

@@ -78,17 +78,26 @@ impl<'a> View<'a> {
     /// spend 29 % of their time in softirqs`. It shows the cost of a setting that takes processor time for each packet.
     #[must_use]
     pub fn work_words(&self, nic: &Interface) -> String {
+        const FEWEST: u64 = 100;
         let uptime = self.uptime_s();
-        let rate = |packets: u64| uptime.map_or(0, |uptime| (packets as f64 / uptime).round() as u64);
-        let (received, sent) = (rate(nic.received_packets()), rate(nic.sent_packets()));
-        let mut text = String::new();
-        if received.max(sent) >= 100 {
-            text += &format!(
-                "; it received {} packets per second since boot and sent {}",
-                crate::view::count(received),
-                crate::view::count(sent)
-            );
-        }
+        // A counter that could not be read is left out.
+        let rate = |counter: &str| {
+            let rate = *nic.statistics.get(counter)? as f64 / uptime?;
+            Some(rate.round() as u64)
+        };
+        let (received, sent) = (rate("rx_packets"), rate("tx_packets"));
+        let words = |verb: &str, rate: u64| {
+            format!("; it {verb} {} packets per second since boot", crate::view::count(rate))
+        };
+        let text = match (received, sent) {
+            (received, sent) if received.max(sent).is_none_or(|most| most < FEWEST) => String::new(),
+            (Some(received), Some(sent)) => {
+                format!("{} and sent {}", words("received", received), crate::view::count(sent))
+            }
+            (Some(received), None) => words("received", received),
+            (None, Some(sent)) => words("sent", sent),
+            (None, None) => String::new(),
+        };
         text + &self.softirq_words(nic)
     }
 

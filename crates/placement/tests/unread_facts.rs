@@ -135,6 +135,19 @@ fn limits_of_tcp_are_not_judged_if_its_share_is_unknown() {
 }
 
 #[test]
+fn an_unreadable_figure_is_not_in_the_evidence() {
+    let evidence = |facts: &HostFacts| found(&judge(facts), "gro-off").unwrap().evidence.clone();
+    let rates = "; it received 23,148 packets per second since boot and sent 11,574;";
+    assert!(evidence(&host()).contains(rates), "{}", evidence(&host()));
+    let sent = evidence(&without(&[RECEIVED]));
+    assert!(sent.contains("; it sent 11,574 packets per second since boot;"), "{sent}");
+    assert!(!sent.contains("received"), "{sent}");
+    let received = evidence(&without(&[SENT]));
+    assert!(received.contains("; it received 23,148 packets per second since boot;"), "{received}");
+    assert!(!evidence(&without(&[RECEIVED, SENT])).contains(" 0 "), "{received}");
+}
+
+#[test]
 fn an_unreadable_load_raises_no_severity() {
     let severity = |mut facts: HostFacts| {
         facts.processors.iter_mut().for_each(|processor| processor.time = None);

@@ -185,9 +185,17 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     }
     // A socket's `sk_drops` counts drops for both reasons.
     let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
-    udp(&mut found, before, after, datagrams.into_iter().map(counter).saturating_sum());
-    let retransmitted = counter(RETRANSMISSIONS);
-    let beyond = retransmitted - explained(retransmitted, counter(NOT_SENT), &found.0, after);
+    let sum = |of: &dyn Fn(&str) -> u64| datagrams.into_iter().map(of).saturating_sum();
+    let between = |name: &str| gained_between(before, after, name);
+    udp(&mut found, before, after, [sum(&counter), sum(&between)]);
+    let beyond = |retransmitted: u64, not_sent: u64| {
+        let explained = explained(retransmitted, not_sent, &found.0, after);
+        (retransmitted - explained, explained)
+    };
+    let beyond = match beyond(counter(RETRANSMISSIONS), counter(NOT_SENT)) {
+        (beyond, 0) => beyond,
+        (beyond_all, _) => beyond(between(RETRANSMISSIONS), between(NOT_SENT)).0.min(beyond_all),
+    };
     found.add(Place::Path, "host", beyond, RETRANSMISSIONS, "retransmissions");
     found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
     found.0
@@ -281,11 +289,22 @@ pub fn dropped_by_qdiscs(interface: &Interface) -> u64 {
     let of = |is_root: bool| {
         let is_egress = |qdisc: &&QdiscFacts| !matches!(qdisc.kind.as_str(), "clsact" | "ingress");
         let qdiscs = interface.qdiscs.iter().filter(is_egress);
-        qdiscs.filter(|qdisc| qdisc.is_root() == is_root).map(|qdisc| qdisc.drops).saturating_sum()
+        qdiscs.filter(|qdisc| qdisc.is_root() == is_root).map(counter).saturating_sum()
     };
     of(true).max(of(false))
 }
 
+    of_qdiscs(interface, |qdisc| qdisc.drops)
+}
+
+/// Returns the packets that the qdiscs of an interface sent. They count since they were installed, unlike the interface.
+#[must_use]
+pub fn sent_by_qdiscs(interface: &Interface) -> u64 {
+    of_qdiscs(interface, |qdisc| qdisc.packets)
+}
+
+/// Returns the sum of a counter of the egress qdiscs, at the root or below it, whichever is larger.
+fn of_qdiscs(interface: &Interface, counter: fn(&QdiscFacts) -> u64) -> u64 {
 /// Adds the drops of qdiscs. Kind, handle and parent identify a qdisc.
 fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());

@@ -135,7 +135,27 @@ fn only_the_governor_of_processors_near_a_fast_nic_counts() {
     }
 }
 
-/// Without the kernel's counter of sent packets, those of the root qdisc count.
+/// A qdisc counts since it was installed, and the interface for longer.
+#[test]
+fn drops_of_a_new_qdisc_are_a_share_of_its_own_packets() {
+    let mut facts = host();
+    let qdisc = |drops: u64| QdiscFacts {
+        kind: "pfifo".to_owned(),
+        parent: "root".to_owned(),
+        packets: 1000,
+        drops,
+        ..QdiscFacts::default()
+    };
+    facts.interfaces[0].statistics.insert("tx_packets".to_owned(), 1_000_000_000);
+    facts.interfaces[0].qdiscs = vec![qdisc(9000)];
+    let lossy = found(&facts, "qdisc-drops").unwrap();
+    assert_eq!(lossy.severity, Severity::High);
+    let words = "pfifo dropped 9,000 packets and sent 1,000 since it was installed (90 % lost)";
+    assert!(lossy.evidence.starts_with(words), "{}", lossy.evidence);
+    facts.interfaces[0].qdiscs = vec![qdisc(99)];
+    assert_eq!(found(&facts, "qdisc-drops"), None);
+}
+
 #[test]
 fn drops_of_qdiscs_are_a_share_of_the_packets_of_all_queues() {
     let mut facts = host();
@@ -151,7 +171,7 @@ fn drops_of_qdiscs_are_a_share_of_the_packets_of_all_queues() {
     facts.interfaces[0].qdiscs.extend(leaves);
     let found = found(&facts, "qdisc-drops").unwrap();
     assert_eq!(found.severity, Severity::Low);
-    assert!(found.evidence.contains("3,000 packets while 40,000,000 were sent"), "{}", found.evidence);
+    assert!(found.evidence.contains("dropped 3,000 packets and sent 40,000,000 since"), "{}", found.evidence);
 }
 
 /// With `enabled` = `madvise`, an allocation waits only in regions of applications that asked for huge pages, as with

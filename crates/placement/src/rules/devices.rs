@@ -179,11 +179,10 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let mut text = format!(
-            "{} of {} packets {words} were dropped ({}{})",
+            "{} of {} packets {words} were dropped since it was created ({})",
             count(lost),
             count(passed.saturating_add(lost)),
-            per_cent(lost as f64 / passed.saturating_add(lost) as f64),
-            view.rate_words(lost)
+            per_cent(lost as f64 / passed.saturating_add(lost) as f64)
         );
         if let Some(length) = interface.tx_queue_len.filter(|length| *length > 0) {
             text +=

@@ -7,7 +7,7 @@ use evenkeel_model::shell::Line;
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::loss_path::dropped_by_qdiscs;
+use crate::loss_path::{dropped_by_qdiscs, sent_by_qdiscs};
 use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "qdisc-drops",
-        looks_at: "packets that qdiscs dropped",
+        looks_at: "packets that qdiscs dropped, of those that they took since they were installed",
         fires_when: "low: from 100 and one in 100,000; medium: from one in 10,000; high: from one in a hundred; \
                      shapers: low",
         why: "These packets were lost before they left the host. A shaper drops on purpose, fq_codel at a full queue, \
@@ -300,20 +300,18 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         let root = interface.qdiscs.iter().find(|qdisc| qdisc.is_root());
         let worst = leaves.iter().copied().max_by_key(|qdisc| qdisc.drops);
         let Some(worst) = worst.filter(|worst| worst.drops > 0).or(root).or(worst) else { continue };
-        // A root reports the sum of its leaves (`mq_dump`, net/sched/sch_mq.c).
-        let passed = leaves.iter().copied().chain(root).map(|qdisc| qdisc.packets).max().unwrap_or(0);
-        let packets = passed.max(interface.sent_packets());
+        // The interface's own count began earlier than that of its qdiscs.
+        let packets = sent_by_qdiscs(interface);
         let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
         if dropped < FEWEST || !one_in(ONE_IN) {
             continue;
         }
         let text = format!(
-            "{} dropped {} packets while {} were sent ({}{})",
+            "{} dropped {} packets and sent {} since it was installed ({} lost)",
             worst.kind,
             count(dropped),
             count(packets),
-            per_cent(dropped as f64 / packets.saturating_add(dropped) as f64),
-            view.rate_words(dropped)
+            per_cent(dropped as f64 / packets.saturating_add(dropped) as f64)
         );
         let severity = match worst.kind.as_str() {
             // Shapers drop packets above their rate by design.

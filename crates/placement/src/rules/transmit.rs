@@ -9,6 +9,7 @@ use evenkeel_model::shell::Line;
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
+use crate::loss_path::sent_by_qdiscs;
 use crate::plan::map_changes;
 use crate::view::{bytes, count, gigabits, per_cent};
 
@@ -230,7 +231,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let requeues: u64 = nic.qdiscs.iter().map(|qdisc| qdisc.requeues).max().unwrap_or(0);
-        let shows = requeues >= 10_000 && requeues.saturating_mul(1000) >= nic.sent_packets();
+        let shows = requeues >= 10_000 && requeues.saturating_mul(1000) >= sent_by_qdiscs(nic);
         let mut text = format!(
             "the transmit ring has {} of {} entries: {time:.0} µs of full-sized packets at line rate",
             rings.tx, rings.tx_max

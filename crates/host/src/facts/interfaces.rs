@@ -132,6 +132,7 @@ pub(super) fn interfaces(
             } else if socket.is_none() {
                 tree.note(&answers, format!("{name}: the kernel opens no socket for ethtool"));
             }
+            reader.require_loss_counters(&interface);
             if interface.up && interface.speed_bps.is_none() {
                 tree.note(
                     &format!("{}/speed", reader.directory),
@@ -290,14 +291,18 @@ impl<'a> Reader<'a> {
     ) -> Interface {
         let driver = known.driver.as_deref();
         let counters = self.driver_counters(&known.name, driver, own, &kernel);
-        Interface {
+        let interface = Interface {
             losses: statistics::losses(driver, &counters, &kernel),
             queue_counters: statistics::queues(driver, &counters),
             qdiscs,
             statistics: kernel,
             driver_statistics: counters,
             ..known.clone()
+        };
+        if interface.kind == InterfaceKind::Device {
+            self.require_loss_counters(&interface);
         }
+        interface
     }
 
     fn text(&self, file: &str) -> Option<String> {
@@ -588,12 +593,6 @@ impl<'a> Reader<'a> {
             let why = format!("{name}: ethtool, statistics: {}", second(&counter));
             self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
         }
-        if let Some(driver) = driver.filter(|_| !counters.is_empty())
-            && Driver::of(driver).is_some_and(|row| row.lacks_losses(&counters))
-        {
-            let why = format!("{name}: ethtool, statistics has none of the loss counters of {driver}");
-            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
-        }
         let whole = counters.clone();
         counters.retain(|_, value| ranges::COUNT.has(*value));
         let meaning =
@@ -607,6 +606,16 @@ impl<'a> Reader<'a> {
             self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
         }
         counters
+    }
+
+    /// Notes that a NIC shows none of the loss counters of its driver: an empty table is no better than one with other
+    /// counters.
+    fn require_loss_counters(&self, nic: &Interface) {
+        let Some(driver) = nic.driver.as_deref() else { return };
+        if Driver::of(driver).is_some_and(|row| row.lacks_losses(&nic.driver_statistics)) {
+            let why = format!("{}: ethtool, statistics has none of the loss counters of {driver}", nic.name);
+            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
+        }
     }
 
     /// Notes counters that an interface lacks.

@@ -201,6 +201,14 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     found.0
 }
 
+/// Returns the increase of a counter from after the sockets and qdiscs of the first reading to before those of the second
+/// one. It does not exceed the increase of their own counts: what they do not explain was lost elsewhere, and not between
+/// two system calls.
+fn gained_between(before: &HostFacts, after: &HostFacts, name: &str) -> u64 {
+    let later = after.counters_before.get(name).or_else(|| after.counters.get(name));
+    gained(before.counters.get(name).copied(), later.copied())
+}
+
 const RETRANSMISSIONS: &str = "Tcp.RetransSegs";
 /// Retransmissions that the host itself dropped: `RetransSegs` counts them, too (`__tcp_retransmit_skb`,
 /// net/ipv4/tcp_output.c).
@@ -286,14 +294,6 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
 /// leaves that were replaced. Drops at ingress are those of filters.
 #[must_use]
 pub fn dropped_by_qdiscs(interface: &Interface) -> u64 {
-    let of = |is_root: bool| {
-        let is_egress = |qdisc: &&QdiscFacts| !matches!(qdisc.kind.as_str(), "clsact" | "ingress");
-        let qdiscs = interface.qdiscs.iter().filter(is_egress);
-        qdiscs.filter(|qdisc| qdisc.is_root() == is_root).map(counter).saturating_sum()
-    };
-    of(true).max(of(false))
-}
-
     of_qdiscs(interface, |qdisc| qdisc.drops)
 }
 
@@ -305,6 +305,14 @@ pub fn sent_by_qdiscs(interface: &Interface) -> u64 {
 
 /// Returns the sum of a counter of the egress qdiscs, at the root or below it, whichever is larger.
 fn of_qdiscs(interface: &Interface, counter: fn(&QdiscFacts) -> u64) -> u64 {
+    let of = |is_root: bool| {
+        let is_egress = |qdisc: &&QdiscFacts| !matches!(qdisc.kind.as_str(), "clsact" | "ingress");
+        let qdiscs = interface.qdiscs.iter().filter(is_egress);
+        qdiscs.filter(|qdisc| qdisc.is_root() == is_root).map(counter).saturating_sum()
+    };
+    of(true).max(of(false))
+}
+
 /// Adds the drops of qdiscs. Kind, handle and parent identify a qdisc.
 fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
@@ -328,8 +336,9 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     }
 }
 
-/// Adds the datagrams dropped at known sockets, and the remainder of the host's counter.
-fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) {
+/// Adds the datagrams dropped at known sockets, and the remainder of the host's counter. `counted` is its increase, and
+/// that by [`gained_between`].
+fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64; 2]) {
     let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
     let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
     for socket in before.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
@@ -357,10 +366,13 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) 
             "udp-receive-buffer",
         );
     }
+    // If sockets that are still there drop datagrams, the two readings of their drops must enclose those of the counter.
+    let [all, between] = counted;
+    let gone = if named == 0 { all } else { between.saturating_sub(named) };
     found.add(
         Place::ReceiveQueue,
         "UDP, sockets that are gone",
-        counted.saturating_sub(named),
+        gone,
         "Udp.RcvbufErrors",
         "udp-receive-buffer",
     );
@@ -411,6 +423,29 @@ mod tests {
             ]
         );
         assert!(losses(&host(8, 2, 40), &host(8, 2, 40)).is_empty());
+    }
+
+    /// Each reading takes time, in which a socket drops further datagrams.
+    #[test]
+    fn drops_during_a_reading_are_not_those_of_another_socket() {
+        let reading = |socket: u64, early: u64, late: u64| {
+            let mut host = host(0, 0, socket);
+            host.counters.insert("Udp.RcvbufErrors".into(), late);
+            host.counters_before.insert("Udp.RcvbufErrors".into(), early);
+            host
+        };
+        let lost = |before: &HostFacts, after: &HostFacts| {
+            losses(before, after).iter().map(|loss| (loss.subject.clone(), loss.packets)).collect::<Vec<_>>()
+        };
+        let live = ("UDP 0.0.0.0:53".to_owned(), 16_547);
+        let gone = |packets: u64| ("UDP, sockets that are gone".to_owned(), packets);
+        // The second reading takes longer than the first one: 203 datagrams.
+        let before = reading(1000, 995, 1010);
+        assert_eq!(lost(&before, &reading(17_547, 17_540, 17_760)), std::slice::from_ref(&live));
+        // 5,000 datagrams were dropped by a socket that was closed.
+        assert_eq!(lost(&before, &reading(17_547, 22_540, 22_760)), [live, gone(4_983)]);
+        // Without another drop nothing is hidden.
+        assert_eq!(lost(&before, &reading(1000, 1015, 1017)), [gone(7)]);
     }
 
     #[test]

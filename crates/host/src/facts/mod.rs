@@ -24,6 +24,7 @@ mod statistics;
 mod sysctls;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_files::OutputDirectory;
@@ -86,6 +87,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let (processors, nodes) = processors::processors(tree);
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
     let names = interfaces::names(tree)?;
+    let counters_before = if tree.is_live() { protocols::counters(tree) } else { BTreeMap::new() };
     let qdiscs = qdiscs::qdiscs(tree, &names)?;
     let sizes = links::packet_sizes(tree)?;
     let information = tree.required_table("/proc/cpuinfo").unwrap_or_default();
@@ -171,6 +173,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         sysctls,
         read_only_sysctls,
         counters: protocols::counters(tree),
+        counters_before,
         softnet: protocols::softnet(tree, &online),
         port_use: sockets.ports,
         sockets: sockets.sockets,

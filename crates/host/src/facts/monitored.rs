@@ -54,6 +54,7 @@ pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostE
     let mut netlink = Netlink::open()?;
     let links = netlink.link_statistics()?;
     let names: BTreeMap<u32, String> = links.iter().map(|link| (link.index, link.name.clone())).collect();
+    let counters_before = protocols::counters(tree);
     let mut qdiscs = qdiscs::qdiscs(tree, &names)?;
     let socket = EthtoolSocket::open().ok();
     let (mut interfaces, mut has_new_interface) = (Vec::new(), false);
@@ -81,6 +82,7 @@ pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostE
         interfaces,
         interrupts: interrupts::served_again(tree, &devices.interrupts, &online),
         counters: protocols::counters(tree),
+        counters_before,
         softnet: protocols::softnet(tree, &online),
         sockets,
         unknown: tree.unknown(),

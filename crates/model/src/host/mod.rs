@@ -61,6 +61,10 @@ pub struct HostFacts {
     pub read_only_sysctls: BTreeSet<String>,
     /// Counters of the protocols, by group and name, such as `TcpExt.TCPBacklogDrop` (`/proc/net/netstat`, `snmp`).
     pub counters: BTreeMap<String, u64>,
+    /// [`Self::counters`] before the qdiscs and the sockets of a running host were read, and thus before their own
+    /// counts; empty if there is no such reading.
+    #[serde(skip)]
+    pub counters_before: BTreeMap<String, u64>,
     /// Work of each processor's receive softirq.
     pub softnet: Vec<Softnet>,
     pub sockets: Vec<SocketFacts>,

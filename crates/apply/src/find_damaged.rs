@@ -103,7 +103,10 @@ fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>
     }
     let sysfs = Sysfs::of_namespace().map_err(KnobError::from)?;
     let found = interface.same_namespace(&here).then(|| name_of(interface.index, &sysfs)).flatten();
-    let is_same =
-        |name: String| interface.device.is_none() || device_inode(&sysfs, &name) == interface.device;
-    Ok(Some(found.is_some_and(is_same)))
+    let is_same = match found {
+        Some(_) if interface.device.is_none() => true,
+        Some(name) => device_inode(&sysfs, &name).map_err(KnobError::from)? == interface.device,
+        None => false,
+    };
+    Ok(Some(is_same))
 }

@@ -1,8 +1,10 @@
 //! Identifies the interface of a journal, even if other interfaces have the same name or index.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use evenkeel_host::{Host, HostError, NamespaceIdentity, NetworkNamespace, Sysfs};
+use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
 use crate::namespace_handle::NamespaceHandle;
@@ -34,7 +36,7 @@ impl InterfaceIdentity {
     /// Identifies an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if `/proc` cannot be read.
+    /// Returns an error if `/proc` or the interface's directory cannot be read.
     pub fn current(index: u32, name: &str) -> Result<Self, HostError> {
         let mut identity = Self::here(index, name)?;
         identity.namespace_handle =
@@ -42,7 +44,7 @@ impl InterfaceIdentity {
         if let Ok(sysfs) = Sysfs::of_namespace()
             && sysfs.read(&format!("class/net/{name}/ifindex")).is_ok_and(|text| text == index.to_string())
         {
-            identity.device = device_inode(&sysfs, name);
+            identity.device = device_inode(&sysfs, name)?;
         }
         Ok(identity)
     }
@@ -74,7 +76,22 @@ impl InterfaceIdentity {
     }
 }
 
-/// Returns the inode of the directory that the interface's link in `class/net` points to.
-pub fn device_inode(sysfs: &Sysfs, name: &str) -> Option<u64> {
-    std::fs::metadata(sysfs.path(&format!("class/net/{name}"))).ok().map(|metadata| metadata.ino())
+/// Returns the inode of the directory that the interface's link in `class/net` points to; `None` if the directory of
+/// interfaces is there and has no such link.
+///
+/// # Errors
+/// Returns an error if it cannot be read: the interface may exist nevertheless.
+pub fn device_inode(sysfs: &Sysfs, name: &str) -> Result<Option<u64>, HostError> {
+    let file = format!("class/net/{name}");
+    let found = sysfs.open(&file, OFlag::O_PATH).and_then(|directory| directory.metadata());
+    match found {
+        Ok(metadata) => Ok(Some(metadata.ino())),
+        // Not if another file system hides sysfs.
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && sysfs.open("class/net", OFlag::O_PATH).is_ok() =>
+        {
+            Ok(None)
+        }
+        Err(source) => Err(HostError::Read { path: Sysfs::name(&file), source }),
+    }
 }

@@ -1,7 +1,6 @@
 //! Reads and sets knobs of the running kernel.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_host::{NetworkNamespace, Sysfs};
@@ -12,12 +11,14 @@ use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
 use evenkeel_netlink::{Departure, DepartureWatch, GsoSizes, Link, Netlink, NetlinkError};
+use nix::fcntl::OFlag;
 
 use crate::error::KnobError;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::lost_with_root::lost_with_root;
 use crate::namespace::{Whereabouts, find_device};
 use crate::qdisc::of_other_kinds;
+use crate::setting_file::SettingFile;
 
 /// Longest time to sleep for an interface that moves, in all settings of a roll-back together.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -165,19 +166,19 @@ impl LiveKernel {
         // The interface may be renamed between the two reads.
         for _ in 0..2 {
             let Some(link) = self.netlink.link(self.index)? else { break };
-            let found = self.device.map(|_| device_inode(&self.sysfs, &link.name));
-            if found == Some(None) {
-                continue;
-            }
-            if found.flatten() != self.device {
-                break;
+            if self.device.is_some() {
+                match device_inode(&self.sysfs, &link.name)? {
+                    None => continue,
+                    found if found != self.device => break,
+                    _ => {}
+                }
             }
             self.name.clone_from(&link.name);
             return Ok(link);
         }
         self.look_elsewhere()?;
         match self.netlink.link(self.index)? {
-            Some(link) if device_inode(&self.sysfs, &link.name) == self.device => Ok(link),
+            Some(link) if device_inode(&self.sysfs, &link.name)? == self.device => Ok(link),
             _ => Err(gone(format!("the interface {}", self.name))),
         }
     }
@@ -231,7 +232,8 @@ impl LiveKernel {
                 result => return result,
             }
             let link = self.netlink.link(self.index)?;
-            if link.is_some_and(|link| device_inode(&self.sysfs, &link.name) == self.device) {
+            let found = link.map(|link| device_inode(&self.sysfs, &link.name)).transpose()?;
+            if found.is_some_and(|found| found == self.device) {
                 stayed += 1;
             } else if !matches!(self.whereabouts, Some(Found::Nowhere)) {
                 (stayed, self.whereabouts) = (0, None);
@@ -468,18 +470,17 @@ impl LiveKernel {
     }
 
     fn number_in(&mut self, file: &str) -> Result<u32, KnobError> {
-        let file = self.file(file)?;
-        let shown = format!("/sys/{file}");
-        let text = read_text(&self.sysfs.path(&file), &shown)?;
+        let path = self.file(file)?;
+        let text = SettingFile::of_interface(&self.sysfs, path.clone()).read_text()?;
         text.parse().map_err(|_| KnobError::File {
-            action: format!("understand {shown}"),
+            action: format!("understand /sys/{path}"),
             source: io::Error::new(io::ErrorKind::InvalidData, format!("'{text}' is not a number")),
         })
     }
 
     fn write_interface_file(&mut self, file: &str, text: &str) -> Result<(), KnobError> {
-        let file = self.file(file)?;
-        write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
+        let path = self.file(file)?;
+        SettingFile::of_interface(&self.sysfs, path).write(text)
     }
 
     /// Creates or changes an RSS context. A new context must get the journalled number, which was the lowest
@@ -512,40 +513,6 @@ fn gone(what: impl std::fmt::Display) -> KnobError {
     KnobError::Gone { what: what.to_string() }
 }
 
-/// Converts an error of a file. A missing file is a valid state: nothing is left to restore.
-fn file_error(action: String, path: &str, source: io::Error) -> KnobError {
-    match source.kind() {
-        io::ErrorKind::NotFound => gone(path),
-        // The interface left while its file was open (kernfs_fop_write_iter).
-        _ if source.raw_os_error() == Some(libc::ENODEV) => gone(path),
-        _ => KnobError::File { action, source },
-    }
-}
-
-fn read_text(path: &Path, shown: &str) -> Result<String, KnobError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| file_error(format!("read {shown}"), shown, source))?;
-    Ok(text.trim().to_owned())
-}
-
-fn read_file(path: &Path, shown: &str) -> Result<Value, KnobError> {
-    read_text(path, shown).map(Value::Text)
-}
-
-fn affinity_file(interrupt: u32) -> String {
-    format!("/proc/irq/{interrupt}/smp_affinity_list")
-}
-
-fn write_file(path: &Path, shown: &str, text: &str) -> Result<(), KnobError> {
-    // No O_CREAT: a removed file must not be created again. Truncation matters only for a recorded file.
-    std::fs::OpenOptions::new()
-        .write(true)
-        .truncate(true)
-        .open(path)
-        .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
-        .map_err(|source| file_error(format!("write '{text}' to {shown}"), shown, source))
-}
-
 /// Treats an interface that is removed meanwhile as gone, not as a failure.
 fn or_gone(error: NetlinkError, name: &str) -> KnobError {
     match error.refusal_code() {
@@ -568,15 +535,12 @@ fn sizes(found: GsoSizes) -> Value {
 impl LiveKernel {
     fn read_once(&mut self, knob: &Knob) -> Result<Value, KnobError> {
         match knob {
-            Knob::Sysctl(name) => {
-                let path = format!("/proc/sys/{name}");
-                read_file(path.as_ref(), &path)
-            }
+            Knob::Sysctl(name) => SettingFile::of_sysctl(name).read(),
             Knob::GsoSizes => Ok(sizes(self.link()?.gso)),
             Knob::GroSizes => Ok(sizes(self.link()?.gro)),
             Knob::InterfaceFile(file) => {
-                let file = self.file(file)?;
-                read_file(&self.sysfs.path(&file), &format!("/sys/{file}"))
+                let path = self.file(file)?;
+                SettingFile::of_interface(&self.sysfs, path).read()
             }
             Knob::HtbQuantum(class) => {
                 let name = self.link()?.name;
@@ -601,10 +565,7 @@ impl LiveKernel {
                 let table = table.ok_or_else(|| gone(format!("the RSS table of {}", device.interface())))?;
                 Ok(Value::Table(table.indirection))
             }
-            Knob::InterruptAffinity(interrupt) => {
-                let path = affinity_file(*interrupt);
-                read_file(path.as_ref(), &path)
-            }
+            Knob::InterruptAffinity(interrupt) => SettingFile::of_affinity(*interrupt).read(),
             Knob::Ring(ring) => self.setting(knob, Setting::Ring(*ring)).map(Value::Number),
             Knob::Channels(channels) => self.setting(knob, Setting::Channels(*channels)).map(Value::Number),
             Knob::Coalescing(parameter) => {
@@ -615,19 +576,13 @@ impl LiveKernel {
             Knob::FlowHash(flows) => self.flow_hash(knob, flows).map(Value::Text),
             Knob::Mtu => self.number_in("mtu").map(Value::Bytes),
             Knob::TransmitQueueLength => self.number_in("tx_queue_len").map(Value::Number),
-            Knob::ProcessorFile(file) => {
-                let file = format!("devices/system/cpu/{file}");
-                read_file(&self.sysfs.path(&file), &format!("/sys/{file}"))
-            }
+            Knob::ProcessorFile(file) => SettingFile::of_processors(&self.sysfs, file).read(),
         }
     }
 
     fn write_once(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
         match (knob, value) {
-            (Knob::Sysctl(name), Value::Text(text)) => {
-                let path = format!("/proc/sys/{name}");
-                write_file(path.as_ref(), &path, text)
-            }
+            (Knob::Sysctl(name), Value::Text(text)) => SettingFile::of_sysctl(name).write(text),
             (Knob::GsoSizes | Knob::GroSizes, Value::Sizes { all, ipv4 }) => {
                 let name = self.link()?.name;
                 let sizes = GsoSizes { all: *all, ipv4: *ipv4 };
@@ -674,8 +629,7 @@ impl LiveKernel {
                 device.set_indirection(queues).map_err(or_gone_device)
             }
             (Knob::InterruptAffinity(interrupt), Value::Text(text)) => {
-                let path = affinity_file(*interrupt);
-                write_file(path.as_ref(), &path, text)
+                SettingFile::of_affinity(*interrupt).write(text)
             }
             (Knob::Ring(ring), Value::Number(number)) => self.put_setting(Setting::Ring(*ring), *number),
             (Knob::Channels(channels), Value::Number(number)) => {
@@ -700,8 +654,7 @@ impl LiveKernel {
                 self.write_interface_file("tx_queue_len", &packets.to_string())
             }
             (Knob::ProcessorFile(file), Value::Text(text)) => {
-                let file = format!("devices/system/cpu/{file}");
-                write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
+                SettingFile::of_processors(&self.sysfs, file).write(text)
             }
             _ => Err(self.wrong_kind(knob, value)),
         }
@@ -744,7 +697,7 @@ impl Kernel for LiveKernel {
     }
 
     fn has_interrupts(&mut self) -> bool {
-        self.file("device/msi_irqs").is_ok_and(|file| self.sysfs.path(&file).exists())
+        self.file("device/msi_irqs").is_ok_and(|file| self.sysfs.open(&file, OFlag::O_PATH).is_ok())
     }
 
     fn moved_to(&self) -> Option<String> {

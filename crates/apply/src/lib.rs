@@ -59,6 +59,7 @@ mod renamed_journal;
 mod revert;
 mod rollback;
 mod run;
+mod setting_file;
 mod sole_run;
 mod storage;
 

@@ -57,7 +57,8 @@ pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life
             let another = entered.is_ok_and(|found| found.cookie != run.namespace_cookie);
             if another { Life::Gone } else { Life::Alive(Some(path)) }
         }
-        None if scan.complete => Life::Gone,
+        // A search that misses the caller's own namespace is not complete, for example because `/proc` was unmounted.
+        None if scan.complete && scan.found.contains_key(&here.namespace) => Life::Gone,
         None => Life::Unknown,
     }
 }
@@ -105,9 +106,15 @@ pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
 }
 
 fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
-    let own = NetworkNamespace::own().map(|own| own.inode).ok().filter(|_| left_own);
+    let own = match NetworkNamespace::own() {
+        Ok(own) => own.inode,
+        Err(error) => return Whereabouts::Unknown(error.to_string()),
+    };
     let opened = |path: PathBuf| NetworkNamespace::open(&path).ok();
     let mut namespaces: Vec<NetworkNamespace> = Scan::new().found.into_values().filter_map(opened).collect();
+    if namespaces.iter().all(|namespace| namespace.inode != own) {
+        return Whereabouts::Unknown("the network namespaces could not be listed".to_owned());
+    }
     let mut looked: Vec<Result<Known, String>> = Vec::new();
     for at in 0..namespaces.len() {
         let look = namespaces[at].run(|| {
@@ -123,7 +130,7 @@ fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
         }
     }
     let mut waiting: Vec<usize> =
-        (0..namespaces.len()).filter(|at| own.is_none_or(|own| namespaces[*at].inode == own)).collect();
+        (0..namespaces.len()).filter(|at| !left_own || namespaces[*at].inode == own).collect();
     let mut reached: BTreeSet<usize> = waiting.iter().copied().collect();
     while let Some(at) = waiting.pop() {
         match &looked[at] {
@@ -165,7 +172,7 @@ fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> 
 fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     let sysfs = Sysfs::of_namespace()?;
     for name in sysfs.list("class/net")? {
-        if device_inode(&sysfs, &name) == Some(device) {
+        if device_inode(&sysfs, &name)? == Some(device) {
             let index = sysfs.read(&format!("class/net/{name}/ifindex"))?;
             return Ok(index.parse().ok().map(|index| (index, name)));
         }

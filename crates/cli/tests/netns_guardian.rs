@@ -15,7 +15,9 @@ use nix::unistd::Pid;
 
 use support::end;
 use support::leftovers::children;
-use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
+use support::managed::{
+    AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for, with_own_sysfs,
+};
 use support::running::Running;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -183,6 +185,62 @@ fn the_guardian_leaves_a_moved_interface_to_revert() {
 
 fn is_running(process: u32) -> bool {
     evenkeel_host::Host::live().process(process).is_some()
+}
+
+/// Hides a mount of a process that has a mount namespace of its own.
+fn hide(process: u32, mount: &str) {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
+    let process = process.to_string();
+    assert_ne!(namespace(&process), namespace("self"));
+    let mut command = std::process::Command::new("nsenter");
+    command.args(["--target", &process, "--mount", "mount", "-t", "tmpfs", "none", mount]);
+    assert!(command.status().unwrap().success());
+}
+
+#[test]
+fn a_hidden_proc_or_sys_is_not_taken_for_a_deleted_interface() {
+    for mount in ["/proc", "/sys"] {
+        let managed = Managed::with_maps();
+        let sessions: [&[&str]; 2] =
+            [&["fair", NAME, "--xps", "off"], &["steer", NAME, "--policy", "balance", "--backend", "rps"]];
+        for (arguments, ready) in sessions.into_iter().zip([AT_WORK, "steered now"]) {
+            let before = managed.seen();
+            let mut running = Running::start(with_own_sysfs(managed.command(arguments)));
+            running.wait_for_activity(ready);
+            hide(running.id(), mount);
+            std::thread::sleep(Duration::from_secs(2));
+            running.signal(Signal::SIGTERM);
+            let ended = running.end();
+            assert!(!ended.stderr.contains("deleted") && !ended.stderr.contains("nothing"), "{ended:?}");
+            // Either the session has restored everything, or `revert` can do it.
+            if !managed.journals().is_empty() {
+                assert_eq!(ended.code, 4, "{ended:?}");
+                let reverted = end(managed.command(&["revert"]));
+                assert_eq!(reverted.code, 0, "{reverted:?}");
+            }
+            assert_same(&managed.seen(), &before, mount);
+        }
+
+        // A sysctl cannot be restored without /proc, and its journal stays.
+        let before = managed.seen();
+        let mut running = Running::start(with_own_sysfs(managed.command(&[
+            "fair",
+            NAME,
+            "--xps",
+            "off",
+            "--segments",
+            "16KiB",
+        ])));
+        running.wait_for_activity(AT_WORK);
+        hide(running.id(), mount);
+        std::thread::sleep(Duration::from_secs(2));
+        running.signal(Signal::SIGTERM);
+        let ended = running.end();
+        assert_eq!(managed.maps(), DRIVERS_MAPS, "{ended:?}");
+        assert_eq!(ended.code == 4, !managed.journals().is_empty(), "{ended:?}");
+        assert_eq!(end(managed.command(&["revert"])).code, 0, "{ended:?}");
+        assert_same(&managed.seen(), &before, mount);
+    }
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Watched {
             own_meter: None,
             mover: None,
         };
-        watched.device = device_inode(&watched.sysfs, &watched.name);
+        watched.device = device_inode(&watched.sysfs, &watched.name)?;
         let qdiscs = watched.netlink.qdiscs(watched.index)?;
         watched.root = root_of(&qdiscs);
         watched.filters = watched.filters_now(&qdiscs)?;
@@ -229,7 +229,7 @@ impl Watched {
         if link.name != self.name {
             return Ok(Some(format!("another program renamed the interface to {}", link.name)));
         }
-        if device_inode(&self.sysfs, &self.name).is_some_and(|device| Some(device) != self.device) {
+        if device_inode(&self.sysfs, &self.name)?.is_some_and(|device| Some(device) != self.device) {
             return Ok(Some("the interface was deleted, and another one has its name now".to_owned()));
         }
         let queues = match self.sysfs.transmit_queues(&self.name) {

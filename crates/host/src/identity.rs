@@ -25,7 +25,7 @@ impl NamespaceIdentity {
     /// Returns the identity of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if `/proc` cannot be read.
+    /// Returns an error if `/proc` or the cookie cannot be read. A missing cookie would look like another namespace.
     pub fn current() -> Result<Self, HostError> {
         let path = "/proc/thread-self/ns/net";
         let link =
@@ -38,7 +38,13 @@ impl NamespaceIdentity {
                 line: 1,
                 reason: format!("'{}' names no network namespace", path_text(&link)),
             })?;
-        Ok(Self { inode, cookie: namespace_cookie().ok() })
+        let cookie = match namespace_cookie() {
+            Ok(cookie) => Some(cookie),
+            // Before Linux 5.14.
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
+            Err(source) => return Err(HostError::Read { path: path.into(), source }),
+        };
+        Ok(Self { inode, cookie })
     }
 }
 

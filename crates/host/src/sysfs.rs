@@ -5,13 +5,17 @@
 //! [`Sysfs::of_namespace`] creates a detached mount that ends with its descriptor (fsopen(2), fsmount(2)).
 //! Without the privilege to mount, it uses `/sys` if that shows the right namespace.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use evenkeel_model::text::name_text;
+use nix::dir::Dir;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
 
 use crate::HostError;
 
@@ -19,8 +23,8 @@ use crate::HostError;
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
-    /// Keeps the mount alive.
-    _mount: Option<Arc<OwnedFd>>,
+    /// The mount. Files are opened relative to it: `root` is below `/proc`, which may be unmounted later.
+    mount: Option<Arc<OwnedFd>>,
 }
 
 const MOUNTED: &str = "/sys";
@@ -71,7 +75,7 @@ impl Sysfs {
             Err(source) => return Err(HostError::ForeignSysfs { source }),
         };
         let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-        Ok(Self { root, _mount: Some(Arc::new(mount)) })
+        Ok(Self { root, mount: Some(Arc::new(mount)) })
     }
 
     /// Returns whether `/sys` has exactly the interfaces of the calling thread's network namespace, with the
@@ -113,13 +117,26 @@ impl Sysfs {
     /// Returns a recorded sysfs in a directory.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), _mount: None }
+        Self { root: root.into(), mount: None }
     }
 
-    /// Returns the path by which this process can open a file.
+    /// Returns the path by which this process can open a file while `/proc` is mounted; see also [`Self::open`].
     #[must_use]
     pub fn path(&self, file: &str) -> PathBuf {
         self.root.join(file)
+    }
+
+    /// Opens a file or directory.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn open(&self, file: &str, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_CLOEXEC;
+        let opened = match &self.mount {
+            Some(mount) => openat(mount, file, flags, Mode::empty()),
+            None => open(&self.path(file), flags, Mode::empty()),
+        };
+        Ok(File::from(opened?))
     }
 
     /// Returns the file's path outside this mount.
@@ -133,9 +150,11 @@ impl Sysfs {
     /// # Errors
     /// Returns an error if it cannot be read.
     pub fn read(&self, file: &str) -> Result<String, HostError> {
-        std::fs::read_to_string(self.path(file))
-            .map(|text| text.trim().to_owned())
-            .map_err(|source| HostError::Read { path: Self::name(file), source })
+        let mut text = String::new();
+        self.open(file, OFlag::O_RDONLY)
+            .and_then(|mut file| file.read_to_string(&mut text))
+            .map_err(|source| HostError::Read { path: Self::name(file), source })?;
+        Ok(text.trim().to_owned())
     }
 
     /// Returns the names in a directory, sorted. Bytes that are not UTF-8 are escaped; no file has such a name.
@@ -144,9 +163,14 @@ impl Sysfs {
     /// Returns an error if it cannot be read.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
         let failed = |source| HostError::Read { path: Self::name(directory), source };
+        let opened = self.open(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(self.path(directory)).map_err(failed)? {
-            names.push(name_text(entry.map_err(failed)?.file_name().as_bytes()));
+        for entry in Dir::from_fd(opened.into()).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            let name = entry.file_name().to_bytes();
+            if ![&b"."[..], b".."].contains(&name) {
+                names.push(name_text(name));
+            }
         }
         names.sort();
         Ok(names)

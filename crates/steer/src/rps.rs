@@ -61,7 +61,7 @@ pub fn live_rps(
     let alone = interface.steer_alone()?;
     let sysfs = Sysfs::of_namespace()?;
     let queues = sysfs.receive_queues(&interface.name)?;
-    let device = device_inode(&sysfs, &interface.name);
+    let device = device_inode(&sysfs, &interface.name)?;
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
     let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
     (backend.interface, backend.alone) = (Some(interface.clone()), alone);
@@ -93,7 +93,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     fn cause_of_loss(&self) -> Option<String> {
         let (sysfs, device) = self.sysfs.as_ref()?;
         let name = &self.interface.as_ref()?.name;
-        if device_inode(sysfs, name).is_some_and(|now| Some(now) != *device) {
+        if device_inode(sysfs, name).ok()?.is_some_and(|now| Some(now) != *device) {
             return Some("the interface was deleted, and another one has its name now".to_owned());
         }
         let (before, now) = (self.receive_queues, sysfs.receive_queues(name).ok()?);

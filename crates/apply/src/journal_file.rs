@@ -20,7 +20,7 @@ use crate::journal_directory::{
     Directory, StateDirectory, is_kept, journal_name, kept_journal_name, working_journal_of,
 };
 use crate::journal_lines::{Contents, JournalWriter};
-use crate::storage::Storage;
+use crate::storage::{Rewritten, Storage};
 
 /// Time to wait for a holder that is exiting, or for a guardian that is rolling back.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -70,7 +70,12 @@ pub struct Held {
     file: Flock<File>,
     /// `None` before the first read, and for a damaged journal.
     writer: Option<JournalWriter>,
+    /// The state of the file when it last had the contents that the writer knows.
+    looked: Option<FileState>,
 }
+
+/// Length and time of the last change (`st_ctime`, which no program can set).
+type FileState = (u64, i64, i64);
 
 impl Held {
     /// Locks a journal; returns `None` if it does not exist. Waits up to [`PATIENCE`] for a holder that is exiting.
@@ -130,8 +135,13 @@ impl Held {
         let removed = directory.unlink(&draft);
         let is_new =
             linked.and_then(|is_new| removed.map(|()| is_new)).map_err(directory.failed("make", name))?;
-        let held =
-            Self { directory: Arc::clone(directory), name: name.to_owned(), file, writer: Some(writer) };
+        let held = Self {
+            directory: Arc::clone(directory),
+            name: name.to_owned(),
+            file,
+            writer: Some(writer),
+            looked: None,
+        };
         Ok(is_new.then_some(held))
     }
 
@@ -190,7 +200,7 @@ impl Held {
         renameat(&directory.file, draft.as_str(), &directory.file, name.as_str())
             .map_err(|error| directory.failed("replace", &name)(error.into()))?;
         directory.file.sync_all().map_err(directory.failed("sync", ""))?;
-        Ok(Self { directory, name, file, writer: Some(writer) })
+        Ok(Self { directory, name, file, writer: Some(writer), looked: None })
     }
 
     fn lock(file: File, directory: &Arc<Directory>, name: &str) -> Result<Self, JournalError> {
@@ -200,7 +210,7 @@ impl Held {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(file) => {
                     let (directory, name) = (Arc::clone(directory), name.to_owned());
-                    return Ok(Self { directory, name, file, writer: None });
+                    return Ok(Self { directory, name, file, writer: None, looked: None });
                 }
                 Err((mut again, nix::Error::EWOULDBLOCK)) => {
                     let holder = directory.read(&mut again, name).ok().and_then(|contents| contents.header);
@@ -235,6 +245,20 @@ impl Held {
             Some(found) if (found.st_dev, found.st_ino) == (own.dev(), own.ino()) => Standing::Named,
             Some(_) => Standing::Replaced,
         })
+    }
+
+    /// Returns whether another program has truncated or overwritten the journal. Reads it only after a change.
+    fn is_changed(&mut self) -> Result<bool, JournalError> {
+        let Some(writer) = &self.writer else { return Ok(false) };
+        let metadata = self.file.metadata().map_err(self.directory.failed("look at", &self.name))?;
+        let state = (metadata.len(), metadata.ctime(), metadata.ctime_nsec());
+        if self.looked == Some(state) {
+            return Ok(false);
+        }
+        let contents = self.directory.read(&mut self.file, &self.name)?;
+        let is_changed = contents.writer.as_ref() != Some(writer);
+        self.looked = (!is_changed).then_some(state);
+        Ok(is_changed)
     }
 
     pub(crate) fn read(&mut self) -> Result<Contents, JournalError> {
@@ -349,8 +373,13 @@ impl Storage for Held {
         Ok(())
     }
 
-    fn write_again(&mut self, entries: &[Entry]) -> Result<Option<PathBuf>, JournalError> {
+    fn write_again(&mut self, entries: &[Entry]) -> Result<Option<Rewritten>, JournalError> {
         let path = self.path();
+        if self.standing()? == Standing::Named && self.is_changed()? {
+            let header = self.header()?;
+            self.rewrite(&header, entries)?;
+            return Ok(Some(Rewritten::Changed(path)));
+        }
         let is_gone =
             matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound);
         let Some(header) = self.writer.as_ref().map(JournalWriter::header).filter(|_| is_gone) else {
@@ -367,7 +396,7 @@ impl Storage for Held {
                 .unlink(&earlier.name)
                 .map_err(earlier.directory.failed("remove", &earlier.name))?;
         }
-        Ok(Some(path))
+        Ok(Some(Rewritten::Removed(path)))
     }
 
     fn taken_place(&self) -> Option<PathBuf> {

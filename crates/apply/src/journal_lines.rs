@@ -43,7 +43,7 @@ struct Line {
 }
 
 /// The writer of one journal's bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalWriter {
     header: Header,
     lines: u32,

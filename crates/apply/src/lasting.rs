@@ -11,7 +11,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
@@ -25,7 +24,7 @@ use crate::revert::{Leftover, check_elsewhere, take_over, take_over_contents};
 use crate::rollback::Report;
 use crate::run::{Run, Taken};
 use crate::sole_run::steer_alone;
-use crate::storage::Storage;
+use crate::storage::{Rewritten, Storage};
 use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
 
@@ -268,13 +267,13 @@ impl Lasting {
         Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(etc, entries))?)
     }
 
-    /// Ends the run. The changes and their journal stay. Returns the journal's path if another program has removed it,
-    /// and it is written again.
+    /// Ends the run. The changes and their journal stay. Returns what another program did to the journal, if it is
+    /// written again.
     ///
     /// # Errors
     /// Returns an error if a journal cannot be written or removed. If another program's file has the journal's name, the
     /// changes are undone, because nothing could undo them later.
-    pub fn keep(mut self) -> Result<Option<PathBuf>, ApplyError> {
+    pub fn keep(mut self) -> Result<Option<Rewritten>, ApplyError> {
         if let Some(path) = self.run.storage.as_ref().and_then(Storage::taken_place) {
             let name = self.name.clone();
             let report = self.undo()?;

@@ -91,4 +91,4 @@ pub use run::{DEFAULT_QUEUE_LENGTH, Run};
 pub use sole_run::{
     check_unmanaged, check_unsteered, exclude_runs, exclude_sessions, is_managed, steer_alone,
 };
-pub use storage::Storage;
+pub use storage::{Rewritten, Storage};

@@ -359,7 +359,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// Writes the journal again if another program removed it. Otherwise the death of worker and guardian would lose
+    /// Writes the journal again if another program removed or changed it. Otherwise the death of worker and guardian would lose
     /// the undo.
     fn keep_journal(&mut self) -> Result<(), ApplyError> {
         match self.storage.as_mut().map_or(Ok(None), |storage| storage.write_again(&self.entries)) {
@@ -375,20 +375,17 @@ impl<K: Kernel, S: Storage> Run<K, S> {
                     ));
                 }
             }
-            Ok(Some(path)) => {
+            Ok(Some(rewritten)) => {
                 self.lost_journal = false;
-                self.remarks.push(format!(
-                    "another program removed the journal {}; evenkeel wrote it again",
-                    path_text(&path)
-                ));
-                // The previous guardian watches the removed file.
+                self.remarks.push(rewritten.to_string());
+                // The previous guardian watches the earlier file.
                 self.guardian.as_mut().map_or(Ok(()), Guardian::replace).map_err(ApplyError::Guardian)?;
             }
             Err(error) if !self.lost_journal => {
                 self.lost_journal = true;
                 self.remarks.push(format!(
-                    "another program removed the journal, and evenkeel cannot write it again: {error}; if both this \
-                     process and its guardian are killed, the settings of {} are not restored",
+                    "another program removed or changed the journal, and evenkeel cannot write it again: {error}; if both \
+                     this process and its guardian are killed, the settings of {} are not restored",
                     self.name
                 ));
             }

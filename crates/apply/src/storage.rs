@@ -1,9 +1,30 @@
 //! The storage of a journal: a file, or memory in tests.
 
+use std::fmt;
 use std::path::PathBuf;
+
+use evenkeel_model::text::path_text;
 
 use crate::error::JournalError;
 use crate::journal::Entry;
+
+/// A journal that was written again, with its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rewritten {
+    Removed(PathBuf),
+    /// Truncated or overwritten.
+    Changed(PathBuf),
+}
+
+impl fmt::Display for Rewritten {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (did, path) = match self {
+            Self::Removed(path) => ("removed", path),
+            Self::Changed(path) => ("changed", path),
+        };
+        write!(formatter, "another program {did} the journal {}; evenkeel wrote it again", path_text(path))
+    }
+}
 
 pub trait Storage {
     /// Adds an entry. After the return, the entry survives a crash of the machine.
@@ -28,12 +49,12 @@ pub trait Storage {
         self.append(entry)
     }
 
-    /// Writes the journal again, with these entries, if another program removed it or its directory. Then it returns
-    /// the journal's path.
+    /// Writes the journal again, with these entries, if another program removed or changed it, or removed its directory.
+    /// Then it returns the damage.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be written.
-    fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<PathBuf>, JournalError> {
+    fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<Rewritten>, JournalError> {
         Ok(None)
     }
 

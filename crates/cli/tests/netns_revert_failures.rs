@@ -410,6 +410,27 @@ fn a_journal_that_is_removed_during_a_session_is_written_again() {
 }
 
 #[test]
+fn a_journal_that_is_changed_during_a_session_is_written_again() {
+    for change in [": >", "truncate -s -20", "printf evenkeel-journal >"] {
+        let managed = Managed::with_maps();
+        let before = managed.seen();
+        let mut running = managed.session(&["--xps", "off"]);
+        let first = guardian(&mut running);
+        assert_eq!(script(&managed, &format!("for J in $S/*.journal; do {change} $J; done")).code, 0);
+        wait_for("the warning", LIMIT, || running.said().contains("changed the journal"));
+        wait_for("another guardian", LIMIT, || {
+            children(running.id()).iter().map(|child| child.id).collect::<Vec<_>>() != [first]
+        });
+        wait_for("one guardian", LIMIT, || children(running.id()).len() == 1);
+        // The worker only: the new guardian restores its settings.
+        running.kill();
+        managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+        wait_for("no journal", LIMIT, || managed.journals().is_empty());
+        assert_same(&managed.seen(), &before, change);
+    }
+}
+
+#[test]
 fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
     let managed = Managed::with_maps();
     let mut running = managed.session(&["--xps", "off"]);

@@ -6,7 +6,6 @@ use evenkeel_apply::{
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
-use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::Keep;
 use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 
@@ -141,8 +140,8 @@ fn make_all(
         return interrupted(lasting, options, outcome);
     }
     let files = files::write(options, &prepared.facts, &mut lasting)?;
-    if let Some(path) = lasting.keep().map_err(|error| failure(&error))? {
-        say(&format!("another program removed the journal {}; evenkeel wrote it again", path_text(&path)));
+    if let Some(rewritten) = lasting.keep().map_err(|error| failure(&error))? {
+        say(&rewritten.to_string());
     }
     match options.format {
         Format::Table => {

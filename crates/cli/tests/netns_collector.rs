@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_monitor::{Collector, Options, Sample};
 use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
+use support::foreign_program::{Hook, hide_packets};
 use support::managed::{Managed, NAME};
 
 /// Runs a closure in the namespace of the interface.
@@ -204,6 +205,27 @@ fn without_observation_flows_are_sockets_and_the_sample_says_why() {
     assert!(interface.queues.iter().all(|queue| queue.busy_flows.is_none() && queue.bytes.is_some()));
     let says = sample.not_read.iter().any(|why| why.contains("without queues and fairness"));
     assert!(says, "{:?}", sample.not_read);
+}
+
+#[test]
+fn flows_are_not_observed_while_another_program_hides_packets_from_the_meter() {
+    let managed = Managed::new();
+    let _load = managed.load(2, "20M", 8);
+    let assert_unknown = |sample: &Sample| {
+        let interface = &sample.interfaces[0];
+        assert!(!interface.observed && interface.busy_flows.is_none(), "{interface:#?}");
+        assert_eq!((interface.nfm_1s, interface.colliding_flows), (None, None));
+        assert!(interface.queues.iter().all(|queue| queue.busy_flows.is_none()), "{interface:#?}");
+        let why = |why: &String| why.contains("may hide packets from the meter: foreign (id ");
+        assert!(sample.not_read.iter().any(why), "{:?}", sample.not_read);
+    };
+    let mut collector = within(&managed, || Collector::open(&named(&[NAME])).unwrap());
+    let before = within(&managed, || sampled(&mut collector, 3));
+    assert!(before.interfaces[0].busy_flows.is_some(), "{before:#?}");
+    let _foreign = hide_packets(&managed.host, managed.index, Hook::Egress);
+    assert_unknown(&within(&managed, || sampled(&mut collector, 2)));
+    // The program is there before the collector, too, whose meter is behind it.
+    assert_unknown(&within(&managed, || sampled(&mut Collector::open(&named(&[NAME])).unwrap(), 2)));
 }
 
 #[test]

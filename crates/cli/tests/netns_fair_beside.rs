@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use support::foreign_program::{Hook, hide_packets};
 use support::leftovers::children;
 use support::managed::{Managed, NAME, kill_process};
 use support::running::Running;
@@ -110,6 +111,20 @@ fn the_loss_of_any_program_ends_it() {
     observer.wait_for_activity("observing");
     detach(*observer.holdings_but_namespaces().links.first().unwrap());
     assert_stood_back(&observer.end(), "another program detached evenkeel's meter from tcx egress");
+}
+
+#[test]
+fn a_program_that_hides_packets_ends_an_observation() {
+    let managed = Managed::new();
+    let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));
+    observer.wait_for_activity("observing");
+    let foreign = hide_packets(&managed.host, managed.index, Hook::Ingress);
+    std::thread::sleep(CHECKED);
+    drop(foreign);
+    let _foreign = hide_packets(&managed.host, managed.index, Hook::Egress);
+    let words = "another process attached a program at tcx egress, which may hide packets from evenkeel's meter: \
+                 foreign (id ";
+    assert_stood_back(&observer.end(), words);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The current state of a device.
 
+use std::collections::BTreeSet;
+
 use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_datapath::{HookProgram, egress_programs, meter_socket};
 use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap, mask_members};
@@ -35,6 +37,41 @@ pub struct Device {
 /// Returns whether a program is a meter of an Evenkeel process: it counts, and changes no packet.
 pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
     Ok(SocketName::holder(&meter_socket(program))?.is_some_and(|holder| holder.is_trusted()))
+}
+
+/// The programs that run before a meter at tcx egress.
+pub(crate) enum BeforeMeter {
+    /// The meter is not at the hook.
+    Detached,
+    /// They may hide packets from the meter. Without other meters, and without the queue choice of `evenkeel fair`.
+    Foreign(Vec<HookProgram>),
+}
+
+/// Returns the programs that run before a meter of this process. `evenkeels` gets those of Evenkeel processes: at their end
+/// they may lose their name shortly before the program is detached.
+pub(crate) fn before_meter(
+    index: u32,
+    meter: u32,
+    evenkeels: &mut BTreeSet<u32>,
+) -> Result<BeforeMeter, FairError> {
+    let mut programs = egress_programs(index.cast_signed())?;
+    let Some(place) = programs.iter().position(|program| program.id == meter) else {
+        return Ok(BeforeMeter::Detached);
+    };
+    programs.truncate(place);
+    programs.retain(|program| !evenkeels.contains(&program.id));
+    let managed = !programs.is_empty() && evenkeel_apply::is_managed(index).unwrap_or(false);
+    let mut found = Vec::new();
+    for program in programs {
+        // The name takes CAP_SYS_ADMIN to read.
+        let is_choice = managed && (program.name.is_empty() || program.name.starts_with("select_"));
+        if is_choice || is_meter(program.id)? {
+            evenkeels.insert(program.id);
+        } else {
+            found.push(program);
+        }
+    }
+    Ok(BeforeMeter::Foreign(found))
 }
 
 fn programs_but_meters(index: u32) -> Result<Vec<HookProgram>, FairError> {

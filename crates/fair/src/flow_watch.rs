@@ -1,17 +1,21 @@
 //! The flows of a device, for a monitor: what each sent since the last reading, and the fairness of the last second.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use evenkeel_datapath::{Tuple, monotonic_ns};
 
+use crate::device::{BeforeMeter, before_meter};
 use crate::error::FairError;
 use crate::flows::{METERED_FLOWS, QueueCounters, Sample, Sampler, sent_between};
 use crate::windows::{BIN_NS, BINS, Window, Windows};
 
 /// Observes the flows of one device, as [`crate::Observer`] does. Dropping it detaches the meter.
 pub struct FlowWatch {
+    index: u32,
     sampler: Sampler,
+    /// Known programs of other Evenkeel processes.
+    evenkeels: BTreeSet<u32>,
     windows: Windows,
     window: Option<Window>,
     /// Bytes of each flow since the watch began.
@@ -96,29 +100,52 @@ impl FlowWatch {
     /// Attaches to a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the program.
+    /// Returns an error if the kernel refuses the program, or if another program runs before it.
     pub fn attach(index: u32) -> Result<Self, FairError> {
         let mut sampler = Sampler::attach(index, 0, QueueCounters::None)?;
         let first = Arc::new(sampler.sample(None)?);
-        Ok(Self {
+        let mut watch = Self {
+            index,
             sampler,
+            evenkeels: BTreeSet::new(),
             windows: Windows::new(Arc::clone(&first)),
             counted: Counted::new(first),
             window: None,
             totals: HashMap::new(),
             incomplete: false,
-        })
+        };
+        watch.check()?;
+        Ok(watch)
+    }
+
+    /// Refuses to go on if the meter does not see every packet: its figures would be too low, or 0.
+    fn check(&mut self) -> Result<(), FairError> {
+        match before_meter(self.index, self.sampler.program()?, &mut self.evenkeels)? {
+            BeforeMeter::Detached => Err(FairError::unable(
+                "another program detached evenkeel's meter",
+                "look for it at tcx egress",
+            )),
+            BeforeMeter::Foreign(found) => match found.first() {
+                Some(program) => Err(FairError::unable(
+                    format!("another program at tcx egress may hide packets from the meter: {program}"),
+                    "it runs first",
+                )),
+                None => Ok(()),
+            },
+        }
     }
 
     /// Takes a sample; to be called ten times per second.
     ///
     /// # Errors
-    /// Returns an error if the kernel cannot be queried.
+    /// Returns an error if the kernel cannot be queried, or another program keeps packets from the meter. The figures are
+    /// then wrong until a new watch is attached.
     pub fn tick(&mut self) -> Result<(), FairError> {
         // The first tick after the attachment may be early, and a flow that sends in bursts could miss a short bin.
         if monotonic_ns().saturating_sub(self.windows.last.at_ns) < BIN_NS / 10 * 9 {
             return Ok(());
         }
+        self.check()?;
         let sample = self.take_sample()?;
         self.sampler.answer();
         if let Some(window) = self.windows.take(sample).window {
@@ -138,8 +165,9 @@ impl FlowWatch {
     /// can be compared with counters that are read at the same time.
     ///
     /// # Errors
-    /// Returns an error if the kernel cannot be queried.
+    /// Returns an error in the same cases as [`Self::tick`].
     pub fn read(&mut self) -> Result<FlowReading, FairError> {
+        self.check()?;
         let sample = self.take_sample()?;
         let sent = self.counted.sent_until(Arc::clone(&sample));
         for (tuple, bytes) in &sent {

@@ -60,13 +60,13 @@ impl Observer {
     }
 
     /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer
-    /// exists.
+    /// exists, or if another program keeps packets from its meter.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for observed in &mut self.devices {
-            // Changes by other programs do not affect an observation.
+            // Other changes by other programs do not affect an observation.
             if let Some(reason) = observed.watched.own_difference()? {
                 return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
             }

@@ -10,7 +10,7 @@ use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, HtbClassState, QdiscState};
 
 use crate::batching::kind_at;
-use crate::device::{Device, is_meter};
+use crate::device::{BeforeMeter, Device, before_meter, is_meter};
 use crate::error::FairError;
 
 /// The state of a device at the start of the session, with Evenkeel's own programs.
@@ -37,6 +37,8 @@ pub(crate) struct Watched {
     own_meter: Option<u32>,
     /// The program of this process at tcx ingress, if it has one.
     mover: Option<u32>,
+    /// Known programs of other Evenkeel processes.
+    evenkeels: BTreeSet<u32>,
 }
 
 fn root_of(qdiscs: &[QdiscState]) -> Option<(String, Handle)> {
@@ -119,6 +121,7 @@ impl Watched {
             meters: BTreeSet::new(),
             own_meter: None,
             mover: None,
+            evenkeels: BTreeSet::new(),
         };
         watched.device = device_inode(&watched.sysfs, &watched.name)?;
         let qdiscs = watched.netlink.qdiscs(watched.index)?;
@@ -251,10 +254,29 @@ impl Watched {
         self.checked(Self::surroundings)
     }
 
-    /// Returns a change of the device itself, or the loss of a program of this process. Other programs may be
-    /// attached and detached.
+    /// Returns a change of the device itself, the loss of a program of this process, or a new program that may hide
+    /// packets from its meter. Other programs may be attached and detached.
     pub(crate) fn own_difference(&mut self) -> Result<Option<String>, FairError> {
-        self.checked(|watched| Ok(watched.lost_program()?.map(str::to_owned)))
+        self.checked(|watched| match watched.lost_program()? {
+            Some(lost) => Ok(Some(lost.to_owned())),
+            None => watched.hiding_program(),
+        })
+    }
+
+    /// Returns a message if another program was attached in front of this process's meter. The preflight reports those
+    /// that were there before.
+    fn hiding_program(&mut self) -> Result<Option<String>, FairError> {
+        let Some(own) = self.own_meter else { return Ok(None) };
+        let BeforeMeter::Foreign(found) = before_meter(self.index, own, &mut self.evenkeels)? else {
+            return Ok(None);
+        };
+        let hiding = found.iter().find(|found| !self.programs.contains(found));
+        Ok(hiding.map(|program| {
+            format!(
+                "another process attached a program at tcx egress, which may hide packets from evenkeel's meter: \
+                 {program}"
+            )
+        }))
     }
 
     fn checked(

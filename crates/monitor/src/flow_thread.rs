@@ -64,7 +64,11 @@ impl FlowThread {
     pub(crate) fn read(&self, device: u32) -> Result<FlowReading, String> {
         let mut state = lock(&self.shared);
         if let Some(watch) = state.watches.get_mut(&device) {
-            return watch.read().map_err(|error| words(&error));
+            let read = watch.read().map_err(|error| words(&error));
+            if let Err(why) = &read {
+                refuse(&mut state, device, why.clone());
+            }
+            return read;
         }
         let refused = state.refused.get(&device).map(|(_, why)| why.clone());
         Err(refused.unwrap_or_else(|| "the device is gone".to_owned()))
@@ -92,14 +96,19 @@ fn observe(shared: &Shared) {
             }
         }
         for (device, why) in failed {
-            state.watches.remove(&device);
-            state.refused.insert(device, (Instant::now(), why));
+            refuse(&mut state, device, why);
         }
         // No bin is shorter than a tick, even after a late one: a flow that sends in bursts could miss a short bin.
         let (again, _) = shared.stop.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
         state = again;
     }
     state.watches.clear();
+}
+
+/// Ends a device's observation. A later one begins anew, because this one may have missed packets.
+fn refuse(state: &mut State, device: u32, why: String) {
+    state.watches.remove(&device);
+    state.refused.insert(device, (Instant::now(), why));
 }
 
 fn attach(state: &mut State) {

@@ -3,6 +3,8 @@
 #![allow(dead_code)]
 
 #[cfg(feature = "netns-tests")]
+pub mod foreign_program;
+#[cfg(feature = "netns-tests")]
 #[path = "../../../testbed/tests/support/leftovers.rs"]
 pub mod leftovers;
 #[cfg(feature = "netns-tests")]

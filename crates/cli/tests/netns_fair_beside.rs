@@ -114,6 +114,19 @@ fn the_loss_of_any_program_ends_it() {
 }
 
 #[test]
+fn a_program_at_the_hook_for_moves_ends_it() {
+    let managed = Managed::new();
+    let session = managed.session(&["--balance", "on"]);
+    let foreign = hide_packets(&managed.host, managed.index, Hook::Ingress);
+    assert_stood_back(&session.end(), "another process attached a program at tcx ingress: foreign (id ");
+    // A program that was there before is not a change, but its loss is one.
+    let session = managed.session(&["--balance", "on"]);
+    std::thread::sleep(CHECKED);
+    drop(foreign);
+    assert_stood_back(&session.end(), "another process detached a program from tcx ingress: foreign (id ");
+}
+
+#[test]
 fn a_program_that_hides_packets_ends_an_observation() {
     let managed = Managed::new();
     let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));

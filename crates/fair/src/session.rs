@@ -366,7 +366,7 @@ impl Managed {
             watched.expect_meter(Some(sampler.program()?));
         }
         if let Some((_, mover)) = &balance {
-            watched.expect_mover(*mover);
+            watched.expect_mover(*mover)?;
         }
         let balance = balance.map(|(control, _)| control);
         if let Some(leaves) = &leaves {

@@ -37,6 +37,8 @@ pub(crate) struct Watched {
     own_meter: Option<u32>,
     /// The program of this process at tcx ingress, if it has one.
     mover: Option<u32>,
+    /// With a mover: the programs at tcx ingress, with it and except meters.
+    ingress: Vec<HookProgram>,
     /// Known programs of other Evenkeel processes.
     evenkeels: BTreeSet<u32>,
 }
@@ -121,6 +123,7 @@ impl Watched {
             meters: BTreeSet::new(),
             own_meter: None,
             mover: None,
+            ingress: Vec::new(),
             evenkeels: BTreeSet::new(),
         };
         watched.device = device_inode(&watched.sysfs, &watched.name)?;
@@ -181,18 +184,33 @@ impl Watched {
         self.own_meter = program;
     }
 
-    /// Sets the program of this process at tcx ingress, whose detachment is then detected.
-    pub(crate) fn expect_mover(&mut self, program: u32) {
+    /// Sets the program of this process at tcx ingress. Its detachment is then detected, and other programs that are
+    /// attached there: before it, they may hide packets from it.
+    pub(crate) fn expect_mover(&mut self, program: u32) -> Result<(), FairError> {
         self.mover = Some(program);
+        self.ingress = self.ingress_now()?;
+        Ok(())
     }
 
     /// Returns the programs at tcx egress, except meters.
     fn programs_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
-        let mut programs = egress_programs(self.index.cast_signed())?;
+        let programs = egress_programs(self.index.cast_signed())?;
+        self.but_meters(programs)
+    }
+
+    /// Returns the programs at tcx ingress, except meters; none without a mover.
+    fn ingress_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
+        match self.mover {
+            Some(_) => self.but_meters(ingress_programs(self.index.cast_signed())?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn but_meters(&mut self, mut programs: Vec<HookProgram>) -> Result<Vec<HookProgram>, FairError> {
         for program in &programs {
+            let is_known = self.programs.contains(program) || self.ingress.contains(program);
             // A meter may lose its name shortly before its program is detached.
-            if !self.programs.contains(program) && !self.meters.contains(&program.id) && is_meter(program.id)?
-            {
+            if !is_known && !self.meters.contains(&program.id) && is_meter(program.id)? {
                 self.meters.insert(program.id);
             }
         }
@@ -300,7 +318,11 @@ impl Watched {
         }
         let programs = self.programs_now()?;
         if programs != self.programs {
-            return Ok(Some(hook_difference(&self.programs, &programs)));
+            return Ok(Some(hook_difference("tcx egress", &self.programs, &programs)));
+        }
+        let ingress = self.ingress_now()?;
+        if ingress != self.ingress {
+            return Ok(Some(hook_difference("tcx ingress", &self.ingress, &ingress)));
         }
         let qdiscs = self.netlink.qdiscs(self.index)?;
         let root = root_of(&qdiscs);
@@ -319,15 +341,15 @@ impl Watched {
     }
 }
 
-fn hook_difference(before: &[HookProgram], now: &[HookProgram]) -> String {
+fn hook_difference(hook: &str, before: &[HookProgram], now: &[HookProgram]) -> String {
     let ids = |programs: &[HookProgram]| programs.iter().map(|program| program.id).collect::<BTreeSet<_>>();
     let (had, has) = (ids(before), ids(now));
     if let Some(program) = now.iter().find(|program| !had.contains(&program.id)) {
-        return format!("another process attached a program at tcx egress: {program}");
+        return format!("another process attached a program at {hook}: {program}");
     }
     match before.iter().find(|program| !has.contains(&program.id)) {
-        Some(program) => format!("another process detached a program from tcx egress: {program}"),
-        None => "the programs at tcx egress were put in another order".to_owned(),
+        Some(program) => format!("another process detached a program from {hook}: {program}"),
+        None => format!("the programs at {hook} were put in another order"),
     }
 }
 
@@ -349,7 +371,7 @@ mod tests {
         let program = |id| HookProgram { id, name: format!("p{id}") };
         let words = |before: &[u32], now: &[u32]| {
             let list = |ids: &[u32]| ids.iter().map(|id| program(*id)).collect::<Vec<_>>();
-            hook_difference(&list(before), &list(now))
+            hook_difference("tcx egress", &list(before), &list(now))
         };
         assert!(words(&[1], &[1, 2]).contains("attached a program at tcx egress: p2 (id 2)"));
         assert!(words(&[1, 2], &[1]).contains("detached a program from tcx egress: p2 (id 2)"));

@@ -95,8 +95,10 @@ pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
 
 /// Returns whether the interface is in this namespace; `None` after a reboot.
 fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>, ApplyError> {
-    // Without a header, the interface was looked up by the index in the file's name.
-    let Some(Header { interface, .. }) = header else { return Ok(Some(damaged.interface.is_some())) };
+    // Without a header, the interface was looked up by the index in the file's name. If the name has none, it may be any.
+    let Some(Header { interface, .. }) = header else {
+        return Ok(Some(damaged.interface.is_some() || index_of(&damaged.path).is_none()));
+    };
     let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
     if !interface.same_boot(&here) {
         return Ok(None);

@@ -388,6 +388,23 @@ fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
     }
 }
 
+/// It may be the journal of any interface.
+#[test]
+fn a_damaged_journal_without_its_name_is_reported_by_all_commands() {
+    let managed = Managed::with_maps();
+    let journal = managed.state.path().join("evk0.journal");
+    std::fs::write(&journal, "garbage\n").unwrap();
+    let run = |arguments: &[&str]| end(managed.command(arguments));
+    for arguments in [&["check", NAME][..], &["tune", NAME], &["revert"], &["revert"], &["check"]] {
+        let ended = run(arguments);
+        assert!(ended.stderr.contains("evk0.journal") && ended.stderr.contains("line 1"), "{ended:?}");
+    }
+    let checked = run(&["check", "--format", "json"]);
+    let found: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!(found["damaged"].as_array().map(Vec::len), Some(1), "{checked:?}");
+    assert_eq!(run(&["revert", NAME]).code, 4);
+}
+
 #[test]
 fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     let managed = Managed::with_maps();

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PROGRAMS: [&str; 6] = ["queue_select", "meter", "batch", "steer", "drops", "lola"];
+/// Compiled a second time for kernels without `bpf_cast_to_kern_ctx` (`EK_PROBED` in kernel.h).
+const PROBED: [&str; 2] = ["queue_select", "meter"];
 
 fn main() {
     if let Err(message) = build() {
@@ -25,7 +27,10 @@ fn build() -> Result<(), String> {
         PathBuf::from(variable("DEP_BPF_INCLUDE")?),
     ];
     for program in PROGRAMS {
-        compile(program, &includes, &out)?;
+        compile(program, false, &includes, &out)?;
+    }
+    for program in PROBED {
+        compile(program, true, &includes, &out)?;
     }
 
     let mut builder = bindgen::Builder::default()
@@ -57,7 +62,7 @@ fn build() -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", out.display()))
 }
 
-fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String> {
+fn compile(program: &str, probed: bool, includes: &[PathBuf], out: &Path) -> Result<(), String> {
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let mut command = Command::new(&clang);
     command.args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"]);
@@ -79,7 +84,11 @@ fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String
     for include in includes {
         command.arg("-I").arg(include);
     }
-    command.arg(format!("bpf/{program}.bpf.c")).arg("-o").arg(out.join(format!("{program}.bpf.o")));
+    let object = if probed { format!("{program}_probed") } else { program.to_owned() };
+    if probed {
+        command.arg("-DEK_PROBED");
+    }
+    command.arg(format!("bpf/{program}.bpf.c")).arg("-o").arg(out.join(format!("{object}.bpf.o")));
     let output = command.output().map_err(|error| {
         format!("cannot run {clang}: {error}; clang compiles the BPF programs: run ./dev setup, or set CLANG")
     })?;

@@ -88,7 +88,21 @@ struct sk_buff {
 
 #pragma clang attribute pop
 
+/* The kernel's view of a tc program's context, and loads from it. A tc program's context is the kernel's
+ * sk_buff.
+ *
+ * Linux 6.2 and newer: the cast tells the verifier so, and loads are direct. Older kernels: each load is a
+ * bpf_probe_read_kernel. The build compiles each object that uses these macros twice (build.rs). */
+#ifdef EK_PROBED
+#define KERNEL_SKB(ctx) ((struct sk_buff *)(ctx))
+#define KERNEL_READ(pointer, field) BPF_CORE_READ(pointer, field)
+#define KERNEL_READ_BITFIELD(pointer, field) BPF_CORE_READ_BITFIELD_PROBED(pointer, field)
+#else
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+#define KERNEL_SKB(ctx) ((struct sk_buff *)bpf_cast_to_kern_ctx(ctx))
+#define KERNEL_READ(pointer, field) ((pointer)->field)
+#define KERNEL_READ_BITFIELD(pointer, field) BPF_CORE_READ_BITFIELD(pointer, field)
+#endif
 
 /* Initial value of sk_wmem_alloc (sk_alloc). tcp_wfree keeps it until the socket is freed. */
 #define WMEM_BIAS 1
@@ -99,14 +113,14 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 /* Returns the bytes that the socket has queued below it, without this segment. */
 static __always_inline int outstanding_besides(const struct sk_buff *skb, const struct sock *sk)
 {
-	return sk->sk_wmem_alloc.refs.counter - WMEM_BIAS - (int)skb->truesize;
+	return KERNEL_READ(sk, sk_wmem_alloc.refs.counter) - WMEM_BIAS - (int)KERNEL_READ(skb, truesize);
 }
 
 /* Returns whether the socket is a full `struct sock`. Timewait and request sockets share only its first
  * fields. */
 static __always_inline int is_full_socket(const struct sock *sk)
 {
-	unsigned char state = sk->__sk_common.skc_state;
+	unsigned char state = KERNEL_READ(sk, __sk_common.skc_state);
 
 	return state != TCP_TIME_WAIT && state != TCP_NEW_SYN_RECV;
 }

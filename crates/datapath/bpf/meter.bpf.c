@@ -105,11 +105,11 @@ int count(struct __sk_buff *ctx)
 SEC("tcx/egress")
 int count_sent(struct __sk_buff *ctx)
 {
-	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
-	struct sock *sk = skb->sk;
+	struct sk_buff *skb = KERNEL_SKB(ctx);
+	struct sock *sk = KERNEL_READ(skb, sk);
 	__u32 queue = NO_QUEUE_MAPPING;
 
 	if (sk && is_full_socket(sk))
-		queue = sk->__sk_common.skc_tx_queue_mapping;
+		queue = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);
 	return count_packet(ctx, queue);
 }

@@ -259,7 +259,7 @@ static __always_inline int make_room(void)
  * same weight. A change of the queue at the start of a session may reorder packets. */
 static __always_inline __u64 first_word(const struct sock *sk)
 {
-	__u32 queue = sk ? sk->__sk_common.skc_tx_queue_mapping : NO_QUEUE_MAPPING;
+	__u32 queue = sk ? KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping) : NO_QUEUE_MAPPING;
 
 	if (config.steering != EK_STEER_QUEUE || queue >= config.queue_count)
 		return 0;
@@ -404,8 +404,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	/* Without a socket, the kernel does not hold the flow on a queue; only this program does. */
 	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
-	held = sk->__sk_common.skc_tx_queue_mapping;
-	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay))
+	held = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);
+	if (KERNEL_READ_BITFIELD(skb, ooo_okay))
 		return 1;
 	/* The kernel also releases a flow from its queue when it looks up the flow's route again, even with
 	 * data outstanding. It then accepts any queue. The previous queue keeps the packets in order. */
@@ -438,8 +438,8 @@ static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
  * no socket. */
 static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steering)
 {
-	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
-	struct sock *sk = skb->sk;
+	struct sk_buff *skb = KERNEL_SKB(ctx);
+	struct sock *sk = KERNEL_READ(skb, sk);
 	struct packet packet = {};
 	struct ek_segment segment = {
 		.pool = pool_of_cpu(), .hash = bpf_get_hash_recalc(ctx), .wanted = EK_NO_QUEUE};
@@ -490,7 +490,7 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 		if (before & EK_WORD_AGED && !(before & EK_WORD_CHARGED) && besides >= WMEM_IDLE)
 			COUNT(false_releases);
 		if (!config.read_sockets)
-			detail->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
+			detail->outstanding = KERNEL_READ(skb, truesize) + (besides < 0 ? 0 : (__u32)besides);
 		if (config.read_sockets && config.policy == EK_POLICY_DQA && segment.idle)
 			look_before_pick(before, &segment);
 	}
@@ -526,8 +526,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
  * the next segment, which picks. */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
-	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
-	struct sock *sk = skb->sk;
+	struct sk_buff *skb = KERNEL_SKB(ctx);
+	struct sock *sk = KERNEL_READ(skb, sk);
 	struct ek_flow *flow;
 	__u64 seen;
 	__u32 held_on = EK_NO_QUEUE;
@@ -536,14 +536,14 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
 		return 0;
 	/* A socket without a cookie matches a free slot, but the word of a free slot is not charged. */
-	flow = home_slot(sk->__sk_common.skc_cookie.counter);
+	flow = home_slot(KERNEL_READ(sk, __sk_common.skc_cookie.counter));
 	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb). The CPU that frees
 	 * segments does not write the cache line of the result, unlike that of sk_wmem_alloc. The result
 	 * includes all unacknowledged data; choose() checks exactly. */
-	if (!flow || !flow->may_follow || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
+	if (!flow || !flow->may_follow || KERNEL_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
-		held_on = sk->__sk_common.skc_tx_queue_mapping;
+		held_on = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);
 	seen = *(volatile __u64 *)&flow->word;
 	if (!ek_stays(seen, 0, held_on))
 		return 0;
@@ -612,21 +612,21 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 SEC("?tcx/ingress")
 int complete_at_peer(struct __sk_buff *ctx)
 {
-	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
-	struct sock *sk = skb->sk;
+	struct sk_buff *skb = KERNEL_SKB(ctx);
+	struct sock *sk = KERNEL_READ(skb, sk);
 
 	if (sk && is_full_socket(sk) && outstanding_besides(skb, sk) < WMEM_IDLE)
-		complete(sk->__sk_common.skc_cookie.counter, skb, sk);
+		complete(KERNEL_READ(sk, __sk_common.skc_cookie.counter), skb, sk);
 	return NEXT_PROGRAM;
 }
 
 SEC("?fentry/tcp_wfree")
 int BPF_PROG(complete_exact, struct sk_buff *skb)
 {
-	struct sock *sk = skb->sk;
+	struct sock *sk = KERNEL_READ(skb, sk);
 
 	if (sk && outstanding_besides(skb, sk) < WMEM_IDLE)
-		complete(sk->__sk_common.skc_cookie.counter, skb, sk);
+		complete(KERNEL_READ(sk, __sk_common.skc_cookie.counter), skb, sk);
 	return 0;
 }
 

@@ -5,11 +5,11 @@ use std::io;
 /// The error if a BPF object could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
-    #[error("cannot load the BPF object {object}: {source}{}{}", requirement(.old_kernel.as_deref()), details(.log))]
+    #[error("cannot load the BPF object {object}: {source}{}{}", requirement(object, .old_kernel.as_deref()), details(.log))]
     Load {
         object: &'static str,
         source: io::Error,
-        /// The running kernel, if it is older than [`OLDEST_KERNEL`].
+        /// The running kernel, if it is older than that of [`oldest_kernel`].
         old_kernel: Option<String>,
         /// The last lines of libbpf's log.
         log: String,
@@ -38,23 +38,29 @@ pub enum DatapathError {
     Limit(String),
 }
 
-/// Version of the oldest kernel that has all that the programs use: tcx (6.6), `bpf_cast_to_kern_ctx` (6.2).
-const OLDEST_KERNEL: (u32, u32) = (6, 6);
+/// End of the names of the objects for kernels without `bpf_cast_to_kern_ctx`.
+pub(crate) const PROBED: &str = "_probed";
 
-/// Returns the release of the running kernel, if it is older than [`OLDEST_KERNEL`].
-pub(crate) fn old_kernel() -> Option<String> {
+/// Returns the version of the oldest kernel that has all that an object uses: tcx (6.6) and `bpf_cast_to_kern_ctx` (6.2).
+/// The objects for older kernels use neither, and are tested on 6.1.
+fn oldest_kernel(object: &str) -> (u32, u32) {
+    if object.ends_with(PROBED) { (6, 1) } else { (6, 6) }
+}
+
+/// Returns the release of the running kernel, if it is older than an object needs.
+pub(crate) fn old_kernel(object: &str) -> Option<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-    is_old(&release).then(|| release.trim().to_owned())
+    is_old(&release, oldest_kernel(object)).then(|| release.trim().to_owned())
 }
 
-/// Returns whether a kernel's release, such as `6.1.0-50-amd64`, is older than [`OLDEST_KERNEL`].
-fn is_old(release: &str) -> bool {
+/// Returns whether a kernel's release, such as `6.1.0-50-amd64`, is older than a version.
+fn is_old(release: &str, oldest: (u32, u32)) -> bool {
     let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
-    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_KERNEL)
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < oldest)
 }
 
-fn requirement(old_kernel: Option<&str>) -> String {
-    let (major, minor) = OLDEST_KERNEL;
+fn requirement(object: &str, old_kernel: Option<&str>) -> String {
+    let (major, minor) = oldest_kernel(object);
     old_kernel
         .map(|release| format!("; it needs Linux {major}.{minor} or newer, and this is {release}"))
         .unwrap_or_default()
@@ -126,20 +132,24 @@ mod tests {
             ("10.1-x", false),
             ("", false),
         ] {
-            assert_eq!(is_old(release), old, "{release}");
+            assert_eq!(is_old(release, oldest_kernel("lola")), old, "{release}");
         }
-        let error = |old_kernel: Option<&str>| DatapathError::Load {
-            object: "lola",
+        assert!(!is_old("6.1.0-50-amd64", oldest_kernel("meter_probed")));
+        assert!(is_old("5.10.0", oldest_kernel("meter_probed")));
+        let error = |object, old_kernel: Option<&str>| DatapathError::Load {
+            object,
             source: io::Error::from_raw_os_error(libc::EINVAL),
             old_kernel: old_kernel.map(str::to_owned),
             log: "a log".to_owned(),
         };
-        let words = error(Some("6.1.0-50-amd64")).to_string();
+        let words = error("lola", Some("6.1.0-50-amd64")).to_string();
         assert!(
             words.ends_with("; it needs Linux 6.6 or newer, and this is 6.1.0-50-amd64\na log"),
             "{words}"
         );
-        assert!(!error(None).to_string().contains("newer"));
+        assert!(!error("lola", None).to_string().contains("newer"));
+        let words = error("meter_probed", Some("5.10.0")).to_string();
+        assert!(words.contains("needs Linux 6.1 or newer, and this is 5.10.0"), "{words}");
     }
 
     #[test]

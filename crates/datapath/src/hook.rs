@@ -1,4 +1,4 @@
-//! Lists the programs on the tcx hooks of an interface.
+//! The hooks of an interface, and the programs on its tcx hooks.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,6 +7,33 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use crate::error::DatapathError;
 use crate::object::{self, Hook};
+
+/// The way in which programs are attached to an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookKind {
+    /// By links to the tcx hooks, which the kernel removes when the process ends.
+    #[default]
+    Tcx,
+    /// As filters of a clsact qdisc, for kernels before Linux 6.6, which have no tcx hooks. A filter stays when the process
+    /// ends, so the caller attaches and removes it.
+    Clsact,
+}
+
+impl HookKind {
+    /// Returns the kind that the kernel supports, for an interface in the current network namespace.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses for another reason.
+    pub fn of_kernel(ifindex: i32) -> Result<Self, DatapathError> {
+        match egress_programs(ifindex) {
+            Ok(_) => Ok(Self::Tcx),
+            Err(DatapathError::System { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+                Ok(Self::Clsact)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
 
 /// A program on a hook. It is identified by its id, because the name may be unreadable later.
 #[derive(Clone, Debug)]

@@ -17,7 +17,8 @@
 //! - [`LolaCongestion`] is a congestion control.
 //! - [`ReceiveSteering`] sends received packets to their CPUs.
 //!
-//! This process owns the links that attach the programs, so the kernel detaches the programs when it exits.
+//! This process owns the links that attach the programs, so the kernel detaches the programs when it exits. On kernels
+//! without tcx hooks ([`HookKind::Clsact`]), the caller attaches and removes them.
 //! Nothing is pinned, except on request [`LolaCongestion`]. Only the qdisc stays on the devices that use it, and the
 //! congestion control on its flows. Times are nanoseconds of
 //! `CLOCK_MONOTONIC`. Sizes are bytes on the wire: `skb->len` plus the headers of the other segments of a GSO
@@ -44,7 +45,7 @@ mod toeplitz;
 pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
 pub use drops::{DropCount, DropReasons};
 pub use error::DatapathError;
-pub use hook::{HookProgram, egress_programs, ingress_programs};
+pub use hook::{HookKind, HookProgram, egress_programs, ingress_programs};
 pub use lola::{LolaCongestion, LolaCounters, LolaFlow, LolaInstance, pin_path};
 pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE, meter_socket};
 pub use queue_select::{

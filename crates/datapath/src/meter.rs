@@ -1,6 +1,6 @@
 //! Counts bytes and packets per flow and time bin.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
@@ -14,7 +14,9 @@ use crate::raw;
 use crate::statistics::RunTime;
 
 const OBJECT: &str = "meter";
+const PROBED_OBJECT: &str = "meter_probed";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
+static PROBED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter_probed.bpf.o"));
 /// Maximum number of bins of all flows together: 1 GiB of memory.
 const MAX_BINS: u64 = 1 << 27;
 
@@ -58,7 +60,7 @@ pub struct Meter {
     meter: Mapped<raw::ek_meter>,
     bins: Mapped<raw::ek_bin>,
     options: MeterOptions,
-    _link: OwnedFd,
+    link: Option<OwnedFd>,
     program: &'static str,
     /// Open while the program is attached. A session that finds an unknown program looks for this socket.
     name: UnixListener,
@@ -88,7 +90,7 @@ impl Meter {
     /// # Errors
     /// Returns an error if the kernel refuses, or the meter would need too much memory.
     pub fn attach(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
-        Self::attach_to(options, ifindex, Hook::Ingress)
+        Self::load(options, OBJECT, BYTES, Hook::Ingress)?.attached(ifindex, Hook::Ingress)
     }
 
     /// Attaches the meter at egress instead. It counts GSO segments as the stack passes them to the device,
@@ -97,10 +99,36 @@ impl Meter {
     /// # Errors
     /// Returns an error if the kernel refuses, or the meter would need too much memory.
     pub fn attach_egress(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
-        Self::attach_to(options, ifindex, Hook::Egress)
+        Self::load(options, OBJECT, BYTES, Hook::Egress)?.attached(ifindex, Hook::Egress)
     }
 
-    fn attach_to(options: &MeterOptions, ifindex: i32, hook: Hook) -> Result<Self, DatapathError> {
+    /// Loads the meter for a filter at egress of a clsact qdisc, which the caller attaches ([`Self::program`]).
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses, or the meter would need too much memory.
+    pub fn load_for_filter(options: &MeterOptions) -> Result<Self, DatapathError> {
+        Self::load(options, PROBED_OBJECT, PROBED, Hook::Egress)
+    }
+
+    fn attached(mut self, ifindex: i32, hook: Hook) -> Result<Self, DatapathError> {
+        self.link = Some(object::attach_tcx(&self.object, self.program, hook, ifindex)?);
+        Ok(self)
+    }
+
+    /// Returns the program, for a filter.
+    ///
+    /// # Errors
+    /// Returns an error if the object does not have it.
+    pub fn program(&self) -> Result<BorrowedFd<'_>, DatapathError> {
+        object::program_fd(&self.object, self.program)
+    }
+
+    fn load(
+        options: &MeterOptions,
+        object: &'static str,
+        bytes: &[u8],
+        hook: Hook,
+    ) -> Result<Self, DatapathError> {
         let cells = u64::from(options.flows) * u64::from(options.bins);
         if cells == 0 || cells > MAX_BINS || !(1..=300_000_000).contains(&options.bin_ns) {
             return Err(DatapathError::Limit(format!(
@@ -109,7 +137,7 @@ impl Meter {
                 options.flows, options.bins, options.bin_ns
             )));
         }
-        let mut opened = object::open(OBJECT, BYTES)?;
+        let mut opened = object::open(object, bytes)?;
         let program = match hook {
             Hook::Ingress => "count",
             Hook::Egress => "count_sent",
@@ -126,7 +154,7 @@ impl Meter {
             };
             map.set_max_entries(entries).map_err(DatapathError::system("size the meter"))?;
         }
-        let object = object::load(OBJECT, opened)?;
+        let object = object::load(object, opened)?;
         let meter: Mapped<raw::ek_meter> = Mapped::new(object::map(&object, ".data.meter")?.as_fd(), 1)?;
         let bins = Mapped::new(object::map(&object, "bins")?.as_fd(), cells as usize)?;
         let settings = raw::ek_meter {
@@ -138,8 +166,7 @@ impl Meter {
         // SAFETY: a pointer into the mapping, which is as large as the structure.
         unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
         let name = announce(object::program_id(&object, program)?)?;
-        let link = object::attach_tcx(&object, program, hook, ifindex)?;
-        Ok(Self { meter, bins, options: *options, _link: link, program, name, object })
+        Ok(Self { meter, bins, options: *options, link: None, program, name, object })
     }
 
     /// Returns the id of the program, unique since boot.

@@ -107,7 +107,7 @@ pub(crate) fn load(object: &'static str, opened: OpenObject) -> Result<Object, D
 
 fn load_error(object: &'static str, error: &libbpf_rs::Error) -> DatapathError {
     let log = WORDS.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-    DatapathError::Load { object, source: io_error(error), old_kernel: old_kernel(), log }
+    DatapathError::Load { object, source: io_error(error), old_kernel: old_kernel(object), log }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,7 +234,10 @@ pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf
     Ok(unsafe { info.assume_init() })
 }
 
-fn program_fd<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'a>, DatapathError> {
+pub(crate) fn program_fd<'a>(
+    object: &'a Object,
+    name: &'static str,
+) -> Result<BorrowedFd<'a>, DatapathError> {
     let descriptor = object
         .progs()
         .find(|program| program.name() == name)

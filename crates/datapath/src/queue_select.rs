@@ -1,13 +1,14 @@
 //! The queue choice of one device: loading, settings, flow table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use evenkeel_transmit::{MAX_QUEUES, Policy, Pool, SeenWord};
 use libbpf_rs::Object;
 
 use crate::error::DatapathError;
+use crate::hook::HookKind;
 use crate::mapped::Mapped;
 use crate::object::{self, Hook};
 use crate::raw;
@@ -16,7 +17,9 @@ use crate::service::{self, FlowMover};
 use crate::statistics::RunTime;
 
 const OBJECT: &str = "queue_select";
+const PROBED_OBJECT: &str = "queue_select_probed";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/queue_select.bpf.o"));
+static PROBED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/queue_select_probed.bpf.o"));
 
 const COMPLETE_EXACT: &str = "complete_exact";
 const COMPLETE_AT_PEER: &str = "complete_at_peer";
@@ -83,6 +86,8 @@ pub struct SelectOptions {
     pub max_flows: u32,
     /// Permits [`QueueSelect::attach_mover`].
     pub movable: bool,
+    /// With [`HookKind::Clsact`], the caller attaches the program ([`QueueSelect::program`]).
+    pub hook: HookKind,
 }
 
 impl Default for SelectOptions {
@@ -98,6 +103,7 @@ impl Default for SelectOptions {
             gap_us: 50_000,
             max_flows: raw::EK_MAX_FLOWS,
             movable: false,
+            hook: HookKind::Tcx,
         }
     }
 }
@@ -201,6 +207,7 @@ pub struct QueueSelect {
     links: Vec<OwnedFd>,
     completion: Completion,
     program: &'static str,
+    hook: HookKind,
     /// The reason that the kernel gave if the requested completion is not in use.
     refused: Option<String>,
     object: Object,
@@ -243,6 +250,7 @@ impl QueueSelect {
             links: Vec::new(),
             completion,
             program: select_program(options.steering, completion),
+            hook: options.hook,
             refused,
             object,
         };
@@ -281,7 +289,7 @@ impl QueueSelect {
     }
 
     /// Attaches the queue choice, and exact completion if in use, to an interface in the current network
-    /// namespace.
+    /// namespace. With [`HookKind::Clsact`], the caller attaches the queue choice.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses to attach a program.
@@ -289,8 +297,18 @@ impl QueueSelect {
         if self.completion == Completion::Exact {
             self.links.push(object::attach_trace(&self.object, COMPLETE_EXACT)?);
         }
-        self.links.push(object::attach_tcx(&self.object, self.program, Hook::Egress, ifindex)?);
+        if self.hook == HookKind::Tcx {
+            self.links.push(object::attach_tcx(&self.object, self.program, Hook::Egress, ifindex)?);
+        }
         Ok(())
+    }
+
+    /// Returns the program that chooses the queue, for a filter at egress.
+    ///
+    /// # Errors
+    /// Returns an error if the object does not have it.
+    pub fn program(&self) -> Result<BorrowedFd<'_>, DatapathError> {
+        object::program_fd(&self.object, self.program)
     }
 
     /// Attaches completion to the veth peer in the current network namespace. Does nothing unless
@@ -375,7 +393,7 @@ impl QueueSelect {
     }
 
     /// Attaches the program that moves flows to the interface of the queue choice, in the current network
-    /// namespace. Dropping the [`FlowMover`] detaches it. This value may be dropped first.
+    /// namespace; with [`HookKind::Clsact`], the caller attaches it ([`FlowMover::program`]). Dropping the [`FlowMover`] detaches it. This value may be dropped first.
     ///
     /// # Errors
     /// Returns an error if the queue choice was loaded without [`SelectOptions::movable`] or without
@@ -387,7 +405,7 @@ impl QueueSelect {
                 self.completion
             )));
         }
-        FlowMover::attach(&self.object, ifindex)
+        FlowMover::attach(&self.object, self.hook, ifindex)
     }
 
     /// Sets the rules for flow weights: the first matching rule decides, and a flow without one has weight 1.
@@ -635,7 +653,11 @@ fn config(options: &SelectOptions, completion: Completion) -> raw::ek_config {
 }
 
 fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object, DatapathError> {
-    let mut opened = object::open(OBJECT, BYTES)?;
+    let (name, bytes) = match options.hook {
+        HookKind::Tcx => (OBJECT, BYTES),
+        HookKind::Clsact => (PROBED_OBJECT, PROBED),
+    };
+    let mut opened = object::open(name, bytes)?;
     let config = config(options, completion);
     for mut map in opened.maps_mut() {
         match map.name().to_str() {
@@ -659,5 +681,5 @@ fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object
             program.set_autoload(true);
         }
     }
-    object::load(OBJECT, opened)
+    object::load(name, opened)
 }

@@ -1,11 +1,12 @@
 //! Reads the service that each flow has received, and moves a flow to another queue.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
 use libbpf_rs::Object;
 
 use crate::error::DatapathError;
+use crate::hook::HookKind;
 use crate::mapped::Mapped;
 use crate::monotonic_ns;
 use crate::object::{self, Hook};
@@ -62,19 +63,24 @@ pub struct FlowMover {
     details: Mapped<raw::ek_flow_detail>,
     services: Mapped<raw::ek_service>,
     read: OwnedFd,
-    _link: OwnedFd,
+    _link: Option<OwnedFd>,
     program: u32,
+    descriptor: OwnedFd,
 }
 
 impl FlowMover {
-    pub(crate) fn attach(object: &Object, ifindex: i32) -> Result<Self, DatapathError> {
+    pub(crate) fn attach(object: &Object, hook: HookKind, ifindex: i32) -> Result<Self, DatapathError> {
         Ok(Self {
             device: Mapped::new(object::map(object, ".data.device")?.as_fd(), 1)?,
             details: Mapped::new(object::map(object, "details")?.as_fd(), raw::EK_SLOTS as usize)?,
             services: Mapped::new(object::map(object, "services")?.as_fd(), raw::EK_MAX_SERVICES as usize)?,
             read: object::program_descriptor(object, READ_SERVICE)?,
-            _link: object::attach_tcx(object, HOLD_BACK, Hook::Ingress, ifindex)?,
+            _link: match hook {
+                HookKind::Tcx => Some(object::attach_tcx(object, HOLD_BACK, Hook::Ingress, ifindex)?),
+                HookKind::Clsact => None,
+            },
             program: object::program_id(object, HOLD_BACK)?,
+            descriptor: object::program_descriptor(object, HOLD_BACK)?,
         })
     }
 
@@ -82,6 +88,12 @@ impl FlowMover {
     #[must_use]
     pub fn program_id(&self) -> u32 {
         self.program
+    }
+
+    /// Returns the program that holds flows back, for a filter at ingress.
+    #[must_use]
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 
     /// Returns the flows with data outstanding; `None` if there are 4096 or more, or other scans kept running.

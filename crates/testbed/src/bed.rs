@@ -7,7 +7,9 @@ use evenkeel_control::{
     BacklogControl, BalanceControl, ControlOptions, Controller, DeviceSegments, HeldMoves, HtbWeights,
     OpenGate, OutputLimit, RouteRefresh, SegmentControl, WeightControl,
 };
-use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, Rule, SelectOptions, Steering};
+use evenkeel_datapath::{
+    Completion, HookKind, Meter, MeterOptions, QueueSelect, Rule, SelectOptions, Steering,
+};
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::Netlink;
@@ -151,6 +153,7 @@ impl Bed {
             gap_us: FLOW_GAP_US,
             max_flows: options.max_flows,
             movable: options.service_balancing,
+            hook: HookKind::Tcx,
         })?;
         select.set_rules(&options.flow_weights)?;
         receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;

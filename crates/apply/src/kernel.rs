@@ -14,6 +14,7 @@ use evenkeel_netlink::{Departure, DepartureWatch, GsoSizes, Link, Netlink, Netli
 use nix::fcntl::OFlag;
 
 use crate::error::KnobError;
+use crate::filters;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::lost_with_root::lost_with_root;
 use crate::namespace::{Whereabouts, find_device};
@@ -550,6 +551,10 @@ impl LiveKernel {
             }
             Knob::QueueWeight(queue) => self.weight(*queue).map(Value::Weight),
             Knob::RootQdisc => self.qdiscs().map(Value::Qdiscs),
+            Knob::Clsact | Knob::Filter(_) => {
+                let name = self.link()?.name;
+                filters::read(&mut self.netlink, self.index, knob).map_err(|error| or_gone(error, &name))
+            }
             Knob::NtupleRule(location) => {
                 let device = self.receive_rules()?;
                 let rule = device.rule(*location).map_err(or_gone_device)?;
@@ -602,6 +607,10 @@ impl LiveKernel {
             }
             (Knob::QueueWeight(queue), Value::Weight(weight)) => self.put_weight(*queue, *weight),
             (Knob::RootQdisc, Value::Qdiscs(wanted)) => self.put_qdiscs(wanted),
+            (Knob::Clsact, Value::Text(_)) | (Knob::Filter(_), Value::Program(None)) => {
+                self.link()?;
+                filters::write(&mut self.netlink, self.index, knob, value)
+            }
             (Knob::NtupleRule(location), Value::Rule(None)) => {
                 let device = self.receive_rules()?;
                 if device.rule(*location).map_err(or_gone_device)?.is_none() {

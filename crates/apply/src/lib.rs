@@ -36,6 +36,7 @@ mod channel_queues;
 mod damaged_journal;
 mod disturbance;
 mod error;
+mod filters;
 mod find_damaged;
 mod find_renamed;
 pub mod guardian;
@@ -63,7 +64,9 @@ mod setting_file;
 mod sole_run;
 mod storage;
 
-pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
+pub use evenkeel_model::change::{
+    Change, ClassHandle, Direction, FILTER_HANDLE, FilterPlace, Knob, QdiscSnapshot, RuleBytes, Value,
+};
 pub use evenkeel_model::shell::Line;
 
 pub use damaged_journal::{Damaged, Obstacle};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use evenkeel_host::SocketName;
-use evenkeel_model::change::{Change, Knob, Value};
+use evenkeel_model::change::{Change, Knob, Value, clsact};
 use evenkeel_model::text::path_text;
 
 use crate::disturbance::Disturbance;
@@ -341,6 +341,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let entry = self.entry(knob).filter(|entry| !entry.with_channels)?;
         let expected = self.last_set.get(knob);
         let as_set = match expected {
+            // Filters of other programs may be added below the run's clsact qdisc.
+            Some(Value::Text(_)) if *knob == Knob::Clsact => *found != Value::Text(clsact::NONE.to_owned()),
             Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
             Some(set) => knob.same(set, found),
             // The code that may set the knob does not report each write.

@@ -14,6 +14,7 @@
 
 mod departure;
 pub mod ethtool;
+mod filter;
 pub mod generic;
 mod link;
 mod link_statistics;

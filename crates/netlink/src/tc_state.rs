@@ -20,6 +20,7 @@ pub(crate) const RTM_GETQDISC: u16 = 38;
 pub(crate) const RTM_NEWTCLASS: u16 = 40;
 const RTM_GETTCLASS: u16 = 42;
 pub(crate) const RTM_NEWTFILTER: u16 = 44;
+pub(crate) const RTM_DELTFILTER: u16 = 45;
 const RTM_GETTFILTER: u16 = 46;
 
 pub(crate) const TCA_KIND: u16 = 1;
@@ -36,7 +37,8 @@ const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
-const TCA_BPF_NAME: u16 = 7;
+pub(crate) const TCA_BPF_NAME: u16 = 7;
+const TCA_BPF_ID: u16 = 11;
 /// `NLA_F_NESTED`.
 pub(crate) const NESTED: u16 = 0x8000;
 /// Mask without the flags "nested" and "network byte order".
@@ -132,10 +134,16 @@ impl From<&QdiscState> for QdiscSnapshot {
 pub struct FilterState {
     pub kind: String,
     pub preference: u16,
+    /// Distinguishes filters with the same preference.
+    pub handle: u32,
     /// Name of the filter's BPF program, if any.
     pub program: Option<String>,
+    /// Id of the filter's BPF program, if any.
+    pub program_id: Option<u32>,
 }
 
+/// The ingress hook of `clsact` (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS)`).
+pub const CLSACT_INGRESS: Handle = Handle::new(0xffff, 0xfff2);
 /// The egress hook of `clsact` (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`).
 pub const CLSACT_EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 
@@ -211,15 +219,20 @@ pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 pub(crate) fn request(kind: u16, index: u32, handle: Handle, parent: Handle) -> RawMessage {
+    request_with(kind, index, handle.class_id(), parent, 0)
+}
+
+/// Creates a request with `tcm_info`, and a handle that may be a filter's.
+pub(crate) fn request_with(kind: u16, index: u32, handle: u32, parent: Handle, info: u32) -> RawMessage {
     let mut payload = vec![0; 4];
     payload.extend(index.to_ne_bytes());
-    payload.extend(handle.class_id().to_ne_bytes());
+    payload.extend(handle.to_ne_bytes());
     payload.extend(parent.class_id().to_ne_bytes());
-    payload.extend(0_u32.to_ne_bytes());
+    payload.extend(info.to_ne_bytes());
     RawMessage { kind, payload }
 }
 
-fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessage {
+pub(crate) fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessage {
     let mut name = kind.as_bytes().to_vec();
     name.push(0);
     push_attribute(&mut message.payload, TCA_KIND, &name);
@@ -336,7 +349,11 @@ impl Netlink {
                 Some(FilterState {
                     kind: answer.kind()?,
                     preference: (answer.info >> 16) as u16,
+                    handle: answer.handle.class_id(),
                     program: attribute(options, TCA_BPF_NAME).map(text),
+                    program_id: attribute(options, TCA_BPF_ID)
+                        .and_then(|id| id.try_into().ok())
+                        .map(u32::from_ne_bytes),
                 })
             })
             .collect())

@@ -3,6 +3,7 @@
 //! `check` proposes changes, `apply` makes them, and [`shell`] explains them, all with the same data. This
 //! module does not access a kernel.
 
+mod filter;
 mod permitted;
 mod qdisc;
 mod rule;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shell::Line;
 
+pub use filter::{Direction, FILTER_HANDLE, FilterPlace, clsact};
 pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, naming_kinds, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
 pub use shell::{shell, shell_lines, sysctl_name};
@@ -41,6 +43,11 @@ pub enum Knob {
     QueueWeight(u32),
     /// The root qdisc with its descendants ([`Value::Qdiscs`], made with [`root_qdisc`]).
     RootQdisc,
+    /// The clsact qdisc: one of the texts of [`clsact`] ([`Value::Text`]). It is removed only without filters of other
+    /// programs.
+    Clsact,
+    /// The BPF program of an Evenkeel filter below clsact ([`Value::Program`]). A write can only remove it.
+    Filter(FilterPlace),
     /// The n-tuple rule at a location (`ethtool -n`; [`Value::Rule`]).
     NtupleRule(u32),
     /// The indirection table of receive-side scaling (`ethtool -x`; [`Value::Table`]).
@@ -191,6 +198,8 @@ pub enum Value {
     },
     /// The root qdisc first, then its descendants.
     Qdiscs(Vec<QdiscSnapshot>),
+    /// The id of a BPF program, unique since boot; none without a program.
+    Program(Option<u32>),
     /// The rule at a location, if any.
     Rule(Option<RuleBytes>),
     /// The queue of each entry in an indirection table.
@@ -314,6 +323,10 @@ impl Knob {
             Self::HtbQuantum(class) => format!("htb-quantum {class}"),
             Self::QueueWeight(queue) => format!("queue-weight {queue}"),
             Self::RootQdisc => "qdisc".to_owned(),
+            Self::Clsact => "clsact".to_owned(),
+            Self::Filter(FilterPlace { direction, preference }) => {
+                format!("filter {} {preference}", direction.word())
+            }
             Self::NtupleRule(location) => format!("ntuple {location}"),
             Self::RssTable => "rss".to_owned(),
             Self::RssContext(context) => format!("rss-context {context}"),
@@ -391,6 +404,8 @@ impl fmt::Display for NamedKnob<'_> {
                 write!(formatter, "the shaper weight of queue {queue} of {interface}")
             }
             Knob::RootQdisc => write!(formatter, "the root qdisc of {interface}"),
+            Knob::Clsact => write!(formatter, "the clsact qdisc of {interface}"),
+            Knob::Filter(place) => write!(formatter, "the filter of {interface} at {place}"),
             Knob::NtupleRule(location) => {
                 write!(formatter, "the n-tuple rule at location {location} of {interface}")
             }
@@ -426,8 +441,9 @@ impl fmt::Display for Value {
                 Some(root) => write!(formatter, "{} {:x}:", root.kind, root.handle.0.major),
                 None => formatter.write_str("none"),
             },
+            Self::Program(Some(id)) => write!(formatter, "the BPF program {id}"),
             Self::Rule(Some(rule)) => rule.fmt(formatter),
-            Self::Rule(None) | Self::Context(None) => formatter.write_str("none"),
+            Self::Program(None) | Self::Rule(None) | Self::Context(None) => formatter.write_str("none"),
             Self::Table(queues) | Self::Context(Some(queues)) => {
                 let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
                 write!(formatter, "[{}]", queues.join(" "))

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Knob, QdiscSnapshot, RuleBytes, Value};
+use super::{FILTER_HANDLE, FilterPlace, Knob, QdiscSnapshot, RuleBytes, Value, clsact};
 use crate::shell::Line;
 
 /// Returns a sysctl's name in sysctl(8)'s notation; with slashes if a part contains a dot.
@@ -28,6 +28,14 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
         ),
         (Knob::QueueWeight(queue), Value::Weight(weight)) => weight_line(interface, *queue, *weight),
         (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => qdisc_line(interface, qdiscs),
+        (Knob::Clsact, Value::Text(state)) => {
+            let verb = if state == clsact::NONE { "del" } else { "add" };
+            Line::new("tc qdisc {} dev {} clsact", &[&verb, &interface])
+        }
+        (Knob::Filter(FilterPlace { direction, preference }), Value::Program(None)) => Line::new(
+            "tc filter del dev {} {} pref {} handle {} bpf",
+            &[&interface, &direction.word(), preference, &format_args!("{FILTER_HANDLE:#x}")],
+        ),
         (Knob::NtupleRule(location), Value::Rule(rule)) => rule_line(interface, *location, rule.as_ref()),
         (Knob::RssTable, Value::Table(queues)) => match equal_spread(queues) {
             Some(count) => Line::new("ethtool -X {} equal {}", &[&interface, &count]),

@@ -220,3 +220,19 @@ fn a_context_is_made_and_taken_out_with_a_line() {
     let text = serde_json::to_string(&(knob, Value::Context(Some(vec![1])))).unwrap();
     assert_eq!(text, r#"[{"rss-context":2},{"context":[1]}]"#);
 }
+
+#[test]
+fn filters_of_clsact_have_lines() {
+    let line = |knob: Knob, value| Change::new(knob, value).shell("eth0").to_string();
+    let place = FilterPlace { direction: Direction::Egress, preference: 3 };
+    assert_eq!(
+        line(Knob::Filter(place), Value::Program(None)),
+        "tc filter del dev eth0 egress pref 3 handle 0x65766b bpf"
+    );
+    // No line attaches a program of a process.
+    assert!(line(Knob::Filter(place), Value::Program(Some(7))).starts_with('#'));
+    assert_eq!(line(Knob::Clsact, text(clsact::NONE)), "tc qdisc del dev eth0 clsact");
+    assert_eq!(line(Knob::Clsact, text(clsact::EMPTY)), "tc qdisc add dev eth0 clsact");
+    let written = serde_json::to_string(&Knob::Filter(place)).unwrap();
+    assert_eq!(serde_json::from_str::<Knob>(&written).unwrap(), Knob::Filter(place));
+}

@@ -335,7 +335,7 @@ fn stage(knob: &Knob) -> u8 {
         | Knob::GroSizes
         | Knob::QueueWeight(_)
         | Knob::TransmitQueueLength => 8,
-        Knob::RootQdisc | Knob::HtbQuantum(_) => 9,
+        Knob::RootQdisc | Knob::HtbQuantum(_) | Knob::Clsact | Knob::Filter(_) => 9,
         Knob::Sysctl(path) if path == DEFAULT_QDISC => 9,
         Knob::ProcessorFile(_) => 10,
         Knob::Sysctl(_) => 11,

@@ -32,7 +32,8 @@ pub use top::{TopFormat, TopOptions};
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("EVENKEEL_COMMIT").unwrap_or("unknown (not built with ./dev)");
     format!(
-        "{}\ncommit: {commit}\nfair, steer, congestion load, run --on netns: Linux 6.6 or newer with BTF\n\
+        "{}\ncommit: {commit}\nfair: Linux 6.1 or newer with BTF\n\
+         steer, congestion load, run --on netns: Linux 6.6 or newer with BTF\n\
          other commands: Linux 4.18 or newer",
         env!("CARGO_PKG_VERSION")
     )
@@ -545,6 +546,9 @@ pub struct FairOptions {
     /// processor time
     #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments, allow_hyphen_values = true)]
     pub segments: Segments,
+    /// Attach by filters of clsact, as on a kernel without tcx hooks; for tests
+    #[arg(long = "clsact", hide = true)]
+    pub filters: bool,
     /// End after this time, such as 10s [default: when interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,

@@ -236,8 +236,13 @@ fn help_and_version_are_results() {
     assert_eq!((version.code, &version.stdout), (0, &first_line));
     let version = run(&["--version"]);
     assert!(version.code == 0 && version.stdout.starts_with(&first_line), "{}", version.stdout);
-    for words in ["\ncommit: ", "\nfair, steer, ", ": Linux 6.6 ", "\nother commands: Linux 4.18 or newer\n"]
-    {
+    for words in [
+        "\ncommit: ",
+        "\nfair: Linux 6.1 ",
+        "\nsteer, ",
+        ": Linux 6.6 ",
+        "\nother commands: Linux 4.18 or newer\n",
+    ] {
         assert!(version.stdout.contains(words), "{words}: {}", version.stdout);
     }
 }

@@ -8,8 +8,10 @@ use std::path::Path;
 
 use support::{Ended, end, evenkeel};
 
+/// The oldest kernel with tcx hooks.
+const TCX: (u32, u32) = (6, 6);
 /// The oldest kernel on which `fair` runs.
-const FAIR: (u32, u32) = (6, 6);
+const FAIR: (u32, u32) = (6, 1);
 
 fn kernel() -> (u32, u32) {
     assert!(
@@ -72,18 +74,19 @@ fn commands_without_bpf_run_on_every_kernel() {
 #[test]
 fn commands_with_bpf_run_or_name_the_kernel_that_they_need() {
     let kernel = kernel();
-    for arguments in [
-        ["fair", "eth2", "--observe", "--for", "1s"].as_slice(),
-        &["congestion", "load", "lola", "--for", "1s"],
+    for (arguments, oldest) in [
+        (["fair", "eth2", "--observe", "--for", "1s"].as_slice(), FAIR),
+        (&["congestion", "load", "lola", "--for", "1s"], TCX),
     ] {
         let shown = std::process::Command::new("ip").args(["link", "set", "eth2", "up"]).status().unwrap();
         assert!(shown.success());
         let ended = run(arguments);
-        if kernel >= FAIR {
+        if kernel >= oldest {
             assert_eq!(ended.code, 0, "{arguments:?} on {kernel:?}: {ended:?}");
         } else {
             assert_eq!((ended.code, ended.stdout.as_str()), (3, ""), "{arguments:?}: {ended:?}");
-            assert!(ended.stderr.contains("Linux 6.6 or newer"), "{arguments:?}: {}", ended.stderr);
+            let words = format!("Linux {}.{} or newer", oldest.0, oldest.1);
+            assert!(ended.stderr.contains(&words), "{arguments:?}: {}", ended.stderr);
         }
     }
 }

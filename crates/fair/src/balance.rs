@@ -3,14 +3,17 @@
 //! Balancing changes no setting. A BPF program on received packets holds a flow back; it is detached when the
 //! process ends.
 
+use evenkeel_apply::{Direction, Run};
 use evenkeel_control::{BalanceControl, HeldMoves};
-use evenkeel_datapath::{Completion, QueueSelect};
+use evenkeel_datapath::{Completion, HookKind, QueueSelect};
 use evenkeel_model::shell::Line;
 use evenkeel_transmit::Pool;
 use evenkeel_transmit::service::ServiceOptions;
 
 use crate::device::Device;
 use crate::error::FairError;
+use crate::hooks;
+use crate::preflight::{hook_name, undo_of_program};
 use crate::queue_weights::Backend;
 
 /// Whether flows alternate on shared queues.
@@ -71,6 +74,7 @@ impl BalanceMode {
         planned: bool,
         device: &Device,
         select: &QueueSelect,
+        run: &mut Run,
     ) -> Result<Option<(BalanceControl, u32)>, FairError> {
         if !planned || self == Self::Off {
             return Ok(None);
@@ -86,23 +90,27 @@ impl BalanceMode {
         }
         let mover = select.attach_mover(device.index.cast_signed())?;
         let program = mover.program_id();
+        if device.hook == HookKind::Clsact {
+            let descriptor = (mover.program(), program);
+            hooks::attach(run, device.index, Direction::Ingress, descriptor, "evenkeel hold_back")?;
+        }
         let backend = Box::new(HeldMoves::new(mover));
         Ok(Some((BalanceControl { backend, options: ServiceOptions::default() }, program)))
     }
 }
 
 /// Describes the effect for `--plan`.
-pub(crate) fn plan_lines(device: &str) -> [Line; 3] {
+pub(crate) fn plan_lines(device: &Device) -> [Line; 4] {
+    let (hook, direction) = (device.hook, Direction::Ingress);
     [
         Line::comment(format_args!(
-            "a BPF program at tcx ingress of {device}: while a flow is moved, the windows that its peer advertises are \
-             made smaller"
+            "a BPF program at {} of {}: while a flow is moved, the windows that its peer advertises are made smaller",
+            hook_name(hook, direction),
+            device.name
         )),
         Line::comment("  as they arrive, for some milliseconds, until the kernel lets it change its queue"),
-        Line::comment(
-            "  undo: none needed: the kernel removes the program when the process ends, and the next acknowledgement \
-             opens the window",
-        ),
+        undo_of_program(hook, direction),
+        Line::comment("  the next acknowledgement opens the window"),
     ]
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_apply::{Change, Knob, Value};
-use evenkeel_datapath::{HookProgram, egress_programs, meter_socket};
+use evenkeel_apply::{Change, FILTER_HANDLE, Knob, Value};
+use evenkeel_datapath::{HookKind, HookProgram, egress_programs, meter_socket};
 use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap, mask_members};
 use evenkeel_model::shell::Line;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
@@ -27,7 +27,9 @@ pub struct Device {
     pub xps: Vec<XpsMap>,
     /// `None` while the device is down.
     pub root: Option<QdiscState>,
-    /// Other programs at tcx egress, except meters (`is_meter`).
+    /// How programs are attached to the device.
+    pub hook: HookKind,
+    /// Other programs at tcx egress, except meters (`is_meter`); none if the kernel has no tcx hooks.
     pub programs: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
     /// The values that a run restores after a dead run, before it starts.
@@ -88,6 +90,7 @@ impl Device {
     pub fn read(link: &Link, netlink: &mut Netlink, sysfs: &Sysfs) -> Result<Self, FairError> {
         let ethtool = Ethtool::open().ok();
         let qdiscs = netlink.qdiscs(link.index)?;
+        let hook = HookKind::of_kernel(link.index.cast_signed())?;
         let has_clsact = qdiscs.iter().any(|qdisc| qdisc.kind == "clsact");
         Ok(Self {
             index: link.index,
@@ -99,7 +102,11 @@ impl Device {
             speed_bps: sysfs.speed_bps(&link.name),
             xps: sysfs.xps_maps(&link.name)?,
             root: qdiscs.into_iter().find(|qdisc| qdisc.parent == evenkeel_netlink::tc::Handle::ROOT),
-            programs: programs_but_meters(link.index)?,
+            hook,
+            programs: match hook {
+                HookKind::Tcx => programs_but_meters(link.index)?,
+                HookKind::Clsact => Vec::new(),
+            },
             filters: if has_clsact { netlink.filters(link.index, CLSACT_EGRESS)? } else { Vec::new() },
             restored: Vec::new(),
         })
@@ -113,6 +120,9 @@ impl Device {
                 (Knob::RootQdisc, Value::Qdiscs(tree)) => {
                     self.root = tree.first().and_then(QdiscState::of_snapshot);
                 }
+                (Knob::Filter(place), Value::Program(None)) => self
+                    .filters
+                    .retain(|filter| (filter.preference, filter.handle) != (place.preference, FILTER_HANDLE)),
                 (Knob::InterfaceFile(file), Value::Text(mask)) => {
                     let is_of =
                         |map: &&mut XpsMap| *file == format!("queues/tx-{}/{}", map.queue, map.key.file());
@@ -191,6 +201,7 @@ impl Device {
             speed_bps: None,
             xps: Vec::new(),
             root: None,
+            hook: HookKind::Tcx,
             programs: Vec::new(),
             filters: Vec::new(),
             restored: Vec::new(),

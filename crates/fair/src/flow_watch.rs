@@ -102,8 +102,8 @@ impl FlowWatch {
     /// # Errors
     /// Returns an error if the kernel refuses the program, or if another program runs before it.
     pub fn attach(index: u32) -> Result<Self, FairError> {
-        let mut sampler = Sampler::attach(index, 0, QueueCounters::None)?;
-        let first = Arc::new(sampler.sample(None)?);
+        let mut sampler = Sampler::attach(index, 0, QueueCounters::None, None)?;
+        let first = Arc::new(sampler.sample(None, None)?);
         let mut watch = Self {
             index,
             sampler,
@@ -155,7 +155,7 @@ impl FlowWatch {
     }
 
     fn take_sample(&mut self) -> Result<Arc<Sample>, FairError> {
-        let sample = Arc::new(self.sampler.sample(None)?);
+        let sample = Arc::new(self.sampler.sample(None, None)?);
         self.incomplete |= sample.incomplete;
         self.counted.note_next(&self.windows.last, &sample);
         Ok(sample)

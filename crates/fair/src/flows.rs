@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use evenkeel_apply::{Direction, FilterPlace, Run};
 use evenkeel_datapath::{Meter, MeterOptions, NO_QUEUE, QueueSelect, Tuple, monotonic_ns};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use crate::device::Device;
 use crate::error::FairError;
+use crate::hooks;
 use crate::soft_nic::SoftNic;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -111,6 +113,8 @@ pub(crate) struct Sampler {
     queues: u32,
     counters: QueueCounters,
     epoch: u32,
+    /// The meter's filter, if the kernel has no tcx hooks.
+    filter: Option<FilterPlace>,
 }
 
 /// The source of the bytes by queue.
@@ -134,16 +138,32 @@ impl QueueCounters {
 /// Number of flows that the meter can hold. Beyond it, a new meter is attached.
 pub(crate) const METERED_FLOWS: u32 = 16_384;
 
-fn attach_meter(index: u32) -> Result<Meter, FairError> {
+/// Attaches a meter by tcx, or as a filter that a run journals.
+fn attach_meter(index: u32, run: Option<&mut Run>) -> Result<(Meter, Option<FilterPlace>), FairError> {
     // Bins are not used: at high rates a bin overflows within a window.
     let options = MeterOptions { flows: METERED_FLOWS, bins: 1, bin_ns: 1_000_000 };
-    Ok(Meter::attach_egress(&options, index.cast_signed())?)
+    let Some(run) = run else { return Ok((Meter::attach_egress(&options, index.cast_signed())?, None)) };
+    let meter = Meter::load_for_filter(&options)?;
+    let program = (meter.program()?, meter.program_id()?);
+    let filter = hooks::attach(run, index, Direction::Egress, program, "evenkeel count_sent")?;
+    Ok((meter, Some(filter)))
 }
 
 impl Sampler {
-    /// Attaches to a device in the calling thread's network namespace.
-    pub(crate) fn attach(index: u32, queues: u32, counters: QueueCounters) -> Result<Self, FairError> {
-        Ok(Self { meter: attach_meter(index)?, netlink: Netlink::open()?, index, queues, counters, epoch: 0 })
+    /// Attaches to a device in the calling thread's network namespace. With a run, it attaches by a filter.
+    pub(crate) fn attach(
+        index: u32,
+        queues: u32,
+        counters: QueueCounters,
+        run: Option<&mut Run>,
+    ) -> Result<Self, FairError> {
+        let (meter, filter) = attach_meter(index, run)?;
+        Ok(Self { meter, netlink: Netlink::open()?, index, queues, counters, epoch: 0, filter })
+    }
+
+    /// Detaches the meter.
+    pub(crate) fn detach(self, run: &mut Run) -> Result<(), FairError> {
+        self.filter.map_or(Ok(()), |filter| hooks::detach(run, filter))
     }
 
     /// Returns the id of the meter's current program.
@@ -162,8 +182,12 @@ impl Sampler {
     }
 
     /// Takes a sample. A flow's queue is the one chosen by the program; without the program, it is that of
-    /// the flow's socket.
-    pub(crate) fn sample(&mut self, select: Option<&QueueSelect>) -> Result<Sample, FairError> {
+    /// the flow's socket. The run is that of [`Self::attach`].
+    pub(crate) fn sample(
+        &mut self,
+        select: Option<&QueueSelect>,
+        run: Option<&mut Run>,
+    ) -> Result<Sample, FairError> {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
         let metered = self.meter.flows()?;
@@ -184,7 +208,14 @@ impl Sampler {
             epoch: self.epoch,
         };
         if metered.len() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0 {
-            self.meter = attach_meter(self.index)?;
+            let full = self.filter;
+            match (run, full) {
+                (Some(run), Some(full)) => {
+                    (self.meter, self.filter) = attach_meter(self.index, Some(run))?;
+                    hooks::detach(run, full)?;
+                }
+                _ => (self.meter, self.filter) = attach_meter(self.index, None)?,
+            }
             self.epoch += 1;
         }
         Ok(sample)

@@ -4,8 +4,11 @@
 //! socket records the queue of its last segment; an unconnected UDP socket does not.
 
 use std::collections::HashMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use evenkeel_datapath::Tuple;
+use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
+use evenkeel_datapath::{HookKind, Tuple};
 use serde::Serialize;
 
 use crate::device::Device;
@@ -34,9 +37,19 @@ pub struct Observer {
     stack: Option<Stack>,
 }
 
+/// Interval of the checks of filters: each check lists the qdiscs of all interfaces.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The report of a roll-back, by the name of the device.
+pub type Detached = (String, Report);
+
 struct Observed {
     device: Device,
     sampler: Sampler,
+    /// Journals the meter's filter, if the kernel has no tcx hooks.
+    run: Option<Run>,
+    /// Time of the last check of the run's filter.
+    checked: Instant,
     watched: Watched,
     tally: Tally,
 }
@@ -44,19 +57,65 @@ struct Observed {
 impl Observer {
     /// Attaches to the devices of a preflight, in the calling thread's network namespace.
     ///
+    /// Without tcx hooks, the meter is a filter, which stays when the process ends. Then it is a journalled change, as for
+    /// [`crate::Session::start`], which rolls back dead runs, too. Returns them.
+    ///
     /// # Errors
-    /// Returns an error if the kernel refuses the programs.
-    pub fn start(preflight: &Preflight) -> Result<Self, FairError> {
-        let mut devices = Vec::new();
+    /// Returns an error if the kernel refuses the programs, or if another run has a device whose meter is a filter.
+    pub fn start(
+        preflight: &Preflight,
+        state: &StateDirectory,
+        guardian: &dyn Fn() -> Option<Command>,
+    ) -> Result<(Self, Vec<Leftover>), FairError> {
+        let (mut devices, mut leftovers) = (Vec::new(), Vec::new());
         for planned in &preflight.devices {
             let device = planned.device.clone();
-            let mut sampler = Sampler::attach(device.index, device.queues, QueueCounters::of(&device))?;
-            let first = sampler.sample(None)?;
+            let mut run = match device.hook {
+                HookKind::Tcx => None,
+                HookKind::Clsact => {
+                    let begun = Run::begin(state, device.index, &device.name, "fair", guardian())?;
+                    leftovers.extend(begun.1);
+                    Some(begun.0)
+                }
+            };
+            let counters = QueueCounters::of(&device);
+            let mut sampler = Sampler::attach(device.index, device.queues, counters, run.as_mut())?;
+            let first = sampler.sample(None, run.as_mut())?;
             let mut watched = Watched::new(&device)?;
-            watched.expect_meter(Some(sampler.program()?));
-            devices.push(Observed { tally: Tally::new(first), device, sampler, watched });
+            watched.expect_meter(run.is_none().then(|| sampler.program()).transpose()?);
+            devices.push(Observed {
+                tally: Tally::new(first),
+                device,
+                sampler,
+                run,
+                checked: Instant::now(),
+                watched,
+            });
         }
-        Ok(Self { interface: preflight.interface.clone(), devices, stack: Stack::of(preflight)? })
+        let stack = Stack::of(preflight)?;
+        Ok((Self { interface: preflight.interface.clone(), devices, stack }, leftovers))
+    }
+
+    /// Returns whether the meters are filters, which the observer removes at the end.
+    #[must_use]
+    pub fn uses_filters(&self) -> bool {
+        self.devices.iter().any(|observed| observed.run.is_some())
+    }
+
+    /// Detaches the meters.
+    ///
+    /// # Errors
+    /// Returns an error if a journal cannot be removed.
+    pub fn finish(self) -> Result<Vec<Detached>, FairError> {
+        let runs =
+            self.devices.into_iter().filter_map(|Observed { device, run, .. }| Some((device.name, run?)));
+        runs.map(|(name, run)| Ok((name, run.finish()?))).collect()
+    }
+
+    /// Returns and clears the remarks of [`Self::tick`] for the user.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        let runs = self.devices.iter_mut().filter_map(|observed| observed.run.as_mut());
+        runs.flat_map(Run::take_remarks).collect()
     }
 
     /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer
@@ -70,9 +129,20 @@ impl Observer {
             if let Some(reason) = observed.watched.own_difference()? {
                 return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
             }
-            let sample = observed.sampler.sample(None)?;
-            // The sampler may have attached a new program.
-            observed.watched.expect_meter(Some(observed.sampler.program()?));
+            if let Some(run) = &mut observed.run
+                && observed.checked.elapsed() >= CHECK_INTERVAL
+            {
+                observed.checked = Instant::now();
+                if let Some(disturbance) = run.disturbances()?.first() {
+                    let (device, reason) = (observed.device.name.clone(), disturbance.to_string());
+                    return Ok(Some(ForeignChange { device, reason }));
+                }
+            }
+            let sample = observed.sampler.sample(None, observed.run.as_mut())?;
+            if observed.run.is_none() {
+                // The sampler may have attached a new program.
+                observed.watched.expect_meter(Some(observed.sampler.program()?));
+            }
             observed.tally.take(sample);
         }
         self.stack.as_mut().map_or(Ok(None), Stack::difference)

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use evenkeel_apply::{Change, DEFAULT_QUEUE_LENGTH, Header, Knob, Value};
+use evenkeel_apply::{Change, DEFAULT_QUEUE_LENGTH, Direction, Header, Knob, Value};
 use evenkeel_control::{ControlError, OutputLimit};
+use evenkeel_datapath::HookKind;
 use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_model::shell::{Line, Script};
 use evenkeel_model::text::{counted, path_text};
@@ -34,6 +35,8 @@ pub struct Request {
     pub flow_weights: bool,
     pub balance: BalanceMode,
     pub batching: BatchingMode,
+    /// Whether to attach by filters of a clsact qdisc also where the kernel has tcx hooks.
+    pub filters: bool,
 }
 
 impl Request {
@@ -128,7 +131,10 @@ impl Preflight {
         let mut devices = Vec::new();
         let mut refusals = Vec::new();
         for link in &real {
-            let mut device = read_device(link, &mut netlink, &sysfs)?;
+            let mut device = Device::read(link, &mut netlink, &sysfs)?;
+            if request.filters {
+                device.hook = HookKind::Clsact;
+            }
             for (_, changes) in leftovers.iter().filter(|(header, _)| header.interface.index == link.index) {
                 device = device.restored(changes);
             }
@@ -221,14 +227,37 @@ impl Preflight {
                 "the queue of least weight of the processor's pool".to_owned()
             };
             script.push(Line::comment(format_args!(
-                "a BPF program at tcx egress of {name}: a flow with nothing outstanding takes {choice}"
+                "a BPF program at {} of {name}: a flow with nothing outstanding takes {choice}",
+                hook_name(device.hook, Direction::Egress)
             )));
-            script.comment("  undo: none needed: the kernel removes the program when the process ends");
+            script.push(undo_of_program(device.hook, Direction::Egress));
             if *balance {
-                script.extend(balance::plan_lines(name));
+                script.extend(balance::plan_lines(device));
             }
         }
         Ok(script.to_string())
+    }
+}
+
+/// Returns the name of the hook to which a program is attached.
+pub(crate) fn hook_name(hook: HookKind, direction: Direction) -> String {
+    let kind = match hook {
+        HookKind::Tcx => "tcx",
+        HookKind::Clsact => "clsact",
+    };
+    format!("{kind} {}", direction.word())
+}
+
+/// Describes for `--plan` how a program is removed.
+pub(crate) fn undo_of_program(hook: HookKind, direction: Direction) -> Line {
+    match hook {
+        HookKind::Tcx => {
+            Line::comment("  undo: none needed: the kernel removes the program when the process ends")
+        }
+        HookKind::Clsact => Line::comment(format_args!(
+            "  undo: evenkeel removes its filter at {} when the process ends, and clsact if it created it",
+            direction.word()
+        )),
     }
 }
 
@@ -284,17 +313,6 @@ fn check_types(host: &Host) -> Result<(), FairError> {
         ));
     }
     Ok(())
-}
-
-fn read_device(link: &Link, netlink: &mut Netlink, sysfs: &Sysfs) -> Result<Device, FairError> {
-    Device::read(link, netlink, sysfs).map_err(|error| match error {
-        FairError::Datapath(evenkeel_datapath::DatapathError::System { source, .. })
-            if source.raw_os_error() == Some(nix::libc::EINVAL) =>
-        {
-            FairError::unable("the kernel has no tcx hook", "use Linux 6.6 or newer")
-        }
-        error => error,
-    })
 }
 
 /// Returns an interface, and the real devices below it.
@@ -561,6 +579,12 @@ fn remark_on_xps(device: &Device, sysfs: &Sysfs, remarks: &mut Vec<String>) {
 }
 
 fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
+    if device.hook == HookKind::Clsact {
+        remarks.push(format!(
+            "{}: programs are attached as filters of clsact, as this kernel has no tcx hooks (Linux 6.6 or newer has them)",
+            device.name
+        ));
+    }
     let managed = evenkeel_apply::is_managed(device.index).unwrap_or(false);
     for program in &device.programs {
         if managed && program.name.starts_with("select_") {
@@ -579,9 +603,15 @@ fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
     }
     for filter in &device.filters {
         let name = filter.program.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+        let runs = match device.hook {
+            HookKind::Tcx => "runs after tcx, so a queue that it sets replaces the queue choice",
+            HookKind::Clsact => {
+                "if it has a smaller preference than evenkeel's filter, the queue choice sees only packets that it passes \
+                 on (TC_ACT_UNSPEC), else a queue that it sets replaces the queue choice"
+            }
+        };
         remarks.push(format!(
-            "{} has a filter at clsact egress: {}{name} (preference {}); it runs after tcx, so a queue that it sets \
-             replaces the queue choice",
+            "{} has a filter at clsact egress: {}{name} (preference {}); it {runs}",
             device.name, filter.kind, filter.preference
         ));
     }

@@ -6,9 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
+use evenkeel_apply::{Direction, Leftover, Report, Run, StateDirectory};
 use evenkeel_control::{ControlOptions, Controller};
-use evenkeel_datapath::{BatchCounters, Completion, Counters, QueueSelect, Rule, SelectOptions, Steering};
+use evenkeel_datapath::{
+    BatchCounters, Completion, Counters, HookKind, QueueSelect, Rule, SelectOptions, Steering,
+};
 use evenkeel_host::{Capability, Sysfs};
 use evenkeel_netlink::Netlink;
 use evenkeel_transmit::Policy;
@@ -20,6 +22,7 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::flows::{QueueCounters, Sampler};
 use crate::gate::JournalGate;
+use crate::hooks;
 use crate::preflight::{CAPABILITIES, Planned, Preflight};
 use crate::proof::{Proof, Verdict};
 use crate::queue_weights::Backend;
@@ -329,13 +332,18 @@ impl Managed {
             rate_bps: rate_bps.unwrap_or(device.rate_bps()),
             ageing_floor_ns: AGEING_FLOOR_NS,
             movable: planned.balance,
+            hook: device.hook,
             ..SelectOptions::default()
         })?;
         // Attach before the changes below (XPS maps, root qdisc): flows that the kernel hashes in between
         // would stay on their queue. Until the HTB classes exist, packets use the default class.
         select.attach(device.index.cast_signed())?;
+        if device.hook == HookKind::Clsact {
+            let program = (select.program()?, select.program_id()?);
+            hooks::attach(&mut run, device.index, Direction::Egress, program, "evenkeel select_queue")?;
+        }
         // Start balancing before any change, because it may be refused.
-        let balance = preflight.request.balance.start(planned.balance, &device, &select)?;
+        let balance = preflight.request.balance.start(planned.balance, &device, &select, &mut run)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {
             run = unless(is_interrupted, run, &device)?;
@@ -360,13 +368,18 @@ impl Managed {
         };
         let counts = counters != QueueCounters::None;
         // The meter costs time per packet, so it is detached after the verdict.
-        let sampler = if counts { Some(Sampler::attach(device.index, queues, counters)?) } else { None };
+        let journalled = (device.hook == HookKind::Clsact).then_some(&mut run);
+        let sampler =
+            if counts { Some(Sampler::attach(device.index, queues, counters, journalled)?) } else { None };
         let mut watched = Watched::new(&device)?;
-        if let Some(sampler) = &sampler {
-            watched.expect_meter(Some(sampler.program()?));
-        }
-        if let Some((_, mover)) = &balance {
-            watched.expect_mover(*mover)?;
+        // The run watches filters, because it journals them.
+        if device.hook == HookKind::Tcx {
+            if let Some(sampler) = &sampler {
+                watched.expect_meter(Some(sampler.program()?));
+            }
+            if let Some((_, mover)) = &balance {
+                watched.expect_mover(*mover)?;
+            }
         }
         let balance = balance.map(|(control, _)| control);
         if let Some(leaves) = &leaves {
@@ -436,13 +449,17 @@ impl Managed {
             return Ok(());
         }
         self.sampled = Some(Instant::now());
-        self.proof.take(sampler.sample(Some(&self.select))?);
+        let is_journalled = self.device.hook == HookKind::Clsact;
+        let stopped = is_journalled.then(|| self.gate.stop(&mut self.run));
+        let sample = sampler.sample(Some(&self.select), is_journalled.then_some(&mut self.run));
+        self.proof.take(sample?);
         // The sampler may have attached a new program.
-        self.watched.expect_meter(Some(sampler.program()?));
+        self.watched.expect_meter((!is_journalled).then(|| sampler.program()).transpose()?);
         if matches!(self.proof.verdict(), Verdict::Followed(_)) {
             self.watched.expect_meter(None);
-            self.sampler = None;
+            self.sampler.take().map_or(Ok(()), |sampler| sampler.detach(&mut self.run))?;
         }
+        drop(stopped);
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_apply::device_inode;
-use evenkeel_datapath::{HookProgram, egress_programs, ingress_programs};
+use evenkeel_apply::{FILTER_HANDLE, device_inode};
+use evenkeel_datapath::{HookKind, HookProgram, egress_programs, ingress_programs};
 use evenkeel_host::{Sysfs, XpsMap};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
@@ -41,6 +41,7 @@ pub(crate) struct Watched {
     ingress: Vec<HookProgram>,
     /// Known programs of other Evenkeel processes.
     evenkeels: BTreeSet<u32>,
+    hook: HookKind,
 }
 
 fn root_of(qdiscs: &[QdiscState]) -> Option<(String, Handle)> {
@@ -125,6 +126,7 @@ impl Watched {
             mover: None,
             ingress: Vec::new(),
             evenkeels: BTreeSet::new(),
+            hook: device.hook,
         };
         watched.device = device_inode(&watched.sysfs, &watched.name)?;
         let qdiscs = watched.netlink.qdiscs(watched.index)?;
@@ -194,6 +196,10 @@ impl Watched {
 
     /// Returns the programs at tcx egress, except meters.
     fn programs_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
+        if self.hook == HookKind::Clsact && HookKind::of_kernel(self.index.cast_signed())? == HookKind::Clsact
+        {
+            return Ok(Vec::new());
+        }
         let programs = egress_programs(self.index.cast_signed())?;
         self.but_meters(programs)
     }
@@ -239,7 +245,12 @@ impl Watched {
         if !qdiscs.iter().any(|qdisc| qdisc.kind == "clsact") {
             return Ok(Vec::new());
         }
-        Ok(self.netlink.filters(self.index, CLSACT_EGRESS)?)
+        let mut filters = self.netlink.filters(self.index, CLSACT_EGRESS)?;
+        // The run watches its own filters.
+        if self.hook == HookKind::Clsact {
+            filters.retain(|filter| filter.handle != FILTER_HANDLE);
+        }
+        Ok(filters)
     }
 
     /// Returns a change of the device itself: it was deleted or renamed, or has another number of queues.

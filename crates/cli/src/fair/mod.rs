@@ -36,6 +36,7 @@ pub type End = live::End<ForeignChange>;
 pub fn request(options: &FairOptions) -> Result<Request, Failure> {
     let request = Request {
         observe: options.observe,
+        filters: options.filters,
         flow_weights: options.weights.is_some(),
         balance: match options.balance {
             BalanceChoice::Off => BalanceMode::Off,
@@ -118,7 +119,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     stream.remarks(&preflight.remarks);
     stop_if_interrupted(&signals)?;
     if options.observe {
-        observe(&preflight, options, stream, &signals)
+        observe(&preflight, options, &state, stream, &signals)
     } else {
         manage(&preflight, options, &state, weights, stream, &signals)
     }
@@ -179,15 +180,22 @@ fn failure(error: FairError) -> Failure {
 fn observe(
     preflight: &Preflight,
     options: &FairOptions,
+    state: &StateDirectory,
     mut stream: Stream,
     signals: &Signals,
 ) -> Result<Exit, Failure> {
-    let mut observer = Observer::start(preflight).map_err(failure)?;
+    let (mut observer, leftovers) = Observer::start(preflight, state, &guardian).map_err(failure)?;
+    leftovers.iter().for_each(tell_leftover);
     give_up_privileges().map_err(failure)?;
     stop_if_interrupted(signals)?;
-    say(&format!("observing {}: evenkeel changes nothing; Ctrl-C ends it", options.interface));
+    let changes = match observer.uses_filters() {
+        true => "evenkeel adds only a filter that counts, and removes it at the end",
+        false => "evenkeel changes nothing",
+    };
+    say(&format!("observing {}: {changes}; Ctrl-C ends it", options.interface));
     let tick = |observer: &mut Observer| {
         let ended = observer.tick();
+        stream.remarks(&observer.take_remarks());
         stream.status(signals, |seconds| show::observing_json(&observer.observation(), seconds));
         ended
     };
@@ -196,13 +204,17 @@ fn observe(
     })
     .map_err(failure)?;
     let seen: Observation = observer.observation();
-    drop(observer);
+    let detached = observer.finish().map_err(failure)?;
+    for (name, report) in &detached {
+        stream.remarks(&report.remarks(name));
+    }
+    let unsettled = detached.iter().find_map(|(name, report)| unsettled(name, report));
     match options.format {
         SessionFormat::Table => print(&show::observation(&seen))?,
         SessionFormat::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
         SessionFormat::Jsonl => stream.end(&show::observation_json(&seen, &end))?,
     }
-    end.conclude(None, "", "evenkeel observed until the change")
+    end.conclude(unsettled, "", "evenkeel observed until the change")
 }
 
 fn manage(

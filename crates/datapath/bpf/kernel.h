@@ -125,4 +125,24 @@ static __always_inline int is_full_socket(const struct sock *sk)
 	return state != TCP_TIME_WAIT && state != TCP_NEW_SYN_RECV;
 }
 
+/* The socket of a TCP segment, and direct loads from it. Before Linux 6.2, TCP sockets have a type that
+ * permits them; there, tcp_socket() returns only full TCP sockets. */
+#ifdef EK_PROBED
+#define KERNEL_READ_TCP(sk, field) ((sk)->field)
+#define IS_FULL_TCP_SOCKET(sk) 1
+static __always_inline struct sock *tcp_socket(struct __sk_buff *ctx, const struct sk_buff *skb)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	return sk ? (struct sock *)bpf_skc_to_tcp_sock(sk) : 0;
+}
+#else
+#define KERNEL_READ_TCP(sk, field) KERNEL_READ(sk, field)
+#define IS_FULL_TCP_SOCKET(sk) is_full_socket(sk)
+static __always_inline struct sock *tcp_socket(struct __sk_buff *ctx, const struct sk_buff *skb)
+{
+	return skb->sk;
+}
+#endif
+
 #endif /* EVENKEEL_KERNEL_H */

@@ -527,23 +527,23 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = KERNEL_SKB(ctx);
-	struct sock *sk = KERNEL_READ(skb, sk);
+	struct sock *sk = tcp_socket(ctx, skb);
 	struct ek_flow *flow;
 	__u64 seen;
 	__u32 held_on = EK_NO_QUEUE;
 
 	/* A pure ACK has only headers; a longer segment has data. */
-	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
+	if (ctx->len <= LONGEST_HEADERS || !sk || !IS_FULL_TCP_SOCKET(sk))
 		return 0;
 	/* A socket without a cookie matches a free slot, but the word of a free slot is not charged. */
-	flow = home_slot(KERNEL_READ(sk, __sk_common.skc_cookie.counter));
+	flow = home_slot(KERNEL_READ_TCP(sk, __sk_common.skc_cookie.counter));
 	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb). The CPU that frees
 	 * segments does not write the cache line of the result, unlike that of sk_wmem_alloc. The result
 	 * includes all unacknowledged data; choose() checks exactly. */
 	if (!flow || !flow->may_follow || KERNEL_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
-		held_on = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);
+		held_on = KERNEL_READ_TCP(sk, __sk_common.skc_tx_queue_mapping);
 	seen = *(volatile __u64 *)&flow->word;
 	if (!ek_stays(seen, 0, held_on))
 		return 0;

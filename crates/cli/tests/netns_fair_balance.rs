@@ -11,22 +11,9 @@ use nix::sys::signal::Signal;
 use support::end;
 use support::managed::{Managed, NAME, assert_same};
 
-/// Creates an interface with a rate limit on each of its four queues, so that packets must wait.
-fn shaped() -> Managed {
-    let managed = Managed::new();
-    for queue in 1..=4 {
-        let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
-        managed.shell(&[
-            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
-            "50mbit", "burst", "70k", "limit", "1m",
-        ]);
-    }
-    managed
-}
-
 #[test]
 fn flows_take_turns_on_the_queues_that_they_share() {
-    let managed = shaped();
+    let managed = Managed::shaped();
     let before = managed.seen();
     let load = managed.load(6, "200M", 8);
     let ended = end(managed.command(&["fair", NAME, "--balance", "on", "--for", "5s", "--format", "json"]));
@@ -44,7 +31,7 @@ fn flows_take_turns_on_the_queues_that_they_share() {
 
 #[test]
 fn a_run_that_is_killed_while_it_moves_flows_leaves_them_free() {
-    let managed = shaped();
+    let managed = Managed::shaped();
     let mut load = managed.load(6, "200M", 12);
     let before = managed.seen();
     for round in 0..6 {

@@ -89,15 +89,7 @@ fn a_soft_nic_and_segments_work_with_filters() {
 
 #[test]
 fn flows_alternate_on_shared_queues_by_a_filter_at_ingress() {
-    let managed = Managed::new();
-    // Each queue has a rate limit, so that packets must wait.
-    for queue in 1..=4 {
-        let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
-        managed.shell(&[
-            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
-            "50mbit", "burst", "70k", "limit", "1m",
-        ]);
-    }
+    let managed = Managed::shaped();
     let before = seen(&managed);
     let mut running = managed.session(&[CLSACT, "--balance", "on", "--format", "json"]);
     managed.load(6, "200M", 5).finish();

@@ -114,6 +114,19 @@ impl Managed {
         self.enter(command)
     }
 
+    /// Creates an interface with a rate limit on each of its four queues, so that packets must wait.
+    pub fn shaped() -> Self {
+        let managed = Self::new();
+        for queue in 1..=4 {
+            let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
+            managed.shell(&[
+                "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
+                "50mbit", "burst", "70k", "limit", "1m",
+            ]);
+        }
+        managed
+    }
+
     /// Starts a session of `evenkeel fair`, and waits until it manages the interface.
     pub fn session(&self, arguments: &[&str]) -> Running {
         let mut running = Running::start(self.command(&[&["fair", NAME], arguments].concat()));

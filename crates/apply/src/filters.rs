@@ -13,12 +13,12 @@ pub(crate) fn read(netlink: &mut Netlink, index: u32, knob: &Knob) -> Result<Val
 }
 
 pub(crate) fn write(netlink: &mut Netlink, index: u32, knob: &Knob, value: &Value) -> Result<(), KnobError> {
-    let stands = netlink.clsact(index)? != clsact::NONE;
+    let exists = netlink.clsact(index)? != clsact::NONE;
     match (knob, value) {
         (Knob::Filter(place), _) if netlink.filter_program(index, *place)?.is_some() => {
             Ok(netlink.delete_filter(index, *place)?)
         }
-        (Knob::Clsact, Value::Text(state)) if state == clsact::NONE && stands => {
+        (Knob::Clsact, Value::Text(state)) if state == clsact::NONE && exists => {
             for direction in [Direction::Ingress, Direction::Egress] {
                 if !netlink.filters_at(index, direction)?.is_empty() {
                     let reason = format!("it has filters at {}", direction.word());
@@ -27,7 +27,7 @@ pub(crate) fn write(netlink: &mut Netlink, index: u32, knob: &Knob, value: &Valu
             }
             Ok(netlink.delete_clsact(index)?)
         }
-        (Knob::Clsact, Value::Text(state)) if state != clsact::NONE && !stands => {
+        (Knob::Clsact, Value::Text(state)) if state != clsact::NONE && !exists => {
             Ok(netlink.add_clsact(index)?)
         }
         _ => Ok(()),

@@ -361,8 +361,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// Writes the journal again if another program removed or changed it. Otherwise the death of worker and guardian would lose
-    /// the undo.
+    /// Writes the journal again if another program removed or changed it. Otherwise the death of worker and guardian would
+    /// lose the undo.
     fn keep_journal(&mut self) -> Result<(), ApplyError> {
         match self.storage.as_mut().map_or(Ok(None), |storage| storage.write_again(&self.entries)) {
             Ok(None) => {

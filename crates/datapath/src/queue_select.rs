@@ -393,7 +393,8 @@ impl QueueSelect {
     }
 
     /// Attaches the program that moves flows to the interface of the queue choice, in the current network
-    /// namespace; with [`HookKind::Clsact`], the caller attaches it ([`FlowMover::program`]). Dropping the [`FlowMover`] detaches it. This value may be dropped first.
+    /// namespace; with [`HookKind::Clsact`], the caller attaches it ([`FlowMover::program`]). Dropping the [`FlowMover`]
+    /// detaches it. This value may be dropped first.
     ///
     /// # Errors
     /// Returns an error if the queue choice was loaded without [`SelectOptions::movable`] or without

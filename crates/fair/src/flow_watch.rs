@@ -123,12 +123,12 @@ impl FlowWatch {
         match before_meter(self.index, self.sampler.program()?, &mut self.evenkeels)? {
             BeforeMeter::Detached => Err(FairError::unable(
                 "another program detached evenkeel's meter",
-                "look for it at tcx egress",
+                "`bpftool net` shows the programs at tcx egress",
             )),
             BeforeMeter::Foreign(found) => match found.first() {
                 Some(program) => Err(FairError::unable(
                     format!("another program at tcx egress may hide packets from the meter: {program}"),
-                    "it runs first",
+                    "detach it, or attach it after evenkeel's programs",
                 )),
                 None => Ok(()),
             },

@@ -96,13 +96,13 @@ pub fn check(file: &Path) -> Result<Exit, Failure> {
 fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_report::page::Page {
     let mut page = page();
     let mut rows = Vec::new();
-    let (mut others, mut used) = (Vec::new(), Vec::new());
+    let (mut others, mut excluded, mut used) = (Vec::new(), Vec::new(), Vec::new());
     for interface in interfaces {
         match configuration.rule_of(interface) {
             Some((number, rule)) => {
                 used.push(number);
                 let Some(arguments) = &rule.fair else {
-                    others.push(interface.name.as_str());
+                    excluded.push(format!("{} (rule {})", interface.name, number + 1));
                     continue;
                 };
                 let driver = interface.driver.clone().unwrap_or_else(|| "-".to_owned());
@@ -121,7 +121,8 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
         0 if configuration.rules.is_empty() => {
             "The file is valid; it has no [[interface]], so the service manages nothing.".to_owned()
         }
-        0 => "The file is valid; no present interface matches it.".to_owned(),
+        0 if used.is_empty() => "The file is valid; no present interface matches it.".to_owned(),
+        0 => "The file is valid; its rules leave the present interfaces alone.".to_owned(),
         1 => "The file is valid; the service manages 1 of the present interfaces.".to_owned(),
         count => format!("The file is valid; the service manages {count} of the present interfaces."),
     });
@@ -134,6 +135,9 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
             Heading::text("as"),
         ];
         page.table(&columns, &rows);
+    }
+    if !excluded.is_empty() {
+        page.line(&format!("left alone (fair = false): {}", list(excluded.iter().map(String::as_str))));
     }
     if !others.is_empty() {
         page.line(&format!("not managed: {}", list(others)));
@@ -191,6 +195,17 @@ mod tests {
         let shown = shown(&configuration, &[interface]).finish();
         let end = "rules whose interfaces earlier rules take: 2\nrules without a present interface: 3\n";
         assert!(shown.contains("manages 1 of") && shown.ends_with(end), "{shown}");
+    }
+
+    #[test]
+    fn interfaces_that_a_rule_leaves_alone_are_told_from_those_without_a_rule() {
+        let text = "schema = 1\n[[interface]]\nmatch.name = \"eth*\"\nfair = false\n";
+        let configuration = Configuration::parse(text, "x", &check_options).unwrap();
+        let interfaces =
+            ["eth0", "lan"].map(|name| Interface { name: name.to_owned(), ..Interface::default() });
+        let shown = shown(&configuration, &interfaces).finish();
+        let (alone, others) = ("left alone (fair = false): eth0 (rule 1)\n", "not managed: lan\n");
+        assert!(shown.contains(alone) && shown.ends_with(others) && !shown.contains("no present"), "{shown}");
     }
 
     #[test]

@@ -80,6 +80,9 @@ pub struct ServiceStatus {
 }
 
 impl ServiceStatus {
+    /// Version of the format.
+    pub const SCHEMA: u32 = 1;
+
     /// Returns the answer in one line, such as `2 of 3 interfaces are fair; eth2 waits: ...`.
     #[must_use]
     pub fn answer(&self) -> String {

@@ -539,7 +539,7 @@ impl<'a> Supervisor<'a> {
 
     fn status(&self, now: Instant) -> ServiceStatus {
         ServiceStatus {
-            schema: 1,
+            schema: ServiceStatus::SCHEMA,
             process: std::process::id(),
             seconds: now.saturating_duration_since(self.began).as_secs_f64(),
             configuration: self.origin.clone(),

@@ -30,6 +30,15 @@ fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Resu
 
 fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
     let answer = send(place, Command::Status, None)?;
+    // A service that runs since before an upgrade.
+    if let Some(schema) = answer.get("schema").filter(|schema| **schema != ServiceStatus::SCHEMA) {
+        let message = format!(
+            "the service answers with schema {schema}, and this program reads schema {}; restart the service \
+             (systemctl restart evenkeel)",
+            ServiceStatus::SCHEMA
+        );
+        return Err(Failure::new(Exit::Failed, message));
+    }
     serde_json::from_value(answer)
         .map_err(|error| Failure::new(Exit::Failed, format!("the service sent no valid status: {error}")))
 }

@@ -114,7 +114,11 @@ pub fn flows(interface: &Interface, seconds: f64) -> String {
     let listed = interface.flows.len() as u64;
     let active = interface.active_flows.max(listed);
     if active == 0 {
-        return "no flow sent in the interval".to_owned();
+        return if interface.observed {
+            "no flow sent in the interval".to_owned()
+        } else {
+            "no TCP socket sent in the interval; other flows are not observed".to_owned()
+        };
     }
     let busy = interface.busy_flows.map(|busy| format!("{} busy of ", quantity(busy as f64)));
     let mut words = format!("{}{}", busy.unwrap_or_default(), counted(number(active), "active flow"));

@@ -552,11 +552,16 @@ pub fn tell_unfinished(header: &Header) {
 
 /// Describes a dead run whose changes were not undone, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
-    format!(
-        "{} had died before it restored its changes: `{}` restores them",
-        whose(header),
-        printed_command("evenkeel revert {}", &[&header.interface.name])
-    )
+    let name = &header.interface.name;
+    let (died, fix) = (
+        format!("{} had died before it restored its changes", whose(header)),
+        printed_command("evenkeel revert {}", &[name]),
+    );
+    if identity(name).is_some_and(|found| found.index == header.interface.index) {
+        format!("{died}: `{fix}` restores them")
+    } else {
+        format!("{died}, and {name} is not here: `{fix}` restores them in the network namespace that has it")
+    }
 }
 
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {

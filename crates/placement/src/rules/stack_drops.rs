@@ -509,12 +509,16 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     } else {
         entry
     };
+    let up_to = match most {
+        Some(most) if most < LEAST => format!("{} after net.core.rmem_max is raised", bytes(LEAST)),
+        Some(most) => bytes(most),
+        None => "net.core.rmem_max".to_owned(),
+    };
     let advice = format!(
         "the buffer is that socket's: restart the application after net.core.rmem_default is higher{}, or let it set \
-         a larger one (SO_RCVBUF, up to {}); if it reads too slowly, no buffer suffices: a socket for each thread \
+         a larger one (SO_RCVBUF, up to {up_to}); if it reads too slowly, no buffer suffices: a socket for each thread \
          (SO_REUSEPORT), more processors",
-        default.map(|default| format!(" than {}", bytes(default))).unwrap_or_default(),
-        most.map_or_else(|| "net.core.rmem_max".to_owned(), bytes)
+        default.map(|default| format!(" than {}", bytes(default))).unwrap_or_default()
     );
     vec![entry.advice(advice)]
 }

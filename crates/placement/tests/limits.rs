@@ -80,6 +80,25 @@ fn more_connections_than_queues_collide_too() {
     assert!(many.contains("and 1992 more") || many.contains(", 1992 more"), "{many}");
 }
 
+#[test]
+fn interrupts_without_a_wait_cost_much_from_5000_a_second() {
+    let mut facts = host();
+    facts.interfaces[0].coalescing = Some(evenkeel_model::host::Coalescing::default());
+    let mut severity = |a_second: u64| {
+        let interrupts = a_second * 100_000;
+        facts.interfaces[0].statistics.insert("rx_packets".to_owned(), interrupts);
+        facts.interrupts = vec![Interrupt {
+            interface: "eth0".to_owned(),
+            queue: Some(0),
+            receives: true,
+            served: vec![(0, interrupts)],
+            ..Interrupt::default()
+        }];
+        found(&facts, "coalescing-off").unwrap().severity
+    };
+    assert_eq!((severity(4_900), severity(5_100)), (Severity::Low, Severity::Medium));
+}
+
 /// The kernel counts no connect that finds no port: only a range without a free port is certain to fail.
 #[test]
 fn ports_are_exhausted_for_certain_when_connections_take_all() {

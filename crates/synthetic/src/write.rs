@@ -72,9 +72,7 @@ pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
         }))
     });
     tree.answers("links.json", &sizes.collect::<Vec<_>>())?;
-    if let Some(ports) = &facts.port_use {
-        tree.answers("ports.json", ports)?;
-    }
+    tree.answers("ports.json", &facts.port_use)?;
     tree.sockets(facts)?;
     for process in &facts.processes {
         tree.process(process)?;

@@ -205,11 +205,13 @@ impl Names {
     }
 
     fn ports(&mut self, text: &str) -> String {
-        let Ok(mut ports) = serde_json::from_str::<evenkeel_model::host::PortUse>(text) else {
+        let Ok(mut ports) = serde_json::from_str::<Option<evenkeel_model::host::PortUse>>(text) else {
             return String::new();
         };
-        ports.local = self.address(&ports.local);
-        ports.remote = self.end(&ports.remote);
+        if let Some(ports) = &mut ports {
+            ports.local = self.address(&ports.local);
+            ports.remote = self.end(&ports.remote);
+        }
         serde_json::to_string_pretty(&ports).unwrap_or_default()
     }
 

@@ -17,6 +17,8 @@ use crate::{Host, HostError};
 
 /// The source that rules name if they need TCP sockets.
 const SOURCE: &str = "netlink/sockets";
+/// The source that rules name if they need the destination with the most connections.
+const PORTS: &str = "netlink/ports";
 /// The source that rules name if they need the owners of sockets.
 const OWNERS: &str = "/proc/PID/fd";
 /// Names of processes that affect interrupts; they are read even without sockets.
@@ -38,7 +40,9 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     let ports;
     if tree.is_live() {
         let mut inodes: HashMap<u32, usize> = HashMap::new();
-        match tcp_sockets() {
+        let records = tcp_sockets();
+        let is_listed = records.is_ok();
+        match records {
             Ok(records) => {
                 let addresses = addresses(interfaces);
                 for (record, detail) in records {
@@ -46,7 +50,11 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
                     found.push(tcp_facts(&record, detail, &addresses));
                 }
             }
-            Err(error) => tree.note(SOURCE, format!("TCP sockets: {error}")),
+            Err(error) => {
+                for source in [SOURCE, PORTS] {
+                    tree.note(source, format!("TCP sockets: {error}"));
+                }
+            }
         }
         for (inode, socket) in udp {
             inodes.insert(inode, found.len());
@@ -66,13 +74,13 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         }
         // Compute this before sockets are omitted below, because these have ports, too.
         ports = port_use(&found);
-        if let Some(ports) = &ports {
-            tree.keep_answers("ports.json", ports);
-        }
         found.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.bytes())));
         found.truncate(MOST_SOCKETS);
         let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
-        tree.keep_answers("sockets.json", &tcp);
+        if is_listed {
+            tree.keep_answers("ports.json", &ports);
+            tree.keep_answers("sockets.json", &tcp);
+        }
         // `/proc/net/udp` alone does not identify the owners of UDP sockets.
         let owners: BTreeMap<u32, u32> =
             inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
@@ -90,7 +98,14 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
                 Vec::new()
             }
         };
-        ports = tree.answers("ports.json")?.or_else(|| port_use(&found));
+        ports = match tree.answers::<Option<PortUse>>("ports.json")? {
+            Some(ports) => ports,
+            // The list of sockets has the largest ones only: at least these connections take ports.
+            None => {
+                tree.note(PORTS, "this tree has no evenkeel/ports.json");
+                port_use(&found)
+            }
+        };
         if let Some((field, reason)) = ports.as_ref().and_then(refused_ports) {
             let path = tree.name("/evenkeel/ports.json");
             return Err(HostError::Field { path, field: field.to_owned(), reason });

@@ -51,7 +51,7 @@ pub(super) const RULES: &[Rule] = &[
               long.",
         fix: "a wider range, tcp_tw_reuse, persistent connections; more addresses",
         source: "Documentation/networking/ip-sysctl.rst (ip_local_port_range, tcp_tw_reuse); ip(7)",
-        needs: &[needs::SOCKETS, needs::SOCKSTAT, needs::SNMP, PORT_RANGE],
+        needs: &[needs::PORTS, needs::SOCKSTAT, needs::SNMP, PORT_RANGE],
         check: ports,
     },
     Rule {

@@ -8,8 +8,8 @@ use evenkeel_model::host::{HostFacts, InterfaceKind, Unknown};
 use serde::Serialize;
 
 use super::needs::{
-    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, SNMP, SOCKSTAT, SPEED, STATISTICS, UDP,
-    UDP6, VMSTAT,
+    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, PORTS, SNMP, SOCKSTAT, SPEED, STATISTICS,
+    UDP, UDP6, VMSTAT,
 };
 use super::{Found, Rule, find_rule, rules};
 use crate::current::is_made;
@@ -237,6 +237,7 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the fix.
 /// - Affinity masks of interrupts: the counts of served interrupts show where they are served.
 /// - Sockets of UDP: the protocol's counters show the drops.
+/// - Ports: the listed sockets and TIME_WAIT show the least use.
 /// - Power settings of a processor: those of the others show their cost.
 /// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full ones.
 /// - A single counter of a table: the findings count that are the same with any value of it.
@@ -254,12 +255,19 @@ fn found_beside<'f>(
     };
     let is_partial = |gap: &Unknown| {
         let is_udp = [UDP, UDP6].contains(&gap.source.as_str());
+        let is_ports = gap.source == PORTS;
         let is_power = gap.concerns(FREQUENCY) || gap.concerns(IDLE_STATES);
         let is_mask = gap.source.starts_with(AFFINITY);
         let is_table = TABLES.iter().any(|(table, group)| {
             gap.source == *table && !facts.counters.keys().any(|name| name.starts_with(group))
         });
-        is_table || gap.source.starts_with(SYSCTLS) || is_mask || is_udp || is_power || is_counter(gap)
+        is_table
+            || gap.source.starts_with(SYSCTLS)
+            || is_mask
+            || is_udp
+            || is_ports
+            || is_power
+            || is_counter(gap)
     };
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
         return ((Vec::new(), gaps), false);

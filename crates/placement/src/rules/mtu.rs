@@ -19,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
               9,000. Not every path carries jumbo frames; towards the Internet 1,500 is right.",
         fix: "9,000 bytes on every host and switch of the same network, with MTU probing for paths beyond it",
         source: "the paper, section II-A, figure 5, and Table I (Maximum Transmission Unit)",
-        needs: &[needs::SPEED, needs::MTU],
+        needs: &[needs::SPEED, needs::MTU, needs::SOCKETS],
         check: standard_mtu,
     },
     Rule {

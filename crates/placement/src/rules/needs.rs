@@ -88,6 +88,8 @@ pub const SNMP: &str = "/proc/net/snmp";
 pub const SNMP6: &str = "/proc/net/snmp6";
 /// TCP sockets (`ss -ti`).
 pub const SOCKETS: &str = "netlink/sockets";
+/// The destination with the most connections from one address.
+pub const PORTS: &str = "netlink/ports";
 /// Memory of sockets.
 pub const SOCKSTAT: &str = "/proc/net/sockstat";
 /// Counters of the memory management.

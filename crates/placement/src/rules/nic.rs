@@ -91,7 +91,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "coalescing-off",
         looks_at: "whether the NIC interrupts for each packet",
         fires_when: "low: at least 10 Gbit/s, or a slower NIC with at least 5,000 interrupts per second and one \
-                     interrupt for two packets or fewer; medium: such interrupts at 10 Gbit/s or more",
+                     interrupt for two packets or fewer; medium: such interrupts at 10 Gbit/s or more; not if an \
+                     application waits for answers",
         why: "At line rate the NIC raises hundreds of thousands of interrupts a second, each with a context switch. A \
               host that needs only low latency wants this.",
         fix: "a wait of microseconds that the ring bridges easily",
@@ -102,6 +103,8 @@ pub(super) const RULES: &[Rule] = &[
             needs::INTERRUPTS,
             needs::STATISTICS,
             needs::CPUINFO,
+            needs::SOCKETS,
+            needs::SOCKET_OWNERS,
             needs::PROCESSES,
         ],
         check: coalescing_off,
@@ -475,9 +478,9 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
         let packets = nic.received_packets();
         let shows = packets >= MANY && interrupts.saturating_mul(2) >= packets;
         let rate = view.per_second(interrupts).unwrap_or(0.0);
+        let costs = shows && rate >= RATE;
         let fast = nic.speed_bps.is_some_and(|speed| speed >= FAST);
-        let costs = fast || shows && rate >= RATE;
-        if !costs {
+        if !fast && !costs {
             continue;
         }
         let text = format!(
@@ -494,7 +497,7 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
             }
         );
         let effect = "an interrupt for almost every packet costs processor time that receives nothing";
-        let severity = if shows && fast { Medium } else { Low };
+        let severity = if costs && fast { Medium } else { Low };
         let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         let by_itself = nic.driver.as_deref().is_some_and(|driver| SELF_TUNING.contains(&driver));
         let wait = if by_itself { SELF_TUNED } else { suitable_wait_us(nic).min(16) };

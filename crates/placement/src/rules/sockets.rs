@@ -87,7 +87,7 @@ pub(super) const RULES: &[Rule] = &[
               single packets, and NICs whose filters move a flow to another queue.",
         fix: "paths and bonds that hash by flow; no automatic flow steering of the NIC (flow director)",
         source: "Documentation/networking/snmp_counter.rst (TCPSACKReorder, TCPTSReorder); Documentation/networking/scaling.rst (RSS)",
-        needs: &[needs::NETSTAT, needs::SNMP],
+        needs: &[needs::NETSTAT, needs::SNMP, needs::BONDING],
         check: reordering,
     },
     Rule {

@@ -56,7 +56,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "rss-skew",
         looks_at: "packets of each receive queue, or interrupts of each if the driver does not count packets",
         fires_when: "when one queue of two has 90 % of at least a million packets, or one of more queues 60 %; more \
-                     than one flow is the reason, and packet steering does not spread that queue",
+                     than one flow is the reason, and packet steering does not spread that queue; low: the sockets \
+                     could not be read, so one flow may be the reason",
         why: "The processor of one queue does most of the work and is the limit.",
         fix: "hash fields and table; packet steering in software, if the NIC cannot hash these packets (PPPoE, \
               tunnels)",
@@ -380,6 +381,15 @@ fn skew(view: &View<'_>) -> Vec<Found> {
             count(total)
         );
         let effect = "its processor is the limit while the other queues idle";
+        if view.facts.unknown.iter().any(|gap| gap.concerns(needs::SOCKETS)) {
+            let text = format!(
+                "{text}; whether one flow is the reason is not known, because no sockets could be read"
+            );
+            found.push(Found::assumed(&nic.name, text, effect).on(&nic.name).advice(
+                "look at the flows of that queue: no setting spreads one flow; packet steering spreads many",
+            ));
+            continue;
+        }
         let poor_hash = nic.rss.as_ref().is_some_and(|rss| {
             rss.hash_fields.iter().any(|(flow, fields)| {
                 flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))

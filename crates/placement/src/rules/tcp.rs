@@ -172,7 +172,13 @@ pub(super) const RULES: &[Rule] = &[
               to fill the link.",
         fix: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
-        needs: &[needs::SPEED, needs::SOCKETS, needs::MTU, "/proc/sys/net/ipv4/tcp_slow_start_after_idle"],
+        needs: &[
+            needs::SPEED,
+            needs::SOCKETS,
+            needs::MTU,
+            "/proc/sys/net/ipv4/tcp_slow_start_after_idle",
+            "/proc/sys/net/ipv4/tcp_congestion_control",
+        ],
         check: slow_start,
     },
 ];

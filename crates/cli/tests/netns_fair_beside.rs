@@ -127,8 +127,21 @@ fn a_program_at_the_hook_for_moves_ends_it() {
 }
 
 #[test]
-fn a_program_that_hides_packets_ends_an_observation() {
+fn the_meter_runs_before_a_program_that_hides_packets_and_ends_behind_a_new_one() {
     let managed = Managed::new();
+    let foreign = hide_packets(&managed.host, managed.index, Hook::Egress);
+    let load = managed.load(2, "20M", 6);
+    let observed = end(managed.command(&["fair", NAME, "--observe", "--for", "3s", "--format", "json"]));
+    load.finish();
+    drop(foreign);
+    let words = "evk0 has another program at tcx egress: foreign (id ";
+    assert!(observed.code == 0 && observed.stderr.contains(words), "{observed:?}");
+    assert!(observed.stderr.contains("the meter runs first"), "{observed:?}");
+    let seen: serde_json::Value = serde_json::from_str(&observed.stdout).unwrap();
+    let flows = seen["devices"][0]["flows"].as_array().unwrap();
+    let sent: u64 = flows.iter().map(|flow| flow["bytes"].as_u64().unwrap()).sum();
+    assert!(sent > 1_000_000, "{seen:#}");
+
     let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));
     observer.wait_for_activity("observing");
     let foreign = hide_packets(&managed.host, managed.index, Hook::Ingress);

@@ -8,7 +8,7 @@ use libbpf_rs::Object;
 
 use crate::error::DatapathError;
 use crate::mapped::Mapped;
-use crate::object::{self, Hook};
+use crate::object::{self, Hook, Order};
 use crate::queue_select::Tuple;
 use crate::raw;
 use crate::statistics::RunTime;
@@ -85,7 +85,8 @@ fn announce(program: u32) -> Result<UnixListener, DatapathError> {
 }
 
 impl Meter {
-    /// Loads the meter, and attaches it at ingress of an interface in the current network namespace.
+    /// Loads the meter, and attaches it at ingress of an interface in the current network namespace, in front of the other
+    /// programs.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses, or the meter would need too much memory.
@@ -111,7 +112,7 @@ impl Meter {
     }
 
     fn attached(mut self, ifindex: i32, hook: Hook) -> Result<Self, DatapathError> {
-        self.link = Some(object::attach_tcx(&self.object, self.program, hook, ifindex)?);
+        self.link = Some(object::attach_tcx(&self.object, self.program, hook, Order::First, ifindex)?);
         Ok(self)
     }
 

@@ -116,12 +116,21 @@ pub(crate) enum Hook {
     Egress,
 }
 
+/// Place among the programs of a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// In front of all: no other program hides packets from it.
+    First,
+    Last,
+}
+
 /// Attaches a program to a tcx hook of an interface in the current network namespace. Closing the returned
 /// descriptor detaches it.
 pub(crate) fn attach_tcx(
     object: &Object,
     program: &'static str,
     hook: Hook,
+    order: Order,
     ifindex: i32,
 ) -> Result<OwnedFd, DatapathError> {
     let descriptor = program_fd(object, program)?;
@@ -129,9 +138,18 @@ pub(crate) fn attach_tcx(
         Hook::Ingress => (libbpf_sys::BPF_TCX_INGRESS, "tcx ingress"),
         Hook::Egress => (libbpf_sys::BPF_TCX_EGRESS, "tcx egress"),
     };
-    // SAFETY: no options are passed, and the program's descriptor is open.
+    let mut options = MaybeUninit::<libbpf_sys::bpf_link_create_opts>::zeroed();
+    // SAFETY: all zeroes is a valid value of this plain C structure.
+    let options = unsafe { options.assume_init_mut() };
+    options.sz = size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t;
+    options.flags = match order {
+        // Without another program, "before" means before all (`bpf_mprog_attach`, kernel/bpf/mprog.c).
+        Order::First => libbpf_sys::BPF_F_BEFORE,
+        Order::Last => 0,
+    };
+    // SAFETY: the options outlive the call, and the program's descriptor is open.
     let link =
-        unsafe { libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, kind, std::ptr::null()) };
+        unsafe { libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, kind, &raw const *options) };
     if link < 0 {
         let source = io::Error::from_raw_os_error(-link);
         return Err(DatapathError::Attach { program, hook: words, ifindex, source });

@@ -10,7 +10,7 @@ use libbpf_rs::Object;
 use crate::error::DatapathError;
 use crate::hook::HookKind;
 use crate::mapped::Mapped;
-use crate::object::{self, Hook};
+use crate::object::{self, Hook, Order};
 use crate::raw;
 use crate::rules::{MAX_RULES, Rule};
 use crate::service::{self, FlowMover};
@@ -298,7 +298,13 @@ impl QueueSelect {
             self.links.push(object::attach_trace(&self.object, COMPLETE_EXACT)?);
         }
         if self.hook == HookKind::Tcx {
-            self.links.push(object::attach_tcx(&self.object, self.program, Hook::Egress, ifindex)?);
+            self.links.push(object::attach_tcx(
+                &self.object,
+                self.program,
+                Hook::Egress,
+                Order::Last,
+                ifindex,
+            )?);
         }
         Ok(())
     }
@@ -318,7 +324,13 @@ impl QueueSelect {
     /// Returns an error if the kernel refuses to attach the program.
     pub fn attach_peer(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         if self.completion == Completion::Peer {
-            self.links.push(object::attach_tcx(&self.object, COMPLETE_AT_PEER, Hook::Ingress, ifindex)?);
+            self.links.push(object::attach_tcx(
+                &self.object,
+                COMPLETE_AT_PEER,
+                Hook::Ingress,
+                Order::Last,
+                ifindex,
+            )?);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::error::DatapathError;
 use crate::hook::HookKind;
 use crate::mapped::Mapped;
 use crate::monotonic_ns;
-use crate::object::{self, Hook};
+use crate::object::{self, Hook, Order};
 use crate::raw;
 
 const HOLD_BACK: &str = "hold_back";
@@ -76,7 +76,9 @@ impl FlowMover {
             services: Mapped::new(object::map(object, "services")?.as_fd(), raw::EK_MAX_SERVICES as usize)?,
             read: object::program_descriptor(object, READ_SERVICE)?,
             _link: match hook {
-                HookKind::Tcx => Some(object::attach_tcx(object, HOLD_BACK, Hook::Ingress, ifindex)?),
+                HookKind::Tcx => {
+                    Some(object::attach_tcx(object, HOLD_BACK, Hook::Ingress, Order::Last, ifindex)?)
+                }
                 HookKind::Clsact => None,
             },
             program: object::program_id(object, HOLD_BACK)?,

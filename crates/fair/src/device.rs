@@ -45,45 +45,37 @@ pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
 pub(crate) enum BeforeMeter {
     /// The meter is not at the hook.
     Detached,
-    /// They may hide packets from the meter. Without other meters, and without the queue choice of `evenkeel fair`.
+    /// They were attached later, and may hide packets from the meter. Without other meters.
     Foreign(Vec<HookProgram>),
 }
 
-/// Returns the programs that run before a meter of this process. `evenkeels` gets those of Evenkeel processes: at their end
-/// they may lose their name shortly before the program is detached.
+/// Returns the programs that run before a meter of this process. `meters` gets those of other Evenkeel processes: at their
+/// end they may lose their name shortly before the program is detached.
 pub(crate) fn before_meter(
     index: u32,
     meter: u32,
-    evenkeels: &mut BTreeSet<u32>,
+    meters: &mut BTreeSet<u32>,
 ) -> Result<BeforeMeter, FairError> {
     let mut programs = egress_programs(index.cast_signed())?;
     let Some(place) = programs.iter().position(|program| program.id == meter) else {
         return Ok(BeforeMeter::Detached);
     };
     programs.truncate(place);
-    programs.retain(|program| !evenkeels.contains(&program.id));
-    let managed = !programs.is_empty() && evenkeel_apply::is_managed(index).unwrap_or(false);
-    let mut found = Vec::new();
-    for program in programs {
-        // The name takes CAP_SYS_ADMIN to read.
-        let is_choice = managed && (program.name.is_empty() || program.name.starts_with("select_"));
-        if is_choice || is_meter(program.id)? {
-            evenkeels.insert(program.id);
-        } else {
-            found.push(program);
-        }
-    }
-    Ok(BeforeMeter::Foreign(found))
+    Ok(BeforeMeter::Foreign(but_meters(programs, meters)?))
 }
 
-fn programs_but_meters(index: u32) -> Result<Vec<HookProgram>, FairError> {
-    let mut found = Vec::new();
-    for program in egress_programs(index.cast_signed())? {
-        if !is_meter(program.id)? {
-            found.push(program);
+/// Returns programs that are no meters, and adds the meters to the known ones.
+pub(crate) fn but_meters(
+    mut programs: Vec<HookProgram>,
+    meters: &mut BTreeSet<u32>,
+) -> Result<Vec<HookProgram>, FairError> {
+    for program in &programs {
+        if !meters.contains(&program.id) && is_meter(program.id)? {
+            meters.insert(program.id);
         }
     }
-    Ok(found)
+    programs.retain(|program| !meters.contains(&program.id));
+    Ok(programs)
 }
 
 impl Device {
@@ -104,7 +96,9 @@ impl Device {
             root: qdiscs.into_iter().find(|qdisc| qdisc.parent == evenkeel_netlink::tc::Handle::ROOT),
             hook,
             programs: match hook {
-                HookKind::Tcx => programs_but_meters(link.index)?,
+                HookKind::Tcx => {
+                    but_meters(egress_programs(link.index.cast_signed())?, &mut BTreeSet::new())?
+                }
                 HookKind::Clsact => Vec::new(),
             },
             filters: if has_clsact { netlink.filters(link.index, CLSACT_EGRESS)? } else { Vec::new() },

@@ -14,8 +14,8 @@ use crate::windows::{BIN_NS, BINS, Window, Windows};
 pub struct FlowWatch {
     index: u32,
     sampler: Sampler,
-    /// Known programs of other Evenkeel processes.
-    evenkeels: BTreeSet<u32>,
+    /// Known meters of other processes.
+    meters: BTreeSet<u32>,
     windows: Windows,
     window: Option<Window>,
     /// Bytes of each flow since the watch began.
@@ -100,14 +100,14 @@ impl FlowWatch {
     /// Attaches to a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the program, or if another program runs before it.
+    /// Returns an error if the kernel refuses the program, or another one is attached in front of it at the same time.
     pub fn attach(index: u32) -> Result<Self, FairError> {
         let mut sampler = Sampler::attach(index, 0, QueueCounters::None, None)?;
         let first = Arc::new(sampler.sample(None, None)?);
         let mut watch = Self {
             index,
             sampler,
-            evenkeels: BTreeSet::new(),
+            meters: BTreeSet::new(),
             windows: Windows::new(Arc::clone(&first)),
             counted: Counted::new(first),
             window: None,
@@ -120,7 +120,7 @@ impl FlowWatch {
 
     /// Refuses to go on if the meter does not see every packet: its figures would be too low, or 0.
     fn check(&mut self) -> Result<(), FairError> {
-        match before_meter(self.index, self.sampler.program()?, &mut self.evenkeels)? {
+        match before_meter(self.index, self.sampler.program()?, &mut self.meters)? {
             BeforeMeter::Detached => Err(FairError::unable(
                 "another program detached evenkeel's meter",
                 "`bpftool net` shows the programs at tcx egress",

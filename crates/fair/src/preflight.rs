@@ -359,7 +359,7 @@ fn plan(
 ) -> Result<Planned, FairError> {
     let soft_nic = SoftNic::new(root);
     check_link_layer(&device.name, &sysfs.read(&format!("class/net/{}/type", device.name))?)?;
-    remark_on_hook(&device, remarks);
+    remark_on_hook(&device, request.observe, remarks);
     if request.observe {
         if device.queues as usize > MAX_QUEUES {
             return Err(too_many_queues(&device));
@@ -578,7 +578,7 @@ fn remark_on_xps(device: &Device, sysfs: &Sysfs, remarks: &mut Vec<String>) {
     remarks.push(format!("XPS of {} gives {what}: {what_then}", device.name));
 }
 
-fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
+fn remark_on_hook(device: &Device, observe: bool, remarks: &mut Vec<String>) {
     if device.hook == HookKind::Clsact {
         remarks.push(format!(
             "{}: programs are attached as filters of clsact, as this kernel has no tcx hooks (Linux 6.6 or newer has them)",
@@ -594,12 +594,11 @@ fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
             ));
             continue;
         }
-        let name = if program.name.is_empty() { "without a name" } else { &program.name };
-        remarks.push(format!(
-            "{} has another program at tcx egress: {name} (id {}); it runs first, so the queue choice sees only \
-             packets that it passes on (TCX_NEXT)",
-            device.name, program.id
-        ));
+        let effect = match observe {
+            true => "the meter runs first, and also counts packets that it drops or redirects",
+            false => "it runs first, so the queue choice sees only packets that it passes on (TCX_NEXT)",
+        };
+        remarks.push(format!("{} has another program at tcx egress: {program}; {effect}", device.name));
     }
     for filter in &device.filters {
         let name = filter.program.as_deref().map(|name| format!(" {name}")).unwrap_or_default();

@@ -39,8 +39,6 @@ pub(crate) struct Watched {
     mover: Option<u32>,
     /// With a mover: the programs at tcx ingress, with it and except meters.
     ingress: Vec<HookProgram>,
-    /// Known programs of other Evenkeel processes.
-    evenkeels: BTreeSet<u32>,
     hook: HookKind,
 }
 
@@ -125,7 +123,6 @@ impl Watched {
             own_meter: None,
             mover: None,
             ingress: Vec::new(),
-            evenkeels: BTreeSet::new(),
             hook: device.hook,
         };
         watched.device = device_inode(&watched.sysfs, &watched.name)?;
@@ -292,15 +289,13 @@ impl Watched {
         })
     }
 
-    /// Returns a message if another program was attached in front of this process's meter. The preflight reports those
-    /// that were there before.
+    /// Returns a message if another program was attached in front of this process's meter.
     fn hiding_program(&mut self) -> Result<Option<String>, FairError> {
         let Some(own) = self.own_meter else { return Ok(None) };
-        let BeforeMeter::Foreign(found) = before_meter(self.index, own, &mut self.evenkeels)? else {
+        let BeforeMeter::Foreign(found) = before_meter(self.index, own, &mut self.meters)? else {
             return Ok(None);
         };
-        let hiding = found.iter().find(|found| !self.programs.contains(found));
-        Ok(hiding.map(|program| {
+        Ok(found.first().map(|program| {
             format!(
                 "another process attached a program at tcx egress, which may hide packets from evenkeel's meter: \
                  {program}"

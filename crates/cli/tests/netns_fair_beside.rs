@@ -121,6 +121,8 @@ fn a_program_at_the_hook_for_moves_ends_it() {
     assert_stood_back(&session.end(), "another process attached a program at tcx ingress: foreign (id ");
     // A program that was there before is not a change, but its loss is one.
     let session = managed.session(&["--balance", "on"]);
+    let words = "evk0 has another program at tcx ingress: foreign (id ";
+    assert!(session.said().contains(words), "{}", session.said());
     std::thread::sleep(CHECKED);
     drop(foreign);
     assert_stood_back(&session.end(), "another process detached a program from tcx ingress: foreign (id ");

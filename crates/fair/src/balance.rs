@@ -58,7 +58,15 @@ impl BalanceMode {
         };
         match (self, obstacle) {
             (Self::Off, _) => Ok(false),
-            (_, None) => Ok(true),
+            (_, None) => {
+                remarks.extend(device.ingress.iter().map(|program| {
+                    format!(
+                        "{name} has another program at tcx ingress: {program}; it runs first, so balancing holds a flow \
+                         only by packets that it passes on (TCX_NEXT)"
+                    )
+                }));
+                Ok(true)
+            }
             (Self::Auto, Some((obstacle, _))) => {
                 remarks.push(format!("no service balancing: {obstacle}"));
                 Ok(false)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_apply::{Change, FILTER_HANDLE, Knob, Value};
-use evenkeel_datapath::{HookKind, HookProgram, egress_programs, meter_socket};
+use evenkeel_datapath::{HookKind, HookProgram, egress_programs, ingress_programs, meter_socket};
 use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap, mask_members};
 use evenkeel_model::shell::Line;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
@@ -31,6 +31,8 @@ pub struct Device {
     pub hook: HookKind,
     /// Other programs at tcx egress, except meters (`is_meter`); none if the kernel has no tcx hooks.
     pub programs: Vec<HookProgram>,
+    /// Those at tcx ingress.
+    pub ingress: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
     /// The values that a run restores after a dead run, before it starts.
     pub restored: Vec<Change>,
@@ -83,6 +85,10 @@ impl Device {
         let ethtool = Ethtool::open().ok();
         let qdiscs = netlink.qdiscs(link.index)?;
         let hook = HookKind::of_kernel(link.index.cast_signed())?;
+        let programs = |list: fn(i32) -> _| match hook {
+            HookKind::Tcx => but_meters(list(link.index.cast_signed())?, &mut BTreeSet::new()),
+            HookKind::Clsact => Ok(Vec::new()),
+        };
         let has_clsact = qdiscs.iter().any(|qdisc| qdisc.kind == "clsact");
         Ok(Self {
             index: link.index,
@@ -95,12 +101,8 @@ impl Device {
             xps: sysfs.xps_maps(&link.name)?,
             root: qdiscs.into_iter().find(|qdisc| qdisc.parent == evenkeel_netlink::tc::Handle::ROOT),
             hook,
-            programs: match hook {
-                HookKind::Tcx => {
-                    but_meters(egress_programs(link.index.cast_signed())?, &mut BTreeSet::new())?
-                }
-                HookKind::Clsact => Vec::new(),
-            },
+            programs: programs(egress_programs)?,
+            ingress: programs(ingress_programs)?,
             filters: if has_clsact { netlink.filters(link.index, CLSACT_EGRESS)? } else { Vec::new() },
             restored: Vec::new(),
         })
@@ -197,6 +199,7 @@ impl Device {
             root: None,
             hook: HookKind::Tcx,
             programs: Vec::new(),
+            ingress: Vec::new(),
             filters: Vec::new(),
             restored: Vec::new(),
         }

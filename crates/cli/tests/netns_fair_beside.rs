@@ -5,6 +5,9 @@ mod support;
 
 use std::time::Duration;
 
+use evenkeel_apply::StateDirectory;
+use evenkeel_fair::{Observer, Preflight, Request, Session};
+use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
 
 use support::foreign_program::{Hook, hide_packets};
@@ -153,6 +156,32 @@ fn the_meter_runs_before_a_program_that_hides_packets_and_ends_behind_a_new_one(
     let words = "another process attached a program at tcx egress, which may hide packets from evenkeel's meter: \
                  foreign (id ";
     assert_stood_back(&observer.end(), words);
+}
+
+#[test]
+fn a_rename_during_the_start_is_named() {
+    let managed = Managed::new();
+    let state = StateDirectory::at(managed.state.path());
+    let rename = |from: &str, to: &str| {
+        managed.shell(&["ip", "link", "set", from, "down"]);
+        managed.shell(&["ip", "link", "set", from, "name", to]);
+        managed.shell(&["ip", "link", "set", to, "up"]);
+    };
+    for observe in [true, false] {
+        let request = Request { observe, ..Request::default() };
+        let preflight =
+            managed.host.run(|| Ok::<_, TestbedError>(Preflight::of(NAME, request).unwrap())).unwrap();
+        rename(NAME, "evk9");
+        let start = || match observe {
+            true => Observer::start(&preflight, &state, &|| None).map(drop),
+            false => Session::start(&preflight, &state, Box::new(|| None), &|| false).map(drop),
+        };
+        let said = managed.host.run(|| Ok::<_, TestbedError>(start().unwrap_err().to_string())).unwrap();
+        let words = "evk0: another program renamed the interface to evk9 during the start";
+        assert!(said.starts_with(words), "{said}");
+        rename("evk9", NAME);
+    }
+    assert_eq!(managed.journals(), Vec::<String>::new());
 }
 
 #[test]

@@ -38,6 +38,19 @@ pub struct Device {
     pub restored: Vec<Change>,
 }
 
+/// Returns whether an interface was removed or renamed.
+pub(crate) fn link_difference(
+    netlink: &mut Netlink,
+    index: u32,
+    name: &str,
+) -> Result<Option<String>, FairError> {
+    Ok(match netlink.link(index)? {
+        None => Some("the interface left this network namespace (deleted or moved)".to_owned()),
+        Some(link) if link.name == name => None,
+        Some(link) => Some(format!("another program renamed the interface to {}", link.name)),
+    })
+}
+
 /// Returns whether a program is a meter of an Evenkeel process: it counts, and changes no packet.
 pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
     Ok(SocketName::holder(&meter_socket(program))?.is_some_and(|holder| holder.is_trusted()))

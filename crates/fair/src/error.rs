@@ -4,8 +4,9 @@ use evenkeel_apply::{ApplyError, Cause, Report};
 use evenkeel_control::ControlError;
 use evenkeel_datapath::DatapathError;
 use evenkeel_host::{HostError, there_is};
-use evenkeel_netlink::NetlinkError;
+use evenkeel_netlink::{Netlink, NetlinkError};
 
+use crate::device::link_difference;
 use crate::own_root::StrayRoot;
 
 /// An interface could not be observed or managed.
@@ -20,6 +21,9 @@ pub enum FairError {
         /// The action that the user should take.
         remedy: String,
     },
+    /// A device was renamed or removed while it was read or set up; errors of its files are the consequence.
+    #[error("{device}: {reason} during the start; `ip link` shows the present names")]
+    Moved { device: String, reason: String },
     /// A dead session's settings are in use, so the administrator's are unknown.
     #[error("{0}")]
     Stray(StrayRoot),
@@ -60,6 +64,20 @@ impl FairError {
         Self::Conflict { what: what.into(), remedy: remedy.into() }
     }
 
+    /// Returns the rename or removal of one of these devices (index and name), if that is the cause of this error.
+    pub(crate) fn of_devices<'d>(self, devices: impl IntoIterator<Item = (u32, &'d str)>) -> Self {
+        let Ok(mut netlink) = Netlink::open() else { return self };
+        let moved = devices.into_iter().find_map(|(index, device)| {
+            let reason = link_difference(&mut netlink, index, device).ok()??;
+            Some(Self::Moved { device: device.to_owned(), reason })
+        });
+        match (self, moved) {
+            // It has the roll-back.
+            (interrupted @ Self::Interrupted(_), _) => interrupted,
+            (error, moved) => moved.unwrap_or(error),
+        }
+    }
+
     /// Returns the cause, which determines the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
@@ -70,6 +88,7 @@ impl FairError {
             Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
             Self::Interrupted(_)
+            | Self::Moved { .. }
             | Self::Datapath(_)
             | Self::Control(_)
             | Self::Privileges(_)

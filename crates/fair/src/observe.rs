@@ -67,6 +67,14 @@ impl Observer {
         state: &StateDirectory,
         guardian: &dyn Fn() -> Option<Command>,
     ) -> Result<(Self, Vec<Leftover>), FairError> {
+        Self::begin(preflight, state, guardian).map_err(|error| error.of_devices(preflight.names()))
+    }
+
+    fn begin(
+        preflight: &Preflight,
+        state: &StateDirectory,
+        guardian: &dyn Fn() -> Option<Command>,
+    ) -> Result<(Self, Vec<Leftover>), FairError> {
         let (mut devices, mut leftovers) = (Vec::new(), Vec::new());
         for planned in &preflight.devices {
             let device = planned.device.clone();

@@ -131,7 +131,8 @@ impl Preflight {
         let mut devices = Vec::new();
         let mut refusals = Vec::new();
         for link in &real {
-            let mut device = Device::read(link, &mut netlink, &sysfs)?;
+            let moved = |error: FairError| error.of_devices([(link.index, link.name.as_str())]);
+            let mut device = Device::read(link, &mut netlink, &sysfs).map_err(moved)?;
             if request.filters {
                 device.hook = HookKind::Clsact;
             }
@@ -141,7 +142,7 @@ impl Preflight {
             let root = OwnRoot::choose(&mut netlink, link.index)?;
             match plan(device, root, request, &sysfs, &mut remarks) {
                 Ok(planned) => devices.push(planned),
-                Err(error) => refusals.push(error),
+                Err(error) => refusals.push(moved(error)),
             }
         }
         if devices.is_empty() {
@@ -165,6 +166,11 @@ impl Preflight {
             }
         }
         Ok(preflight)
+    }
+
+    /// Returns index and name of each device.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.devices.iter().map(|planned| (planned.device.index, planned.device.name.as_str()))
     }
 
     /// Returns whether the limit of each flow's backlog can be set; `None` if a session does not set it.

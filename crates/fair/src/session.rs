@@ -182,6 +182,16 @@ impl Session {
         guardian: Box<dyn Fn() -> Option<Command>>,
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<(Self, Vec<Leftover>), FairError> {
+        Self::begin(preflight, state, guardian, is_interrupted)
+            .map_err(|error| error.of_devices(preflight.names()))
+    }
+
+    fn begin(
+        preflight: &Preflight,
+        state: &StateDirectory,
+        guardian: Box<dyn Fn() -> Option<Command>>,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<(Self, Vec<Leftover>), FairError> {
         let mut leftovers = Vec::new();
         let mut runs = BTreeMap::new();
         for Planned { device, .. } in &preflight.devices {

@@ -10,7 +10,7 @@ use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, HtbClassState, QdiscState};
 
 use crate::batching::kind_at;
-use crate::device::{BeforeMeter, Device, before_meter, is_meter};
+use crate::device::{BeforeMeter, Device, before_meter, is_meter, link_difference};
 use crate::error::FairError;
 
 /// The state of a device at the start of the session, with Evenkeel's own programs.
@@ -252,11 +252,8 @@ impl Watched {
 
     /// Returns a change of the device itself: it was deleted or renamed, or has another number of queues.
     pub(crate) fn device_difference(&mut self) -> Result<Option<String>, FairError> {
-        let Some(link) = self.netlink.link(self.index)? else {
-            return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
-        };
-        if link.name != self.name {
-            return Ok(Some(format!("another program renamed the interface to {}", link.name)));
+        if let Some(difference) = link_difference(&mut self.netlink, self.index, &self.name)? {
+            return Ok(Some(difference));
         }
         if device_inode(&self.sysfs, &self.name)?.is_some_and(|device| Some(device) != self.device) {
             return Ok(Some("the interface was deleted, and another one has its name now".to_owned()));

@@ -28,6 +28,13 @@ pub enum Exit {
     Interrupted = 130,
 }
 
+impl Exit {
+    /// Returns the first failure.
+    pub fn or(self, later: Self) -> Self {
+        if self == Self::Done { later } else { self }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

@@ -134,16 +134,18 @@ fn revert_settings(
         }
     }
     let mut own = BTreeMap::new();
-    let refuse = |error: JournalError, exit: &mut Exit| {
-        let refused = failure(&error.into()).tell();
-        *exit = if *exit == Exit::Done { refused } else { *exit };
+    // An interface has two journals, and a living session excludes a revert of both.
+    let mut told = BTreeSet::new();
+    let mut tell_once = |error: &ApplyError| {
+        let failure = failure(error);
+        if told.insert(failure.message().to_owned()) { failure.tell() } else { failure.exit() }
     };
     for identity in names.clone().unwrap_or_else(all_interfaces).iter().filter_map(|name| identity(name)) {
         let journals = [state.journal_of(&identity), state.kept_journal_of(&identity)];
         match exclude_sessions(&state, &identity) {
             Ok(_) => own.extend(journals.into_iter().map(|path| (path, identity.clone()))),
             Err(error) => {
-                refuse(error, &mut exit);
+                exit = exit.or(tell_once(&error.into()));
                 chosen.retain(|path| !journals.contains(path));
                 any = true;
             }
@@ -155,7 +157,7 @@ fn revert_settings(
         let _sole = match sole {
             Ok(sole) => sole,
             Err(error) => {
-                refuse(error, &mut exit);
+                exit = exit.or(tell_once(&error.into()));
                 any = true;
                 continue;
             }
@@ -187,7 +189,7 @@ fn revert_settings(
                 (Exit::Done, _) => {}
                 (failed, _) => exit = failed,
             },
-            Err(error) => exit = failure(&error).tell(),
+            Err(error) => exit = tell_once(&error),
         }
         any = true;
     }

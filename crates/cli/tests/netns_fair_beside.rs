@@ -262,3 +262,20 @@ fn a_check_names_the_settings_that_a_dead_run_left() {
     assert_eq!(end(managed.command(&["revert", NAME])).code, 0);
     assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));
 }
+
+#[test]
+fn a_revert_next_to_a_session_says_so_once() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let tuned = end(managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"]));
+    assert_eq!(tuned.code, 0, "{tuned:?}");
+    let session = managed.session(&[]);
+    assert_eq!(managed.journals().len(), 2, "that of the session, and that of tune");
+    for arguments in [&["revert"][..], &["revert", NAME]] {
+        let refused = end(managed.command(arguments));
+        let times = refused.stderr.matches("manages evk0 already").count();
+        assert_eq!((refused.code, times), (3, 1), "{refused:?}");
+    }
+    assert_goes_on(session);
+    assert_eq!(end(managed.command(&["revert"])).code, 0);
+}

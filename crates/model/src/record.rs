@@ -370,6 +370,21 @@ pub mod metric {
             || whole.iter().any(|key| key.split('.').next() == Some(prefix))
     }
 
+    /// Returns the smallest and the largest possible value of a metric; infinite if it has none, or is unknown.
+    #[must_use]
+    pub fn range(key: &str) -> (f64, f64) {
+        match key.split('.').next().unwrap_or_default() {
+            JAIN_BYTES
+            | JAIN_PACKETS
+            | SLO_VIOLATIONS
+            | CPU_SHARE
+            | IDLE_WHILE_BACKLOGGED
+            | LOST_CAPACITY => (0.0, 1.0),
+            prefix if is_known(prefix) => (0.0, f64::INFINITY),
+            _ => (f64::NEG_INFINITY, f64::INFINITY),
+        }
+    }
+
     /// Returns every key that only scenarios with transfers have.
     #[must_use]
     pub fn of_transfers() -> Vec<String> {

@@ -117,6 +117,7 @@ fn read_figures(
         }
         check_metric(&key, &field.at_key(), metrics);
         let Some(figure) = field.figure() else { continue };
+        check_range(figure, &key, &field);
         if figures.insert(key, figure).is_some() {
             field.at_key().complain(
                 Duplicate,
@@ -137,6 +138,15 @@ pub(super) fn check_metric(key: &str, field: &Field<'_>, metrics: Option<&BTreeS
         field.complain(BadValue, format!("this workload does not measure '{}'", excerpt(key)), advice);
     } else {
         field.unknown_name("metric", key, known.iter().map(String::as_str));
+    }
+}
+
+/// Reports a figure that a metric cannot have. No figure is negative.
+fn check_range(figure: f64, key: &str, field: &Field<'_>) {
+    let (least, most) = metric::range(key);
+    if figure > most {
+        let problem = format!("{} is never {figure}", excerpt(key));
+        field.complain(BadValue, problem, format!("it lies between {least} and {most}"));
     }
 }
 
@@ -315,6 +325,14 @@ fn read_expectation(
     {
         let problem = format!("{least_allowed} is above at-most, which is {most_allowed}");
         field.complain(BadValue, problem, "no value can meet both");
+    }
+    // A ratio may be larger than the metric.
+    if let (Some(metric), None) = (&metric, &relative_to) {
+        for (bound, field) in [(at_least, &least), (at_most, &most)] {
+            if let (Some(Some(bound)), Some(field)) = (bound, field) {
+                check_range(bound, metric, field);
+            }
+        }
     }
     let repeats = match table.take("repeats") {
         Some(field) => field.integer(LEAST_REPEATS..=*REPEATS.end()),

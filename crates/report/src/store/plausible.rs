@@ -168,37 +168,8 @@ pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
 }
 
 fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
-    let (prefix, _) = key.split_once('.').unwrap_or((key, ""));
-    let (least, most) = match prefix {
-        metric::JAIN_BYTES
-        | metric::JAIN_PACKETS
-        | metric::SLO_VIOLATIONS
-        | metric::CPU_SHARE
-        | metric::IDLE_WHILE_BACKLOGGED
-        | metric::LOST_CAPACITY => (0.0, 1.0 + ROUNDING),
-        metric::THROUGHPUT
-        | metric::CPU
-        | metric::LATENCY
-        | metric::NFM
-        | metric::NFM_MAX
-        | metric::RETRANSMITS
-        | metric::OUT_OF_ORDER
-        | metric::COMPLETION
-        | metric::RESPONSE
-        | metric::REQUESTS
-        | metric::CORES
-        | metric::CPU_PER_GB
-        | metric::TRANSACTIONS
-        | metric::RETRANSMITS_PER_S
-        | metric::RETRANSMISSION_EVENTS_PER_S
-        | metric::THROUGHPUT_PER_CORE
-        | metric::DROPS
-        | metric::QDISC
-        | metric::DISTURBANCE => (0.0, MOST),
-        // A metric that a later version defines: only check that the number is plausible.
-        _ => (-MOST, MOST),
-    };
-    check_one(value, least, most, || key.to_owned())
+    let (least, most) = metric::range(key);
+    check_one(value, least.max(-MOST), (most * (1.0 + ROUNDING)).min(MOST), || key.to_owned())
 }
 
 fn check_above_zero(value: f64, field: impl Fn() -> String) -> Result<(), Implausible> {

@@ -183,18 +183,14 @@ enum Rest {
     OneOf(&'static [&'static str]),
 }
 
-/// The first words of the names of knobs ([`Knob::name`]), and the kind of text after each.
-const KINDS: [(&str, Rest); 19] = [
+/// The first words of the names of knobs ([`Knob::name`]) that rules can change, and the kind of text after each.
+const KINDS: [(&str, Rest); 15] = [
     ("sysctl", Rest::Text),
     ("gso-max-size", Rest::Nothing),
     ("gro-max-size", Rest::Nothing),
     ("file", Rest::Text),
-    ("htb-quantum", Rest::Text),
-    ("queue-weight", Rest::Number),
     ("qdisc", Rest::Nothing),
-    ("ntuple", Rest::Number),
     ("rss", Rest::Nothing),
-    ("rss-context", Rest::Number),
     ("irq", Rest::Number),
     ("ring", Rest::OneOf(&["rx", "rx-mini", "rx-jumbo", "tx"])),
     ("channels", Rest::OneOf(&["rx", "tx", "other", "combined"])),
@@ -301,7 +297,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use evenkeel_model::change::{Channels, ClassHandle, Coalescing, Handle, Ring};
+    use evenkeel_model::change::{Channels, Coalescing, Ring};
     use proptest::prelude::*;
 
     #[test]
@@ -392,22 +388,17 @@ mod tests {
         );
     }
 
-    /// Every kind of knob has a name that the file accepts.
+    /// Every kind of knob that rules can change has a name that the file accepts.
     #[test]
     fn every_kind_can_be_kept() {
         let text = || "x".to_owned();
-        let class = ClassHandle(Handle::new(1, 2));
         for knob in [
             Knob::Sysctl("net/ipv4/x".to_owned()),
             Knob::GsoSizes,
             Knob::GroSizes,
             Knob::InterfaceFile(text()),
-            Knob::HtbQuantum(class),
-            Knob::QueueWeight(1),
             Knob::RootQdisc,
-            Knob::NtupleRule(1),
             Knob::RssTable,
-            Knob::RssContext(1),
             Knob::InterruptAffinity(1),
             Knob::Ring(Ring::Rx),
             Knob::Channels(Channels::Combined),
@@ -423,6 +414,27 @@ mod tests {
             let keep = Keep::parse(&format!("keep = [{name:?}]"), "f").unwrap();
             assert!(keep.reason("eth0", "", &knob).is_some(), "{name}");
         }
+    }
+
+    /// The reference lists the kinds with their words.
+    #[test]
+    fn the_reference_has_every_kind() {
+        let page = include_str!("../../../../docs/reference/tune.md");
+        let names = page.split("The names are:").nth(1).unwrap().split("\n## ").next().unwrap();
+        let names = names.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        let mut listed: Vec<&str> = names.split('`').skip(1).step_by(2).collect();
+        for (kind, rest) in KINDS {
+            let is_of_kind = |name: &&str| match rest {
+                Rest::Nothing => *name == kind,
+                Rest::OneOf(words) => **name == format!("{kind} {}", words.join("|")),
+                Rest::Number => **name == format!("{kind} NUMBER"),
+                Rest::Text => name.strip_prefix(kind).is_some_and(|more| more.starts_with(' ')),
+            };
+            let at = listed.iter().position(|name| is_of_kind(name)).unwrap_or_else(|| panic!("{kind}"));
+            listed.remove(at);
+        }
+        // What is left explains the kinds.
+        assert_eq!(listed, ["rx-gro", "/sys/class/net/IFACE", "/sys/devices/system/cpu"]);
     }
 
     proptest! {

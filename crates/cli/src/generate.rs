@@ -1,9 +1,10 @@
 //! Generates man pages and completions from the command line's definition.
 
-use std::path::Path;
+use std::io;
 
-use clap::CommandFactory;
-use clap_complete::Shell;
+use clap::{Command, CommandFactory};
+use clap_complete::{Generator, Shell};
+use clap_mangen::Man;
 use evenkeel_files::{ClaimedDirectory, replace};
 
 use crate::arguments::{Arguments, GenerateOptions, Generated};
@@ -14,31 +15,39 @@ const MODE: u32 = 0o644;
 
 pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
     let mut directory = ClaimedDirectory::claim(&options.directory)?;
-    let new = tempfile::tempdir().map_err(fail)?;
+    let mut files = Vec::new();
     match options.what {
-        Generated::Man => clap_mangen::generate_to(Arguments::command(), &new).map_err(fail)?,
+        Generated::Man => {
+            let mut command = Arguments::command().disable_help_subcommand(true);
+            command.build();
+            add_pages(command, &mut files).map_err(fail)?;
+        }
         Generated::Completions => {
             for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-                clap_complete::generate_to(shell, &mut Arguments::command(), "evenkeel", new.path())
-                    .map_err(fail)?;
+                let mut text = Vec::new();
+                clap_complete::generate(shell, &mut Arguments::command(), "evenkeel", &mut text);
+                files.push((shell.file_name("evenkeel"), text));
             }
         }
     }
-    write_all(new.path(), &options.directory)?;
+    for (name, text) in files {
+        replace(&options.directory.join(name), &text, MODE)?;
+    }
     directory.keep()?;
     Ok(Exit::Done)
 }
 
-/// Writes each file of a directory to another one, whole or not at all.
-fn write_all(from: &Path, to: &Path) -> Result<(), Failure> {
-    for entry in std::fs::read_dir(from).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let text = std::fs::read(entry.path()).map_err(fail)?;
-        replace(&to.join(entry.file_name()), &text, MODE)?;
+/// Adds the man pages of a command and its subcommands, each with the name of its file.
+fn add_pages(command: Command, files: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        add_pages(command.clone(), files)?;
     }
+    let (page, mut text) = (Man::new(command), Vec::new());
+    page.render(&mut text)?;
+    files.push((page.get_filename(), text));
     Ok(())
 }
 
-fn fail(error: std::io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot generate in a temporary directory: {error}"))
+fn fail(error: io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot generate a page: {error}"))
 }

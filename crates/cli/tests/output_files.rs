@@ -351,6 +351,14 @@ fn pages_need_a_directory() {
             assert_eq!(written(to).code, 0, "{to}");
         }
     }
+    // They need no temporary directory, and a file that cannot be written ends both alike.
+    for what in ["man", "completions"] {
+        let mut command = evenkeel(&["generate", what, "new/below"]);
+        command.current_dir(place.path()).env("TMPDIR", "/nonexistent");
+        let ended = end(command);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_refused(&limited(place.path(), 0, &["generate", what, "new/below"]), 4, "File too large");
+    }
     // A FIFO without a reader would block.
     let fifo = place.path().join("full/evenkeel.1");
     fs::remove_file(&fifo).unwrap();

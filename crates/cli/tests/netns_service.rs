@@ -355,7 +355,7 @@ fn garbage_on_the_socket_disturbs_nothing() {
         b"{\"command\":\"explode\"}\n",
         b"\0\xff\n",
         &[b'x'; 100_000],
-        b"{\"command\":\"status\"}",
+        b"{\"command\":\"stat",
     ] {
         let mut client = UnixStream::connect(place.socket()).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -42,12 +42,31 @@ pub enum Command {
     Reload,
 }
 
+impl Command {
+    const ALL: [Self; 4] = [Self::Status, Self::Pause, Self::Resume, Self::Reload];
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     pub command: Command,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+}
+
+impl Request {
+    /// Parses a line.
+    fn parse(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|_| {
+            let names = Command::ALL.map(|command| json!(command).to_string().replace('"', ""));
+            let example = Self { command: Command::Pause, interface: Some("eth0".to_owned()) };
+            format!(
+                "not a request: send one line of JSON such as {}; the commands are {}, and 'interface' may be left out",
+                json!(example),
+                names.join(", ")
+            )
+        })
+    }
 }
 
 /// An error of the control socket.
@@ -236,21 +255,25 @@ impl Client {
     fn step(&mut self, answer: &mut impl FnMut(Request) -> Value) -> bool {
         if self.output.is_none() {
             let mut bytes = [0; LONGEST_REQUEST];
+            let mut is_whole = false;
             match self.stream.read(&mut bytes) {
-                Ok(0) => return false,
+                Ok(0) if self.input.is_empty() => return false,
+                // The client has closed its side: the last line needs no line feed.
+                Ok(0) => is_whole = true,
                 Ok(count) => self.input.extend(&bytes[..count]),
                 Err(error) => {
                     return matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
                 }
             }
             let end = self.input.iter().position(|byte| *byte == b'\n');
+            let end = end.or(is_whole.then_some(self.input.len()));
             if end.is_none() && self.input.len() <= LONGEST_REQUEST {
                 return true;
             }
             let request = end.filter(|end| *end <= LONGEST_REQUEST).map(|end| &self.input[..end]);
-            let value = match request.map(serde_json::from_slice::<Request>) {
+            let value = match request.map(Request::parse) {
                 Some(Ok(request)) => answer(request),
-                Some(Err(error)) => json!({"error": format!("not a request: {error}")}),
+                Some(Err(error)) => json!({"error": error}),
                 None => json!({"error": format!("a request has at most {LONGEST_REQUEST} bytes")}),
             };
             self.output = Some((format!("{value}\n").into_bytes(), 0));
@@ -313,6 +336,7 @@ fn ask_within(limit: Duration, path: &Path, request: &Request) -> Result<Value, 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::net::Shutdown;
 
     /// Sends bytes, and returns the answer.
     fn answer(control: &mut Control, path: &Path, bytes: &[u8]) -> String {
@@ -328,6 +352,10 @@ mod tests {
             control.step(Instant::now(), |request| json!({"got": request.command}));
         }
         client.set_nonblocking(false).unwrap();
+        if !bytes.contains(&b'\n') {
+            client.shutdown(Shutdown::Write).unwrap();
+            control.step(Instant::now(), |request| json!({"got": request.command}));
+        }
         let mut text = String::new();
         // The rest of a request that is too long resets the connection.
         let _ = client.read_to_string(&mut text);
@@ -340,15 +368,20 @@ mod tests {
         let path = directory.path().join("below/control.sock");
         let (mut control, _) = Control::listen(&path, None).unwrap();
         assert_eq!(answer(&mut control, &path, b"{\"command\":\"status\"}\n"), "{\"got\":\"status\"}\n");
+        assert_eq!(answer(&mut control, &path, b"{\"command\":\"pause\"}"), "{\"got\":\"pause\"}\n");
         for garbage in [
             &b"\n"[..],
             b"{}\n",
             b"{\"command\":\"status\",\"other\":1}\n",
             b"{\"command\":\"explode\"}\n",
             b"\xff\xfe\0\n",
+            b"status",
         ] {
             let text = answer(&mut control, &path, garbage);
-            assert!(text.starts_with("{\"error\":\"not a request: "), "{text}");
+            let words =
+                "{\"error\":\"not a request: send one line of JSON such as {\\\"command\\\":\\\"pause\\\",";
+            assert!(text.starts_with(words), "{text}");
+            assert!(text.contains("the commands are status, pause, resume, reload, and"), "{text}");
         }
         let long = answer(&mut control, &path, &vec![b'x'; LONGEST_REQUEST + 1]);
         assert!(long.is_empty() || long.contains("at most 4096 bytes"), "{long}");

@@ -1,6 +1,8 @@
-//! Limits the number of log lines of an interface.
+//! Limits the number of log lines of an interface, and of the service itself.
 
 use std::time::{Duration, Instant};
+
+use crate::supervisor::{Outside, Priority};
 
 /// Lines in [`WINDOW`], after which further lines are only counted.
 const MOST: u32 = 20;
@@ -14,8 +16,24 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
+    /// Writes a line, which begins with `about`, unless there are too many.
+    pub(crate) fn log(
+        &mut self,
+        outside: &dyn Outside,
+        priority: Priority,
+        now: Instant,
+        about: &str,
+        text: &str,
+    ) {
+        let Some(suppressed) = self.admit(now) else { return };
+        if suppressed > 0 {
+            outside.log(Priority::Warning, &format!("{about}{suppressed} lines were suppressed"));
+        }
+        outside.log(priority, &format!("{about}{text}"));
+    }
+
     /// Returns whether to write a line now, with the number of lines that were suppressed before it.
-    pub fn admit(&mut self, now: Instant) -> Option<u64> {
+    fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.window.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
             (self.window, self.lines) = (Some(now), 0);
         }

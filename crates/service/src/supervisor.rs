@@ -14,6 +14,7 @@ use crate::control::{Command, Control, Request};
 use crate::course::{Ending, Next};
 use crate::effect::{Counts, tcp_counts};
 use crate::interfaces::{Interface, Interfaces};
+use crate::log_limit::LogLimit;
 use crate::notify::Notifier;
 use crate::status::{Phase, ServiceStatus};
 use crate::unit::Unit;
@@ -78,6 +79,7 @@ pub struct Supervisor<'a> {
     ending: Option<Instant>,
     is_ready: bool,
     notifier: Notifier,
+    limit: LogLimit,
 }
 
 impl<'a> Supervisor<'a> {
@@ -108,6 +110,7 @@ impl<'a> Supervisor<'a> {
             ending: None,
             is_ready: false,
             notifier,
+            limit: LogLimit::default(),
         })
     }
 
@@ -202,7 +205,7 @@ impl<'a> Supervisor<'a> {
             Err(error) if is_first => return Err(error),
             Err(error) => {
                 if !std::mem::replace(&mut self.fails_to_list, true) {
-                    self.outside.log(Priority::Warning, &format!("cannot list the interfaces: {error}"));
+                    self.log(Priority::Warning, now, &format!("cannot list the interfaces: {error}"));
                 }
             }
         }
@@ -234,8 +237,7 @@ impl<'a> Supervisor<'a> {
                 .entry(interface.index)
                 .or_insert_with(|| Unit::new(&interface.name, interface.index, now));
             if unit.name != interface.name {
-                let text = format!("{} is called {} now", unit.name, interface.name);
-                self.outside.log(Priority::Info, &text);
+                unit.log(self.outside, Priority::Info, now, &format!("called {} now", interface.name));
                 if self.paused.remove(&unit.name) {
                     self.paused.insert(interface.name.clone());
                 }
@@ -385,7 +387,7 @@ impl<'a> Supervisor<'a> {
         }
         if unit.wanted.is_none() {
             if unit.phase.is_some() || unit.starts > 0 {
-                self.outside.log(Priority::Info, &format!("{}: no longer managed", unit.name));
+                unit.log(self.outside, Priority::Info, now, "no longer managed");
             }
             self.units.remove(&index);
             return;
@@ -456,6 +458,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Writes a line about the service itself, unless there are too many.
+    fn log(&mut self, priority: Priority, now: Instant, text: &str) {
+        self.limit.log(self.outside, priority, now, "", text);
+    }
+
     fn reload(&mut self, now: Instant) -> Result<(), String> {
         self.notifier.reloading();
         let read = self.outside.configuration();
@@ -464,11 +471,11 @@ impl<'a> Supervisor<'a> {
                 let old = &self.configuration;
                 if (&configuration.socket, &configuration.group) != (&old.socket, &old.group) {
                     let text = "socket and group change with a restart of the service only";
-                    self.outside.log(Priority::Warning, text);
+                    self.log(Priority::Warning, now, text);
                 }
                 self.configuration = configuration;
                 self.error = None;
-                self.outside.log(Priority::Info, &format!("read {} again", self.origin));
+                self.log(Priority::Info, now, &format!("read {} again", self.origin));
                 // List the interfaces in this turn of the loop.
                 self.listed = None;
                 for unit in self.units.values_mut() {
@@ -480,7 +487,7 @@ impl<'a> Supervisor<'a> {
             }
             Err(error) => {
                 let text = format!("{error}; the previous configuration stays in force");
-                self.outside.log(Priority::Error, &text);
+                self.log(Priority::Error, now, &text);
                 self.error = Some(error.clone());
                 Err(error)
             }

@@ -77,11 +77,7 @@ impl Unit {
 
     /// Writes a line to the log, unless the interface has too many.
     pub(crate) fn log(&mut self, outside: &dyn Outside, priority: Priority, now: Instant, text: &str) {
-        let Some(suppressed) = self.limit.admit(now) else { return };
-        if suppressed > 0 {
-            outside.log(Priority::Warning, &format!("{}: {suppressed} lines were suppressed", self.name));
-        }
-        outside.log(priority, &format!("{}: {text}", self.name));
+        self.limit.log(outside, priority, now, &format!("{}: ", self.name), text);
     }
 
     /// Enters a state. Logs it if it or its reason differs from the last line.

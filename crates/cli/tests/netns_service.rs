@@ -122,7 +122,7 @@ fn a_service_gives_up_against_a_program_that_repeats_its_change() {
     assert_eq!(place.interface(FIRST)["process"], serde_json::Value::Null);
     place.wait_for_maps(false);
     let shown = end(place.client(&["status"]));
-    let words = "1 of 2 interfaces are fair; evk0 is given up: another program replaced the root qdisc: mq 9: before, mq a:";
+    let words = "1 of 2 interfaces is fair; evk0 is given up: another program replaced the root qdisc: mq 9: before, mq a:";
     assert!(shown.code == 1 && shown.stdout.contains(words), "{shown:?}");
     let resumed = end(place.client(&["service", "resume", FIRST]));
     assert!(resumed.code == 0 && resumed.stdout.contains("all 2 interfaces are fair"), "{resumed:?}");

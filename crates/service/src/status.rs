@@ -93,6 +93,7 @@ impl ServiceStatus {
             (1, 1) => format!("{} is fair", self.interfaces[0].name),
             (fair, all) if fair == all => format!("all {all} interfaces are fair"),
             (_, 1) => String::new(),
+            (1, all) => format!("1 of {all} interfaces is fair"),
             (fair, all) => format!("{fair} of {all} interfaces are fair"),
         };
         let others = self.interfaces.iter().filter(|interface| interface.state != Phase::Fair);
@@ -170,7 +171,7 @@ mod tests {
             "a is given up: why; `evenkeel service resume` tries again"
         );
         let mixed = [("a", Phase::Fair, None), ("b", Phase::Waits, Some("why")), ("c", Phase::Paused, None)];
-        assert_eq!(answer(&mixed), "1 of 3 interfaces are fair; b waits: why; c is paused");
+        assert_eq!(answer(&mixed), "1 of 3 interfaces is fair; b waits: why; c is paused");
         assert!(!status(&mixed).is_as_wanted() && status(&[("a", Phase::Paused, None)]).is_as_wanted());
     }
 }

@@ -15,6 +15,7 @@ pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::signals::{self, Signals};
+use crate::study::StudyCommand;
 
 /// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
@@ -278,14 +279,19 @@ fn resolve_name(name: &mut String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// File descriptors that a session needs at least: for its programs and maps, its journal, and the guardian.
+/// File descriptors that a session needs at least: for its programs and maps, its journal, and the guardian. A test bed
+/// needs them for its programs and namespaces, and a service passes its limit to the sessions.
 const LEAST_DESCRIPTORS: u64 = 64;
 
-/// Refuses a session that may open too few files, before one of them cannot be opened.
+/// Refuses a session, a service or a test bed that may open too few files, before one of them cannot be opened.
 pub fn require_descriptors(command: &Arguments) -> Result<(), Failure> {
     match command {
         Arguments::Fair(_) | Arguments::Congestion(CongestionCommand::Load(_)) => {}
         Arguments::Steer(options) if !options.plan || options.model.is_none() => {}
+        Arguments::Service(options) if options.command.is_none() && options.check.is_none() => {}
+        Arguments::Run(options) if options.place == Place::Netns => {}
+        Arguments::Study(StudyCommand::Tc(options))
+            if options.place != Some(Place::Sim) && options.resume.is_none() => {}
         _ => return Ok(()),
     }
     // Ignore the error: the session reports a file that it cannot open.
@@ -294,7 +300,7 @@ pub fn require_descriptors(command: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "this process may open only {limit} files, but a session needs {LEAST_DESCRIPTORS}; raise the limit \
+        "this process may open only {limit} files, but this command needs {LEAST_DESCRIPTORS}; raise the limit \
          (ulimit -n)"
     );
     Err(Failure::new(Exit::Unable, message))

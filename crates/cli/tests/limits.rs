@@ -314,6 +314,9 @@ fn too_few_file_descriptors_are_one_sentence() {
         &["fair", "lo", "--plan"],
         &["steer", "lo", "--policy", "balance"],
         &["steer", "lo", "--policy", "balance", "--backend", "rps"],
+        &["service"],
+        &["run", "titan-3-flows"],
+        &["study", "tc", "--quick"],
     ] {
         for limit in [4, 8, 12, 16, 24, 40] {
             let ended = limited(arguments, nix::sys::resource::Resource::RLIMIT_NOFILE, limit);

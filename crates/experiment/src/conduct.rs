@@ -15,8 +15,8 @@ use evenkeel_model::world::{Job, Observer, RawRepeat, RawTcp, TcpColumn, World};
 use evenkeel_report::store::{Series, SeriesColumn, SeriesFlow, Writer};
 
 use crate::pool::{at_a_time, in_parallel};
-use crate::{evaluate, expectations, requests};
-use evenkeel_report::Timing;
+use crate::{evaluate, requests};
+use evenkeel_report::{Timing, judge};
 
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -184,7 +184,7 @@ pub fn conduct<W: World>(
         duration_s: timing.duration.as_secs_f64(),
         warmup_s: timing.warmup.as_secs_f64(),
         windows: timing.windows.iter().map(|(name, length)| (name.clone(), length.as_secs_f64())).collect(),
-        expectations: expectations::judge(&scenario.expectations, &variants, &timing, request.quick),
+        expectations: judge(&scenario.expectations, &variants, &timing, request.quick),
         variants,
         refused,
         paper: scenario

@@ -9,7 +9,6 @@
 
 mod conduct;
 mod evaluate;
-mod expectations;
 mod pool;
 mod requests;
 mod tenants;

@@ -476,6 +476,51 @@ fn transfers() -> serde_json::Value {
     json
 }
 
+/// The value of an expectation is the mean of the repeats, within its interval.
+#[test]
+fn an_expectation_that_does_not_follow_from_the_repeats_is_refused() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("record.json");
+    let read = |value: f64, interval: Option<(f64, f64)>, met: Option<bool>, metric: &str| {
+        let mut json = transfers();
+        let text = format!(
+            "{}\n[[expect]]\nvariant = \"distribution-2\"\nmetric = \"{metric}\"\nstatistic = \"mean\"\n\
+             at-least = 80000000000\n",
+            json["scenario_text"].as_str().unwrap()
+        );
+        json["scenario_text"] = text.into();
+        let repeats = vec![json["variants"][0]["repeats"][0].clone(); 6];
+        json["variants"][0]["repeats"] = repeats.into();
+        json["expectations"] = serde_json::json!([{
+            "variant": "distribution-2", "metric": metric, "statistic": "mean", "at_least": 80e9, "value": value,
+            "interval": interval, "repeats": 5, "met": met
+        }]);
+        fs::write(&path, json.to_string()).unwrap();
+        store::read(&path).map_err(|error| error.to_string())
+    };
+    read(90e9, None, None, "throughput_bps").unwrap();
+    read(90e9, Some((89e9, 91e9)), Some(true), "throughput_bps").unwrap();
+    for (value, interval, met, metric, words) in [
+        (85e9, None, None, "throughput_bps", "is 85000000000, which contradicts the repeats: 90000000000"),
+        (90e9, None, Some(false), "throughput_bps", "contradicts its met, false"),
+        (
+            90e9,
+            Some((91e9, 92e9)),
+            None,
+            "throughput_bps",
+            "contradicts its interval, 91000000000 to 92000000000",
+        ),
+        (90e9, None, None, "drops.nic", "contradicts the repeats, which lack the metric"),
+    ] {
+        let error = read(value, interval, met, metric).unwrap_err();
+        assert!(
+            error.contains("record.json is not a record of a run: expectations[0].value ")
+                && error.contains(words),
+            "{error}"
+        );
+    }
+}
+
 /// Each change contradicts another figure, or the recorded scenario.
 #[test]
 fn figures_that_contradict_each_other_are_refused() {

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::record::{Record, RepeatRecord, metric};
+use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, metric};
 use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::plausible::Implausible;
 use super::relations::{self, Facts};
+use crate::expectations::judge;
 use crate::timing::Timing;
 
 /// Rounding of figures that were computed from each other.
@@ -103,6 +104,42 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
         let whole = longest.map(|_| "a multiple of ").unwrap_or_default();
         let stated = format!("its scenario_text at {} bit/s: {whole}{}", record.rate_bps, timing.duration);
         return Err(against("duration_s", record.duration_s, stated));
+    }
+    Ok(())
+}
+
+/// Checks the values and verdicts of expectations against the repeats. How an interval is computed may depend on the
+/// version of the writer.
+///
+/// # Errors
+/// Returns an error with the first expectation that does not follow from the repeats.
+pub(super) fn check_expectations(record: &Record, scenario: &Scenario) -> Result<(), Implausible> {
+    let timing = Timing::new(scenario, BitRate::from_bits_per_second(record.rate_bps), 1);
+    let judged = judge(&scenario.expectations, &record.variants, &timing, record.quick);
+    for (number, recorded) in record.expectations.iter().enumerate() {
+        let question = |of: &ExpectationRecord| ExpectationRecord {
+            value: None,
+            interval: None,
+            repeats: 0,
+            met: None,
+            open: None,
+            ..of.clone()
+        };
+        let Some(expected) = judged.iter().find(|one| question(one) == question(recorded)) else { continue };
+        let Some(value) = recorded.value else { continue };
+        let field = format!("expectations[{number}].value");
+        match expected.value {
+            Some(expected) => relations::same(&field, value, expected, "the repeats")?,
+            None => return Err(against(&field, value, "the repeats, which lack the metric")),
+        }
+        if let Some((low, high)) = recorded.interval.filter(|(low, high)| !(low..=high).contains(&&value)) {
+            return Err(against(&field, value, format!("its interval, {low} to {high}")));
+        }
+        if let (Some(met), Some(other)) = (recorded.met, expected.met)
+            && met != other
+        {
+            return Err(against(&field, value, format!("its met, {met}")));
+        }
     }
     Ok(())
 }

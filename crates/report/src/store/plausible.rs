@@ -11,7 +11,7 @@ use evenkeel_model::scenario::{LINE_RATES, parse};
 use evenkeel_model::text::excerpt;
 use evenkeel_model::units::BitRate;
 
-use super::consistent::{Run, check_in_run, check_settings};
+use super::consistent::{Run, check_expectations, check_in_run, check_settings};
 use super::relations::{self, Facts};
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
@@ -94,6 +94,9 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
                 wrong.within(|field| format!("{field} of {}, repeat {number},", variant.name))
             })?;
         }
+    }
+    if let Some(scenario) = &scenario {
+        check_expectations(record, scenario)?;
     }
     for (variant, figures) in record.paper.iter().flat_map(|paper| &paper.variants) {
         for (key, value) in figures {

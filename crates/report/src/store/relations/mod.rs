@@ -112,7 +112,7 @@ fn is_same(one: f64, other: f64) -> bool {
 }
 
 /// Returns an error if a figure is not `expected`, which comes from `source`.
-fn same(field: &str, value: f64, expected: f64, source: &str) -> Checked {
+pub(super) fn same(field: &str, value: f64, expected: f64, source: &str) -> Checked {
     if is_same(value, expected) {
         return Ok(());
     }

@@ -13,10 +13,11 @@ use evenkeel_model::record::{ExpectationRecord, VariantRecord, metric};
 use evenkeel_model::scenario::{Expectation, Statistic};
 use evenkeel_model::units::Nanoseconds;
 
-use evenkeel_report::Timing;
+use crate::timing::Timing;
 
 /// Judges the expectations of the variants that ran. In a quick run they stay open, because it is too short.
-pub(crate) fn judge(
+#[must_use]
+pub fn judge(
     expectations: &[Expectation],
     variants: &[VariantRecord],
     timing: &Timing,

@@ -1,26 +1,33 @@
-//! Measures the processor time of `evenkeel metrics --listen` at one scrape per second, while 1,000 flows send. The target is 1 % of a processor.
+//! Measures the processor time of `evenkeel metrics --listen` at one scrape per second, or of `evenkeel top` at one sample
+//! per second, while flows send. The target is 1 % of a processor with 1,000 flows, and 5 % for `top` with 10,000.
 //!
 //! The flows are TCP connections between two network namespaces over a veth with eight queues. Each sends 512 bytes every
-//! 80 ms, so that all of them are busy. Each of five runs starts an exporter, scrapes it for 20 s, and compares its own
-//! count of processor time (`evenkeel_collector_cpu_seconds_total`). The time of its BPF meter in the kernel is not in it.
+//! 80 ms, so that all of them are busy. Each of five runs starts the program, and compares its processor time over 20 s
+//! (`CLOCK_PROCESS_CPUTIME_ID`). The time of its BPF meter in the kernel is not in it. `top` draws on a terminal of 120
+//! columns and 40 rows.
 //!
-//! `metrics-cost [PROGRAM [--smoke]]`: the program is `target/release/evenkeel` unless it is given. `--smoke` measures
-//! 10 flows for 2 s, to check that the benchmark works.
+//! `metrics-cost [PROGRAM] [--top] [--flows NUMBER] [--smoke]`: the program is `target/release/evenkeel` unless it is
+//! given. `--smoke` measures 10 flows for 2 s, to check that the benchmark works.
 
 mod waiting;
 
 use std::error::Error;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_netlink::VethOptions;
 use evenkeel_testbed::{Namespace, TestbedError};
+use nix::pty::{Winsize, openpty};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
 use waiting::{Fallible, wait_for};
 
 const INTERFACE: &str = "evk0";
@@ -29,27 +36,30 @@ const ADDRESS: &str = "198.18.0.1";
 const PEER_ADDRESS: &str = "198.18.0.2";
 const PORT: u16 = 5201;
 const QUEUES: u32 = 8;
+/// The first argument of the process that receives.
+const RECEIVE: &str = "--receive";
 const EXPORTER: &str = "127.0.0.1:9836";
 const RUNS: usize = 5;
 /// Shorter than a bin of a window, so that every flow sends in each.
 const PERIOD: Duration = Duration::from_millis(80);
 
+/// Time between the start of the program and the first reading of its processor time.
+const WARM_UP: Duration = Duration::from_secs(3);
+
 struct Extent {
     flows: usize,
     seconds: u32,
     runs: usize,
+    top: bool,
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let is_smoke = arguments.iter().any(|argument| argument == "--smoke");
-    let extent = match is_smoke {
-        true => Extent { flows: 10, seconds: 2, runs: 1 },
-        false => Extent { flows: 1000, seconds: 20, runs: RUNS },
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.as_slice() {
+        [first, flows] if first == RECEIVE => flows.parse().map_err(Into::into).and_then(receive),
+        _ => arguments(words.into_iter()).and_then(|(program, extent)| run(&program, &extent)),
     };
-    let program = arguments.iter().find(|argument| *argument != "--smoke");
-    let program = program.map_or("target/release/evenkeel", String::as_str);
-    match run(program, &extent) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("metrics-cost: {error}");
@@ -58,7 +68,22 @@ fn main() -> ExitCode {
     }
 }
 
+fn arguments(mut words: impl Iterator<Item = String>) -> Fallible<(String, Extent)> {
+    let mut program = "target/release/evenkeel".to_owned();
+    let mut extent = Extent { flows: 1000, seconds: 20, runs: RUNS, top: false };
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--top" => extent.top = true,
+            "--flows" => extent.flows = words.next().ok_or("--flows NUMBER")?.parse()?,
+            "--smoke" => (extent.flows, extent.seconds, extent.runs) = (10, 2, 1),
+            other => program = other.to_owned(),
+        }
+    }
+    Ok((program, extent))
+}
+
 fn run(program: &str, extent: &Extent) -> Fallible<()> {
+    allow_files()?;
     let (host, peer) = (Namespace::new()?, Namespace::new()?);
     let mut netlink = host.netlink()?;
     netlink.add_veth(&VethOptions {
@@ -82,13 +107,16 @@ fn run(program: &str, extent: &Extent) -> Fallible<()> {
         return Err("tc refused the root mq".into());
     }
     let over = Arc::new(AtomicBool::new(false));
+    // Another process: a limit of open files may be too low for both ends of all flows.
     let listener = peer.run(|| Ok::<_, TestbedError>(TcpListener::bind((PEER_ADDRESS, PORT))))??;
-    let receiver = receive(listener, extent.flows, Arc::clone(&over));
+    let mut receiver = Command::new(std::env::current_exe()?);
+    receiver.args([RECEIVE, &extent.flows.to_string()]).stdin(OwnedFd::from(listener));
+    let _receiver = Measured::start(receiver)?;
     let sender = host.run(|| Ok::<_, TestbedError>(connect(extent.flows)))??;
     let sender = send(sender, Arc::clone(&over));
     let result = measure(&host, program, extent);
     over.store(true, Ordering::Relaxed);
-    let _ = (sender.join(), receiver.join());
+    let _ = sender.join();
     result
 }
 
@@ -122,69 +150,126 @@ fn send(mut flows: Vec<TcpStream>, over: Arc<AtomicBool>) -> std::thread::JoinHa
     })
 }
 
-fn receive(listener: TcpListener, flows: usize, over: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
-    std::thread::spawn(move || {
-        let accepted = listener.incoming().take(flows).flatten();
-        let mut streams: Vec<TcpStream> =
-            accepted.inspect(|stream| drop(stream.set_nonblocking(true))).collect();
-        let mut bytes = vec![0; 1 << 16];
-        while !over.load(Ordering::Relaxed) {
-            for stream in &mut streams {
-                let _ = stream.read(&mut bytes);
-            }
-            std::thread::sleep(PERIOD);
+/// Accepts flows at the socket that is standard input, and reads them until they end.
+fn receive(flows: usize) -> Fallible<()> {
+    allow_files()?;
+    let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let accepted = listener.incoming().take(flows).flatten();
+    let mut streams: Vec<TcpStream> = accepted.inspect(|stream| drop(stream.set_nonblocking(true))).collect();
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let count = streams.iter_mut().filter_map(|stream| stream.read(&mut bytes).ok()).sum::<usize>();
+        // The sender has ended.
+        if count == 0 && streams.iter_mut().all(|stream| matches!(stream.read(&mut bytes), Ok(0))) {
+            return Ok(());
         }
-    })
+        std::thread::sleep(PERIOD);
+    }
 }
 
-/// An exporter, which is killed when the value is dropped.
-struct Exporter(Child);
+fn allow_files() -> Fallible<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
+}
 
-impl Drop for Exporter {
+/// The measured program, which is killed when the value is dropped.
+struct Measured(Child);
+
+impl Drop for Measured {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
+impl Measured {
+    fn start(mut command: Command) -> Fallible<Self> {
+        let program = command.get_program().display().to_string();
+        Ok(Self(command.spawn().map_err(|error| format!("{program}: {error}"))?))
+    }
+
+    fn cpu_time(&self) -> Fallible<Duration> {
+        let clock: ClockId = clock_getcpuclockid(Pid::from_raw(self.0.id().cast_signed()))?;
+        Ok(clock.now()?.into())
+    }
+}
+
 fn measure(host: &Namespace, program: &str, extent: &Extent) -> Fallible<()> {
     let mut shares = Vec::new();
     for run in 1..=extent.runs {
-        let mut command = inside(host, Command::new(program), &["metrics", INTERFACE, "--listen", EXPORTER]);
-        let _exporter = Exporter(
-            command
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .map_err(|error| format!("{program}: {error}"))?,
-        );
-        let is_ready = || host.run(|| Ok::<_, TestbedError>(scrape().is_ok())).unwrap_or(false);
-        wait_for("the exporter", || Ok(is_ready()))?;
-        std::thread::sleep(Duration::from_secs(2));
-        let text = || -> Fallible<String> { Ok(host.run(|| Ok::<_, TestbedError>(scrape()))??) };
-        let (began, first) = (Instant::now(), value(&text()?, "evenkeel_collector_cpu_seconds_total")?);
-        let mut busy = f64::INFINITY;
-        let mut last = first;
-        for second in 1..=extent.seconds {
-            std::thread::sleep((Duration::from_secs(1) * second).saturating_sub(began.elapsed()));
-            let text = text()?;
-            last = value(&text, "evenkeel_collector_cpu_seconds_total")?;
-            busy = busy
-                .min(value(&text, &format!("evenkeel_interface_busy_flows{{interface=\"{INTERFACE}\"}}"))?);
-        }
-        let share = (last - first) / began.elapsed().as_secs_f64() * 100.0;
-        println!("run {run}: {share:.2} % of a processor, {busy} busy flows at least");
+        let (share, remark) =
+            if extent.top { top(host, program, extent)? } else { exporter(host, program, extent)? };
+        println!("run {run}: {share:.2} % of a processor{remark}");
         shares.push(share);
     }
     shares.sort_by(f64::total_cmp);
     let (least, most) = (shares.first().ok_or("no run")?, shares.last().ok_or("no run")?);
     println!(
-        "median {:.2} %, {least:.2} to {most:.2} %, n = {}, {} flows, one scrape per second",
+        "median {:.2} %, {least:.2} to {most:.2} %, n = {}, {} flows, one {} per second",
         shares[shares.len() / 2],
         shares.len(),
-        extent.flows
+        extent.flows,
+        if extent.top { "sample of top" } else { "scrape" }
     );
     Ok(())
+}
+
+/// Returns the share of an exporter, and the least number of busy flows that it showed.
+fn exporter(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, String)> {
+    let mut command = inside(host, Command::new(program), &["metrics", INTERFACE, "--listen", EXPORTER]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let exporter = Measured::start(command)?;
+    let text = || -> Fallible<String> { Ok(host.run(|| Ok::<_, TestbedError>(scrape()))??) };
+    wait_for("the exporter", || Ok(text().is_ok()))?;
+    std::thread::sleep(WARM_UP);
+    text()?;
+    let mut busy = f64::INFINITY;
+    let share = share(&exporter, extent, || {
+        let series = format!("evenkeel_interface_busy_flows{{interface=\"{INTERFACE}\"}}");
+        busy = busy.min(value(&text()?, &series)?);
+        Ok(())
+    })?;
+    Ok((share, format!(", {busy} busy flows at least")))
+}
+
+/// Returns the share of `top`, and the amount of its output.
+fn top(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, String)> {
+    let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None)?;
+    let mut command = inside(host, Command::new(program), &["top", INTERFACE]);
+    command.env("TERM", "xterm-256color");
+    command.stdin(terminal.slave.try_clone()?).stdout(terminal.slave.try_clone()?).stderr(Stdio::null());
+    drop(terminal.slave);
+    let top = Measured::start(command)?;
+    let mut screen = File::from(terminal.master);
+    let shown = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&shown);
+    // The thread ends when `top` has closed the terminal.
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1 << 14];
+        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            counted.fetch_add(count, Ordering::Relaxed);
+        }
+    });
+    std::thread::sleep(WARM_UP);
+    let before = shown.load(Ordering::Relaxed);
+    let share = share(&top, extent, || Ok(()))?;
+    let bytes = shown.load(Ordering::Relaxed) - before;
+    if bytes == 0 {
+        return Err("top drew nothing".into());
+    }
+    Ok((share, format!(", {} bytes drawn per second", bytes / extent.seconds as usize)))
+}
+
+/// Returns the share of a processor, %, that a program uses while `each` is called once per second.
+fn share(program: &Measured, extent: &Extent, mut each: impl FnMut() -> Fallible<()>) -> Fallible<f64> {
+    let (began, first) = (Instant::now(), program.cpu_time()?);
+    for second in 1..=extent.seconds {
+        std::thread::sleep((Duration::from_secs(1) * second).saturating_sub(began.elapsed()));
+        each()?;
+    }
+    let used = program.cpu_time()?.saturating_sub(first);
+    Ok(used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0)
 }
 
 fn scrape() -> std::io::Result<String> {

@@ -71,6 +71,25 @@ pub const EVERY_LINUX: [(&str, &str, &[&str]); 6] = [
 
 /// Returns the protocol counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
+    let mut counters = packet_counters(tree);
+    let memory = "/proc/vmstat";
+    note(tree, memory, tree.required_table(memory).map(|text| memory_lines(&text, &mut counters)));
+    let sockets = "/proc/net/sockstat";
+    note(tree, sockets, tree.required_table(sockets).map(|text| socket_lines(&text, &mut counters)));
+    note_missing(tree, &[memory, sockets], &counters);
+    add_tables(tree, &mut counters);
+    counters
+}
+
+/// Returns those of [`counters`] that count losses: without those of memory and of sockets in use.
+pub(super) fn loss_counters(tree: &Tree) -> BTreeMap<String, u64> {
+    let mut counters = packet_counters(tree);
+    add_tables(tree, &mut counters);
+    counters
+}
+
+/// Returns those of [`counters`] that count packets and segments (snmp_counter.rst).
+pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for file in PAIRED {
         let Some(text) = tree.required_table(file) else { continue };
@@ -81,14 +100,16 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
             tree.note(&format!("{file}/{counter}"), format!("{file}: {counter} is {why}"));
         }
     }
-    let memory = "/proc/vmstat";
-    note(tree, memory, tree.required_table(memory).map(|text| memory_lines(&text, &mut counters)));
     let ipv6 = "/proc/net/snmp6";
     note(tree, ipv6, tree.table(ipv6).map(|text| named_lines(&text, &mut counters)));
-    let sockets = "/proc/net/sockstat";
-    note(tree, sockets, tree.required_table(sockets).map(|text| socket_lines(&text, &mut counters)));
+    note_missing(tree, &PAIRED, &counters);
+    counters
+}
+
+/// Notes counters of [`EVERY_LINUX`] that these files lack.
+fn note_missing(tree: &Tree, files: &[&str], counters: &BTreeMap<String, u64>) {
     for (file, group, names) in EVERY_LINUX {
-        if tree.is_noted(file) {
+        if !files.contains(&file) || tree.is_noted(file) {
             continue;
         }
         let names: Vec<String> = names.iter().map(|name| format!("{group}.{name}")).collect();
@@ -99,6 +120,10 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
             tree.note(&format!("{file}/{counter}"), format!("{file} has no {lost}"));
         }
     }
+}
+
+/// Adds the counters of tables with a row for each processor.
+fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
         // Connection tracking is a module, and IPv6 is an option of the kernel.
         let is_required = match file {
@@ -131,7 +156,6 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
             *sum = sum.saturating_add(value);
         }
     }
-    counters
 }
 
 /// The first unreadable line, and the problem.

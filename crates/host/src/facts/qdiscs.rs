@@ -154,6 +154,7 @@ pub(super) fn qdiscs(
         lines.clear();
     }
     let mut found: BTreeMap<String, Vec<QdiscFacts>> = BTreeMap::new();
+    let mut mtus: BTreeMap<&str, Option<u64>> = BTreeMap::new();
     for line in &lines {
         let QdiscLine { kind, dev, .. } = line;
         let of_32_bits = [("drops", line.drops), ("requeues", line.requeues), ("backlog", line.backlog)];
@@ -163,7 +164,10 @@ pub(super) fn qdiscs(
             tree.note(SOURCE, format!("evenkeel/qdiscs.json: {kind} of {dev}: {field}: {why}"));
             continue;
         }
-        let mtu = tree.read_number(&format!("/sys/class/net/{dev}/mtu"));
+        // A device may have thousands of qdiscs.
+        let mtu = *mtus
+            .entry(dev.as_str())
+            .or_insert_with(|| tree.read_number(&format!("/sys/class/net/{dev}/mtu")));
         found.entry(line.dev.clone()).or_default().push(line.facts(mtu));
     }
     for list in found.values_mut() {

@@ -205,13 +205,16 @@ impl Tree {
     /// Returns the lines of a table that every Linux has. Notes a last line without a newline, because the
     /// file was truncated.
     pub(super) fn required_table(&self, path: &str) -> Option<String> {
-        self.required(path)?;
-        self.table(path)
+        Some(self.whole(path, self.required(path)?))
     }
 
     /// Returns the lines of a table that only some hosts have, like [`Self::required_table`].
     pub(super) fn table(&self, path: &str) -> Option<String> {
-        let text = self.read(path)?;
+        Some(self.whole(path, self.read(path)?))
+    }
+
+    /// Returns the text, after a note if its last line has no end.
+    fn whole(&self, path: &str, text: String) -> String {
         if !self.ends_with_line(path) {
             self.note_line(
                 path,
@@ -219,7 +222,7 @@ impl Tree {
                 "the file is cut off: its last line has no end",
             );
         }
-        Some(text)
+        text
     }
 
     /// Notes the first line of a table that does not have as many columns as the line before it. The table
@@ -234,8 +237,8 @@ impl Tree {
 
     /// Parses the value of a file that every Linux has; notes its absence and a text that the parser refuses.
     pub(super) fn required_value<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
-        self.required(path)?;
-        self.parse(path, parser)
+        let text = self.required(path)?;
+        self.parsed(path, &text, parser)
     }
 
     /// Notes those of these files that some directories of a kind have (`tx-0`, `tx-1`) and others lack: the kernel
@@ -265,9 +268,13 @@ impl Tree {
     /// Parses the value of a file; notes a text that the parser refuses.
     pub(super) fn parse<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.read(path)?;
-        let value = parser(&text);
+        self.parsed(path, &text, parser)
+    }
+
+    fn parsed<T>(&self, path: &str, text: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let value = parser(text);
         if value.is_none() {
-            self.note_line(path, 1, &unreadable(&text));
+            self.note_line(path, 1, &unreadable(text));
         }
         value
     }

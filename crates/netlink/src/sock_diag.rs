@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 
 use crate::transport::{Connection, NetlinkError, RawMessage};
 
@@ -165,11 +165,33 @@ impl SocketDiagnosis {
         protocol: SocketProtocol,
         states: &[SocketState],
     ) -> Result<Vec<(SocketRecord, SocketDetail)>, NetlinkError> {
-        let extensions =
-            extension(ATTRIBUTE_INFO) | extension(ATTRIBUTE_CONGESTION) | extension(ATTRIBUTE_MEMORY);
-        self.list(protocol, states, extensions, |payload, protocol| {
-            Some((parse(payload, protocol)?, detail(payload, protocol)?))
-        })
+        self.list(protocol, states, DETAILS, in_detail)
+    }
+
+    /// Returns the TCP connection with these ends over an interface, with its details; `None` if this host has no such
+    /// socket. For some connections of many, this costs less than [`Self::sockets_in_detail`].
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::sockets`].
+    pub fn connection_in_detail(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        interface: u32,
+    ) -> Result<Option<(SocketRecord, SocketDetail)>, NetlinkError> {
+        const ACTION: &str = "find a socket";
+        let payload = request_of_connection(local, remote, interface);
+        let message = RawMessage { kind: BY_FAMILY, payload };
+        let answers = match self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, ACTION) {
+            Err(error) if error.refusal_code() == Some(libc::ENOENT) => return Ok(None),
+            answers => answers?,
+        };
+        let Some(answer) = answers.first() else { return Ok(None) };
+        let (record, detail) = in_detail(&answer.payload, SocketProtocol::Tcp)
+            .ok_or_else(|| too_short(ACTION, answer.payload.len()))?;
+        // Without a connection, the kernel returns a listener (`__inet_lookup`, include/net/inet_hashtables.h).
+        let is_same = record.local == local && record.remote == remote;
+        Ok(is_same.then_some((record, detail)))
     }
 
     fn list<T>(
@@ -186,10 +208,10 @@ impl SocketDiagnosis {
             let message = RawMessage { kind: BY_FAMILY, payload };
             let answers = self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, ACTION)?;
             for answer in answers {
-                found.push(parse(&answer.payload, protocol).ok_or_else(|| NetlinkError::Answer {
-                    action: ACTION.to_owned(),
-                    reason: format!("a socket of {} bytes", answer.payload.len()),
-                })?);
+                found.push(
+                    parse(&answer.payload, protocol)
+                        .ok_or_else(|| too_short(ACTION, answer.payload.len()))?,
+                );
             }
         }
         Ok(found)
@@ -201,6 +223,9 @@ const fn extension(attribute: u16) -> u8 {
     1 << (attribute - 1)
 }
 
+/// The attributes of [`SocketDetail`].
+const DETAILS: u8 = extension(ATTRIBUTE_INFO) | extension(ATTRIBUTE_CONGESTION) | extension(ATTRIBUTE_MEMORY);
+
 fn request(family: u8, protocol: SocketProtocol, states: &[SocketState], extensions: u8) -> Vec<u8> {
     let mut bytes = vec![family, protocol.number(), extensions, 0];
     let mask = states.iter().fold(0, |mask, state| mask | state.bit());
@@ -209,6 +234,36 @@ fn request(family: u8, protocol: SocketProtocol, states: &[SocketState], extensi
     bytes.extend(NO_COOKIE.to_ne_bytes());
     bytes.extend(NO_COOKIE.to_ne_bytes());
     bytes
+}
+
+/// Returns the request for the connection with these ends.
+fn request_of_connection(local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut bytes = vec![family as u8, SocketProtocol::Tcp.number(), DETAILS, 0];
+    bytes.extend(u32::MAX.to_ne_bytes());
+    // struct inet_diag_sockid
+    bytes.extend(local.port().to_be_bytes());
+    bytes.extend(remote.port().to_be_bytes());
+    for address in [local.ip(), remote.ip()] {
+        let start = bytes.len();
+        match address {
+            IpAddr::V4(address) => bytes.extend(address.octets()),
+            IpAddr::V6(address) => bytes.extend(address.octets()),
+        }
+        bytes.resize(start + 16, 0);
+    }
+    bytes.extend(interface.to_ne_bytes());
+    bytes.extend(NO_COOKIE.to_ne_bytes());
+    bytes.extend(NO_COOKIE.to_ne_bytes());
+    bytes
+}
+
+fn in_detail(payload: &[u8], protocol: SocketProtocol) -> Option<(SocketRecord, SocketDetail)> {
+    Some((parse(payload, protocol)?, detail(payload, protocol)?))
+}
+
+fn too_short(action: &str, length: usize) -> NetlinkError {
+    NetlinkError::Answer { action: action.to_owned(), reason: format!("a socket of {length} bytes") }
 }
 
 /// Reads numbers at offsets of a structure.
@@ -375,6 +430,28 @@ mod tests {
         assert!(!detail.congestion.clone().unwrap().is_empty() && detail.retransmitted == 0, "{detail:?}");
         assert!(find(inode(&server)).receive_buffer.unwrap() > 0);
         assert!(find(inode(&listener)).send_queue > 0, "a listener's backlog");
+    }
+
+    #[test]
+    fn a_connection_is_found_by_its_ends() {
+        let mut diagnosis = SocketDiagnosis::open().unwrap();
+        // The second one is IPv4 between an IPv4 socket and an IPv6 socket.
+        for (listens_at, address) in [("[::1]:0", "::1"), ("[::]:0", "127.0.0.1")] {
+            let listener = TcpListener::bind(listens_at).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let client = TcpStream::connect((address, port)).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let (one, other) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+            for (socket, local, remote) in [(&client, one, other), (&server, other, one)] {
+                let (record, detail) = diagnosis.connection_in_detail(local, remote, 1).unwrap().unwrap();
+                assert_eq!((record.inode, record.local, record.remote), (inode(socket), local, remote));
+                assert!(detail.cwnd > 0 && detail.congestion.is_some(), "{detail:?}");
+            }
+            // A port without a connection finds the listener, which is no answer.
+            let nobody = SocketAddr::new(one.ip(), 1);
+            assert_eq!(diagnosis.connection_in_detail(other, nobody, 1).unwrap(), None);
+            assert_eq!(diagnosis.connection_in_detail(nobody, nobody, 1).unwrap(), None);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Losses since the collector began, summed over the samples.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::HostFacts;
@@ -20,10 +21,10 @@ impl LossTotals {
     /// Adds the losses between two readings. Returns all losses, in path order. An interface that is new in the second
     /// reading has lost nothing: its counters may be from another network namespace.
     pub(crate) fn add(&mut self, before: &HostFacts, now: &HostFacts) -> Vec<Loss> {
-        let mut before = before.clone();
+        let mut before = Cow::Borrowed(before);
         for interface in &now.interfaces {
             if before.same_interface(interface).is_none() {
-                before.interfaces.push(interface.clone());
+                before.to_mut().interfaces.push(interface.clone());
             }
         }
         let mut grown: BTreeMap<(Place, String, String), u64> = BTreeMap::new();

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_chan
 use std::time::{Duration, Instant};
 
 use evenkeel_model::text::{excerpt, path_text};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exposition::Form;
 
@@ -28,8 +30,10 @@ const MOST_HEAD: usize = 8192;
 const MOST_HEADERS: usize = 64;
 /// Maximum number of connections at the same time; others are closed.
 const MOST_CONNECTIONS: usize = 16;
-/// Time between two looks for a new connection.
+/// Time between two looks for a new connection while another one is open.
 const POLL: Duration = Duration::from_millis(50);
+/// Longest wait for a connection. Another thread may have handled a signal, so that it does not end the wait.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// Where to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +100,19 @@ impl Listener {
             Self::Tcp(listener) => Ok(Stream::Tcp(listener.accept()?.0)),
             Self::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
         }
+    }
+}
+
+impl Listener {
+    /// Waits for a connection, for at most this time. A signal handler ends the wait.
+    fn wait(&self, time: Duration) {
+        let listener = match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        };
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
+        // Ignore the result: the next look for connections finds them, or the error.
+        let _ = poll(&mut [PollFd::new(listener, PollFlags::POLLIN)], time);
     }
 }
 
@@ -207,19 +224,24 @@ impl ScrapeServer {
         let (requests, received) = channel::<Request>();
         let active = Arc::new(AtomicUsize::new(0));
         while !is_over() {
-            self.accept_all(&requests, &active)?;
-            answer(&received, &mut expose)?;
+            let has_descriptors = self.accept_all(&requests, &active)?;
+            // Without descriptors, the listener stays readable.
+            if active.load(Ordering::Relaxed) > 0 || !has_descriptors {
+                answer(&received, &mut expose)?;
+            } else {
+                self.listener.wait(IDLE);
+            }
             tick()?;
         }
         Ok(())
     }
 
-    /// Starts a thread for each waiting connection.
+    /// Starts a thread for each waiting connection. Returns whether the process has descriptors for all of them.
     fn accept_all(
         &self,
         requests: &std::sync::mpsc::Sender<Request>,
         active: &Arc<AtomicUsize>,
-    ) -> Result<(), ServeError> {
+    ) -> Result<bool, ServeError> {
         loop {
             let stream = match self.listener.accept() {
                 Ok(stream) => stream,
@@ -227,9 +249,9 @@ impl ScrapeServer {
                     return match error.kind() {
                         io::ErrorKind::WouldBlock
                         | io::ErrorKind::Interrupted
-                        | io::ErrorKind::ConnectionAborted => Ok(()),
+                        | io::ErrorKind::ConnectionAborted => Ok(true),
                         // Without descriptors, the connections wait.
-                        _ if evenkeel_files::is_limit(&error) => Ok(()),
+                        _ if evenkeel_files::is_limit(&error) => Ok(false),
                         _ => Err(ServeError::Accept(error)),
                     };
                 }

@@ -21,7 +21,7 @@ use source::Source;
 use terminal::{Event, Terminal};
 
 /// Longest wait for a key: a signal that arrives just before the wait is seen after it.
-const NAP: Duration = Duration::from_millis(100);
+const NAP: Duration = Duration::from_millis(250);
 /// Size of a terminal that does not know its size.
 const USUAL_AREA: Rect = Rect::new(0, 0, 80, 24);
 /// Largest size that is drawn: a terminal may state any.

@@ -9,14 +9,35 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+/* More than a map's entries. */
+#define NO_ROW 0xffffffff
+
 struct ek_meter meter SEC(".data.meter");
 
+/* The row of each flow. The counts are in arrays that user space maps: it reads them without a system call. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096); /* set by the loader */
 	__type(key, struct ek_tuple);
-	__type(value, struct ek_metered_flow);
+	__type(value, __u32);
 } metered SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct ek_metered_flow);
+} rows SEC(".maps");
+
+/* The flow of each row, written once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096); /* set by the loader */
+	__type(key, __u32);
+	__type(value, struct ek_tuple);
+} names SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -26,21 +47,31 @@ struct {
 	__type(value, struct ek_bin);
 } bins SEC(".maps");
 
-static __always_inline struct ek_metered_flow *row_of(const struct ek_tuple *tuple, __u64 now)
+/* Finds the row of a flow, or gives it the next one. Returns a row beyond all others if there is none left. */
+static __always_inline __u32 row_of(const struct ek_tuple *tuple, __u64 now)
 {
-	struct ek_metered_flow *flow = bpf_map_lookup_elem(&metered, tuple);
-	struct ek_metered_flow created = {};
+	__u32 *known = bpf_map_lookup_elem(&metered, tuple), index;
+	struct ek_metered_flow *flow;
+	struct ek_tuple *name;
 
-	if (flow)
-		return flow;
+	if (known)
+		return *known;
 	if (meter.next_index >= meter.flows)
-		return 0;
-	created.first_ns = now;
-	created.index = __sync_fetch_and_add(&meter.next_index, 1);
+		return NO_ROW;
+	index = __sync_fetch_and_add(&meter.next_index, 1);
+	flow = bpf_map_lookup_elem(&rows, &index);
+	name = bpf_map_lookup_elem(&names, &index);
+	if (!flow || !name)
+		return NO_ROW;
+	*name = *tuple;
+	flow->first_ns = now;
+	/* An atomic exchange is ordered: a reader that sees it sees the tuple. */
+	__sync_lock_test_and_set(&flow->is_named, 1);
 	/* If two CPUs insert at the same time, both count in the first row, and the second row stays empty.
 	 */
-	bpf_map_update_elem(&metered, tuple, &created, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&metered, tuple);
+	bpf_map_update_elem(&metered, tuple, &index, BPF_NOEXIST);
+	known = bpf_map_lookup_elem(&metered, tuple);
+	return known ? *known : NO_ROW;
 }
 
 /* Counts a packet. `queue` is the known transmit queue of the packet. */
@@ -50,12 +81,13 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 	struct packet packet = {};
 	struct ek_metered_flow *flow;
 	struct ek_bin *slot;
-	__u32 packets, bytes, payload, key;
+	__u32 packets, bytes, payload, key, row;
 
 	if (!parse_packet(ctx, &packet))
 		return NEXT_PROGRAM;
-	flow = row_of(&packet.tuple, now);
-	if (!flow || flow->index >= meter.flows) {
+	row = row_of(&packet.tuple, now);
+	flow = bpf_map_lookup_elem(&rows, &row);
+	if (!flow) {
 		__sync_fetch_and_add(&meter.overflow, 1);
 		return NEXT_PROGRAM;
 	}
@@ -82,7 +114,7 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 	bin = (now - meter.start_ns) / meter.bin_ns;
 	if (bin >= meter.bins)
 		return NEXT_PROGRAM;
-	key = flow->index * meter.bins + (__u32)bin;
+	key = row * meter.bins + (__u32)bin;
 	slot = bpf_map_lookup_elem(&bins, &key);
 	if (slot) {
 		__sync_fetch_and_add(&slot->bytes, bytes);

@@ -47,7 +47,7 @@ pub use drops::{DropCount, DropReasons};
 pub use error::DatapathError;
 pub use hook::{HookKind, HookProgram, egress_programs, ingress_programs};
 pub use lola::{LolaCongestion, LolaCounters, LolaFlow, LolaInstance, pin_path};
-pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE, meter_socket};
+pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE, RowCounts, meter_socket};
 pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,
 };

@@ -55,9 +55,22 @@ pub struct FlowSample {
     row: u32,
 }
 
+/// What changes of a row from sample to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct RowCounts {
+    /// Bytes on the wire since the meter was attached.
+    pub bytes: u64,
+    /// TCP or UDP payload since the meter was attached.
+    pub payload_bytes: u64,
+    /// As in [`FlowSample`].
+    pub queue_mapping: u32,
+}
+
 /// Counts the packets of an interface. Dropping this value detaches the program.
 pub struct Meter {
     meter: Mapped<raw::ek_meter>,
+    rows: Mapped<raw::ek_metered_flow>,
+    names: Mapped<raw::ek_tuple>,
     bins: Mapped<raw::ek_bin>,
     options: MeterOptions,
     link: Option<OwnedFd>,
@@ -149,7 +162,7 @@ impl Meter {
         }
         for mut map in opened.maps_mut() {
             let entries = match map.name().to_str() {
-                Some("metered") => options.flows,
+                Some("metered" | "rows" | "names") => options.flows,
                 Some("bins") => cells as u32,
                 _ => continue,
             };
@@ -157,6 +170,9 @@ impl Meter {
         }
         let object = object::load(object, opened)?;
         let meter: Mapped<raw::ek_meter> = Mapped::new(object::map(&object, ".data.meter")?.as_fd(), 1)?;
+        let flows = options.flows as usize;
+        let rows = Mapped::new(object::map(&object, "rows")?.as_fd(), flows)?;
+        let names = Mapped::new(object::map(&object, "names")?.as_fd(), flows)?;
         let bins = Mapped::new(object::map(&object, "bins")?.as_fd(), cells as usize)?;
         let settings = raw::ek_meter {
             bin_ns: options.bin_ns,
@@ -167,7 +183,7 @@ impl Meter {
         // SAFETY: a pointer into the mapping, which is as large as the structure.
         unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
         let name = announce(object::program_id(&object, program)?)?;
-        Ok(Self { meter, bins, options: *options, link: None, program, name, object })
+        Ok(Self { meter, rows, names, bins, options: *options, link: None, program, name, object })
     }
 
     /// Returns the id of the program, unique since boot.
@@ -207,16 +223,13 @@ impl Meter {
         self.meter.read(0).overflow
     }
 
-    /// Returns every flow so far.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to read the map.
-    pub fn flows(&self) -> Result<Vec<FlowSample>, DatapathError> {
-        let map = object::map(&self.object, "metered")?;
-        let mut flows = Vec::new();
-        object::each_entry(&map, |tuple: &raw::ek_tuple, flow: &raw::ek_metered_flow| {
-            flows.push(FlowSample {
-                tuple: Tuple::from_raw(tuple),
+    /// Returns every flow so far, in the order in which they began.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowSample> {
+        let flow = |row: usize| {
+            let (flow, tuple) = (self.rows.read(row), self.tuple(row)?);
+            (flow.packets > 0).then(|| FlowSample {
+                tuple,
                 first_ns: flow.first_ns,
                 last_ns: flow.last_ns,
                 bytes: flow.bytes,
@@ -224,11 +237,32 @@ impl Meter {
                 payload_bytes: flow.payload_bytes,
                 out_of_order: flow.out_of_order,
                 queue_mapping: flow.queue_mapping,
-                row: flow.index,
-            });
-        })?;
-        flows.sort_by_key(|flow| flow.row);
-        Ok(flows)
+                row: row as u32,
+            })
+        };
+        (0..self.row_count()).filter_map(flow).collect()
+    }
+
+    /// Returns the number of rows that have been given to flows. A row may stay without packets, and a flow keeps its row.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        (self.meter.read(0).next_index as usize).min(self.rows.length())
+    }
+
+    /// Returns the flow of a row; `None` while the program writes it.
+    #[must_use]
+    pub fn tuple(&self, row: usize) -> Option<Tuple> {
+        let is_named = self.rows.read(row).is_named != 0;
+        // The program writes the tuple before it marks the row.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        is_named.then(|| Tuple::from_raw(&self.names.read(row)))
+    }
+
+    /// Returns the counts of a row.
+    #[must_use]
+    pub fn counts(&self, row: usize) -> RowCounts {
+        let flow = self.rows.read(row);
+        RowCounts { bytes: flow.bytes, payload_bytes: flow.payload_bytes, queue_mapping: flow.queue_mapping }
     }
 
     /// Returns a flow's bytes and packets on the wire, per bin.

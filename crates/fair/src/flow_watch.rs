@@ -1,5 +1,6 @@
 //! The flows of a device, for a monitor: what each sent since the last reading, and the fairness of the last second.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use evenkeel_datapath::{Tuple, monotonic_ns};
 
 use crate::device::{BeforeMeter, before_meter};
 use crate::error::FairError;
-use crate::flows::{METERED_FLOWS, QueueCounters, Sample, Sampler, sent_between};
+use crate::flows::{FlowSample, QueueCounters, Sample, Sampler, sent_between};
 use crate::windows::{BIN_NS, BINS, Window, Windows};
 
 /// Observes the flows of one device, as [`crate::Observer`] does. Dropping it detaches the meter.
@@ -18,50 +19,84 @@ pub struct FlowWatch {
     meters: BTreeSet<u32>,
     windows: Windows,
     window: Option<Window>,
-    /// Bytes of each flow since the watch began.
-    totals: HashMap<Tuple, u64>,
     counted: Counted,
     incomplete: bool,
+    ticks: u32,
 }
 
 /// The bytes of flows between two readings. Ticks add nothing to it, because they are ten times as many.
 struct Counted {
     /// The sample of the reading before, or the begin of a meter that was attached since.
     from: Arc<Sample>,
-    /// Bytes that meters counted before the present one was attached.
+    /// Bytes since the reading before that meters counted before the present one was attached.
     carried: HashMap<Tuple, u64>,
+    /// Bytes since the watch began that these meters counted, of the flows that the last of them saw.
+    earlier: HashMap<Tuple, u64>,
+}
+
+/// A flow that sent between two readings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct FlowBytes {
+    tuple: Tuple,
+    queue: Option<u32>,
+    sent: u64,
+    /// Since the watch began.
+    total: u64,
 }
 
 impl Counted {
     fn new(from: Arc<Sample>) -> Self {
-        Self { from, carried: HashMap::new() }
+        Self { from, carried: HashMap::new(), earlier: HashMap::new() }
     }
 
     /// Keeps what a meter has counted until its last sample, if the next sample is that of another one.
     fn note_next(&mut self, last: &Sample, next: &Sample) {
         if next.epoch != self.from.epoch {
-            for (tuple, bytes) in sent_between(&self.from, last) {
-                *self.carried.entry(tuple).or_default() += bytes;
+            for (tuple, bytes) in sent_between(&self.from, last).iter() {
+                *self.carried.entry(*tuple).or_default() += bytes;
             }
+            // A reading may be newer than the last tick.
+            let is_older = last.epoch == self.from.epoch && last.at_ns < self.from.at_ns;
+            let newest = if is_older { &*self.from } else { last };
+            let total = |(tuple, flow): (&Tuple, &FlowSample)| {
+                (*tuple, flow.bytes.saturating_add(self.earlier.get(tuple).copied().unwrap_or(0)))
+            };
+            self.earlier = newest.flows().map(total).collect();
             self.from = Arc::new(Sample { epoch: next.epoch, ..Sample::default() });
         }
     }
 
-    /// Returns the bytes until a sample, and begins the next reading there.
-    fn sent_until(&mut self, now: Arc<Sample>) -> HashMap<Tuple, u64> {
-        let mut sent = std::mem::take(&mut self.carried);
-        for (tuple, bytes) in sent_between(&self.from, &now) {
-            *sent.entry(tuple).or_default() += bytes;
+    /// Returns the flows that sent until a sample, and begins the next reading there.
+    fn sent_until(&mut self, now: Arc<Sample>) -> Vec<FlowBytes> {
+        let sent = sent_between(&self.from, &now);
+        let mut carried = std::mem::take(&mut self.carried);
+        let earlier = |tuple: &Tuple| match self.earlier.is_empty() {
+            true => 0,
+            false => self.earlier.get(tuple).copied().unwrap_or(0),
+        };
+        let mut found = Vec::new();
+        for ((tuple, bytes), flow) in now.tuples.iter().zip(&sent.rows).zip(&now.rows) {
+            let before = if carried.is_empty() { 0 } else { carried.remove(tuple).unwrap_or(0) };
+            let sent = bytes.saturating_add(before);
+            if sent > 0 {
+                let total = flow.bytes.saturating_add(earlier(tuple));
+                found.push(FlowBytes { tuple: *tuple, queue: flow.queue, sent, total });
+            }
         }
+        // Flows that have not sent since the new meter was attached.
+        let ended = |(tuple, sent)| FlowBytes { tuple, queue: None, sent, total: earlier(&tuple) };
+        found.extend(carried.into_iter().map(ended));
         self.from = now;
-        sent
+        found
     }
 }
 
 /// The flows of a device since the reading before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowReading {
-    /// Flows that sent since the reading before, those with the most bytes first.
+    /// Number of flows that sent since the reading before.
+    pub active: u64,
+    /// Those of them with the most bytes, in this order.
     pub flows: Vec<WatchedFlow>,
     /// Number of flows that sent in each tenth of the last whole second; `None` before the first one.
     pub busy: Option<u32>,
@@ -111,8 +146,8 @@ impl FlowWatch {
             windows: Windows::new(Arc::clone(&first)),
             counted: Counted::new(first),
             window: None,
-            totals: HashMap::new(),
             incomplete: false,
+            ticks: 0,
         };
         watch.check()?;
         Ok(watch)
@@ -147,7 +182,11 @@ impl FlowWatch {
         }
         self.check()?;
         let sample = self.take_sample()?;
-        self.sampler.answer();
+        // Twice a second is enough: the socket holds more pending connections than there are processes that ask.
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(5) {
+            self.sampler.answer();
+        }
         if let Some(window) = self.windows.take(sample).window {
             self.window = Some(window);
         }
@@ -161,69 +200,60 @@ impl FlowWatch {
         Ok(sample)
     }
 
-    /// Returns the flows since the reading before. The bytes are those until now, not until the last tick, so that they
-    /// can be compared with counters that are read at the same time.
+    /// Returns the flows since the reading before, at most `most` of them. The bytes are those until now, not until the
+    /// last tick, so that they can be compared with counters that are read at the same time.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::tick`].
-    pub fn read(&mut self) -> Result<FlowReading, FairError> {
+    pub fn read(&mut self, most: usize) -> Result<FlowReading, FairError> {
         self.check()?;
         let sample = self.take_sample()?;
         let sent = self.counted.sent_until(Arc::clone(&sample));
-        for (tuple, bytes) in &sent {
-            *self.totals.entry(*tuple).or_default() += bytes;
-        }
         // After a gap in the samples, the last window says nothing about now.
         let oldest = monotonic_ns().saturating_sub(3 * BIN_NS * BINS as u64);
         let window = self.window.as_ref().filter(|window| window.ended_ns >= oldest);
-        let reading =
-            reading(&sent, &self.totals, |tuple| sample.flows.get(tuple).and_then(|flow| flow.queue), window);
-        // Flows that ended are forgotten when there are too many.
-        if self.totals.len() > METERED_FLOWS as usize {
-            let sending: HashMap<Tuple, u64> =
-                reading.flows.iter().map(|flow| (flow.tuple, flow.total)).collect();
-            self.totals = sending;
-        }
         Ok(FlowReading {
             incomplete: std::mem::take(&mut self.incomplete),
             run_time_ns: self.sampler.run_time_ns(),
-            ..reading
+            ..reading(sent, &sample, window, most)
         })
     }
 }
 
-fn reading(
-    sent: &HashMap<Tuple, u64>,
-    totals: &HashMap<Tuple, u64>,
-    queue_of: impl Fn(&Tuple) -> Option<u32>,
-    window: Option<&Window>,
-) -> FlowReading {
+fn reading(mut sent: Vec<FlowBytes>, sample: &Sample, window: Option<&Window>, most: usize) -> FlowReading {
     let mut busy_by_queue: HashMap<u32, u32> = HashMap::new();
-    for queue in window.iter().flat_map(|window| window.busy.keys()).filter_map(&queue_of) {
-        *busy_by_queue.entry(queue).or_default() += 1;
+    if let Some(window) = window {
+        let busy = sample.flows().filter(|(tuple, _)| window.busy.contains_key(*tuple));
+        for queue in busy.filter_map(|(_, flow)| flow.queue) {
+            *busy_by_queue.entry(queue).or_default() += 1;
+        }
     }
     let colliding = window.map(|_| busy_by_queue.values().filter(|flows| **flows > 1).sum());
     let fair_share = window.filter(|window| !window.busy.is_empty()).map(|window| {
         window.busy.values().map(|bytes| *bytes as f64).sum::<f64>() / window.busy.len() as f64
     });
-    let mut flows: Vec<WatchedFlow> = sent
-        .iter()
-        .map(|(tuple, bytes)| {
-            let busy = window.map(|window| window.busy.get(tuple).copied());
-            WatchedFlow {
-                tuple: *tuple,
-                queue: queue_of(tuple),
-                total: totals.get(tuple).copied().unwrap_or(*bytes),
-                sent: *bytes,
-                busy: busy.map(|busy| busy.is_some()),
-                of_fair_share: busy.flatten().zip(fair_share).map(|(bytes, share)| bytes as f64 / share),
-            }
-        })
-        .collect();
-    flows.sort_by(|one, other| other.sent.cmp(&one.sent).then_with(|| one.tuple.cmp(&other.tuple)));
+    let active = sent.len() as u64;
+    let order = |flow: &FlowBytes| (Reverse(flow.sent), flow.tuple);
+    if most < sent.len() {
+        sent.select_nth_unstable_by_key(most, order);
+        sent.truncate(most);
+    }
+    sent.sort_unstable_by_key(order);
+    let watched = |flow: FlowBytes| {
+        let busy = window.map(|window| window.busy.get(&flow.tuple).copied());
+        WatchedFlow {
+            tuple: flow.tuple,
+            queue: flow.queue,
+            total: flow.total,
+            sent: flow.sent,
+            busy: busy.map(|busy| busy.is_some()),
+            of_fair_share: busy.flatten().zip(fair_share).map(|(bytes, share)| bytes as f64 / share),
+        }
+    };
     let fairness = window.and_then(|window| window.fairness);
     FlowReading {
-        flows,
+        active,
+        flows: sent.into_iter().map(watched).collect(),
         busy: window.map(|window| u32::try_from(window.busy.len()).unwrap_or(u32::MAX)),
         busy_by_queue,
         colliding,
@@ -238,7 +268,6 @@ fn reading(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::flows::FlowSample;
     use std::net::IpAddr;
 
     fn tuple(port: u16) -> Tuple {
@@ -249,41 +278,48 @@ mod tests {
     #[test]
     fn bytes_are_counted_once_when_the_meter_begins_anew() {
         let sample = |bytes: u64, epoch: u32| {
-            let flow = FlowSample { bytes, queue: None };
-            Arc::new(Sample { flows: [(tuple(1), flow)].into(), epoch, ..Sample::default() })
+            Arc::new(Sample { epoch, ..Sample::of([(tuple(1), FlowSample { bytes, queue: Some(3) })]) })
+        };
+        let found = |bytes: Vec<FlowBytes>| {
+            bytes.iter().map(|flow| (flow.sent, flow.total, flow.queue)).collect::<Vec<_>>()
         };
         let mut counted = Counted::new(sample(100, 0));
         counted.note_next(&sample(100, 0), &sample(150, 0));
         // The new meter has counted 30 bytes by its first sample.
         counted.note_next(&sample(150, 0), &sample(30, 1));
         counted.note_next(&sample(30, 1), &sample(40, 1));
-        assert_eq!(counted.sent_until(sample(40, 1))[&tuple(1)], 50 + 40);
-        assert_eq!(counted.sent_until(sample(45, 1))[&tuple(1)], 5);
-        assert!(counted.sent_until(sample(45, 1)).is_empty());
+        assert_eq!(found(counted.sent_until(sample(40, 1))), [(50 + 40, 150 + 40, Some(3))]);
+        assert_eq!(found(counted.sent_until(sample(45, 1))), [(5, 150 + 45, Some(3))]);
+        assert_eq!(found(counted.sent_until(sample(45, 1))), []);
+        // The flow has not sent since the next meter was attached.
+        let next = || Arc::new(Sample { epoch: 2, ..Sample::default() });
+        counted.note_next(&sample(50, 1), &next());
+        assert_eq!(found(counted.sent_until(next())), [(5, 150 + 50, None)]);
     }
 
     #[test]
     fn a_reading_has_the_flows_of_its_interval_and_the_busy_ones_of_the_window() {
-        let sent = [(tuple(1), 100), (tuple(2), 300), (tuple(3), 7)].into();
-        let totals = [(tuple(1), 1100), (tuple(2), 300), (tuple(3), 7), (tuple(4), 9)].into();
+        let flow = |port, sent, total, queue| FlowBytes { tuple: tuple(port), queue, sent, total };
+        let sent = vec![flow(1, 100, 1100, Some(5)), flow(2, 300, 300, Some(5)), flow(3, 7, 7, None)];
+        let rows = [(1, Some(5)), (2, Some(5)), (3, None), (4, Some(5))];
+        let sample = Sample::of(rows.map(|(port, queue)| (tuple(port), FlowSample { bytes: 7, queue })));
         let window = Window { ended_ns: 0, busy: [(tuple(1), 100), (tuple(2), 300)].into(), fairness: None };
-        let queue = |tuple: &Tuple| (tuple.source_port != 3).then_some(5);
-        let found = reading(&sent, &totals, queue, Some(&window));
+        let found = reading(sent.clone(), &sample, Some(&window), 10);
         let figures: Vec<_> = found
             .flows
             .iter()
             .map(|flow| (flow.tuple.source_port, flow.sent, flow.total, flow.busy, flow.of_fair_share))
             .collect();
-        assert_eq!(
-            figures,
-            [
-                (2, 300, 300, Some(true), Some(1.5)),
-                (1, 100, 1100, Some(true), Some(0.5)),
-                (3, 7, 7, Some(false), None)
-            ]
-        );
+        let expected = [
+            (2, 300, 300, Some(true), Some(1.5)),
+            (1, 100, 1100, Some(true), Some(0.5)),
+            (3, 7, 7, Some(false), None),
+        ];
+        assert_eq!(figures, expected);
         assert_eq!((found.colliding, found.busy_by_queue.get(&5)), (Some(2), Some(&2)));
-        let early = reading(&sent, &totals, queue, None);
+        let some = reading(sent.clone(), &sample, Some(&window), 2);
+        assert_eq!((some.active, some.flows.as_slice()), (3, &found.flows[..2]));
+        let early = reading(sent, &sample, None, 10);
         assert_eq!((early.colliding, early.flows[0].busy, early.nfm_1s), (None, None, None));
     }
 }

@@ -1,6 +1,7 @@
 //! Flows and queues of a device, for display and for scripts.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use evenkeel_apply::{Direction, FilterPlace, Run};
 use evenkeel_datapath::{Meter, MeterOptions, NO_QUEUE, QueueSelect, Tuple, monotonic_ns};
@@ -83,31 +84,72 @@ pub fn endpoints(tuple: &Tuple) -> (String, String, String) {
 }
 
 /// A flow at the time of a sample.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowSample {
-    /// Bytes on the wire since the meter was attached.
+    /// Bytes on the wire since the meter was attached; 0 for a flow without payload (pure ACKs).
     pub(crate) bytes: u64,
     pub(crate) queue: Option<u32>,
 }
 
 /// A device at the time of a sample.
+///
+/// Flows are in the rows of the meter, where they stay: ten samples per second are compared by row, without a search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) at_ns: u64,
-    pub(crate) flows: HashMap<Tuple, FlowSample>,
-    /// Bytes of all flows since the meter was attached, including flows without payload (pure ACKs).
+    /// The flow of each row. Samples share them until there are more.
+    pub(crate) tuples: Arc<Vec<Tuple>>,
+    pub(crate) rows: Vec<FlowSample>,
+    /// Bytes of all flows since the meter was attached, including flows without payload.
     pub(crate) metered_bytes: u64,
     /// Whether some packets were not counted because the meter was full.
     pub(crate) incomplete: bool,
     /// `None` if the device does not count by queue.
     pub(crate) queue_bytes: Option<Vec<u64>>,
-    /// Number that increases when the flows' bytes restart at 0.
+    /// Number that increases when the flows' bytes restart at 0, in other rows.
     pub(crate) epoch: u32,
+}
+
+impl Sample {
+    /// Returns the flows with payload.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = (&Tuple, &FlowSample)> {
+        self.tuples.iter().zip(&self.rows).filter(|(_, flow)| flow.bytes > 0)
+    }
+
+    /// Returns the queues of the flows whose queue is known.
+    pub(crate) fn queues(&self) -> HashMap<Tuple, u32> {
+        let rows = self.tuples.iter().zip(&self.rows);
+        rows.filter_map(|(tuple, flow)| Some((*tuple, flow.queue?))).collect()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(flows: impl IntoIterator<Item = (Tuple, FlowSample)>) -> Self {
+        let (tuples, rows): (Vec<Tuple>, Vec<FlowSample>) = flows.into_iter().unzip();
+        Self { tuples: Arc::new(tuples), rows, ..Self::default() }
+    }
+}
+
+/// The bytes that flows sent between two samples.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sent {
+    pub(crate) epoch: u32,
+    pub(crate) tuples: Arc<Vec<Tuple>>,
+    /// By row; 0 for a flow that sent nothing.
+    pub(crate) rows: Vec<u64>,
+}
+
+impl Sent {
+    /// Returns the flows that sent.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Tuple, u64)> {
+        self.tuples.iter().zip(self.rows.iter().copied()).filter(|(_, bytes)| *bytes > 0)
+    }
 }
 
 /// Reads flows and counters of a device.
 pub(crate) struct Sampler {
     meter: Meter,
+    /// The flows of the meter's rows until the last sample.
+    tuples: Arc<Vec<Tuple>>,
     netlink: Netlink,
     index: u32,
     queues: u32,
@@ -158,7 +200,16 @@ impl Sampler {
         run: Option<&mut Run>,
     ) -> Result<Self, FairError> {
         let (meter, filter) = attach_meter(index, run)?;
-        Ok(Self { meter, netlink: Netlink::open()?, index, queues, counters, epoch: 0, filter })
+        Ok(Self {
+            meter,
+            tuples: Arc::default(),
+            netlink: Netlink::open()?,
+            index,
+            queues,
+            counters,
+            epoch: 0,
+            filter,
+        })
     }
 
     /// Detaches the meter.
@@ -190,24 +241,28 @@ impl Sampler {
     ) -> Result<Sample, FairError> {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
-        let metered = self.meter.flows()?;
-        let queue_of = |flow: &evenkeel_datapath::FlowSample| match &chosen {
-            Some(chosen) => chosen.get(&flow.tuple).copied().flatten(),
-            None => Some(flow.queue_mapping).filter(|queue| *queue != NO_QUEUE),
+        let is_full = self.read_tuples() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0;
+        let mut metered_bytes = 0_u64;
+        let row = |(row, tuple): (usize, &Tuple)| {
+            let counts = self.meter.counts(row);
+            metered_bytes = metered_bytes.saturating_add(counts.bytes);
+            let queue = match &chosen {
+                Some(chosen) => chosen.get(tuple).copied().flatten(),
+                None => Some(counts.queue_mapping).filter(|queue| *queue != NO_QUEUE),
+            };
+            FlowSample { bytes: if counts.payload_bytes > 0 { counts.bytes } else { 0 }, queue }
         };
+        let rows = self.tuples.iter().enumerate().map(row).collect();
         let sample = Sample {
             at_ns: monotonic_ns(),
-            flows: metered
-                .iter()
-                .filter(|flow| flow.payload_bytes > 0)
-                .map(|flow| (flow.tuple, FlowSample { bytes: flow.bytes, queue: queue_of(flow) }))
-                .collect(),
-            metered_bytes: metered.iter().map(|flow| flow.bytes).sum(),
+            tuples: Arc::clone(&self.tuples),
+            rows,
+            metered_bytes,
             incomplete: self.meter.overflow() > 0,
             queue_bytes: if self.counters == QueueCounters::None { None } else { Some(self.queue_bytes()?) },
             epoch: self.epoch,
         };
-        if metered.len() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0 {
+        if is_full {
             let full = self.filter;
             match (run, full) {
                 (Some(run), Some(full)) => {
@@ -216,9 +271,22 @@ impl Sampler {
                 }
                 _ => (self.meter, self.filter) = attach_meter(self.index, None)?,
             }
+            self.tuples = Arc::default();
             self.epoch += 1;
         }
         Ok(sample)
+    }
+
+    /// Reads the flows of new rows. Returns the number of rows.
+    fn read_tuples(&mut self) -> usize {
+        let known = self.tuples.len();
+        // Those behind a flow that the program just writes are read with it.
+        let new: Vec<Tuple> =
+            (known..self.meter.row_count()).map_while(|row| self.meter.tuple(row)).collect();
+        if !new.is_empty() {
+            Arc::make_mut(&mut self.tuples).extend(new);
+        }
+        self.tuples.len()
     }
 
     fn queue_bytes(&mut self) -> Result<Vec<u64>, FairError> {
@@ -245,14 +313,9 @@ impl Sampler {
 }
 
 /// Returns the bytes that each flow sent between two samples.
-pub(crate) fn sent_between(before: &Sample, now: &Sample) -> HashMap<Tuple, u64> {
-    let same = before.epoch == now.epoch;
-    now.flows
-        .iter()
-        .map(|(tuple, flow)| {
-            let earlier = before.flows.get(tuple).filter(|_| same).map_or(0, |flow| flow.bytes);
-            (*tuple, flow.bytes.saturating_sub(earlier))
-        })
-        .filter(|(_, bytes)| *bytes > 0)
-        .collect()
+pub(crate) fn sent_between(before: &Sample, now: &Sample) -> Sent {
+    let earlier = if before.epoch == now.epoch { before.rows.as_slice() } else { &[] };
+    let earlier = earlier.iter().map(|flow| flow.bytes).chain(std::iter::repeat(0));
+    let rows = now.rows.iter().zip(earlier).map(|(flow, earlier)| flow.bytes.saturating_sub(earlier));
+    Sent { epoch: now.epoch, tuples: Arc::clone(&now.tuples), rows: rows.collect() }
 }

@@ -214,7 +214,8 @@ impl Tally {
 
     fn view(&self, device: &Device) -> DeviceView {
         let total: u64 = self.totals.values().sum();
-        let queue_of = |tuple: &Tuple| self.windows.last.flows.get(tuple).and_then(|flow| flow.queue);
+        let known = self.windows.last.queues();
+        let queue_of = |tuple: &Tuple| known.get(tuple).copied();
         let mut queues: Vec<QueueView> = (0..device.queues)
             .map(|queue| QueueView {
                 queue,
@@ -291,7 +292,7 @@ mod tests {
         let flows = flows
             .iter()
             .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }));
-        Sample { at_ns: tenth * BIN_NS, flows: flows.collect(), epoch, ..Sample::default() }
+        Sample { at_ns: tenth * BIN_NS, epoch, ..Sample::of(flows) }
     }
 
     #[test]

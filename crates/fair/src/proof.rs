@@ -119,9 +119,14 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let sent = sent_between(before, now);
     // The queue of a moved flow's bytes is unknown, and flows without payload are not tracked, so these bytes
     // may be on any queue.
-    let mut either = metered.saturating_sub(sent.values().sum());
-    for (tuple, bytes) in sent {
-        match queue_throughout(&tuple, before, now).and_then(|queue| chosen.get_mut(queue as usize)) {
+    let mut either = metered.saturating_sub(sent.rows.iter().sum());
+    let (queues_before, queues) = (before.queues(), now.queues());
+    let queue_throughout = |tuple: &Tuple| {
+        let queue = *queues.get(tuple)?;
+        (queues_before.get(tuple) == Some(&queue)).then_some(queue)
+    };
+    for (tuple, bytes) in sent.iter() {
+        match queue_throughout(tuple).and_then(|queue| chosen.get_mut(queue as usize)) {
             Some(chosen) => *chosen += bytes,
             None => either += bytes,
         }
@@ -132,11 +137,6 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     }
     let agreed: u64 = chosen.iter().zip(&counted).map(|(chosen, counted)| chosen.min(counted)).sum();
     Some(((agreed + either) as f64 / total as f64).min(1.0))
-}
-
-fn queue_throughout(tuple: &Tuple, before: &Sample, now: &Sample) -> Option<u32> {
-    let queue = now.flows.get(tuple)?.queue?;
-    (before.flows.get(tuple)?.queue == Some(queue)).then_some(queue)
 }
 
 #[cfg(test)]
@@ -156,14 +156,11 @@ mod tests {
             protocol: 6,
         };
         Sample {
-            at_ns: 0,
-            flows: flows
-                .iter()
-                .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }))
-                .collect(),
             metered_bytes: flows.iter().map(|(_, bytes, _)| bytes).sum(),
             queue_bytes: Some(queues.to_vec()),
-            ..Sample::default()
+            ..Sample::of(flows.iter().map(|(port, bytes, queue)| {
+                (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) })
+            }))
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use evenkeel_datapath::Tuple;
 use evenkeel_metrics::{FlowSeries, jain, nfm};
 
-use crate::flows::{Sample, sent_between};
+use crate::flows::{Sample, Sent, sent_between};
 
 /// Number of bins in a window of one second.
 pub(crate) const BINS: usize = 10;
@@ -39,14 +39,14 @@ pub(crate) struct Window {
 pub(crate) struct Windows {
     pub(crate) last: Arc<Sample>,
     /// The current window: bytes of each flow in each bin.
-    bins: Vec<Arc<HashMap<Tuple, u64>>>,
+    bins: Vec<Arc<Sent>>,
     bin_began_ns: u64,
 }
 
 /// What a sample adds.
 pub(crate) struct Taken {
     /// Bytes of each flow since the sample before.
-    pub(crate) sent: Arc<HashMap<Tuple, u64>>,
+    pub(crate) sent: Arc<Sent>,
     /// The window that ended with this sample.
     pub(crate) window: Option<Window>,
 }
@@ -71,24 +71,42 @@ impl Windows {
         }
         self.bins.push(Arc::clone(&sent));
         let window =
-            (self.bins.len() == BINS).then(|| window_of(std::mem::take(&mut self.bins), self.last.at_ns));
+            (self.bins.len() == BINS).then(|| window_of(&std::mem::take(&mut self.bins), self.last.at_ns));
         Taken { sent, window }
     }
 }
 
-fn window_of(bins: Vec<Arc<HashMap<Tuple, u64>>>, ended_ns: u64) -> Window {
-    let first = bins.first();
-    let series: HashMap<Tuple, Vec<u64>> = first
-        .into_iter()
-        .flat_map(|bin| bin.keys())
-        .filter_map(|tuple| {
-            let bytes: Option<Vec<u64>> = bins.iter().map(|bin| bin.get(tuple).copied()).collect();
-            Some((*tuple, bytes?))
-        })
-        .collect();
-    let busy: HashMap<Tuple, u64> =
-        series.iter().map(|(tuple, bytes)| (*tuple, bytes.iter().sum())).collect();
-    Window { ended_ns, fairness: fairness(series.into_values().collect()), busy }
+fn window_of(bins: &[Arc<Sent>], ended_ns: u64) -> Window {
+    let flows = busy_in_each(bins);
+    let busy = flows.iter().map(|(tuple, bytes)| (*tuple, bytes.iter().sum())).collect();
+    Window { ended_ns, fairness: fairness(flows.into_iter().map(|(_, bytes)| bytes).collect()), busy }
+}
+
+/// Returns the flows that sent in each bin, with their bytes by bin.
+fn busy_in_each(bins: &[Arc<Sent>]) -> Vec<(Tuple, Vec<u64>)> {
+    let Some(first) = bins.first() else { return Vec::new() };
+    if bins.iter().all(|bin| bin.epoch == first.epoch) {
+        let of_row = |row: usize| {
+            let in_bin = |bin: &Arc<Sent>| bin.rows.get(row).copied().filter(|bytes| *bytes > 0);
+            // Most flows of a busy host pause: they take no memory.
+            if !bins.iter().all(|bin| in_bin(bin).is_some()) {
+                return None;
+            }
+            Some((*first.tuples.get(row)?, bins.iter().filter_map(in_bin).collect()))
+        };
+        return (0..first.rows.len()).filter_map(of_row).collect();
+    }
+    // A new meter has the flows in other rows.
+    let mut found: HashMap<Tuple, Vec<u64>> = HashMap::new();
+    for (at, bin) in bins.iter().enumerate() {
+        for (tuple, bytes) in bin.iter() {
+            let series = found.entry(*tuple).or_default();
+            if series.len() == at {
+                series.push(bytes);
+            }
+        }
+    }
+    found.into_iter().filter(|(_, series)| series.len() == bins.len()).collect()
 }
 
 fn fairness(flows: Vec<Vec<u64>>) -> Option<Fairness> {
@@ -129,6 +147,32 @@ mod tests {
         // In each tenth they differ by 200 bytes, and the fair share is 200.
         close(found.nfm_100ms, 1.0);
         close(found.jain, 1.0);
+    }
+
+    #[test]
+    fn a_flow_is_found_again_in_another_row_of_a_new_meter() {
+        let tuple = |port| {
+            let address = std::net::IpAddr::from([192, 0, 2, 1]);
+            Tuple {
+                source: address,
+                source_port: port,
+                destination: address,
+                destination_port: 1,
+                protocol: 6,
+            }
+        };
+        let bin = |epoch, flows: &[(u16, u64)]| {
+            Arc::new(Sent {
+                epoch,
+                tuples: Arc::new(flows.iter().map(|(port, _)| tuple(*port)).collect()),
+                rows: flows.iter().map(|(_, bytes)| *bytes).collect(),
+            })
+        };
+        let same = [bin(0, &[(1, 5), (2, 7), (3, 0)]), bin(0, &[(1, 6), (2, 0), (3, 1), (4, 9)])];
+        assert_eq!(busy_in_each(&same), [(tuple(1), vec![5, 6])]);
+        let mut other = busy_in_each(&[bin(0, &[(1, 5), (2, 7), (3, 8)]), bin(1, &[(3, 4), (2, 0), (1, 6)])]);
+        other.sort();
+        assert_eq!(other, [(tuple(1), vec![5, 6]), (tuple(3), vec![8, 4])]);
     }
 
     #[test]

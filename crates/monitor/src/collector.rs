@@ -1,7 +1,7 @@
 //! Takes samples of the running host.
 //!
-//! A sample reads counters only: one dump of the interfaces, one of the qdiscs and one of the TCP sockets, the driver's
-//! counters, and some files of `/proc`. Settings, interrupts and the addresses of interfaces are read again every ten
+//! A sample reads counters only: one dump of the interfaces and one of the qdiscs, the TCP sockets of listed flows, the
+//! driver's counters, and some files of `/proc`. Settings, interrupts and the addresses of interfaces are read again every ten
 //! seconds, or when an interface appears.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evenkeel_apply::{InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered};
 use evenkeel_datapath::Tuple;
-use evenkeel_fair::{FlowReading, endpoints};
+use evenkeel_fair::{FlowReading, WatchedFlow, endpoints};
 use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
 use evenkeel_host::{CpuTimes, Host};
 use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind};
@@ -22,7 +22,7 @@ use crate::flow_thread::FlowThread;
 use crate::loss_totals::LossTotals;
 use crate::queues::queues;
 use crate::sample::{Flow, Interface, Interval, Management, Processor, SCHEMA, Sample};
-use crate::tcp_sockets::{TcpSocket, TcpSockets};
+use crate::tcp_sockets::{Ends, TcpSocket, TcpSockets, Wanted};
 
 /// Time between two readings of the facts that change rarely.
 const DEVICES_INTERVAL: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ struct Reading {
     bpf_ns: HashMap<u32, u64>,
 }
 
-type Sockets = HashMap<(SocketAddr, SocketAddr), TcpSocket>;
+type Sockets = HashMap<Ends, TcpSocket>;
 
 impl Collector {
     /// Prepares to sample the calling thread's network namespace.
@@ -156,7 +156,14 @@ impl Collector {
             }
         }
         self.read_management(&facts, &chosen);
-        let sockets = self.sockets.read().unwrap_or_else(|why| {
+        let is_metered =
+            facts.interfaces.iter().filter(sampled).all(|interface| readings.contains_key(&index(interface)));
+        let found = match is_metered {
+            true => self.sockets.find(&listed_connections(&facts, &readings)),
+            // The sockets are the flows.
+            false => self.sockets.read(),
+        };
+        let sockets = found.unwrap_or_else(|why| {
             not_read.insert(why);
             HashMap::new()
         });
@@ -232,7 +239,7 @@ impl Collector {
             not_read.insert(format!("{WITHOUT}: their observation is off"));
             return None;
         };
-        match flows.read(index(interface)) {
+        match flows.read(index(interface), self.options.listed_flows) {
             Ok(reading) => {
                 if reading.incomplete {
                     not_read.insert(format!("{name} has more flows than the meter can count"));
@@ -290,14 +297,14 @@ impl Collector {
     /// Fills in the flows that the meter counted. Returns the inodes of the listed flows' sockets, 0 for none.
     fn metered(&self, interface: &mut Interface, reading: &FlowReading, sockets: &Sockets) -> Vec<u32> {
         interface.observed = true;
-        interface.active_flows = reading.flows.len() as u64;
+        interface.active_flows = reading.active;
         interface.busy_flows = reading.busy.map(u64::from);
         interface.colliding_flows = reading.colliding.map(u64::from);
         interface.nfm_1s = reading.nfm_1s;
         interface.nfm_100ms = reading.nfm_100ms;
         interface.jain_1s = reading.jain_1s;
         let mut inodes = Vec::new();
-        for flow in reading.flows.iter().take(self.options.listed_flows) {
+        for flow in &reading.flows {
             let (source, destination, protocol) = endpoints(&flow.tuple);
             let socket = (flow.tuple.protocol == TCP).then(|| sockets.get(&ends(&flow.tuple))).flatten();
             inodes.push(socket.map_or(0, |socket| socket.inode));
@@ -325,7 +332,7 @@ impl Collector {
         own.sort_by_key(|(ends, socket)| (std::cmp::Reverse(socket.acknowledged.delta), **ends));
         interface.active_flows = own.len() as u64;
         own.truncate(self.options.listed_flows);
-        let flow = |((local, remote), socket): &(&(SocketAddr, SocketAddr), &TcpSocket)| Flow {
+        let flow = |((local, remote), socket): &(&Ends, &TcpSocket)| Flow {
             protocol: "tcp".to_owned(),
             source: local.to_string(),
             destination: remote.to_string(),
@@ -379,11 +386,42 @@ fn index(interface: &Facts) -> u32 {
     interface.index.unwrap_or(0)
 }
 
-fn ends(tuple: &Tuple) -> (SocketAddr, SocketAddr) {
+fn ends(tuple: &Tuple) -> Ends {
     (
         SocketAddr::new(tuple.source, tuple.source_port),
         SocketAddr::new(tuple.destination, tuple.destination_port),
     )
+}
+
+fn listed_connections(facts: &HostFacts, readings: &HashMap<u32, FlowReading>) -> Vec<Wanted> {
+    let mut found = Vec::new();
+    for (interface, reading) in readings {
+        let interfaces = with_uppers(facts, *interface);
+        let is_tcp = |flow: &&WatchedFlow| flow.tuple.protocol == TCP;
+        found.extend(reading.flows.iter().filter(is_tcp).map(|flow| Wanted {
+            ends: ends(&flow.tuple),
+            interfaces: interfaces.clone(),
+            first_sent: (flow.total == flow.sent).then_some(flow.sent),
+        }));
+    }
+    found
+}
+
+/// Returns the interfaces to which the sockets may be bound that send over this one: itself, and some of those above it,
+/// such as a bond, a VLAN or a VRF.
+fn with_uppers(facts: &HostFacts, lowest: u32) -> Vec<u32> {
+    const MOST: usize = 4;
+    let mut found = vec![lowest];
+    let mut at = 0;
+    while let Some(lower) = found.get(at).copied() {
+        at += 1;
+        let Some(lower) = facts.interfaces.iter().find(|interface| index(interface) == lower) else {
+            continue;
+        };
+        let uppers = facts.interfaces.iter().filter(|upper| upper.lower.contains(&lower.name)).map(index);
+        found.extend(uppers.take(MOST.saturating_sub(found.len())));
+    }
+    found
 }
 
 fn addresses() -> HashMap<IpAddr, u32> {

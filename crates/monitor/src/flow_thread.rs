@@ -60,11 +60,11 @@ impl FlowThread {
         attach(&mut state);
     }
 
-    /// Returns the flows of a device since the last call, or why it is not observed.
-    pub(crate) fn read(&self, device: u32) -> Result<FlowReading, String> {
+    /// Returns the flows of a device since the last call, at most `most` of them, or why it is not observed.
+    pub(crate) fn read(&self, device: u32, most: usize) -> Result<FlowReading, String> {
         let mut state = lock(&self.shared);
         if let Some(watch) = state.watches.get_mut(&device) {
-            let read = watch.read().map_err(|error| words(&error));
+            let read = watch.read(most).map_err(|error| words(&error));
             if let Err(why) = &read {
                 refuse(&mut state, device, why.clone());
             }

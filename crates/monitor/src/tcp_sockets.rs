@@ -1,16 +1,22 @@
-//! The TCP sockets of the network namespace, by one dump per sample, and the processes that have them open.
+//! The TCP sockets of the network namespace, all of them or those of the listed flows, and the processes that have them
+//! open.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::{Host, Owner, Owners};
-use evenkeel_netlink::sock_diag::{self, SocketDiagnosis, SocketProtocol, SocketState};
+use evenkeel_netlink::NetlinkError;
+use evenkeel_netlink::sock_diag::{self, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
 use crate::sample::{Interval, SocketDetail};
 
 /// Minimum time between two searches for owners, because a search reads the open files of every process.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum of this time.
+const LONGEST_SEARCH_INTERVAL: Duration = Duration::from_secs(30);
+/// Between both, searches take at most this part of the time.
+const SEARCH_PART: u32 = 1000;
 /// `TCP_ESTABLISHED`, `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_CLOSE_WAIT`, `TCP_LAST_ACK`, `TCP_CLOSING`
 /// (include/net/tcp_states.h): sockets that may have data to send.
 const STATES: [SocketState; 6] =
@@ -42,6 +48,20 @@ impl TcpSocket {
     }
 }
 
+/// Local and remote address.
+pub(crate) type Ends = (SocketAddr, SocketAddr);
+
+/// A connection to look for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) ends: Ends,
+    /// Indexes of the interfaces to which it may be bound.
+    pub(crate) interfaces: Vec<u32>,
+    /// Bytes on the wire since the sample before, if none were seen before it. A socket with more acknowledged bytes is
+    /// older, and has only paused.
+    pub(crate) first_sent: Option<u64>,
+}
+
 #[derive(Default)]
 pub(crate) struct TcpSockets {
     diagnosis: Option<SocketDiagnosis>,
@@ -51,30 +71,67 @@ pub(crate) struct TcpSockets {
     /// The owners of the listed sockets, by inode.
     known: HashMap<u32, Option<Owner>>,
     searched: Option<Instant>,
+    search_interval: Duration,
 }
 
 impl TcpSockets {
-    /// Returns the connections, by local and remote address.
-    pub(crate) fn read(&mut self) -> Result<HashMap<(SocketAddr, SocketAddr), TcpSocket>, String> {
+    /// Returns all connections, by local and remote address.
+    pub(crate) fn read(&mut self) -> Result<HashMap<Ends, TcpSocket>, String> {
+        let found = self.ask(|diagnosis| diagnosis.sockets_in_detail(SocketProtocol::Tcp, &STATES))?;
+        // A socket that is new since the last sample has counted from 0.
+        Ok(self.counted(found.into_iter().map(|socket| (socket, Some(u64::MAX))).collect()))
+    }
+
+    /// Returns these connections, as [`Self::read`] does: the kernel takes a lock and some microseconds for each socket.
+    pub(crate) fn find(&mut self, wanted: &[Wanted]) -> Result<HashMap<Ends, TcpSocket>, String> {
+        let found = self.ask(|diagnosis| {
+            let mut found = Vec::new();
+            for Wanted { ends: (local, remote), interfaces, first_sent } in wanted {
+                for interface in interfaces {
+                    let socket = diagnosis.connection_in_detail(*local, *remote, *interface)?;
+                    if let Some(socket) = socket.filter(|(record, _)| STATES.contains(&record.state)) {
+                        found.push((socket, *first_sent));
+                        break;
+                    }
+                }
+            }
+            Ok(found)
+        })?;
+        Ok(self.counted(found))
+    }
+
+    fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut SocketDiagnosis) -> Result<T, NetlinkError>,
+    ) -> Result<T, String> {
         let asked = match &mut self.diagnosis {
             Some(diagnosis) => Ok(diagnosis),
             none => SocketDiagnosis::open().map(|diagnosis| none.insert(diagnosis)),
         };
-        let found = asked.and_then(|diagnosis| diagnosis.sockets_in_detail(SocketProtocol::Tcp, &STATES));
-        let found = found.map_err(|error| {
+        asked.and_then(question).map_err(|error| {
             // The next sample begins with a new socket: this one may have answers left.
             self.diagnosis = None;
             format!("TCP sockets: {error}")
-        })?;
+        })
+    }
+
+    /// Returns the sockets with their growth since the sample before. A socket that this sample lacks has counted from 0
+    /// if it has at most the given number of acknowledged bytes.
+    fn counted(
+        &mut self,
+        found: Vec<((SocketRecord, sock_diag::SocketDetail), Option<u64>)>,
+    ) -> HashMap<Ends, TcpSocket> {
         let mut counts = HashMap::with_capacity(found.len());
         let mut sockets = HashMap::with_capacity(found.len());
-        for (record, detail) in found {
+        for ((record, detail), most) in found {
             let acknowledged = record.counters.unwrap_or_default().bytes_acked;
             let retransmitted = u64::from(detail.retransmitted);
             counts.insert(record.cookie, (acknowledged, retransmitted));
-            // A socket that is new since the last sample has counted from 0.
-            let before = self.before.as_ref();
-            let before = before.map(|before| before.get(&record.cookie).copied().unwrap_or_default());
+            let is_new = most.is_some_and(|most| acknowledged <= most);
+            let before = self
+                .before
+                .as_ref()
+                .and_then(|before| before.get(&record.cookie).copied().or(is_new.then_some((0, 0))));
             let socket = TcpSocket {
                 inode: record.inode,
                 acknowledged: Interval::since(before.map(|before| before.0), acknowledged),
@@ -84,15 +141,18 @@ impl TcpSockets {
             sockets.insert((record.local, record.remote), socket);
         }
         self.before = Some(counts);
-        Ok(sockets)
+        sockets
     }
 
     /// Returns the owners of sockets, by inode; `None` for a socket whose process may not be read.
     pub(crate) fn owners(&mut self, host: &Host, inodes: &HashSet<u32>) -> &HashMap<u32, Option<Owner>> {
         self.known.retain(|inode, _| inodes.contains(inode));
-        let is_due = self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH_INTERVAL);
+        let is_due = self.searched.is_none_or(|searched| searched.elapsed() >= self.search_interval);
         if is_due && inodes.iter().any(|inode| !self.known.contains_key(inode)) {
+            let began = Instant::now();
             let found = self.owners.of(host, inodes.iter().copied()).unwrap_or_default();
+            self.search_interval =
+                (began.elapsed() * SEARCH_PART).clamp(SEARCH_INTERVAL, LONGEST_SEARCH_INTERVAL);
             self.known = inodes.iter().map(|inode| (*inode, found.get(inode).cloned())).collect();
             self.searched = Some(Instant::now());
         }
@@ -117,14 +177,29 @@ mod tests {
             client.write_all(&vec![7; bytes]).unwrap();
             server.read_exact(&mut vec![0; bytes]).unwrap();
         };
-        let mut sockets = TcpSockets::default();
+        let (mut sockets, mut some) = (TcpSockets::default(), TcpSockets::default());
+        let wanted = |first_sent| [Wanted { ends: key, interfaces: vec![1], first_sent }];
         send(1000);
         let first = sockets.read().unwrap()[&key].clone();
         assert_eq!(first.acknowledged.delta, 0);
+        assert_eq!(some.find(&[]).unwrap().len(), 0);
         send(500);
         let second = sockets.read().unwrap()[&key].clone();
         assert_eq!(second.acknowledged.delta, second.acknowledged.total - first.acknowledged.total);
         assert!((500..=1501).contains(&second.acknowledged.delta), "{second:?}");
+        // One that was not asked for before has no growth, unless it is new.
+        let of =
+            |some: &mut TcpSockets, first_sent| some.find(&wanted(first_sent)).unwrap()[&key].acknowledged;
+        assert_eq!(of(&mut some, None), Interval { delta: 0, ..second.acknowledged });
+        send(300);
+        let grown = of(&mut some, None);
+        assert!(grown.delta > 0 && grown.total == second.acknowledged.total + grown.delta, "{grown:?}");
+        some.find(&[]).unwrap();
+        let paused = of(&mut some, Some(400));
+        assert_eq!(paused.delta, 0, "{paused:?}");
+        some.find(&[]).unwrap();
+        let new = of(&mut some, Some(4000));
+        assert_eq!(new.delta, new.total);
         let owners = sockets.owners(&Host::live(), &[second.inode].into());
         let owner = owners[&second.inode].clone().unwrap();
         assert_eq!(owner.process, std::process::id());

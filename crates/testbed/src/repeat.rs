@@ -121,7 +121,7 @@ pub(crate) fn run(
     let reports = bulk.finish(observer)?;
     let settled = wait_until_weightless(&bed, observer)?;
     let meter = meter_of(&bed)?;
-    let at_end = meter.flows()?;
+    let at_end = meter.flows();
     drop(statistics);
 
     let mut repeat = RawRepeat { latency_us, ..RawRepeat::default() };
@@ -199,7 +199,7 @@ fn meter_of(bed: &Bed) -> Result<&evenkeel_datapath::Meter, TestbedError> {
 
 impl Snapshot {
     fn take(bed: &mut Bed) -> Result<Self, TestbedError> {
-        let flows = meter_of(bed)?.flows()?;
+        let flows = meter_of(bed)?.flows();
         Ok(Self {
             queues: bed.queue_statistics()?,
             counters: bed.select.counters(),
@@ -318,7 +318,7 @@ impl Bulk {
         let last_port = FIRST_BULK_PORT + self.servers.len() as u16;
         loop {
             let flowing = meter_of(bed)?
-                .flows()?
+                .flows()
                 .iter()
                 .filter(|flow| {
                     (FIRST_BULK_PORT..last_port).contains(&flow.tuple.destination_port)

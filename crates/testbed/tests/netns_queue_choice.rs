@@ -77,7 +77,7 @@ fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
 
 /// Returns the bytes on the wire of tracked flows, from the meter.
 fn bulk_bytes(bed: &Bed, states: &[evenkeel_datapath::FlowState]) -> Vec<u64> {
-    let samples = bed.meter.as_ref().unwrap().flows().unwrap();
+    let samples = bed.meter.as_ref().unwrap().flows();
     states
         .iter()
         .map(|state| samples.iter().find(|sample| sample.tuple == state.tuple).unwrap().bytes)

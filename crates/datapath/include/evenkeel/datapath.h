@@ -204,7 +204,7 @@ struct ek_metered_flow {
 	ek_u64 packets;       /* on the wire: gso_segs */
 	ek_u64 payload_bytes; /* TCP or UDP payload */
 	ek_u64 out_of_order;  /* data packets that arrived after a packet with a higher sequence number */
-	ek_u32 index;         /* row in the bins */
+	ek_u32 is_named;      /* whether the tuple of this row is written */
 	ek_u32 next_sequence; /* highest TCP sequence number seen, plus 1 */
 	ek_u32 queue_mapping; /* last known transmit queue; 0xffff: none */
 	ek_u32 unused;

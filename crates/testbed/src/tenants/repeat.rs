@@ -100,7 +100,7 @@ pub(crate) fn run(
     phases.sleep("warming up", warmup)?;
     wait_for_flows(&bed, &mut sources, point, observer)?;
     let before = Snapshot::take(&mut bed, &sources, false)?;
-    let metered_before = bed.meter.flows()?;
+    let metered_before = bed.meter.flows();
     let start_ns = monotonic_ns() + LEAD.as_nanos() as u64;
     bed.meter.start(start_ns);
     sources.begin(start_ns);
@@ -113,7 +113,7 @@ pub(crate) fn run(
     };
     let end_ns = start_ns.saturating_add(job.duration.as_u64());
     phases.sleep("measuring", Duration::from_nanos(end_ns.saturating_sub(monotonic_ns())))?;
-    let metered_after = bed.meter.flows()?;
+    let metered_after = bed.meter.flows();
     let after = Snapshot::take(&mut bed, &sources, true)?;
     let samples = sampler.map(Sampler::finish).transpose()?;
     let ending = Instant::now();
@@ -130,7 +130,7 @@ pub(crate) fn run(
     let before_end = wait_for_rest(&bed, observer)?;
     let reports = sources.finish(observer)?;
     let metered =
-        Metered { before: metered_before, after: metered_after, before_end, at_end: bed.meter.flows()? };
+        Metered { before: metered_before, after: metered_after, before_end, at_end: bed.meter.flows() };
 
     let mut raw = RawRepeat {
         latency_us: measures::latencies_us(&exchanges, start_ns..end_ns),
@@ -192,7 +192,7 @@ fn wait_for_flows(
         return Ok(());
     }
     loop {
-        let metered = bed.meter.flows()?;
+        let metered = bed.meter.flows();
         let carries = |port: &&u16| {
             measures::flow_to(&metered, **port).is_some_and(|flow| flow.payload_bytes > COOKIE_BYTES)
         };
@@ -217,10 +217,10 @@ fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSam
     const QUIET: Duration = Duration::from_millis(5);
     let deadline = Instant::now() + PATIENCE;
     let arrived = |flows: &[FlowSample]| flows.iter().map(|flow| flow.payload_bytes).sum::<u64>();
-    let mut flows = bed.meter.flows()?;
+    let mut flows = bed.meter.flows();
     loop {
         pause(QUIET, observer)?;
-        let now = bed.meter.flows()?;
+        let now = bed.meter.flows();
         let is_quiet = arrived(&now) == arrived(&flows) && unread(bed)? == 0;
         if is_quiet || Instant::now() > deadline {
             return Ok(now);

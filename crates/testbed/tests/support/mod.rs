@@ -61,7 +61,7 @@ pub fn tracked(bed: &Bed, ends: &Ends) -> Option<FlowState> {
 
 /// Returns the meter's sample of a flow, if any.
 pub fn metered(bed: &Bed, ends: &Ends) -> Option<FlowSample> {
-    bed.meter.as_ref().unwrap().flows().unwrap().into_iter().find(|flow| is_between(&flow.tuple, ends))
+    bed.meter.as_ref().unwrap().flows().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
 /// Returns the states of all bulk flows at a time at which each is charged to a queue and none changes its

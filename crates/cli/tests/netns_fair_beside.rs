@@ -158,6 +158,25 @@ fn the_meter_runs_before_a_program_that_hides_packets_and_ends_behind_a_new_one(
     assert_stood_back(&observer.end(), words);
 }
 
+/// The observation names the root qdisc and reads its counters by queue.
+#[test]
+fn a_change_of_the_root_qdisc_or_of_xps_ends_an_observation() {
+    let managed = Managed::new();
+    let pin = || managed.set_map(2, "1");
+    let replace = || {
+        managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "pfifo", "limit", "50"]);
+    };
+    for (change, words) in [
+        (&pin as &dyn Fn(), "evk0: another program changed xps_cpus of queue 2"),
+        (&replace, "evk0: another program replaced the root qdisc: mq before, pfifo now"),
+    ] {
+        let mut observer = Running::start(managed.command(&["fair", NAME, "--observe"]));
+        observer.wait_for_activity("observing");
+        change();
+        assert_stood_back(&observer.end(), words);
+    }
+}
+
 #[test]
 fn a_rename_during_the_start_is_named() {
     let managed = Managed::new();

@@ -37,7 +37,8 @@ pub struct Observer {
     stack: Option<Stack>,
 }
 
-/// Interval of the checks of filters: each check lists the qdiscs of all interfaces.
+/// Interval of the checks of qdiscs, XPS maps and filters: each lists the qdiscs of all interfaces, and reads two files per
+/// queue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The report of a roll-back, by the name of the device.
@@ -48,7 +49,7 @@ struct Observed {
     sampler: Sampler,
     /// Journals the meter's filter, if the kernel has no tcx hooks.
     run: Option<Run>,
-    /// Time of the last check of the run's filter.
+    /// Time of the last check of qdiscs, XPS maps and filters.
     checked: Instant,
     watched: Watched,
     tally: Tally,
@@ -127,24 +128,15 @@ impl Observer {
     }
 
     /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer
-    /// exists, or if another program keeps packets from its meter.
+    /// exists, if its queues, root qdisc or XPS maps are others, or if another program keeps packets from its meter.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for observed in &mut self.devices {
             // Other changes by other programs do not affect an observation.
-            if let Some(reason) = observed.watched.own_difference()? {
+            if let Some(reason) = observed.difference()? {
                 return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
-            }
-            if let Some(run) = &mut observed.run
-                && observed.checked.elapsed() >= CHECK_INTERVAL
-            {
-                observed.checked = Instant::now();
-                if let Some(disturbance) = run.disturbances()?.first() {
-                    let (device, reason) = (observed.device.name.clone(), disturbance.to_string());
-                    return Ok(Some(ForeignChange { device, reason }));
-                }
             }
             let sample = observed.sampler.sample(None, observed.run.as_mut())?;
             if observed.run.is_none() {
@@ -164,6 +156,20 @@ impl Observer {
             seconds: self.devices.first().map_or(0.0, |observed| observed.tally.seconds()),
             devices: self.devices.iter().map(|observed| observed.tally.view(&observed.device)).collect(),
         }
+    }
+}
+
+impl Observed {
+    /// Returns a change that makes the meter's figures, or the facts about the device, wrong.
+    fn difference(&mut self) -> Result<Option<String>, FairError> {
+        let own = self.watched.own_difference()?;
+        if own.is_some() || self.checked.elapsed() < CHECK_INTERVAL {
+            return Ok(own);
+        }
+        self.checked = Instant::now();
+        let queues = self.watched.queue_difference()?;
+        let (None, Some(run)) = (&queues, &mut self.run) else { return Ok(queues) };
+        Ok(run.disturbances()?.first().map(ToString::to_string))
     }
 }
 

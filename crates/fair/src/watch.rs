@@ -277,6 +277,14 @@ impl Watched {
         self.checked(Self::surroundings)
     }
 
+    /// Returns a change of the device itself or of its root qdisc or XPS maps.
+    pub(crate) fn queue_difference(&mut self) -> Result<Option<String>, FairError> {
+        self.checked(|watched| match watched.root_change()? {
+            Some(root) => Ok(Some(root)),
+            None => watched.xps_change(),
+        })
+    }
+
     /// Returns a change of the device itself, the loss of a program of this process, or a new program that may hide
     /// packets from its meter. Other programs may be attached and detached.
     pub(crate) fn own_difference(&mut self) -> Result<Option<String>, FairError> {
@@ -327,17 +335,25 @@ impl Watched {
         if ingress != self.ingress {
             return Ok(Some(hook_difference("tcx ingress", &self.ingress, &ingress)));
         }
-        let qdiscs = self.netlink.qdiscs(self.index)?;
-        let root = root_of(&qdiscs);
-        if root != self.root {
-            return Ok(Some(root_difference(self.root.as_ref(), root.as_ref())));
+        if let Some(root) = self.root_change()? {
+            return Ok(Some(root));
         }
         if let Some(lost) = self.lost_with_root()? {
             return Ok(Some(lost));
         }
+        let qdiscs = self.netlink.qdiscs(self.index)?;
         if self.filters_now(&qdiscs)? != self.filters {
             return Ok(Some("another program changed the filters at clsact egress".to_owned()));
         }
+        self.xps_change()
+    }
+
+    fn root_change(&mut self) -> Result<Option<String>, FairError> {
+        let root = root_of(&self.netlink.qdiscs(self.index)?);
+        Ok((root != self.root).then(|| root_difference(self.root.as_ref(), root.as_ref())))
+    }
+
+    fn xps_change(&self) -> Result<Option<String>, FairError> {
         let xps = self.sysfs.xps_maps(&self.name)?;
         let changed = xps.iter().find(|map| !self.xps.contains(map));
         Ok(changed.map(|map| format!("another program changed {} of queue {}", map.key.file(), map.queue)))

@@ -4,11 +4,12 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 
 use evenkeel_report::store;
 use serde_json::Value;
 
-use support::leftovers::interfaces;
+use support::leftovers::{ProcessIdentity, children, interfaces};
 use support::run;
 use support::running::{PROBE, Place, Running, SCENARIO};
 
@@ -179,6 +180,35 @@ fn on_mq_six_flows_sit_on_six_queues() {
         queues.sort_unstable();
         queues.dedup();
         assert_eq!(queues.len(), 6, "{:?}", repeat.flows);
+    }
+}
+
+/// Runs a command in the network namespace of the sender.
+fn in_sender(run: &mut Running, line: &str) {
+    let script = format!("ip link show evk0 && {line}");
+    let in_namespace = |process: ProcessIdentity| {
+        let namespace = format!("--net=/proc/{}/ns/net", process.id);
+        let output = Command::new("nsenter").args([&namespace, "sh", "-c", &script]).output().unwrap();
+        output.status.success()
+    };
+    assert!(children(run.id()).into_iter().any(in_namespace), "{line}");
+}
+
+/// Without its shaper, the test bed carries many times the line rate.
+#[test]
+fn a_repeat_whose_test_bed_was_changed_is_refused() {
+    for (line, words) in [
+        ("tc qdisc del dev evk0 root", "evk0: the qdisc at root was htb 1:0, and is noqueue 0:0 now"),
+        ("ip link set evk0 down", "evk0 was up, and is down now"),
+        ("ip link del evk0", "evk0 was up, and is absent now"),
+    ] {
+        let place = Place::new(&format!("{SCENARIO}{PROBE}"));
+        let mut run = Running::start(place.command(&["--variant", "dqa"]));
+        run.wait_for_activity("measuring");
+        in_sender(&mut run, line);
+        let ended = run.end();
+        let words = format!("another program changed it during a repeat: {words}");
+        assert!(ended.code == 4 && ended.stderr.contains(&words), "{line}: {ended:?}");
     }
 }
 

@@ -37,6 +37,10 @@ pub enum TestbedError {
     /// A traffic tool failed, or its output is invalid.
     #[error("test bed: {0}")]
     Traffic(String),
+    #[error(
+        "test bed: another program changed it during a repeat: {0}; run it again without changes to the test bed"
+    )]
+    Changed(String),
     #[error("interrupted; the test bed is removed and all settings are restored")]
     Interrupted,
 }

@@ -19,6 +19,7 @@ mod bed;
 mod capacity;
 mod error;
 mod kernel;
+mod link_watch;
 mod namespace;
 mod netns;
 mod nic;

@@ -18,6 +18,11 @@ impl<'a> Phases<'a> {
         Self { observer, total, begun: Instant::now() }
     }
 
+    /// Returns the time since the repeat began.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     /// Reports the next activity.
     pub(crate) fn begin(&self, at_least: f64, activity: &str) {
         let fraction = self.begun.elapsed().as_secs_f64() / self.total.as_secs_f64();

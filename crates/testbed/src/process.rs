@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd};
@@ -129,13 +130,8 @@ impl Process {
         let deadline = Instant::now() + limit;
         while !self.has_ended()? {
             if Instant::now() > deadline {
-                let words = self.error_text();
-                return Err(TestbedError::Traffic(format!(
-                    "{} did not end within {:.0} s{}",
-                    self.name,
-                    limit.as_secs_f64(),
-                    if words.is_empty() { String::new() } else { format!("; it said: {words}") }
-                )));
+                let failure = format!("{} did not end within {:.0} s", self.name, limit.as_secs_f64());
+                return Err(self.failed(failure));
             }
             pause(POLL, observer)?;
         }
@@ -160,6 +156,13 @@ impl Process {
         let mut bytes = Vec::new();
         let _ = self.errors.rewind().and_then(|()| self.errors.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// Returns the error of a failure of this process, with its messages if it has written some.
+    pub(crate) fn failed(&mut self, failure: impl Display) -> TestbedError {
+        let words = self.error_text();
+        let said = if words.is_empty() { words } else { format!("; {} said: {words}", self.name) };
+        TestbedError::Traffic(format!("{failure}{said}"))
     }
 
     /// Returns the state of a process that does not listen, with its output, for an error message.

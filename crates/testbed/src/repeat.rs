@@ -16,6 +16,7 @@ use evenkeel_netlink::tc::Statistics;
 
 use crate::bed::{Bed, BedOptions};
 use crate::error::TestbedError;
+use crate::link_watch::LinkWatch;
 use crate::phases::Phases;
 use crate::process::{Process, ProcessOptions, inherited_path, pause};
 use crate::traffic::{iperf3, sockperf};
@@ -63,11 +64,7 @@ pub(crate) fn run(
     observer: &dyn Observer,
 ) -> Result<RawRepeat, TestbedError> {
     let workload = &job.scenario.workload;
-    let latency_time = workload
-        .latency
-        .as_ref()
-        .map_or(Duration::ZERO, |probe| Duration::from(probe.duration).max(SECOND) + PROBE_START);
-    let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time + 2 * SLACK;
+    let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time(job) + 2 * SLACK;
     let phases = Phases::new(total, observer);
     let bins = u32::try_from(job.duration.as_u64() / job.bin.as_u64().max(1)).unwrap_or(u32::MAX);
 
@@ -75,23 +72,40 @@ pub(crate) fn run(
     let statistics = RunTimeStatistics::enable()?;
     let meter = MeterOptions { flows: workload.flows + SPARE_METER_ROWS, bins, bin_ns: job.bin.as_u64() };
     let mut bed = Bed::build(&BedOptions { meter: Some(meter), ..bed })?;
+    let mut watch = LinkWatch::new(&bed.sender, &bed.receiver)?;
+    let repeat = measure(job, &mut bed, &mut watch, &phases, statistics, observer);
+    repeat.map_err(|error| watch.explain(error))
+}
+
+/// Runs a repeat on a test bed.
+fn measure(
+    job: &Job<'_>,
+    bed: &mut Bed,
+    watch: &mut LinkWatch,
+    phases: &Phases<'_>,
+    statistics: RunTimeStatistics,
+    observer: &dyn Observer,
+) -> Result<RawRepeat, TestbedError> {
+    let workload = &job.scenario.workload;
+    let latency_time = latency_time(job);
     let cpus = Host::live().cpu_times()?.cpus();
     let cores = place(workload.flows, job.scenario.hosts.sending_cores, cpus as u32);
 
     let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time + SLACK;
-    let mut bulk = Bulk::start(&bed, &cores, &workload.congestion_control, total, observer)?;
+    let mut bulk = Bulk::start(bed, &cores, &workload.congestion_control, total, observer)?;
     let started = Instant::now();
     let probe_server = match &workload.latency {
-        Some(_) => Some(start_probe_server(&bed, observer)?),
+        Some(_) => Some(start_probe_server(bed, observer)?),
         None => None,
     };
-    bulk.wait_for_flows(&bed, observer)?;
+    bulk.wait_for_flows(bed, observer)?;
 
     phases.sleep("warming up", job.warmup.into())?;
-    let before = Snapshot::take(&mut bed)?;
-    meter_of(&bed)?.start(monotonic_ns());
+    let before = Snapshot::take(bed)?;
+    meter_of(bed)?.start(monotonic_ns());
     phases.sleep("measuring", job.duration.into())?;
-    let after = Snapshot::take(&mut bed)?;
+    let after = Snapshot::take(bed)?;
+    watch.check()?;
     // Read the queues now: when flows end, other flows may move to their queues.
     let placed = bed.select.flows();
     let weights_in_use = bed.select.weights().iter().sum::<u32>();
@@ -112,15 +126,16 @@ pub(crate) fn run(
     let latency_us = match &workload.latency {
         Some(probe) => {
             phases.begin(0.0, "measuring latency");
-            measure_latency(&bed, probe.message.bytes(), latency_time, observer)?
+            measure_latency(bed, probe.message.bytes(), latency_time, observer)?
         }
         None => Vec::new(),
     };
+    watch.check()?;
     drop(probe_server);
     phases.begin(0.97, "finishing");
     let reports = bulk.finish(observer)?;
-    let settled = wait_until_weightless(&bed, observer)?;
-    let meter = meter_of(&bed)?;
+    let settled = wait_until_weightless(bed, observer)?;
+    let meter = meter_of(bed)?;
     let at_end = meter.flows();
     drop(statistics);
 
@@ -133,7 +148,7 @@ pub(crate) fn run(
         completion_ns: (after.completion - before.completion).nanoseconds,
         segments: choice.runs,
     });
-    collect_flows(&mut repeat, &bed, &placed, &reports, [&before.flows, &after.flows, &at_end])?;
+    collect_flows(&mut repeat, bed, &placed, &reports, [&before.flows, &after.flows, &at_end])?;
     repeat.queues = before
         .queues
         .iter()
@@ -191,7 +206,12 @@ pub(crate) fn run(
     Ok(repeat)
 }
 
-const SECOND: Duration = Duration::from_secs(1);
+/// Returns the time of the latency probe.
+fn latency_time(job: &Job<'_>) -> Duration {
+    const SECOND: Duration = Duration::from_secs(1);
+    let probe = job.scenario.workload.latency.as_ref();
+    probe.map_or(Duration::ZERO, |probe| Duration::from(probe.duration).max(SECOND) + PROBE_START)
+}
 
 fn meter_of(bed: &Bed) -> Result<&evenkeel_datapath::Meter, TestbedError> {
     bed.meter.as_ref().ok_or_else(|| TestbedError::Traffic("the bed was built without a meter".to_owned()))
@@ -458,8 +478,7 @@ fn measure_latency(
     log.rewind()
         .and_then(|()| log.read_to_string(&mut text))
         .map_err(TestbedError::system("read sockperf's log"))?;
-    let parsed = sockperf::parse("sockperf log", &text)
-        .map_err(|error| TestbedError::Traffic(format!("{error}; sockperf said: {}", client.error_text())))?;
+    let parsed = sockperf::parse("sockperf log", &text).map_err(|error| client.failed(error))?;
     Ok(parsed.samples.iter().map(sockperf::Sample::half_round_trip_us).collect())
 }
 

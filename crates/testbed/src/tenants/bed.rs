@@ -10,6 +10,7 @@ use evenkeel_netlink::qdisc_tree::{QdiscCounters, install, install_rules, qdisc_
 use evenkeel_netlink::settings::{Device, Setting, Settings};
 
 use crate::error::TestbedError;
+use crate::link_watch::LinkWatch;
 use crate::namespace::Namespace;
 use crate::wire::{self, RECEIVER_INTERFACE, SENDER_INTERFACE, Wire};
 
@@ -34,6 +35,8 @@ pub(super) struct TenantBed {
     pub(super) receiver: Namespace,
     netlink: Netlink,
     index: u32,
+    /// While the tree is installed.
+    watch: Option<LinkWatch>,
 }
 
 impl TenantBed {
@@ -53,7 +56,7 @@ impl TenantBed {
         receiver_netlink.set_up(receiver_index)?;
         wire::steer_receives_by_flow(&receiver, options.queues)?;
         let meter = receiver.run(|| Ok(Meter::attach(&options.meter, receiver_index.cast_signed())?))?;
-        Ok(Self { meter, sender, receiver, netlink, index: sender_index })
+        Ok(Self { meter, sender, receiver, netlink, index: sender_index, watch: None })
     }
 
     /// Installs the tree. The rules are installed before the filters of the qdisc under test.
@@ -67,11 +70,24 @@ impl TenantBed {
         if let Some((parent, rules)) = rules {
             install_rules(&mut self.netlink, self.index, parent, &rules).map_err(|error| refused(&error))?;
         }
+        self.watch = Some(LinkWatch::new(&self.sender, &self.receiver)?);
         Ok(())
     }
 
-    /// Deletes the tree with its backlog, which would otherwise delay the end of the flows.
+    /// Returns the change by another program that explains an error, if there is one, else the error.
+    pub(super) fn explain(&mut self, error: TestbedError) -> TestbedError {
+        match &mut self.watch {
+            Some(watch) => watch.explain(error),
+            None => error,
+        }
+    }
+
+    /// Deletes the tree with its backlog, which would otherwise delay the end of the flows. Returns an error if another
+    /// program has changed it.
     pub(super) fn clear(&mut self) -> Result<(), TestbedError> {
+        if let Some(mut watch) = self.watch.take() {
+            watch.check()?;
+        }
         match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
             Err(error) if error.refusal_code() == Some(libc::ENOENT) => Ok(()),
             other => Ok(other?),

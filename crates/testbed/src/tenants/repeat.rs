@@ -85,21 +85,37 @@ pub(crate) fn run(
     features: KernelFeatures,
     observer: &dyn Observer,
 ) -> Result<RawRepeat, TestbedError> {
-    let begun = Instant::now();
     let (warmup, duration) = (Duration::from(job.warmup), Duration::from(job.duration));
     let phases = Phases::new(warmup + duration + Duration::from_millis(500), observer);
     phases.begin(0.0, "setting up");
     let mut bed = TenantBed::build(&options(job, point, features))?;
-    let prompt = Prompt::ahead();
+    let measured = measure(job, point, in_front, &mut bed, &phases, observer);
+    let mut raw = measured.map_err(|error| bed.explain(error))?;
+    drop(bed);
+    raw.counters.insert("took_s".to_owned(), phases.elapsed().as_secs_f64());
+    Ok(raw)
+}
+
+/// Runs a repeat on a test bed.
+fn measure(
+    job: &Job<'_>,
+    point: &TenantPoint,
+    in_front: &InFront,
+    bed: &mut TenantBed,
+    phases: &Phases<'_>,
+    observer: &dyn Observer,
+) -> Result<RawRepeat, TestbedError> {
+    let (warmup, duration) = (Duration::from(job.warmup), Duration::from(job.duration));
+    let _prompt = Prompt::ahead();
     let mut sources =
-        Sources::start(&bed, point, &job.scenario.workload.congestion_control, job.repeat, observer)?;
+        Sources::start(bed, point, &job.scenario.workload.congestion_control, job.repeat, observer)?;
     bed.install(&in_front.tree, in_front.rules)?;
     sources.release()?;
-    let started_s = begun.elapsed().as_secs_f64();
+    let started_s = phases.elapsed().as_secs_f64();
 
     phases.sleep("warming up", warmup)?;
-    wait_for_flows(&bed, &mut sources, point, observer)?;
-    let before = Snapshot::take(&mut bed, &sources, false)?;
+    wait_for_flows(bed, &mut sources, point, observer)?;
+    let before = Snapshot::take(bed, &sources, false)?;
     let metered_before = bed.meter.flows();
     let start_ns = monotonic_ns() + LEAD.as_nanos() as u64;
     bed.meter.start(start_ns);
@@ -114,7 +130,7 @@ pub(crate) fn run(
     let end_ns = start_ns.saturating_add(job.duration.as_u64());
     phases.sleep("measuring", Duration::from_nanos(end_ns.saturating_sub(monotonic_ns())))?;
     let metered_after = bed.meter.flows();
-    let after = Snapshot::take(&mut bed, &sources, true)?;
+    let after = Snapshot::take(bed, &sources, true)?;
     let samples = sampler.map(Sampler::finish).transpose()?;
     let ending = Instant::now();
     sources.check()?;
@@ -127,7 +143,7 @@ pub(crate) fn run(
     let exchanges = sources.finish_probes()?;
     sources.hold()?;
     bed.clear()?;
-    let before_end = wait_for_rest(&bed, observer)?;
+    let before_end = wait_for_rest(bed, observer)?;
     let reports = sources.finish(observer)?;
     let metered =
         Metered { before: metered_before, after: metered_after, before_end, at_end: bed.meter.flows() };
@@ -152,12 +168,10 @@ pub(crate) fn run(
         disturbance: Some(after.accounts.disturbance_since(&before.accounts)),
     });
     remark(&mut raw, in_front.line, after.accounts.processors(), bed.meter.overflow());
-    drop((bed, prompt));
     let received_buffers = after.received_buffers.saturating_sub(before.received_buffers);
     raw.counters.insert("received_buffers".to_owned(), received_buffers as f64);
     raw.counters.insert("started_after_s".to_owned(), started_s);
     raw.counters.insert("ended_after_s".to_owned(), ending.elapsed().as_secs_f64());
-    raw.counters.insert("took_s".to_owned(), begun.elapsed().as_secs_f64());
     Ok(raw)
 }
 

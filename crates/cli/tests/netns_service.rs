@@ -384,6 +384,22 @@ fn garbage_on_the_socket_disturbs_nothing() {
 
 /// The service manager learns of the start, the reload, the end and each half of the watchdog's interval.
 #[test]
+fn a_removed_socket_is_made_again_and_a_service_without_one_is_named() {
+    let place = Place::new();
+    place.write(&only(FIRST));
+    let mut service = place.start();
+    let process = place.status()["process"].clone();
+    std::fs::remove_file(place.socket()).unwrap();
+    service.wait_for_activity("another program removed the control socket; the service has made it again");
+    place.wait_for(FIRST, "fair");
+    let elsewhere = end(place.managed.command(&["status", "--socket", "/nonexistent/control.sock"]));
+    let words = format!("process {process} is a service in this network namespace");
+    assert!(elsewhere.code == 3 && elsewhere.stderr.contains(&words), "{elsewhere:?}");
+    assert!(!elsewhere.stderr.contains("systemctl start"), "{elsewhere:?}");
+    place.end(service);
+}
+
+#[test]
 fn the_service_manager_is_notified() {
     let place = Place::new();
     place.write(&only(FIRST));

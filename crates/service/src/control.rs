@@ -8,7 +8,7 @@
 use std::fs::Metadata;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use evenkeel_model::text::path_text;
 use nix::poll::PollFlags;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::{Group, chown};
+use nix::unistd::{Gid, Group, chown};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -118,6 +118,9 @@ struct Client {
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// Device and inode of the socket: another program may remove or replace it.
+    file: (u64, u64),
+    group: Option<Gid>,
     /// The socket's directory, if this service made it.
     made: Option<PathBuf>,
     clients: Vec<Client>,
@@ -134,20 +137,51 @@ impl Control {
         let owner = Self::check(path, group)?;
         let made = path.parent().map(make_directory).transpose();
         let made = made.map_err(failed("make the directory of"))?.flatten();
-        let listener = remove_stale(path)
-            .and_then(|()| UnixListener::bind(path).map_err(failed("listen at")))
-            .inspect_err(|_| remove_directory(made.as_deref()))?;
-        let control = Self { listener, path: path.to_owned(), made, clients: Vec::new() };
-        control.listener.set_nonblocking(true).map_err(failed("listen at"))?;
-        let mode = if owner.is_some() { 0o660 } else { 0o600 };
-        if let Some(owner) = &owner {
-            chown(path, None, Some(owner.gid)).map_err(|error| failed("set the group of")(error.into()))?;
-        }
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).map_err(failed("set the mode of"))?;
+        let (listener, file) = bind(path).inspect_err(|_| remove_directory(made.as_deref()))?;
+        let group = owner.as_ref().map(|owner| owner.gid);
+        let control = Self { listener, path: path.to_owned(), file, group, made, clients: Vec::new() };
+        control.admit()?;
         let remark = owner
             .is_none()
             .then(|| format!("there is no group '{DEFAULT_GROUP}': only root may use {}", path_text(path)));
         Ok((control, remark))
+    }
+
+    /// Lets root and the group use the socket; only root if the kernel refuses the group.
+    fn admit(&self) -> Result<(), ControlError> {
+        let failed = |action| {
+            move |source: io::Error| ControlError::System { action, path: self.path.clone(), source }
+        };
+        let given = self.group.map_or(Ok(()), |group| chown(&self.path, None, Some(group)));
+        let mode = if self.group.is_some() && given.is_ok() { 0o660 } else { 0o600 };
+        std::fs::set_permissions(&self.path, PermissionsExt::from_mode(mode))
+            .map_err(failed("set the mode of"))?;
+        given.map_err(|error| failed("set the group of")(error.into()))
+    }
+
+    fn is_in_place(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file)
+    }
+
+    /// Listens at the path again if another program removed the socket. Returns whether it did.
+    ///
+    /// # Errors
+    /// Returns an error if the path is taken, or the kernel refuses. Clients of the new socket may then be limited to root.
+    pub(crate) fn restore(&mut self) -> Result<bool, ControlError> {
+        if self.is_in_place() {
+            return Ok(false);
+        }
+        if let Some(directory) = self.path.parent() {
+            let made = make_directory(directory).map_err(|source| ControlError::System {
+                action: "make the directory of",
+                path: self.path.clone(),
+                source,
+            })?;
+            self.made = made.or(self.made.take());
+        }
+        (self.listener, self.file) = bind(&self.path)?;
+        self.admit()?;
+        Ok(true)
     }
 
     /// Checks what [`Self::listen`] needs. Returns the group of the socket; none if the default one does not exist.
@@ -202,7 +236,9 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         // Ignore the error: the next service removes a stale socket.
-        let _ = std::fs::remove_file(&self.path);
+        if self.is_in_place() {
+            let _ = std::fs::remove_file(&self.path);
+        }
         remove_directory(self.made.as_deref());
     }
 }
@@ -231,6 +267,18 @@ fn refuse_other_files(path: &Path, found: io::Result<Metadata>) -> Result<(), Co
         }
         _ => Ok(()),
     }
+}
+
+/// Listens at a path. Returns the device and the inode of the socket, too.
+fn bind(path: &Path) -> Result<(UnixListener, (u64, u64)), ControlError> {
+    remove_stale(path)?;
+    let listen = || {
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        let file = std::fs::symlink_metadata(path)?;
+        Ok((listener, (file.dev(), file.ino())))
+    };
+    listen().map_err(|source| ControlError::System { action: "listen at", path: path.to_owned(), source })
 }
 
 /// Removes the socket of a dead service.
@@ -432,6 +480,23 @@ mod tests {
         assert!(matches!(Control::listen(&path, None).map(|_| ()), Err(ControlError::NotASocket { .. })));
         let group = Control::listen(&directory.path().join("b"), Some("evk-no-group")).map(|_| ());
         assert!(matches!(group, Err(ControlError::NoGroup(_))));
+    }
+
+    #[test]
+    fn a_socket_that_another_program_removed_is_made_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run/control.sock");
+        let (mut control, _) = Control::listen(&path, None).unwrap();
+        assert!(!control.restore().unwrap());
+        std::fs::remove_dir_all(directory.path().join("run")).unwrap();
+        assert!(control.restore().unwrap());
+        assert_eq!(answer(&mut control, &path, b"{\"command\":\"status\"}\n"), "{\"got\":\"status\"}\n");
+        // A socket of another service is not replaced, and stays at the end.
+        std::fs::remove_file(&path).unwrap();
+        let other = UnixListener::bind(&path).unwrap();
+        assert!(matches!(control.restore(), Err(ControlError::Taken { .. })));
+        drop((control, other));
+        assert!(path.exists());
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub struct Supervisor<'a> {
     began: Instant,
     listed: Option<Instant>,
     fails_to_list: bool,
+    fails_to_listen: bool,
     ending: Option<Instant>,
     is_ready: bool,
     notifier: Notifier,
@@ -107,6 +108,7 @@ impl<'a> Supervisor<'a> {
             began: Instant::now(),
             listed: None,
             fails_to_list: false,
+            fails_to_listen: false,
             ending: None,
             is_ready: false,
             notifier,
@@ -138,6 +140,7 @@ impl<'a> Supervisor<'a> {
             let is_due = self.listed.is_none_or(|listed| now.duration_since(listed) >= LIST_INTERVAL);
             if is_due || has_ended {
                 self.list(now)?;
+                self.restore(&mut control);
             }
             self.conclude_workers(now);
             let indices: Vec<u32> = self.units.keys().copied().collect();
@@ -210,6 +213,23 @@ impl<'a> Supervisor<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Listens again if another program removed the control socket. Logs the first error of several.
+    fn restore(&mut self, control: &mut Control) {
+        let restored = control.restore();
+        let had_failed = std::mem::replace(&mut self.fails_to_listen, restored.is_err());
+        match restored {
+            Ok(true) => {
+                let text = "another program removed the control socket; the service has made it again";
+                self.outside.log(Priority::Warning, text);
+            }
+            Err(error) if !had_failed => {
+                let text = format!("another program removed the control socket: {error}");
+                self.outside.log(Priority::Warning, &text);
+            }
+            Ok(false) | Err(_) => {}
+        }
     }
 
     fn assign(&mut self, found: &[Interface], now: Instant) {

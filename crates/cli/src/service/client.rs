@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_model::text::list;
+use evenkeel_host::SocketName;
+use evenkeel_model::text::{list, path_text};
 use evenkeel_service::{Command, ControlError, InterfaceStatus, Phase, Request, ServiceStatus, ask};
 use serde_json::Value;
 
-use super::{failure, show};
+use super::{NAME, failure, show};
 use crate::arguments::{Format, ServicePlace, StatusOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 
@@ -18,7 +19,17 @@ const POLL: Duration = Duration::from_millis(50);
 fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Result<Value, Failure> {
     let request = Request { command, interface: interface.map(str::to_owned) };
     let answer = ask(&place.socket, &request).map_err(|error| {
-        let failed = failure(&error);
+        let failed = match running(&error) {
+            Some(process) => Failure::new(
+                Exit::Unable,
+                format!(
+                    "no service answers at {}, but process {process} is a service in this network namespace: name its \
+                     socket (--socket), or restart it",
+                    path_text(&place.socket)
+                ),
+            ),
+            None => failure(&error),
+        };
         let is_undecided = command != Command::Status && matches!(error, ControlError::Silent { .. });
         if is_undecided { failed.and("it may still do what was asked") } else { failed }
     })?;
@@ -26,6 +37,14 @@ fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Resu
         Some(error) if command != Command::Status => Err(Failure::new(Exit::Usage, error)),
         _ => Ok(answer),
     }
+}
+
+/// Returns the process of a service that has no socket where it was asked.
+fn running(error: &ControlError) -> Option<u32> {
+    let is_missing = matches!(error, ControlError::NoService { .. });
+    let holder =
+        SocketName::holder(NAME).ok().flatten().filter(|holder| is_missing && holder.is_trusted())?;
+    Some(holder.process)
 }
 
 fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {

@@ -54,6 +54,28 @@ fn a_worker_without_a_status_is_shown_as_silent() {
     assert!(said.contains("evk0: fair -> silent: ") && said.contains("evk0: silent -> fair"), "{said}");
 }
 
+/// A pause or the end does not wait until the service has noticed that the worker is silent.
+#[test]
+fn a_stopped_worker_is_killed_when_it_does_not_end() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(BOTH);
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    let stop = |name| kill(Pid::from_raw(place.process(name).cast_signed()), Signal::SIGSTOP).unwrap();
+    stop(FIRST);
+    let paused = end(place.client(&["service", "pause", FIRST]));
+    assert_eq!(paused.code, 0, "{paused:?}");
+    stop(OTHER);
+    let said = place.end(service);
+    for name in [FIRST, OTHER] {
+        let words = format!("{name}: stopping -> stopping: the worker (process ");
+        assert!(said.contains(&words), "{said}");
+    }
+    assert_eq!(said.matches("did not end within 5 s; it is killed").count(), 2, "{said}");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
 #[test]
 fn a_killed_supervisor_takes_its_workers_with_it_and_the_next_one_goes_on() {
     let place = Place::new();

@@ -26,7 +26,8 @@ const LIST_INTERVAL: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(20);
 /// Time after which the service is ready even if an interface is still starting.
 const READY_LIMIT: Duration = Duration::from_secs(10);
-/// Time without a status after which a worker is shown as silent, and after which it is ended. It sends one each second.
+/// Time without a status after which a worker is shown as silent, and after which it is ended. It sends one each second. A
+/// worker that was asked to end is ended after the shorter time.
 const SILENT: Duration = Duration::from_secs(5);
 const HUNG: Duration = Duration::from_secs(20);
 /// Time in which all workers must end. Longer than a worker and its guardian may take.
@@ -387,7 +388,9 @@ impl<'a> Supervisor<'a> {
                 } else {
                     worker.ask(now)
                 }
-                let reason = unit.worse.clone();
+                let reason = unit.worse.clone().or_else(|| {
+                    Some(format!("the worker (process {}) is to restore the settings", worker.id()))
+                });
                 unit.enter(self.outside, now, Phase::Stopping, reason, None);
             }
             return;
@@ -600,9 +603,17 @@ impl<'a> Supervisor<'a> {
 /// Shows that a worker has ended while its guardian restores, or that it is silent. One that stays silent is ended: it may
 /// have stopped or hang.
 fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
-    let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.is_asked() && !worker.cleans) else {
-        return;
-    };
+    let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.cleans) else { return };
+    if worker.is_late(SILENT, now) {
+        worker.kill(now);
+        let (process, limit) = (worker.id(), SILENT.as_secs());
+        let reason = format!(
+            "the worker (process {process}) did not end within {limit} s; it is killed, and its guardian restores the \
+             settings"
+        );
+        unit.enter(outside, now, Phase::Stopping, Some(reason), None);
+    }
+    let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.is_asked()) else { return };
     if !matches!(unit.phase, Some(Phase::Fair | Phase::Silent)) {
         return;
     }

@@ -14,8 +14,6 @@ use serde_json::Value;
 
 /// Largest line; a longer one is dropped. A status of 256 queues has about 4 kB per device.
 const LONGEST_LINE: usize = 1 << 20;
-/// Time after SIGTERM at which a worker is killed; its guardian then restores its settings.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Time after a worker's end in which its guardian must end.
 const GUARDIAN_LIMIT: Duration = Duration::from_secs(10);
 
@@ -221,6 +219,12 @@ impl Worker {
         }
     }
 
+    /// Returns whether the worker was asked to end, and has not ended within a time.
+    pub(crate) fn is_late(&self, limit: Duration, now: Instant) -> bool {
+        let is_asked = self.asked.is_some_and(|asked| now.duration_since(asked) >= limit);
+        is_asked && !self.killed && self.status.is_none()
+    }
+
     /// Ends a worker that may hang; its guardian restores its settings.
     pub(crate) fn kill(&mut self, now: Instant) {
         self.asked.get_or_insert(now);
@@ -235,10 +239,6 @@ impl Worker {
             && let Ok(Some(status)) = self.child.try_wait()
         {
             self.status = Some((now, status));
-        }
-        if self.asked.is_some_and(|asked| now.duration_since(asked) >= PATIENCE) && !self.killed {
-            self.killed = true;
-            self.send(Signal::SIGKILL);
         }
         self.events.extend(self.output.take().iter().filter_map(|line| event(line)));
         for event in &self.events {

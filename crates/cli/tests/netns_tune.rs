@@ -171,6 +171,8 @@ fn tuned(host: &Host, arguments: &[&str]) -> Running {
     let running =
         Running::start(host.command(&[&["tune", NAME, "--apply", "--watch", "2s"], arguments].concat()));
     wait_for("the changes", Duration::from_secs(20), || host.values() == ON);
+    // It reads the last change back after that. The watch takes longer.
+    std::thread::sleep(Duration::from_millis(500));
     running
 }
 

@@ -65,15 +65,7 @@ fn flows_under_management_have_queues_of_their_own_and_the_counters_prove_it() {
 
 #[test]
 fn segments_shrink_while_queues_are_shared_and_come_back() {
-    let managed = Managed::new();
-    // Each queue has a rate limit, so that packets must wait.
-    for queue in 1..=4 {
-        let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
-        managed.shell(&[
-            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
-            "40mbit", "burst", "70k", "limit", "1m",
-        ]);
-    }
+    let managed = Managed::shaped("40mbit");
     let before = managed.seen();
     let mut running = managed.session(&["--segments", "16KiB"]);
     let load = managed.load(12, "100M", 8);

@@ -13,7 +13,7 @@ use support::managed::{Managed, NAME, assert_same};
 
 #[test]
 fn flows_take_turns_on_the_queues_that_they_share() {
-    let managed = Managed::shaped();
+    let managed = Managed::shaped("50mbit");
     let before = managed.seen();
     let load = managed.load(6, "200M", 8);
     let ended = end(managed.command(&["fair", NAME, "--balance", "on", "--for", "5s", "--format", "json"]));
@@ -31,7 +31,7 @@ fn flows_take_turns_on_the_queues_that_they_share() {
 
 #[test]
 fn a_run_that_is_killed_while_it_moves_flows_leaves_them_free() {
-    let managed = Managed::shaped();
+    let managed = Managed::shaped("50mbit");
     let mut load = managed.load(6, "200M", 12);
     let before = managed.seen();
     for round in 0..6 {

@@ -89,7 +89,7 @@ fn a_soft_nic_and_segments_work_with_filters() {
 
 #[test]
 fn flows_alternate_on_shared_queues_by_a_filter_at_ingress() {
-    let managed = Managed::shaped();
+    let managed = Managed::shaped("50mbit");
     let before = seen(&managed);
     let mut running = managed.session(&[CLSACT, "--balance", "on", "--format", "json"]);
     managed.load(6, "200M", 5).finish();

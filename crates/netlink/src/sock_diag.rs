@@ -448,9 +448,9 @@ mod tests {
                 assert!(detail.cwnd > 0 && detail.congestion.is_some(), "{detail:?}");
             }
             // A port without a connection finds the listener, which is no answer.
-            let nobody = SocketAddr::new(one.ip(), 1);
-            assert_eq!(diagnosis.connection_in_detail(other, nobody, 1).unwrap(), None);
-            assert_eq!(diagnosis.connection_in_detail(nobody, nobody, 1).unwrap(), None);
+            let closed = SocketAddr::new(one.ip(), 1);
+            assert_eq!(diagnosis.connection_in_detail(other, closed, 1).unwrap(), None);
+            assert_eq!(diagnosis.connection_in_detail(closed, closed, 1).unwrap(), None);
         }
     }
 

@@ -114,14 +114,14 @@ impl Managed {
         self.enter(command)
     }
 
-    /// Creates an interface with a rate limit on each of its four queues, so that packets must wait.
-    pub fn shaped() -> Self {
+    /// Creates an interface with a rate limit, such as "50mbit", on each of its four queues, so that packets must wait.
+    pub fn shaped(rate: &str) -> Self {
         let managed = Self::new();
         for queue in 1..=4 {
             let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
             managed.shell(&[
                 "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
-                "50mbit", "burst", "70k", "limit", "1m",
+                rate, "burst", "70k", "limit", "1m",
             ]);
         }
         managed

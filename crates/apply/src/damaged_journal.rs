@@ -23,6 +23,8 @@ pub struct Damaged {
     /// The settings in the readable lines.
     pub readable: Vec<Knob>,
     pub damage: Vec<Damage>,
+    /// What a new run restored before it ended with this error. `revert` has a report of its own.
+    pub(crate) restored: Option<String>,
     /// The object that replaced the journal; `None` if the file itself can be read.
     pub obstacle: Option<Obstacle>,
 }
@@ -42,14 +44,15 @@ impl Damaged {
             None => interface_here(&path),
         };
         let readable = contents.entries.iter().map(|entry| entry.knob.clone()).collect();
-        Self { path, interface, readable, damage: contents.damage.clone(), obstacle: None }
+        Self { path, interface, readable, damage: contents.damage.clone(), restored: None, obstacle: None }
     }
 
     /// Describes an unreadable journal of an interface in this namespace; `None` if the name does not belong to such a
     /// journal.
     pub(crate) fn behind(path: PathBuf, obstacle: Obstacle) -> Option<Self> {
         let interface = Some(interface_here(&path)?);
-        Some(Self { path, interface, readable: Vec::new(), damage: Vec::new(), obstacle: Some(obstacle) })
+        let (readable, damage) = (Vec::new(), Vec::new());
+        Some(Self { path, interface, readable, damage, restored: None, obstacle: Some(obstacle) })
     }
 
     /// Returns whether a revert has restored the readable settings and renamed the journal.
@@ -107,13 +110,14 @@ impl fmt::Display for Damaged {
         write!(
             formatter,
             "settings{of} may still have the values of evenkeel: the journal {path} is damaged ({}), so some of its settings are \
-             unknown; {}; compare the file with {compare}, restore the other settings by hand, then remove the file",
+             unknown; {}{}; compare the file with {compare}, restore the other settings by hand, then remove the file",
             few(&damage),
             match (readable.is_empty(), self.is_set_aside()) {
                 (true, _) => "no setting can be read".to_owned(),
                 (false, true) => format!("readable: {}", few(&readable)),
                 (false, false) => format!("readable: {}; `{revert}` restores only these", few(&readable)),
-            }
+            },
+            self.restored.as_ref().map(|restored| format!("; {restored}")).unwrap_or_default()
         )
     }
 }

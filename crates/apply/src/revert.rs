@@ -32,6 +32,16 @@ pub struct Leftover {
     pub supplanted: Option<PathBuf>,
 }
 
+impl Leftover {
+    /// Returns an error, with what was restored, if a part of the journal could not be read.
+    fn whole(mut self) -> Result<Self, ApplyError> {
+        let Some(mut damaged) = self.damaged.take() else { return Ok(self) };
+        let name = self.name.as_deref().unwrap_or(&self.header.interface.name);
+        damaged.restored = Some(self.report.summary(name));
+        Err(damaged.into())
+    }
+}
+
 /// The result of reverting one journal.
 #[derive(Debug)]
 pub enum RevertOutcome {
@@ -108,14 +118,10 @@ pub fn revert(
 /// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read: its settings may
 /// still be in force, and the new run would treat them as the administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
-    let mut leftover = match revert(journal, &mut |_| true)? {
-        RevertOutcome::Unreadable(damaged) => return Err(damaged.into()),
-        RevertOutcome::RolledBack(leftover) => *leftover,
-        _ => return Ok(None),
-    };
-    match leftover.damaged.take() {
-        Some(damaged) => Err(damaged.into()),
-        None => Ok(Some(leftover)),
+    match revert(journal, &mut |_| true)? {
+        RevertOutcome::Unreadable(damaged) => Err(damaged.into()),
+        RevertOutcome::RolledBack(leftover) => leftover.whole().map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -437,10 +443,7 @@ pub(crate) fn take_over_contents(
         let (path, knob, reason) = (held.path(), knob.on(name).to_string(), error.to_string());
         return Err(JournalError::Unfinished { path, knob, reason }.into());
     }
-    match leftover.damaged {
-        Some(damaged) => Err(damaged.into()),
-        None => Ok(Some(leftover)),
-    }
+    leftover.whole().map(Some)
 }
 
 /// Refuses an interface that was moved here with settings of a run in another network namespace: its current values are

@@ -338,7 +338,9 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
 #[test]
 fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
     let managed = Managed::with_maps();
-    for (damage, maps) in [("\"knob\"", ["1", "0", "0", "0"]), ("evenkeel-journal", DRIVERS_MAPS)] {
+    for (damage, maps, restored) in
+        [("\"knob\"", ["1", "0", "0", "0"], ": 1 setting restored"), ("evenkeel-journal", DRIVERS_MAPS, "")]
+    {
         for arguments in [&["revert"][..], &["revert", NAME], &["fair", NAME, "--xps", "off", "--for", "1s"]]
         {
             for (queue, map) in (0..).zip(DRIVERS_MAPS) {
@@ -355,6 +357,8 @@ fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
             let kept = journal.with_extension("journal.damaged");
             assert!(ended.stderr.contains(&kept.display().to_string()), "{ended:?}");
             assert_eq!(managed.maps(), maps, "{ended:?}");
+            let said = [ended.stdout.as_str(), &ended.stderr].concat();
+            assert!(said.contains(restored), "{ended:?}");
             assert_eq!(std::fs::read_to_string(&kept).unwrap(), damaged);
             let ended = end(managed.command(&["revert"]));
             assert!(ended.code == 4 && ended.stderr.contains("is damaged"), "{ended:?}");

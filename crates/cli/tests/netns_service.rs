@@ -100,9 +100,13 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     for words in ["evk2: the interface left this network namespace", "evenkeel revert evk0"] {
         assert!(said.contains(words), "{words}: {said}");
     }
+    let status = end(place.client(&["status"]));
+    let words = "the settings of evk0 are not restored: ";
+    assert!(status.code == 1 && status.stdout.contains(words), "{status:?}");
     let moved = peer.link_index(FIRST).unwrap();
     peer.delete_link(moved).unwrap();
     assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    wait_for("the all-clear", PATIENCE, || end(place.client(&["status"])).code == 0);
     place.end(service);
 }
 
@@ -359,13 +363,9 @@ fn garbage_on_the_socket_disturbs_nothing() {
     let service = place.start();
     place.wait_for(FIRST, "fair");
     let process = place.process(FIRST);
-    for garbage in [
-        &b"\n"[..],
-        b"{\"command\":\"explode\"}\n",
-        b"\0\xff\n",
-        &[b'x'; 100_000],
-        b"{\"command\":\"stat",
-    ] {
+    for garbage in
+        [&b"\n"[..], b"{\"command\":\"explode\"}\n", b"\0\xff\n", &[b'x'; 100_000], b"{\"command\":\"stat"]
+    {
         let mut client = UnixStream::connect(place.socket()).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         // The service may close the connection before everything is sent.

@@ -32,5 +32,5 @@ pub use course::{Course, Ending, Next};
 pub use interfaces::{Interface, Interfaces};
 pub use notify::Notifier;
 pub use pattern::{Match, Pattern};
-pub use status::{InterfaceStatus, Phase, ServiceStatus};
+pub use status::{InterfaceStatus, Phase, ServiceStatus, Unrestored};
 pub use supervisor::{Outside, Priority, Supervisor};

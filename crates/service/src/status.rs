@@ -77,6 +77,17 @@ pub struct ServiceStatus {
     pub interfaces: Vec<InterfaceStatus>,
     /// Interfaces that no rule manages.
     pub unmanaged: Vec<String>,
+    /// Interfaces that are no longer managed here, and whose settings are not restored.
+    #[serde(default)]
+    pub unrestored: Vec<Unrestored>,
+}
+
+/// An interface whose worker left settings changed, for example because it was moved to another network namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unrestored {
+    pub name: String,
+    /// What was left, and how to restore it.
+    pub reason: String,
 }
 
 impl ServiceStatus {
@@ -110,12 +121,17 @@ impl ServiceStatus {
             };
             format!("{name} {verb}{}{reason}{next}", state.words())
         });
+        let left = self
+            .unrestored
+            .iter()
+            .map(|Unrestored { name, reason }| format!("the settings of {name} are not restored: {reason}"));
         let parts: Vec<String> =
-            std::iter::once(answer).chain(words).filter(|part| !part.is_empty()).collect();
+            std::iter::once(answer).chain(words).chain(left).filter(|part| !part.is_empty()).collect();
         parts.join("; ")
     }
 
-    /// Returns whether every interface is fair, or paused by an operator with its settings restored.
+    /// Returns whether every interface is fair, or paused by an operator with its settings restored, and no other one has
+    /// settings of the service.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         let is_wanted = |interface: &InterfaceStatus| match interface.state {
@@ -123,7 +139,7 @@ impl ServiceStatus {
             Phase::Paused => interface.reason.is_none(),
             _ => false,
         };
-        self.error.is_none() && self.interfaces.iter().all(is_wanted)
+        self.error.is_none() && self.unrestored.is_empty() && self.interfaces.iter().all(is_wanted)
     }
 }
 
@@ -154,6 +170,7 @@ mod tests {
             error: None,
             interfaces: states.iter().map(interface).collect(),
             unmanaged: Vec::new(),
+            unrestored: Vec::new(),
         }
     }
 
@@ -173,5 +190,13 @@ mod tests {
         let mixed = [("a", Phase::Fair, None), ("b", Phase::Waits, Some("why")), ("c", Phase::Paused, None)];
         assert_eq!(answer(&mixed), "1 of 3 interfaces is fair; b waits: why; c is paused");
         assert!(!status(&mixed).is_as_wanted() && status(&[("a", Phase::Paused, None)]).is_as_wanted());
+    }
+
+    #[test]
+    fn settings_that_a_lost_interface_has_are_no_all_clear() {
+        let left = Unrestored { name: "a".to_owned(), reason: "why".to_owned() };
+        let status = ServiceStatus { unrestored: vec![left], ..status(&[]) };
+        let words = "no interface matches the configuration; the settings of a are not restored: why";
+        assert_eq!((status.answer().as_str(), status.is_as_wanted()), (words, false));
     }
 }

@@ -16,7 +16,7 @@ use crate::effect::{Counts, tcp_counts};
 use crate::interfaces::{Interface, Interfaces};
 use crate::log_limit::LogLimit;
 use crate::notify::Notifier;
-use crate::status::{Phase, ServiceStatus};
+use crate::status::{Phase, ServiceStatus, Unrestored};
 use crate::unit::Unit;
 use crate::worker::{Event, Worker, words};
 
@@ -73,7 +73,7 @@ pub struct Supervisor<'a> {
     paused: BTreeSet<String>,
     all_paused: bool,
     /// Interfaces with settings that their workers left changed, by index.
-    unsettled: BTreeMap<u32, String>,
+    unsettled: BTreeMap<u32, Unrestored>,
     began: Instant,
     listed: Option<Instant>,
     fails_to_list: bool,
@@ -153,11 +153,11 @@ impl<'a> Supervisor<'a> {
             if let Some(ending) = self.ending {
                 let is_late = now.duration_since(ending) >= END_LIMIT;
                 if is_late || self.units.values().all(|unit| unit.worker.is_none()) {
-                    // An operator may have restored the settings since.
-                    self.unsettled.retain(|index, name| self.outside.left(*index, name).is_some());
+                    self.forget_restored();
                     let late = self.units.values().filter(|unit| unit.worker.is_some());
-                    self.unsettled.extend(late.map(|unit| (unit.index, unit.name.clone())));
-                    return Ok(self.unsettled.into_values().collect());
+                    let names = self.unsettled.values().map(|left| left.name.clone());
+                    let names: BTreeSet<String> = names.chain(late.map(|unit| unit.name.clone())).collect();
+                    return Ok(names.into_iter().collect());
                 }
             }
             self.wait(&control);
@@ -204,6 +204,7 @@ impl<'a> Supervisor<'a> {
             Ok(found) => {
                 self.assign(&found, now);
                 self.judge(now);
+                self.forget_restored();
                 self.fails_to_list = false;
             }
             Err(error) if is_first => return Err(error),
@@ -272,6 +273,17 @@ impl<'a> Supervisor<'a> {
             unit.rule = number;
             unit.watches_effect = watch_effect;
         }
+    }
+
+    /// Forgets settings that an operator has restored since.
+    fn forget_restored(&mut self) {
+        self.unsettled.retain(|index, left| match self.outside.left(*index, &left.name) {
+            Some(reason) => {
+                left.reason = reason;
+                true
+            }
+            None => false,
+        });
     }
 
     /// Ends the workers of interfaces that got worse after the start.
@@ -405,7 +417,7 @@ impl<'a> Supervisor<'a> {
             if let Some(left) = unit.left.clone() {
                 let text = format!("settings are not restored: {left}");
                 unit.log(self.outside, Priority::Error, now, &text);
-                self.unsettled.insert(index, unit.name.clone());
+                self.unsettled.insert(index, Unrestored { name: unit.name.clone(), reason: left });
             }
         }
         if unit.wanted.is_none() {
@@ -580,6 +592,13 @@ impl<'a> Supervisor<'a> {
                 .map(|unit| unit.status(now, self.all_paused || self.paused.contains(&unit.name)))
                 .collect(),
             unmanaged: self.unmanaged.clone(),
+            // A unit has it as the reason of its state.
+            unrestored: self
+                .unsettled
+                .iter()
+                .filter(|(index, _)| !self.units.contains_key(index))
+                .map(|(_, left)| left.clone())
+                .collect(),
         }
     }
 

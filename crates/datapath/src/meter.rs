@@ -228,7 +228,7 @@ impl Meter {
     pub fn flows(&self) -> Vec<FlowSample> {
         let flow = |row: usize| {
             let (flow, tuple) = (self.rows.read(row), self.tuple(row)?);
-            (flow.packets > 0).then(|| FlowSample {
+            (flow.packets > 0).then_some(FlowSample {
                 tuple,
                 first_ns: flow.first_ns,
                 last_ns: flow.last_ns,

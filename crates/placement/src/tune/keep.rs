@@ -430,7 +430,7 @@ mod tests {
                 Rest::Number => **name == format!("{kind} NUMBER"),
                 Rest::Text => name.strip_prefix(kind).is_some_and(|more| more.starts_with(' ')),
             };
-            let at = listed.iter().position(|name| is_of_kind(name)).unwrap_or_else(|| panic!("{kind}"));
+            let at = listed.iter().position(is_of_kind).unwrap_or_else(|| panic!("{kind}"));
             listed.remove(at);
         }
         // What is left explains the kinds.

@@ -14,7 +14,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 struct ek_meter meter SEC(".data.meter");
 
-/* The row of each flow. The counts are in arrays that user space maps: it reads them without a system call. */
+/* The row of each flow. The counts are in arrays that user space maps: it reads them without a system call.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096); /* set by the loader */
@@ -47,7 +48,8 @@ struct {
 	__type(value, struct ek_bin);
 } bins SEC(".maps");
 
-/* Finds the row of a flow, or gives it the next one. Returns a row beyond all others if there is none left. */
+/* Finds the row of a flow, or gives it the next one. Returns a row beyond all others if there is none left.
+ */
 static __always_inline __u32 row_of(const struct ek_tuple *tuple, __u64 now)
 {
 	__u32 *known = bpf_map_lookup_elem(&metered, tuple), index;

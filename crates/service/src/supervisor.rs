@@ -30,6 +30,8 @@ const READY_LIMIT: Duration = Duration::from_secs(10);
 /// worker that was asked to end is ended after the shorter time.
 const SILENT: Duration = Duration::from_secs(5);
 const HUNG: Duration = Duration::from_secs(20);
+/// Time in which a worker must begin to manage, or say what it waits for.
+const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 /// Time in which all workers must end. Longer than a worker and its guardian may take.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
@@ -633,6 +635,16 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
         unit.enter(outside, now, Phase::Stopping, Some(reason), None);
     }
     let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.is_asked()) else { return };
+    if unit.phase == Some(Phase::Starting) && unit.reason.is_none() && !worker.is_ending() {
+        if now.saturating_duration_since(worker.began) >= BEGIN_LIMIT {
+            worker.kill(now);
+            let (process, limit) = (worker.id(), BEGIN_LIMIT.as_secs());
+            let reason =
+                format!("the worker (process {process}) did not begin within {limit} s; it is killed");
+            unit.enter(outside, now, Phase::Stopping, Some(reason), None);
+        }
+        return;
+    }
     if !matches!(unit.phase, Some(Phase::Fair | Phase::Silent)) {
         return;
     }
@@ -663,5 +675,74 @@ fn ending(worker: &Worker, status: ExitStatus, has_changed: bool) -> (Ending, St
     match status.code() {
         Some(2 | 3) => (Ending::Refused, reason),
         _ => (Ending::Failed, reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Workers that hang, and a log that is kept.
+    #[derive(Default)]
+    struct Hanging(RefCell<Vec<String>>);
+
+    impl Outside for Hanging {
+        fn is_ended(&self) -> bool {
+            false
+        }
+
+        fn take_reload(&self) -> bool {
+            false
+        }
+
+        fn configuration(&self) -> Result<Configuration, String> {
+            Err("not read".to_owned())
+        }
+
+        fn worker(&self) -> Process {
+            let mut shell = Process::new("sh");
+            shell.args(["-c", "exec sleep 300"]);
+            shell
+        }
+
+        fn left(&self, _index: u32, _name: &str) -> Option<String> {
+            None
+        }
+
+        fn log(&self, _priority: Priority, text: &str) {
+            self.0.borrow_mut().push(text.to_owned());
+        }
+    }
+
+    /// Returns the state of an interface whose worker has hung for a time since its start, and whether it is asked to end.
+    fn hung_at_start(waits_for: Option<&str>, seconds: u64) -> (Option<Phase>, bool) {
+        let (outside, began) = (Hanging::default(), Instant::now());
+        let mut unit = Unit::new("evk0", 1, began);
+        unit.worker = Some(Worker::start(outside.worker(), "evk0", &[], None, began).unwrap());
+        unit.enter(&outside, began, Phase::Starting, None, None);
+        unit.reason = waits_for.map(str::to_owned);
+        watch_worker(&outside, &mut unit, began + Duration::from_secs(seconds));
+        let worker = unit.worker.as_mut().unwrap();
+        let is_asked = worker.is_asked();
+        assert_eq!(
+            is_asked,
+            outside.0.borrow().iter().any(|line| line.contains("did not begin within 60 s"))
+        );
+        worker.kill(began);
+        while worker.ended(began + Duration::from_secs(600)).is_none() {
+            worker.read(began);
+            std::thread::sleep(SHORT);
+        }
+        (unit.phase, is_asked)
+    }
+
+    #[test]
+    fn a_worker_that_hangs_before_it_manages_is_killed() {
+        assert_eq!(hung_at_start(None, 59), (Some(Phase::Starting), false));
+        assert_eq!(hung_at_start(None, 60), (Some(Phase::Stopping), true));
+        assert_eq!(hung_at_start(Some("waits for flows.txt"), 600), (Some(Phase::Starting), false));
     }
 }

@@ -117,7 +117,8 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns `did you mean 'a'? known: a, b, c`, or only the known names. Of very many names, it lists the closest.
+/// Returns `did you mean 'a'? known: a, b, c`, or only the known names. Of very many names, it
+/// lists the closest.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     const CLOSEST: usize = 3;
     let mut names: Vec<&str> = known.clone().collect();
@@ -128,6 +129,9 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) 
     } else {
         list(names)
     };
+    if shown.is_empty() {
+        return "there is none".to_owned();
+    }
     match nearest(name, known) {
         Some(nearest) => format!("did you mean '{}'? known: {shown}", excerpt(nearest)),
         None => format!("known: {shown}"),
@@ -205,11 +209,7 @@ pub fn plain_words(message: &str) -> String {
         let Some((name, rest)) = rest.split_once('`') else { continue };
         let (known, place) = split_place(rest);
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
-        let hint = if known.is_empty() {
-            "none is known here".to_owned()
-        } else {
-            suggestion(name, known.iter().copied())
-        };
+        let hint = suggestion(name, known.iter().copied());
         return format!("{before}{kind} '{}'{place}; {hint}", excerpt(name));
     }
     for (mark, then) in [("missing field `", "is missing"), ("duplicate field `", "is there twice")] {
@@ -440,6 +440,7 @@ mod tests {
             suggested("rule-37x"),
             "did you mean 'rule-37'? known: rule-37, rule-17, rule-27 and 47 more"
         );
+        assert_eq!(suggestion("eth0", [].into_iter()), "there is none");
         assert!(suggested("7").starts_with("known: rule-17, rule-27, rule-37 and 47"), "{}", suggested("7"));
     }
 

@@ -262,8 +262,7 @@ impl<'t> Field<'t> {
     /// Reports that `name` is none of `known`.
     pub fn unknown_name<'k>(&self, what: &str, name: &str, known: impl Iterator<Item = &'k str> + Clone) {
         if self.complaints.would_be_first(&self.span) {
-            let is_none = known.clone().next().is_none();
-            let advice = if is_none { "there is none".to_owned() } else { suggestion(name, known) };
+            let advice = suggestion(name, known);
             self.complain(UnknownName, format!("unknown {what} '{}'", excerpt(name)), advice);
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind};
+use evenkeel_model::text::counted;
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -185,8 +186,10 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
             per_cent(lost as f64 / passed.saturating_add(lost) as f64)
         );
         if let Some(length) = interface.tx_queue_len.filter(|length| *length > 0) {
-            text +=
-                &format!("; txqueuelen is {length}, with {} queues", interface.transmit_queues.len().max(1));
+            text += &format!(
+                "; txqueuelen is {length}, with {}",
+                counted(interface.transmit_queues.len().max(1), "queue")
+            );
         }
         let is_pair = is_tap || interface.kind == InterfaceKind::Veth;
         let severity = match interface.kind {

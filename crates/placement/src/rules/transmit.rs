@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind, SaturatingSum, SocketFacts, processor_list};
 use evenkeel_model::shell::Line;
+use evenkeel_model::text::counted;
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -308,8 +309,8 @@ fn timeouts(view: &View<'_>) -> Vec<Found> {
         let parts: Vec<String> = stuck.into_iter().chain(names).collect();
         let text = if times > 0 {
             format!(
-                "transmit queues were stuck {} times ({}{})",
-                count(times),
+                "transmit queues were stuck {} ({}{})",
+                counted(usize::try_from(times).unwrap_or(usize::MAX), "time"),
                 parts.join(", "),
                 view.rate_words(times)
             )
@@ -345,8 +346,8 @@ fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let text = format!(
-            "XPS maps by processor and by receive queue at once ({} queues have the latter)",
-            both.len()
+            "XPS maps by processor and by receive queue at once (the latter on {})",
+            counted(both.len(), "queue")
         );
         let effect = "the map by receive queue applies to sockets that have received packets, and the other has no effect there";
         let mut entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
@@ -434,8 +435,8 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             .collect();
         let Some((first, limit)) = capped.first() else { continue };
         let text = format!(
-            "byte queue limits of {} queues are capped ({} on queue {first}, where the limit is {} now); 20 µs at {} are {}",
-            capped.len(),
+            "byte queue limits of {} are capped ({} on queue {first}, where the limit is {} now); 20 µs at {} are {}",
+            counted(capped.len(), "queue"),
             bytes(*limit),
             nic.transmit_queues.get(*first).and_then(|queue| queue.bql_limit).map_or("?".to_owned(), bytes),
             gigabits(speed as f64),

@@ -78,6 +78,8 @@ pub enum ServeError {
     InUse(Endpoint),
     #[error("{} exists and is no socket; choose another path", path_text(.0))]
     NoSocket(PathBuf),
+    #[error("cannot serve {0}: no interface has this address; `ip address` lists the addresses")]
+    NoAddress(Endpoint),
     #[error("cannot serve {endpoint}: {source}")]
     Bind { endpoint: Endpoint, source: io::Error },
     #[error("cannot accept connections: {0}")]
@@ -182,6 +184,7 @@ impl ScrapeServer {
     pub fn bind(endpoint: &Endpoint) -> Result<Self, ServeError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::InUse(endpoint.clone()),
+            io::ErrorKind::AddrNotAvailable => ServeError::NoAddress(endpoint.clone()),
             _ => ServeError::Bind { endpoint: endpoint.clone(), source },
         };
         let (listener, socket) = match endpoint {
@@ -597,6 +600,13 @@ mod tests {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = Endpoint::Tcp(holder.local_addr().unwrap());
         assert!(matches!(ScrapeServer::bind(&endpoint), Err(ServeError::InUse(_))));
+    }
+
+    #[test]
+    fn an_address_of_another_host_is_refused() {
+        // RFC 5737: for documentation only.
+        let endpoint: Endpoint = "192.0.2.1:9836".parse().unwrap();
+        assert!(matches!(ScrapeServer::bind(&endpoint), Err(ServeError::NoAddress(_))));
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn failure(error: &MonitorError) -> Failure {
 fn refused(error: ServeError) -> Failure {
     let exit = match &error {
         ServeError::NoSocket(_) => Exit::Usage,
-        ServeError::InUse(_) | ServeError::Bind { .. } => Exit::Unable,
+        ServeError::InUse(_) | ServeError::NoAddress(_) | ServeError::Bind { .. } => Exit::Unable,
         ServeError::Accept(_) => Exit::Failed,
     };
     Failure::with_causes(exit, &error)

@@ -281,7 +281,8 @@ impl Sender {
         let timer = std::mem::replace(&mut self.timer, Timer::Idle);
         self.deadline = Time::NEVER;
         match timer {
-            Timer::Idle | Timer::Retry => {}
+            Timer::Idle => {}
+            Timer::Retry => self.wakeup_due = true,
             Timer::Probe => {
                 self.probe_due = true;
                 self.timer = Timer::Retransmit;

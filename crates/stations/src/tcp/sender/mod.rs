@@ -186,6 +186,8 @@ pub struct Sender {
     sent_now: bool,
     /// A tail loss probe is to be sent.
     probe_due: bool,
+    /// The next segment is a single packet, because the qdisc refused the last one (`tcp_write_wakeup`).
+    wakeup_due: bool,
     /// The window and threshold before the last reduction are stored, so the reduction can be undone.
     can_undo: bool,
     /// Reordering was detected (`reord_seen`).
@@ -305,6 +307,7 @@ impl Sender {
             limited_now: false,
             sent_now: false,
             probe_due: false,
+            wakeup_due: false,
             can_undo: false,
             reordering_seen: false,
             buffer_full: false,

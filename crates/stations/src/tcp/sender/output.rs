@@ -80,7 +80,8 @@ impl Sender {
         }
         let room = self.window.packets - in_flight;
         // At least two segments in flight (`tcp_cwnd_test`).
-        let quota = room.min((self.window.packets / 2).max(1)).min(self.goal);
+        let is_wakeup = std::mem::take(&mut self.wakeup_due);
+        let quota = if is_wakeup { 1 } else { room.min((self.window.packets / 2).max(1)).min(self.goal) };
         let most = quota * self.mss;
         if self.profile == Profile::Linux6_18 {
             self.grow_head(most);
@@ -93,7 +94,7 @@ impl Sender {
         let receive_room = window_end - self.next;
         let mut payload = head.min(u64::from(self.mss));
         if head > u64::from(self.mss) {
-            if self.should_defer(now, room, receive_room, head) {
+            if !is_wakeup && self.should_defer(now, room, receive_room, head) {
                 return Err(Blocked::Deferred);
             }
             // `tcp_mss_split_point` with Nagle's algorithm off.

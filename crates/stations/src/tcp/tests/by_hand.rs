@@ -488,6 +488,16 @@ fn refused_segments_stay_in_the_queue() {
         assert!(retry > Time(200 * MILLISECOND) && retry < Time(SECOND));
         sender.on_deadline(retry);
         assert_eq!(sender.next_segment(retry).unwrap().payload, 100);
+        // It sends a single packet: a segment of several may be larger than the qdisc.
+        let mut sender = Sender::new(&config(profile), 0, 0);
+        sender.write(100 * MSS);
+        let large = sender.next_segment(Time::ZERO).unwrap();
+        assert!(large.packets() > 1);
+        sender.refused(Time::ZERO, &large);
+        let retry = sender.deadline();
+        sender.on_deadline(retry);
+        assert_eq!(sender.next_segment(retry).unwrap().packets(), 1);
+        assert!(sender.next_segment(retry).unwrap().packets() > 1);
     }
 }
 

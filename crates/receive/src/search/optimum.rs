@@ -1,5 +1,7 @@
 //! The lowest cost that any NIC could reach, to compare a placement with.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::QueueId;
 use crate::policy::{Cost, Flow, Policy};
 
@@ -22,10 +24,14 @@ const MOST_PLACEMENTS: usize = 200_000;
 pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     let mut policy = policy.clone();
     policy.begin();
-    if placements(&policy, flows).is_some_and(|count| count <= MOST_PLACEMENTS) {
+    // With the flows of few queues first, the queues that remain are equivalent more often.
+    let mut flows: Vec<&Flow> = flows.iter().collect();
+    flows.sort_by_key(|flow| policy.allowed(flow).len());
+    let groups = equivalent_queues(&policy, &flows);
+    if placements(&policy, &flows, &groups).is_some_and(|count| count <= MOST_PLACEMENTS) {
         let occupied = &mut vec![0; usize::from(policy.queues())];
-        let mut tried = Tried { alike: policy.knows_load_only(), policy, best: None };
-        tried.place(flows, occupied);
+        let mut tried = Tried { policy, groups, best: None };
+        tried.place(&flows, 0, occupied);
         // A script that exceeded its time limit has no valid result.
         let is_sound = tried.policy.fault().is_none();
         return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
@@ -36,41 +42,60 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     policy.bound().map(|cost| Optimum { cost, is_exact: false })
 }
 
-/// Returns an upper bound of the number of placements. Fewer are tried if queues are equivalent.
-fn placements(policy: &Policy, flows: &[Flow]) -> Option<usize> {
+/// Returns a group for each number of placed flows and each queue. Empty queues of one group are equivalent: the cost
+/// depends on their load only, and the same remaining flows may use them.
+fn equivalent_queues(policy: &Policy, flows: &[&Flow]) -> Vec<Vec<usize>> {
+    let queues = 0..policy.queues();
     let alike = policy.knows_load_only();
-    let mut before = 0_usize;
-    flows.iter().try_fold(1_usize, |count, flow| {
-        before += 1;
-        let queues = policy.allowed(flow).len();
-        count.checked_mul(if alike { queues.min(before) } else { queues })
+    let mut group: Vec<usize> = queues.clone().map(|queue| if alike { 0 } else { queue.into() }).collect();
+    let mut groups = vec![group.clone()];
+    for flow in flows.iter().rev() {
+        let mut known = BTreeMap::new();
+        group = queues
+            .clone()
+            .map(|queue| {
+                let next = known.len();
+                let key = (group[usize::from(queue)], policy.allows(flow, QueueId(queue)));
+                *known.entry(key).or_insert(next)
+            })
+            .collect();
+        groups.push(group.clone());
+    }
+    groups.reverse();
+    groups
+}
+
+/// Returns an upper bound of the number of placements.
+fn placements(policy: &Policy, flows: &[&Flow], groups: &[Vec<usize>]) -> Option<usize> {
+    flows.iter().zip(groups).enumerate().try_fold(1_usize, |count, (placed, (flow, group))| {
+        let allowed = policy.allowed(flow);
+        let distinct = allowed.iter().map(|queue| group[queue.index()]).collect::<BTreeSet<_>>().len();
+        count.checked_mul(allowed.len().min(placed + distinct))
     })
 }
 
 struct Tried {
     policy: Policy,
-    alike: bool,
+    groups: Vec<Vec<usize>>,
     best: Option<Cost>,
 }
 
 impl Tried {
-    fn place(&mut self, flows: &[Flow], occupied: &mut Vec<u32>) {
+    fn place(&mut self, flows: &[&Flow], placed: usize, occupied: &mut Vec<u32>) {
         let Some((flow, others)) = flows.split_first() else {
             let cost = self.policy.cost();
             self.best = Some(self.best.map_or(cost, |best| best.min(cost)));
             return;
         };
         let queues: Vec<QueueId> = self.policy.allowed(flow).to_vec();
-        let mut empty_tried = false;
+        let mut tried_empty = BTreeSet::new();
         for queue in queues {
-            let is_empty = occupied[queue.index()] == 0;
-            if self.alike && is_empty && empty_tried {
+            if occupied[queue.index()] == 0 && !tried_empty.insert(self.groups[placed][queue.index()]) {
                 continue;
             }
-            empty_tried |= is_empty;
             occupied[queue.index()] += 1;
             self.policy.place(flow, queue);
-            self.place(others, occupied);
+            self.place(others, placed + 1, occupied);
             self.policy.remove(flow, queue);
             occupied[queue.index()] -= 1;
         }

@@ -1,7 +1,7 @@
 //! Tests of the search: its guarantees for every model and any sequence of flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -329,6 +329,44 @@ fn greedy_by_rate_is_close_to_the_best_of_all_placements() {
         let gap = (search.cost() - best.cost).value().max(0.0).sqrt() / mean;
         assert!(gap < 0.1, "{count} flows on {queues} queues: {} of {}", search.cost(), best.cost);
     }
+}
+
+/// Returns the lowest cost of all placements, without any symmetry.
+fn least(policy: &mut Policy, flows: &[Flow]) -> Cost {
+    let Some((flow, others)) = flows.split_first() else { return policy.cost() };
+    let allowed = policy.allowed(flow).to_vec();
+    let costs = allowed.into_iter().map(|queue| {
+        policy.place(flow, queue);
+        let cost = least(policy, others);
+        policy.remove(flow, queue);
+        cost
+    });
+    costs.reduce(Cost::min).unwrap()
+}
+
+#[test]
+fn the_optimum_is_that_of_all_placements_with_pinned_classes() {
+    let mut rests = BTreeSet::new();
+    for pin in [0, 2] {
+        for count in 1..7 {
+            let file = format!(
+                "policy = \"balance\"\n[[class]]\nname = \"a\"\ndestination-port = 53\npin = {pin}\n\
+                 [[class]]\nname = \"b\"\ndestination-port = 443\nqueues = [1, 3]\n"
+            );
+            let policy = policy(&file, 4);
+            // Flows of the pinned class, of the pool and of neither, in an order that varies.
+            let mut observed = flows(count);
+            for (at, flow) in observed.iter_mut().enumerate() {
+                flow.tuple.destination_port = [80, 443, 53][(at + pin) % 3];
+            }
+            let seen: Vec<Flow> = observed.iter().map(|flow| policy.classify(flow)).collect();
+            rests.extend(seen.iter().map(|flow| flow.class.index()));
+            let best = optimum(&policy, &seen).unwrap();
+            assert!(best.is_exact);
+            assert_eq!(best.cost, least(&mut policy.clone(), &seen), "{count} flows, pin {pin}");
+        }
+    }
+    assert_eq!(rests.len(), 3);
 }
 
 #[test]

@@ -170,7 +170,8 @@ pub fn how_to_enter(path: Option<&Path>) -> String {
 }
 
 /// Returns the command that reverts an interface of the calling thread's network namespace, from any other one.
-fn revert_here(interface: &str) -> String {
+#[must_use]
+pub fn revert_here(interface: &str) -> String {
     let line = printed_command("evenkeel revert {}", &[&interface]);
     let Some((inode, path)) = own_namespace() else { return format!("`{line}`") };
     match path {

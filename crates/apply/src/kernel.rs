@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use evenkeel_host::{NetworkNamespace, Sysfs};
 use evenkeel_model::change::{ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
+use evenkeel_model::shell::Line;
 use evenkeel_netlink::ethtool::{EthtoolError, EthtoolSocket, ReceiveRules};
 use evenkeel_netlink::settings::{Device, Setting, Settings};
 use evenkeel_netlink::shaper::{Shaper, Shapers};
@@ -305,11 +306,16 @@ impl LiveKernel {
             } else {
                 continue;
             };
+            let remove = Line::new("tc qdisc delete dev {} root", &[&self.name]);
+            let reason = format!("{reason}; if it is not needed, remove it with `{remove}`");
             return Err(KnobError::NotRestorable { what, reason });
         }
         match self.deleted_leaf(&qdiscs)? {
             Some(leaf) => {
-                let reason = format!("its leaf at {leaf} was deleted, and the kernel makes a new one");
+                let remove = Line::new("tc qdisc delete dev {} root", &[&self.name]);
+                let reason = format!(
+                    "its leaf at {leaf} was deleted, and the kernel makes a new one; `{remove}` restores the default"
+                );
                 Err(KnobError::NotRestorable { what, reason })
             }
             None => Ok(()),

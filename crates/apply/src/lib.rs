@@ -71,7 +71,7 @@ pub use evenkeel_model::shell::Line;
 
 pub use damaged_journal::{Damaged, Obstacle};
 pub use disturbance::Disturbance;
-pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter};
+pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter, revert_here};
 pub use find_damaged::{Remains, damaged, remains};
 pub use find_renamed::{check_renamed, copies, finished_copies, renamed};
 pub use identity::{InterfaceIdentity, device_inode};

@@ -133,6 +133,7 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
     let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());
     assert!(refused.code == 3 && refused.stderr.contains("could not be restored exactly"), "{refused:?}");
+    assert!(refused.stderr.contains("remove it with `tc qdisc delete dev"), "{refused:?}");
 }
 
 /// A tree without one of its leaves cannot be made again.

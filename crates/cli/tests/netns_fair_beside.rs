@@ -257,7 +257,7 @@ fn check_and_tune_propose_no_change_of_what_a_session_manages() {
 #[test]
 fn a_check_names_the_settings_that_a_dead_run_left() {
     let managed = Managed::new();
-    let words = "had died before it restored its changes: `EVENKEEL_STATE_DIR=";
+    let words = "ended before it restored its changes: `EVENKEEL_STATE_DIR=";
     let check = |options: &[&str]| end(managed.command(&[&["check"], options].concat()));
     assert!(!check(&[NAME]).stdout.contains("evenkeel revert"));
     let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);

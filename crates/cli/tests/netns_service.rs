@@ -103,6 +103,13 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     let status = end(place.client(&["status"]));
     let words = "the settings of evk0 are not restored: ";
     assert!(status.code == 1 && status.stdout.contains(words), "{status:?}");
+    // The command works from any namespace, and with the journals of this service.
+    let status = end(place.client(&["status", "--format", "json"]));
+    let reason =
+        serde_json::from_str::<serde_json::Value>(&status.stdout).unwrap()["unrestored"][0]["reason"]
+            .to_string();
+    let command = "evenkeel revert evk0` in the network namespace net:[";
+    assert!(reason.contains("EVENKEEL_STATE_DIR=") && reason.contains(command), "{reason}");
     let moved = peer.link_index(FIRST).unwrap();
     peer.delete_link(moved).unwrap();
     assert_eq!(end(place.managed.command(&["revert"])).code, 0);

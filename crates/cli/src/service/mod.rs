@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use evenkeel_apply::printed_command;
 use evenkeel_fair::give_up_privileges;
 use evenkeel_files::{Kind, read_regular, shown};
 use evenkeel_host::{Capability, SocketName};
@@ -128,8 +129,9 @@ fn run(file: &Path) -> Result<Exit, Failure> {
     let unsettled = supervisor.run(control).map_err(failed)?;
     if !unsettled.is_empty() {
         let message = format!(
-            "not every setting of {} could be restored; see above, and run `evenkeel revert` when the cause is gone",
-            unsettled.join(", ")
+            "not every setting of {} could be restored; see above, and run `{}` when the cause is gone",
+            unsettled.join(", "),
+            printed_command("evenkeel revert", &[])
         );
         return Err(Failure::new(Exit::Failed, message));
     }

@@ -1,6 +1,7 @@
 //! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
@@ -9,6 +10,7 @@ use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
     Remains, Removal, Renamed, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered, copies,
     exclude_sessions, finished_copies, how_to_enter, printed_command, remains, revert as revert_journal,
+    revert_here,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
@@ -230,7 +232,7 @@ fn is_same_device(header: &Header, interface: &InterfaceIdentity) -> bool {
 }
 
 /// Identifies an interface of this namespace.
-fn identity(name: &str) -> Option<InterfaceIdentity> {
+pub fn identity(name: &str) -> Option<InterfaceIdentity> {
     let index = Sysfs::of_namespace().ok()?.read(&format!("class/net/{name}/ifindex")).ok()?;
     InterfaceIdentity::current(index.parse().ok()?, name).ok()
 }
@@ -552,18 +554,19 @@ pub fn tell_unfinished(header: &Header) {
     say(&unfinished(header));
 }
 
-/// Describes a dead run whose changes were not undone, with the command that undoes them.
+/// Describes a run that ended before it undid its changes, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
-    let name = &header.interface.name;
-    let (died, fix) = (
-        format!("{} had died before it restored its changes", whose(header)),
-        printed_command("evenkeel revert {}", &[name]),
-    );
-    if identity(name).is_some_and(|found| found.index == header.interface.index) {
-        format!("{died}: `{fix}` restores them")
-    } else {
-        format!("{died}, and {name} is not here: `{fix}` restores them in the network namespace that has it")
+    let interface = &header.interface;
+    let (ended, name) = (format!("{} ended before it restored its changes", whose(header)), &interface.name);
+    let fix = printed_command("evenkeel revert {}", &[name]);
+    if identity(name).is_some_and(|found| found.index == interface.index) {
+        return format!("{ended}: `{fix}` restores them");
     }
+    let own = std::fs::metadata("/proc/thread-self/ns/net").map(|namespace| namespace.ino());
+    if own.is_ok_and(|own| own == interface.namespace) {
+        return format!("{ended}, and {name} is not here any more: {} restores them", revert_here(name));
+    }
+    format!("{ended}: `{fix}` restores them in its network namespace, net:[{}]", interface.namespace)
 }
 
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {

@@ -238,6 +238,11 @@ fn this_machine_is_checked_saved_and_checked_again() {
             .collect()
     };
     assert_eq!(shape(of(&again.stdout)), shape(of(&live.stdout)));
+    // A wrong name is refused before anything is recorded.
+    let other = directory.path().join("other");
+    assert_eq!(run(&["check", "no-such", "--save", text(&other)]).code, 2);
+    assert_eq!(run(&["check", "--speed", "no-such=1gbit", "--save", text(&other)]).code, 2);
+    assert!(!other.exists());
     // An existing recording is not overwritten.
     assert_eq!(run(&["check", "--save", text(&saved)]).code, 2);
 }
@@ -286,6 +291,16 @@ fn what_a_recording_lacks_is_unknown_and_what_it_has_is_known() {
     for field in ["processors", "nodes", "virtual_machine"] {
         assert_eq!(json["host"][field], serde_json::Value::Null, "{field}");
     }
+}
+
+/// A tree that has lost a NIC's directory keeps its other files: no all-clear follows from it.
+#[test]
+fn a_lost_interface_is_no_healthy_one() {
+    let directory = tree(&hosts::HOSTS[0].1());
+    std::fs::remove_dir_all(directory.path().join("sys/class/net/ens2f0")).unwrap();
+    let checked = run(&["check", "--from", text(directory.path())]);
+    let why = "this tree has answers about ens2f0 in evenkeel/, and no /sys/class/net/ens2f0";
+    assert!(checked.code == 2 && checked.stderr.contains(why), "{checked:?}");
 }
 
 #[test]

@@ -53,6 +53,23 @@ fn a_missing_mount_is_named_before_the_work() {
     }
 }
 
+/// A process list that may lack irqbalance is no proof that it does not run.
+#[test]
+fn hidden_processes_are_no_absent_ones() {
+    let binary = env!("CARGO_BIN_EXE_evenkeel");
+    let place = tempfile::tempdir().unwrap();
+    let saved = place.path().join("saved");
+    let mut live = std::process::Command::new("unshare");
+    live.args(["--pid", "--fork", "--mount-proc", binary, "check", "--save"]).arg(&saved);
+    let mut recorded = std::process::Command::new(binary);
+    recorded.args(["check", "--from"]).arg(&saved);
+    for command in [live, recorded] {
+        let ended = end(command);
+        let words = ended.stdout.replace("\n ", "");
+        assert!(words.contains("it hides processes") && words.contains("irqbalance-runs"), "{ended:?}");
+    }
+}
+
 /// Returns the path of a tool on the PATH of the tests.
 fn find(tool: &str) -> PathBuf {
     std::env::split_paths(&std::env::var_os("PATH").unwrap())

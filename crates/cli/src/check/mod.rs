@@ -224,6 +224,11 @@ pub fn failure(error: &HostError) -> Failure {
 
 fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     if let Some(directory) = &options.save {
+        // Before anything is written.
+        let named = options.interface.iter().chain(options.speeds.iter().map(|speed| &speed.interface));
+        if let Some(unknown) = named.into_iter().find(|name| crate::revert::identity(name).is_none()) {
+            require_interface(&read_facts(&tree(None)?).map_err(|error| failure(&error))?, Some(unknown))?;
+        }
         // The first signal completes or removes a recording; a second one ends the command at once.
         let signals = Signals::catch()?;
         let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| match error {

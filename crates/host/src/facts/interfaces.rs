@@ -185,10 +185,31 @@ pub(super) fn interfaces(
             upper.lower.push(port);
         }
     }
+    note_lost_interfaces(tree, names, lines.into_keys());
     note_unlike_queues(tree, &interfaces);
     interfaces.iter().for_each(|interface| note_lost_parts(tree, interface));
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     Ok((interfaces, owners))
+}
+
+/// Notes the interfaces that a recording has answers about, and lacks in sysfs. A running interface may have left between
+/// two reads.
+fn note_lost_interfaces(
+    tree: &Tree,
+    names: &BTreeMap<u32, String>,
+    with_qdiscs: impl Iterator<Item = String>,
+) {
+    if tree.is_live() {
+        return;
+    }
+    let with_answers = tree.list(&format!("{}/ethtool", tree::ANSWERS)).into_iter();
+    let with_answers = with_answers.filter_map(|file| file.strip_suffix(".json").map(str::to_owned));
+    let lost = with_answers.chain(with_qdiscs).find(|name| !names.values().any(|known| known == name));
+    if let Some(name) = lost {
+        let directory = format!("{CLASS}/{name}");
+        let why = format!("this tree has answers about {name} in evenkeel/, and no {directory}");
+        tree.note(&directory, why);
+    }
 }
 
 /// Notes the files that some queues have and others lack: those of all queues of the host, and those that depend on

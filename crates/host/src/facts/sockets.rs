@@ -384,6 +384,11 @@ pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
 /// Returns the running processes of the services in [`SERVICES`].
 fn services(tree: &Tree) -> Vec<u32> {
     let mut found = Vec::new();
+    if tree.is_live() && are_hidden(tree) {
+        let why = "/proc does not list the kernel's threads: it hides processes (its mount option hidepid, or a PID \
+                   namespace, as in a container)";
+        tree.note("/proc/PID/comm", why);
+    }
     for number in tree.numbers("/proc", "") {
         // Record only these processes, because other names are private.
         let path = format!("/proc/{number}/comm");
@@ -399,6 +404,12 @@ fn services(tree: &Tree) -> Vec<u32> {
         }
     }
     found
+}
+
+/// Returns whether `/proc` lacks processes. Each user sees process 2, the kernel's kthreadd, but not with `hidepid=2`, nor
+/// in another PID namespace than the first.
+fn are_hidden(tree: &Tree) -> bool {
+    tree.read_quietly("/proc/2/comm").as_deref() != Some("kthreadd")
 }
 
 /// Notes that a recorded tree lacks the name of a process. A running process may end between two reads: a recording

@@ -246,11 +246,32 @@ fn interrupts_that_were_spread_since_are_history() {
         history.evidence.contains("the counts are from the past") && history.severity == Severity::Low,
         "{history:?}"
     );
+    // One of the eight has stayed.
+    serve(&mut facts.interrupts[0], 15);
+    let found = findings(facts.clone());
+    let history = find(&found, "irq-one-processor").unwrap();
+    assert!(
+        history.evidence.contains("now 1 of these interrupts go there") && history.severity == Severity::Low,
+        "{history:?}"
+    );
     for interrupt in &mut facts.interrupts {
         serve(interrupt, 15);
     }
     let now = findings(facts);
     assert!(find(&now, "irq-one-processor").unwrap().severity > Severity::Low);
+}
+
+/// The slow link follows from the half duplex: one finding names both.
+#[test]
+fn half_duplex_names_the_slow_link() {
+    let mut facts = hosts::HOSTS[0].1();
+    let nic = facts.interfaces.iter_mut().find(|nic| nic.speed_bps.is_some()).unwrap();
+    (nic.speed_bps, nic.supported_bps) = (Some(10_000_000_000), Some(100_000_000_000));
+    nic.duplex = Some("half".to_owned());
+    let found = findings(facts);
+    assert_eq!(find(&found, "link-slow"), None);
+    let evidence = &find(&found, "link-half-duplex").unwrap().evidence;
+    assert!(evidence.contains("the link runs at 10 Gbit/s, the NIC supports 100 Gbit/s"), "{evidence}");
 }
 
 #[test]

@@ -244,18 +244,23 @@ fn is_spread_over_queues(interrupts: &[&Interrupt], few: usize) -> bool {
     counts.len() > few && (most as f64) < MOST * total as f64
 }
 
-/// Returns whether all interrupts go to other processors than these now, so that their counts are history.
-fn have_moved_away(
+/// Returns how many interrupts go to these processors now, if that is so few that the counts are history: these
+/// interrupts have less than a share of all counts.
+fn moved_away(
     view: &View<'_>,
     nic: &Interface,
     interrupts: &[&Interrupt],
     from: &BTreeSet<u32>,
-) -> bool {
-    let is_away = |interrupt: &&Interrupt| {
+    share: f64,
+) -> Option<usize> {
+    let is_there = |interrupt: &&&Interrupt| {
         let target = interrupt.target();
-        !target.is_empty() && target.iter().all(|processor| !from.contains(processor))
+        target.is_empty() || target.iter().any(|processor| from.contains(processor))
     };
-    !view.is_balanced(nic) && interrupts.iter().all(is_away)
+    let there: Vec<u64> = interrupts.iter().filter(is_there).map(|interrupt| interrupt.total()).collect();
+    let total: u64 = interrupts.iter().map(|interrupt| interrupt.total()).saturating_sum();
+    let still: u64 = there.iter().copied().saturating_sum();
+    (!view.is_balanced(nic) && (still as f64) < share * total as f64).then_some(there.len())
 }
 
 /// Finds a few processors that serve many queues, and are busy while others are not.
@@ -280,7 +285,7 @@ fn few_processors(view: &View<'_>, nic: &Interface, served: &BTreeMap<u32, u64>)
     if total < ENOUGH_INTERRUPTS || few.len() * QUEUES_EACH > places || !is_spread {
         return None;
     }
-    if have_moved_away(view, nic, &interrupts, &few) {
+    if moved_away(view, nic, &interrupts, &few, SHARE).is_some() {
         return None;
     }
     let busy = view.mean_softirq_share(|number| few.contains(&number))?;
@@ -349,8 +354,12 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             count(total),
             interrupts.len()
         );
-        if by_count && have_moved_away(view, nic, &interrupts, &BTreeSet::from([*processor])) {
-            let text = format!("{served}; now none of them goes there, so the counts are from the past");
+        let there = moved_away(view, nic, &interrupts, &BTreeSet::from([*processor]), SHARE);
+        if let Some(there) = there.filter(|_| by_count) {
+            let there = if there == 0 { "none".to_owned() } else { there.to_string() };
+            let text = format!(
+                "{served}; now {there} of these interrupts go there, so the counts are from the past"
+            );
             found.push(Found::on_basis(view.cost_basis(nic), Low, &nic.name, text, effect).on(&nic.name));
             continue;
         }

@@ -25,7 +25,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-slow",
         looks_at: "the link's speed against the fastest that the NIC supports",
-        fires_when: "low: half or less; medium: a tenth or less of a NIC that is not idle (100 packets/s)",
+        fires_when: "low: half or less, in full duplex; medium: a tenth or less of a NIC that is not idle (100 packets/s)",
         why: "A damaged cable, a wrong transceiver or a slow port on the other side limits the link, whatever the \
               other settings.",
         fix: "cable, transceiver, the other side's port",
@@ -86,10 +86,11 @@ fn half_duplex(view: &View<'_>) -> Vec<Found> {
     half.map(|nic| {
         let collisions = nic.statistics.get("collisions").copied().filter(|collisions| *collisions > 0);
         let collisions = collisions.map(|collisions| format!("; {} collisions", count(collisions)));
+        let slow = slow_words(nic).map(|slow| format!("; {slow}")).unwrap_or_default();
         Found::limit(
             High,
             &nic.name,
-            format!("the link is in half duplex{}", collisions.unwrap_or_default()),
+            format!("the link is in half duplex{slow}{}", collisions.unwrap_or_default()),
             "collisions and waiting: a fraction of the rate",
         )
         .advice("let both ends negotiate, or fix both to the same mode")
@@ -97,17 +98,24 @@ fn half_duplex(view: &View<'_>) -> Vec<Found> {
     .collect()
 }
 
+/// Returns the speeds of a link that is at half or less of what its NIC supports.
+fn slow_words(nic: &Interface) -> Option<String> {
+    let (speed, supported) = (nic.speed_bps?, nic.supported_bps?);
+    (speed.saturating_mul(2) <= supported).then(|| {
+        format!(
+            "the link runs at {}, the NIC supports {}",
+            gigabits(speed as f64),
+            gigabits(supported as f64)
+        )
+    })
+}
+
 fn slow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(supported)) = (nic.speed_bps, nic.supported_bps) else { continue };
         // In half duplex, autonegotiation failed: link-half-duplex reports that.
-        if speed.saturating_mul(2) <= supported && nic.duplex.as_deref() != Some("half") {
-            let text = format!(
-                "the link runs at {}, the NIC supports {}",
-                gigabits(speed as f64),
-                gigabits(supported as f64)
-            );
+        if let Some(text) = slow_words(nic).filter(|_| nic.duplex.as_deref() != Some("half")) {
             let effect = format!("at most {} of the NIC's rate", per_cent(speed as f64 / supported as f64));
             // A NIC that supports several speeds often runs at a lower one on purpose.
             let is_fault = speed.saturating_mul(10) <= supported && !view.is_idle(nic);

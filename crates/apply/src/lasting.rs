@@ -253,6 +253,22 @@ impl Lasting {
         now.collect()
     }
 
+    /// Returns the knobs that this command has changed and another program has set since, each with the reason. They are
+    /// that program's from now on: neither [`Self::undo`] nor a later revert restores them.
+    pub fn set_since(&mut self) -> Vec<(Knob, ApplyError)> {
+        let mut disturbed = Vec::new();
+        for (knob, _) in self.made.clone() {
+            // An interface that is gone has no value.
+            let Ok(found) = self.run.kernel().read(&knob) else { continue };
+            if self.run.entries().iter().any(|entry| entry.knob == knob && !entry.is_ours(&found)) {
+                self.made.retain(|(made, _)| *made != knob);
+                let why = self.run.set_by_another(&knob, found);
+                disturbed.push((knob, why));
+            }
+        }
+        disturbed
+    }
+
     /// Returns the kernel, for reads and writes without a journal. For knobs that are kept, use [`Self::change`].
     pub fn kernel(&mut self) -> &mut LiveKernel {
         self.run.kernel()

@@ -250,6 +250,23 @@ fn a_value_that_another_program_sets_during_the_first_watch_stays() {
     assert_eq!(host.values(), ["0", "0", "0", "2"]);
 }
 
+#[test]
+fn a_value_that_another_program_sets_during_the_second_watch_is_not_reported_as_changed() {
+    let host = Host::new();
+    let running = tuned(&host, &[]);
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "0").unwrap();
+    let ended = running.end();
+    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("not changed: the sysctl net.ipv4.tcp_timestamps: another program"),
+        "{ended:?}"
+    );
+    assert_eq!(host.values(), ["1", "1", "1", "0"]);
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
+    assert_eq!(host.values(), OFF);
+}
+
 /// A setting of the whole namespace belongs to the first run that changes it.
 #[test]
 fn a_setting_that_a_session_has_changed_is_left_to_it() {

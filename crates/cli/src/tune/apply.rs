@@ -139,6 +139,7 @@ fn make_all(
     if signals.came() {
         return interrupted(lasting, options, outcome);
     }
+    refuse_disturbed(&mut lasting, outcome);
     let files = files::write(options, &prepared.facts, &mut lasting)?;
     if let Some(rewritten) = lasting.keep().map_err(|error| failure(&error))? {
         say(&rewritten.to_string());
@@ -158,6 +159,15 @@ fn make_all(
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
     let left = !outcome.refused.is_empty() || prepared.is_left_to_session;
     Ok(if worse || left { Exit::Unmet } else { Exit::Done })
+}
+
+/// Takes the changes that another program has replaced, for example during the watch, from those that were made.
+fn refuse_disturbed(lasting: &mut Lasting, outcome: &mut Outcome) {
+    for (knob, why) in lasting.set_since() {
+        let Some(at) = outcome.done.iter().position(|done| done.knob == knob) else { continue };
+        let Done { rule, to, .. } = outcome.done.remove(at);
+        outcome.refused.push((rule, Change::new(knob, to), why.to_string()));
+    }
 }
 
 /// Skips interrupts that irqbalance would move again.

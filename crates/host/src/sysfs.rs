@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_model::text::name_text;
 use nix::dir::Dir;
@@ -71,11 +72,24 @@ impl Sysfs {
             Err(source) if evenkeel_files::is_limit(&source) => {
                 return Err(HostError::Read { path: MOUNTED.into(), source });
             }
-            Err(_) if Self::mounted_is_own()? => return Ok(Self::at(MOUNTED)),
+            Err(_) if Self::is_own_once_settled()? => return Ok(Self::at(MOUNTED)),
             Err(source) => return Err(HostError::ForeignSysfs { source }),
         };
         let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
         Ok(Self { root, mount: Some(Arc::new(mount)) })
+    }
+
+    /// Returns whether [`Self::mounted_is_own`] holds at least once within a fifth of a second. An interface that comes or
+    /// goes between the two lists makes them differ, and is not in both at the same moment.
+    fn is_own_once_settled() -> Result<bool, HostError> {
+        const TRIES: u32 = 10;
+        for _ in 1..TRIES {
+            if Self::mounted_is_own()? {
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self::mounted_is_own()
     }
 
     /// Returns whether `/sys` has exactly the interfaces of the calling thread's network namespace, with the

@@ -93,7 +93,9 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
 
 /// Returns the sentence that explains how the verdicts follow from the intervals.
 fn rule(comparison: &Comparison) -> String {
-    let least = format!("Changes in % are of geometric means. No interval below {LEAST_REPEATS} repeats.");
+    let least = format!(
+        "Changes in % and the means beside them are geometric. No interval below {LEAST_REPEATS} repeats."
+    );
     match comparison.question.within {
         Some(margin) => format!(
             "Within {0}: the whole 95 % confidence interval of the change lies within {0} of the first. {least}",

@@ -15,7 +15,7 @@ use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
 use evenkeel_host::{CpuTimes, Host};
 use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind};
 use evenkeel_netlink::Netlink;
-use evenkeel_placement::loss_path::COUNTERS;
+use evenkeel_placement::loss_path::{COUNTERS, Place};
 
 use crate::error::MonitorError;
 use crate::flow_thread::FlowThread;
@@ -134,11 +134,15 @@ impl Collector {
             .unknown
             .iter()
             .filter(|gap| is_counter(&gap.source) || COUNTERS.iter().any(|counter| gap.concerns(counter)));
-        let mut losses_incomplete = false;
+        let (mut losses_incomplete, mut unread_places) = (false, BTreeSet::new());
         for gap in gaps {
             not_read.insert(gap.why.clone());
             // Those of neighbour tables exist in the initial network namespace only.
-            losses_incomplete |= !gap.source.starts_with("/proc/net/stat/");
+            if gap.source.starts_with("/proc/net/stat/") {
+                unread_places.insert(Place::Network.words().to_owned());
+            } else {
+                losses_incomplete = true;
+            }
         }
         let chosen = self.choose(&facts);
         let sampled = |interface: &&Facts| chosen.contains(&index(interface));
@@ -208,6 +212,7 @@ impl Collector {
             processors,
             losses,
             losses_incomplete,
+            unread_places: unread_places.into_iter().collect(),
             not_read: not_read.into_iter().collect(),
         })
     }

@@ -269,6 +269,10 @@ mod tests {
         let text = exposition(&exported, Form::OpenMetrics);
         assert!(text.contains("evenkeel_lost_packets_total{place=\"qdisc\"} 14.0"), "{text}");
         assert!(!text.contains("place=\"wire\""), "{text}");
+        exported.sample.losses_incomplete = false;
+        exported.sample.unread_places = vec!["network layer".to_owned()];
+        let text = exposition(&exported, Form::OpenMetrics);
+        assert!(text.contains("place=\"wire\"} 0.0") && !text.contains("place=\"network layer\""), "{text}");
     }
 
     #[test]

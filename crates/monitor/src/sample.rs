@@ -19,6 +19,9 @@ pub struct Sample {
     /// Whether counters of losses could not be read: a place without a loss may have some.
     #[serde(default)]
     pub losses_incomplete: bool,
+    /// Places with counters that could not be read, if the others could.
+    #[serde(default)]
+    pub unread_places: Vec<String>,
     /// What could not be read, one sentence each.
     pub not_read: Vec<String>,
 }

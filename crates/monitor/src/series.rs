@@ -107,8 +107,12 @@ fn losses_at_interfaces(exported: &Exported, take: Take<'_>) {
 /// Each place from the beginning, so that the first loss is an increase.
 fn losses(exported: &Exported, take: Take<'_>) {
     for place in Place::ALL {
-        let own = exported.sample.losses.iter().filter(|loss| loss.place == place.words());
-        take_losses(exported, own, &[place.words()], take);
+        let words = place.words();
+        let own = exported.sample.losses.iter().filter(|loss| loss.place == words);
+        let is_unread = exported.sample.unread_places.iter().any(|unread| unread == words);
+        if !is_unread || own.clone().any(|loss| loss.packets.total > 0) {
+            take_losses(exported, own, &[words], take);
+        }
     }
 }
 

@@ -324,6 +324,7 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             processors,
             losses,
             losses_incomplete: false,
+            unread_places: Vec::new(),
             not_read,
         }
     })

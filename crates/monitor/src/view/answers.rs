@@ -172,9 +172,14 @@ pub fn processors(sample: &Sample) -> String {
 pub fn losses(sample: &Sample) -> String {
     let total = sample.losses.iter().map(|loss| loss.packets.total).fold(0, u64::saturating_add);
     if total == 0 {
-        let known = "no packet lost since the start";
-        let unknown = "not known: counters could not be read";
-        return if sample.losses_incomplete { unknown } else { known }.to_owned();
+        return match sample.unread_places.as_slice() {
+            _ if sample.losses_incomplete => "not known: counters could not be read".to_owned(),
+            [] => "no packet lost since the start".to_owned(),
+            places => format!(
+                "no packet lost since the start, but those at the {} are not known",
+                places.join(", ")
+            ),
+        };
     }
     let total = quantity(total as f64);
     let current = match per_second(Default::default(), sample.seconds) {

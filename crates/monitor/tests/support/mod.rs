@@ -113,6 +113,7 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
             loss("qdisc", "qdisc-drops", "qdisc drops", 120),
         ],
         losses_incomplete: false,
+        unread_places: Vec::new(),
         not_read: Vec::new(),
     }
 }

@@ -303,6 +303,27 @@ fn a_lost_interface_is_no_healthy_one() {
     assert!(checked.code == 2 && checked.stderr.contains(why), "{checked:?}");
 }
 
+/// A process that has sockets and no directory in `/proc` may use memory of any node.
+#[test]
+fn a_lost_process_leaves_its_rules_not_judged() {
+    let facts = hosts::HOSTS.iter().map(|(_, host)| host()).find(|facts| {
+        facts
+            .sockets
+            .iter()
+            .any(|socket| socket.process.is_some_and(|number| facts.process(number).is_some()))
+    });
+    let facts = facts.unwrap();
+    let number = facts.sockets.iter().find_map(|socket| socket.process).unwrap();
+    let directory = tree(&facts);
+    std::fs::remove_dir_all(directory.path().join(format!("proc/{number}"))).unwrap();
+    let checked = run(&["check", "--from", text(directory.path()), "--explain", "app-remote-memory"]);
+    let words = checked.stdout.replace("\n", " ");
+    assert!(
+        words.contains("could not be judged") && words.contains(&format!("/proc/{number}/status")),
+        "{checked:?}"
+    );
+}
+
 #[test]
 fn the_documentation_lists_every_rule_as_it_is() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/check.md"))

@@ -393,7 +393,7 @@ fn services(tree: &Tree) -> Vec<u32> {
         // Record only these processes, because other names are private.
         let path = format!("/proc/{number}/comm");
         let Some(name) = tree.read_quietly(&path) else {
-            require_name(tree, number);
+            require_files(tree, number, &["comm"]);
             continue;
         };
         if name.is_empty() || name.contains(char::is_control) {
@@ -412,21 +412,22 @@ fn are_hidden(tree: &Tree) -> bool {
     tree.read_quietly("/proc/2/comm").as_deref() != Some("kthreadd")
 }
 
-/// Notes that a recorded tree lacks the name of a process. A running process may end between two reads: a recording
-/// states this.
-fn require_name(tree: &Tree, number: u32) {
-    let path = format!("/proc/{number}/comm");
-    if tree.is_live() {
-        tree.state_without_value([path]);
-    } else {
-        tree.require(&path);
+/// Notes that a recorded tree lacks files of a process. A running process may end between two reads: a recording states
+/// this.
+fn require_files(tree: &Tree, number: u32, names: &[&str]) {
+    for path in names.iter().map(|name| format!("/proc/{number}/{name}")) {
+        if tree.is_live() {
+            tree.state_without_value([path]);
+        } else {
+            tree.require(&path);
+        }
     }
 }
 
 fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let file = |name: &str| tree.read(&format!("/proc/{number}/{name}"));
     let Some(name) = file("comm") else {
-        require_name(tree, number);
+        require_files(tree, number, &["comm", "stat", "status"]);
         return None;
     };
     let path = |name: &str| format!("/proc/{number}/{name}");

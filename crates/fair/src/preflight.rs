@@ -653,6 +653,10 @@ mod tests {
         assert!(check().to_string().contains("/sys is not mounted"), "{}", check());
         std::fs::create_dir_all(directory.path().join("sys/kernel")).unwrap();
         assert!(check().to_string().contains("no BPF type information"), "{}", check());
+        // As in a sandbox that masks the file.
+        std::fs::create_dir(directory.path().join("sys/kernel/btf")).unwrap();
+        std::fs::write(directory.path().join("sys/kernel/btf/vmlinux"), "").unwrap();
+        assert!(check().to_string().contains("no BPF type information"), "{}", check());
     }
 
     #[test]

@@ -21,6 +21,8 @@ mod sysfs;
 mod tool;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 pub use cpu::{CpuShares, CpuTimes};
@@ -109,10 +111,16 @@ impl Host {
         self.path("/sys/kernel").is_dir()
     }
 
-    /// Returns whether the kernel has BTF type information, which CO-RE programs need.
+    /// Returns whether the kernel has BTF type information, which CO-RE programs need. A sandbox may mask its file by an
+    /// empty one.
     #[must_use]
     pub fn has_btf(&self) -> bool {
-        self.path("/sys/kernel/btf/vmlinux").is_file()
+        /// `BTF_MAGIC` (include/uapi/linux/btf.h).
+        const MAGIC: u16 = 0xeb9f;
+        let path = self.path("/sys/kernel/btf/vmlinux");
+        let mut magic = [0; 2];
+        let mut read = || File::open(&path)?.read_exact(&mut magic);
+        path.is_file() && read().is_ok() && u16::from_ne_bytes(magic) == MAGIC
     }
 
     /// Returns the congestion controls that a socket may choose.

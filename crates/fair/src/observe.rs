@@ -177,6 +177,8 @@ impl Observed {
 struct Tally {
     began_ns: u64,
     first_queue_bytes: Option<Vec<u64>>,
+    /// The last readings: a qdisc that another program puts in place of the root counts from 0.
+    queue_bytes: Option<Vec<u64>>,
     windows: Windows,
     totals: HashMap<Tuple, u64>,
     /// Flows that were busy throughout the last complete window; `None` before the first one.
@@ -191,6 +193,7 @@ impl Tally {
         Self {
             began_ns: first.at_ns,
             first_queue_bytes: first.queue_bytes.clone(),
+            queue_bytes: first.queue_bytes.clone(),
             windows: Windows::new(first),
             totals: HashMap::new(),
             busy: None,
@@ -205,6 +208,9 @@ impl Tally {
     }
 
     fn take(&mut self, sample: Sample) {
+        for (last, now) in self.queue_bytes.iter_mut().flatten().zip(sample.queue_bytes.iter().flatten()) {
+            *last = (*last).max(*now);
+        }
         let taken = self.windows.take(sample);
         for (tuple, bytes) in taken.sent.iter() {
             *self.totals.entry(*tuple).or_default() += bytes;
@@ -270,7 +276,7 @@ impl Tally {
     }
 
     fn bytes_of_queue(&self, queue: u32) -> Option<u64> {
-        let now = self.windows.last.queue_bytes.as_ref()?.get(queue as usize)?;
+        let now = self.queue_bytes.as_ref()?.get(queue as usize)?;
         let before = self.first_queue_bytes.as_ref()?.get(queue as usize)?;
         Some(now.saturating_sub(*before))
     }
@@ -350,6 +356,15 @@ mod tests {
         tally.take(sample(1, &[(1, 500, 0)], 0));
         tally.take(sample(2, &[(1, 100, 0)], 1));
         assert_eq!(tally.view(&device()).flows[0].bytes, 600);
+    }
+
+    #[test]
+    fn a_qdisc_that_counts_from_zero_leaves_the_last_reading() {
+        let counted = |tenth, bytes| Sample { queue_bytes: Some(vec![bytes]), ..sample(tenth, &[], 0) };
+        let mut tally = Tally::new(counted(0, 1000));
+        tally.take(counted(1, 5000));
+        tally.take(counted(2, 10));
+        assert_eq!(tally.view(&device()).queues[0].bytes, Some(4000));
     }
 
     #[test]

@@ -104,6 +104,10 @@ fn a_class_has_a_processor_of_its_own() {
     // The probability that all sixteen connections of a class hash to one of two queues is 1 in 32,000.
     let hashed = steered(&managed, &["--policy", "balance", "--baseline", "hash"]);
     assert_eq!([HIGH, BEST_EFFORT].map(|class| queues_of(&hashed, class).len()), [2, 2], "{hashed}");
+    // The same with a policy that would part the classes, and that is not judged, because it is not in force.
+    let hashed = steered(&managed, &["--policy", file.to_str().unwrap(), "--baseline", "hash"]);
+    assert_eq!([HIGH, BEST_EFFORT].map(|class| queues_of(&hashed, class).len()), [2, 2], "{hashed}");
+    assert!(hashed["met"].is_null() && hashed["accepted"].is_null(), "{hashed}");
 
     let isolated = steered(&managed, &["--policy", file.to_str().unwrap()]);
     assert_eq!(queues_of(&isolated, HIGH), BTreeSet::from([0]), "{isolated}");

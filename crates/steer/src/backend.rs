@@ -75,6 +75,11 @@ pub trait Backend {
         true
     }
 
+    /// Returns the queue of a flow that no policy places; `None` if it is not known.
+    fn queue_without_policy(&self, _flow: &FlowTuple) -> Option<QueueId> {
+        None
+    }
+
     /// Applies a configuration with the fewest changes. Every flow has a queue at any time.
     ///
     /// # Errors

@@ -355,13 +355,20 @@ impl Session {
             (one.queue, &one.source, &one.destination).cmp(&(other.queue, &other.source, &other.destination))
         });
         let processors = self.backend.processors();
+        let are_hashed = flows.iter().any(|flow| flow.queue.is_some());
         let queues = (0..search.nic().queues()).map(|queue| {
             let count: Option<QueueCount> =
                 counts.as_ref().and_then(|counts| counts.get(usize::from(queue)).copied());
             QueueView {
                 queue,
                 processor: processors.get(usize::from(queue)).copied(),
-                flows: known.then(|| search.map().flows_on(QueueId(queue)).len()),
+                flows: match known {
+                    true => Some(search.map().flows_on(QueueId(queue)).len()),
+                    false => {
+                        let on_queue = || flows.iter().filter(|flow| flow.queue == Some(queue)).count();
+                        are_hashed.then(on_queue)
+                    }
+                },
                 packets: count.map(|count| count.packets),
                 lost: count.map(|count| count.lost),
             }
@@ -388,9 +395,12 @@ impl Session {
     }
 
     fn view(&self, index: FlowIndex, observed: &ObservedFlow) -> Option<FlowView> {
-        let queue = self.search.map().queue(index)?;
         let flow = self.search.flow(index)?;
-        let tuple = &observed.tuple;
+        let (tuple, knows) = (&observed.tuple, self.backend.knows_queues());
+        let queue = match knows {
+            true => Some(self.search.map().queue(index)?),
+            false => self.backend.queue_without_policy(tuple),
+        };
         let end = |address, port| std::net::SocketAddr::new(address, port).to_string();
         Some(FlowView {
             protocol: tuple.transport.name(),
@@ -398,8 +408,8 @@ impl Session {
             destination: end(tuple.destination, tuple.destination_port),
             class: self.search.policy().class_name(flow.class).to_owned(),
             rate_bps: flow.rate_bps,
-            queue: Some(queue.0).filter(|_| self.backend.knows_queues()),
-            filtered: self.search.map().deciding_filter(index).is_some(),
+            queue: queue.map(|queue| queue.0),
+            filtered: knows && self.search.map().deciding_filter(index).is_some(),
             process: observed.process.clone(),
         })
     }

@@ -91,6 +91,15 @@ impl XdpBackend {
         })
     }
 
+    /// Returns the NIC with the default indirection table, and without filters.
+    fn default_nic(&self) -> Result<ConfiguredNic, SteerError> {
+        let queues = u16::try_from(self.processors.len()).unwrap_or(u16::MAX);
+        let mut nic = ConfiguredNic::new(&self.model, queues)?;
+        nic.set_rss_key(RssKey(evenkeel_datapath::DEFAULT_RSS_KEY));
+        nic.set_hashed_ports(HashedPorts::ALL);
+        Ok(nic)
+    }
+
     fn target(&self, queue: QueueId) -> SteerTarget {
         self.processors.get(queue.index()).map_or(SteerTarget::Stay, |cpu| SteerTarget::Cpu(*cpu))
     }
@@ -168,11 +177,7 @@ impl Backend for XdpBackend {
     }
 
     fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {
-        let queues = u16::try_from(self.processors.len()).unwrap_or(u16::MAX);
-        let mut nic = ConfiguredNic::new(&self.model, queues)?;
-        nic.set_rss_key(RssKey(evenkeel_datapath::DEFAULT_RSS_KEY));
-        nic.set_hashed_ports(HashedPorts::ALL);
-        Ok(nic)
+        self.default_nic()
     }
 
     fn processors(&self) -> &[u32] {
@@ -306,6 +311,16 @@ impl Backend for XdpBackend {
         Some(self.processors.iter().map(count).collect())
     }
 
+    /// A baseline leaves the policy out, and only a policy places single flows.
+    fn knows_queues(&self) -> bool {
+        self.mode == XdpMode::Policy
+    }
+
+    fn queue_without_policy(&self, flow: &FlowTuple) -> Option<QueueId> {
+        let nic = self.default_nic().ok().filter(|_| self.mode == XdpMode::Hash)?;
+        Some(nic.unfiltered_queue_of(flow))
+    }
+
     fn remarks(&self) -> Vec<String> {
         let counters = self.steering.counters();
         let sum = |count: fn(&evenkeel_datapath::CpuCounters) -> u64| counters.iter().map(count).sum::<u64>();
@@ -313,6 +328,14 @@ impl Backend for XdpBackend {
             (moves + u64::from(flow.moves), forced + u64::from(flow.forced))
         });
         let mut remarks = Vec::new();
+        match self.mode {
+            XdpMode::Policy => {}
+            XdpMode::Hash => remarks
+                .push("a baseline: flows are hashed over all queues, and the policy is left out".to_owned()),
+            XdpMode::Pass => remarks.push(
+                "a baseline: packets stay on the receiving processor, and the policy is left out".to_owned(),
+            ),
+        }
         let partial = sum(|cpu| cpu.partial);
         if partial > 0 {
             remarks.push(format!(

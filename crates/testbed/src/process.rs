@@ -114,6 +114,15 @@ impl Process {
         Ok(Self { name, child, output, errors, status: None })
     }
 
+    /// Returns how the process ended, in words; `None` while it runs.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not tell.
+    pub fn ending(&mut self) -> Result<Option<String>, TestbedError> {
+        self.has_ended()?;
+        Ok(self.status.map(|status| format!("{} ended early ({status}); run it again", self.name)))
+    }
+
     pub fn has_ended(&mut self) -> Result<bool, TestbedError> {
         if self.status.is_none() {
             self.status =

@@ -94,7 +94,7 @@ fn measure(
     let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time + SLACK;
     let mut bulk = Bulk::start(bed, &cores, &workload.congestion_control, total, observer)?;
     let started = Instant::now();
-    let probe_server = match &workload.latency {
+    let mut probe_server = match &workload.latency {
         Some(_) => Some(start_probe_server(bed, observer)?),
         None => None,
     };
@@ -122,6 +122,9 @@ fn measure(
             bulk.failure().unwrap_or_else(|| "iperf3 stopped before the measurement was over".to_owned()),
         ));
     }
+    if let Some(server) = &mut probe_server {
+        require_running(server)?;
+    }
 
     let latency_us = match &workload.latency {
         Some(probe) => {
@@ -131,6 +134,9 @@ fn measure(
         None => Vec::new(),
     };
     watch.check()?;
+    if let Some(server) = &mut probe_server {
+        require_running(server)?;
+    }
     drop(probe_server);
     phases.begin(0.97, "finishing");
     let reports = bulk.finish(observer)?;
@@ -435,6 +441,11 @@ fn wait_for_listener(
         pause(Duration::from_millis(10), observer)?;
     }
     Ok(())
+}
+
+/// Refuses a measurement whose server has ended, as if another program has killed it.
+fn require_running(server: &mut Process) -> Result<(), TestbedError> {
+    server.ending()?.map_or(Ok(()), |ending| Err(TestbedError::Traffic(ending)))
 }
 
 fn start_probe_server(bed: &Bed, observer: &dyn Observer) -> Result<Process, TestbedError> {

@@ -108,7 +108,7 @@ impl Sample {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The log is empty: the client could not connect, or was killed before its end.
-    #[error("{origin}: sockperf wrote nothing")]
+    #[error("{origin}: sockperf wrote nothing: it was killed, or its server does not answer")]
     Empty { origin: String },
     /// sockperf reports that there are no samples.
     #[error("{origin}:{line}: sockperf has no samples: {message}")]

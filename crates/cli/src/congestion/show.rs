@@ -81,8 +81,8 @@ fn show_flows(page: &mut Page, flows: &[Flow]) {
                 ),
                 flow.phase.name().to_owned(),
                 flow.base_rtt_us.map_or_else(|| "-".to_owned(), milliseconds),
-                milliseconds(flow.queueing_us),
-                flow.cwnd.to_string(),
+                measured(flow).map_or_else(|| "-".to_owned(), |flow| milliseconds(flow.queueing_us)),
+                measured(flow).map_or_else(|| "-".to_owned(), |flow| flow.cwnd.to_string()),
                 flow.losses.to_string(),
                 flow.decreases.to_string(),
             ]
@@ -158,6 +158,11 @@ fn counters_json(counters: &Counters) -> Value {
     })
 }
 
+/// Returns a flow that has a sample. One that only receives has none.
+fn measured(flow: &Flow) -> Option<&Flow> {
+    flow.base_rtt_us.and(Some(flow))
+}
+
 fn flows_json(flows: &[Flow]) -> Value {
     let flow = |flow: &Flow| {
         json!({
@@ -168,9 +173,9 @@ fn flows_json(flows: &[Flow]) -> Value {
             "age_seconds": flow.age_ns as f64 / 1e9,
             "phase": flow.phase.name(),
             "base_rtt_us": flow.base_rtt_us,
-            "queueing_us": flow.queueing_us,
-            "cwnd": flow.cwnd,
-            "mss": flow.mss,
+            "queueing_us": measured(flow).map(|flow| flow.queueing_us),
+            "cwnd": measured(flow).map(|flow| flow.cwnd),
+            "mss": measured(flow).map(|flow| flow.mss),
             "losses": flow.losses,
             "decreases": flow.decreases,
         })

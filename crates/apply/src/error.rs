@@ -68,6 +68,8 @@ pub enum PersistError {
     /// The file was not written by Evenkeel, or was edited since.
     #[error("{path} was written by another program, or edited: move it away first", path = path_text(.path))]
     Foreign { path: PathBuf },
+    #[error("{path} is no directory; name one with EVENKEEL_ETC_DIR", path = path_text(.path))]
+    NoDirectory { path: PathBuf },
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -47,6 +47,17 @@ impl Etc {
         Self::unless_host(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
     }
 
+    /// Refuses a file in place of the directory, before settings are changed.
+    ///
+    /// # Errors
+    /// Returns an error if there is a file.
+    pub fn require_directory(&self) -> Result<(), PersistError> {
+        match fs::metadata(&self.0) {
+            Ok(found) if !found.is_dir() => Err(PersistError::NoDirectory { path: self.0.clone() }),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the directory, unless it is `/etc`.
     fn unless_host(named: PathBuf) -> Option<PathBuf> {
         let of_host = fs::canonicalize("/etc").ok();
@@ -116,7 +127,7 @@ impl Etc {
             let failed = |source| PersistError::File { action: "list", path: self.path(directory), source };
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_absent(&error) => continue,
                 Err(source) => return Err(failed(source)),
             };
             for entry in entries {
@@ -221,6 +232,11 @@ fn find(path: &Path) -> io::Result<Found> {
     }
     let text = String::from_utf8(fs::read(path)?).ok().filter(|text| is_ours(text));
     Ok(text.map_or(Found::Foreign, Found::File))
+}
+
+/// Returns whether a file is absent, also because a file is in place of its directory.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Returns whether the checksum matches.

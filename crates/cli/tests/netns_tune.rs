@@ -250,6 +250,40 @@ fn a_value_that_another_program_sets_during_the_first_watch_stays() {
     assert_eq!(host.values(), ["0", "0", "0", "2"]);
 }
 
+/// Also if it is the value that tune would have set.
+#[test]
+fn a_change_that_another_program_makes_first_is_reported() {
+    let host = Host::new();
+    let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
+    std::thread::sleep(Duration::from_secs(2));
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "1").unwrap();
+    let ended = running.end();
+    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
+    assert!(ended.stdout.contains("another program has set it to '1' since the plan"), "{ended:?}");
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
+    assert_eq!(host.values(), ["0", "0", "0", "1"]);
+}
+
+/// Nothing is changed if the files for the next start cannot be written; a revert needs no such directory.
+#[test]
+fn a_file_in_place_of_the_directory_of_settings_is_refused_first() {
+    let host = Host::new();
+    let file = host.etc.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let with_file = |arguments: &[&str]| {
+        let mut command = host.command(arguments);
+        command.env("EVENKEEL_ETC_DIR", &file);
+        end(command)
+    };
+    let ended = with_file(&["tune", NAME, "--apply", "sack-off", "--no-watch", "--persist", "sysctl"]);
+    assert!(ended.code == 2 && ended.stderr.contains("is no directory; name one with"), "{ended:?}");
+    assert_eq!(host.values(), OFF);
+    assert_eq!(with_file(&["tune", NAME, "--apply", "sack-off", "--no-watch"]).code, 0);
+    assert_eq!(with_file(&["revert", NAME]).code, 0);
+    assert_eq!(host.values(), OFF);
+}
+
 #[test]
 fn a_value_that_another_program_sets_during_the_second_watch_is_not_reported_as_changed() {
     let host = Host::new();

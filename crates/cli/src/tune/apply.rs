@@ -1,7 +1,7 @@
 //! `evenkeel tune --apply`.
 
 use evenkeel_apply::{
-    ApplyError, JournalError, KnobError, Lasting, Line, Made, StateDirectory, printed_command,
+    ApplyError, Etc, JournalError, KnobError, Lasting, Line, Made, StateDirectory, printed_command,
 };
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
@@ -48,6 +48,10 @@ pub fn apply(
     signals: &Signals,
 ) -> Result<Exit, Failure> {
     require(&[Capability::NetAdmin], "--apply")?;
+    if !options.persist.is_empty() {
+        let etc = Etc::from_environment().require_directory();
+        etc.map_err(|error| Failure::with_causes(Exit::Usage, &error))?;
+    }
     output::detach();
     let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
     let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
@@ -191,8 +195,14 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
         outcome.done.push(Done { rule: ready.rule, knob: knob.clone(), from, to });
     };
     match lasting.change(&ready.change) {
-        // Another change already included this one.
-        Ok(Made::AsBefore) => {}
+        Ok(Made::AsBefore) => {
+            // Changes of an interface may include others, such as its queues; those of sysctls include none.
+            let is_ours = outcome.done.iter().any(|done| done.knob == *knob || done.knob.is_of_interface());
+            if !is_ours && ready.from.as_ref().is_some_and(|from| !knob.same(from, to)) {
+                let why = format!("another program has set it to {to} since the plan");
+                outcome.refused.push((ready.rule, ready.change.clone(), why));
+            }
+        }
         Ok(Made::Changed(from)) => done(from, to.clone()),
         Ok(Made::Rounded { from, to }) => done(from, to),
         Err(error @ ApplyError::Journal(_)) if !error.is_owned() => return Err(failure(&error)),

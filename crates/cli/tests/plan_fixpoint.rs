@@ -397,9 +397,12 @@ fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
     };
     // The processor on which a process last ran is only a hint: it may run on another one next time.
     let is_kept = |finding: &&Finding| finding.rule == "app-remote-node" && finding.severity > Severity::Low;
-    let is_full = |finding: &Finding| {
-        finding.remedy.advice.as_ref().is_some_and(|advice| advice.starts_with("free cores"))
-    };
+    let is_full =
+        |finding: &Finding| {
+            finding.remedy.advice.as_ref().is_some_and(|advice| {
+                ["free cores", "take cores"].iter().any(|start| advice.starts_with(start))
+            })
+        };
     let far = findings.iter().filter(is_kept).filter(|finding| !is_full(finding));
     far.map(|finding| of_finding(finding).unwrap_or_else(|| panic!("no taskset: {finding:?}"))).collect()
 }

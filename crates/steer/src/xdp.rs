@@ -41,7 +41,8 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 pub struct XdpBackend {
     steering: ReceiveSteering,
-    model: NicModel,
+    /// The NIC with the default indirection table, and without filters.
+    default_nic: ConfiguredNic,
     processors: Vec<u32>,
     mode: XdpMode,
     interface: Interface,
@@ -69,6 +70,10 @@ impl XdpBackend {
         interface.check_free_xdp()?;
         let model = NicModel::built_in(MODEL)
             .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
+        let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
+        let mut default_nic = ConfiguredNic::new(&model, queues)?;
+        default_nic.set_rss_key(RssKey(evenkeel_datapath::DEFAULT_RSS_KEY));
+        default_nic.set_hashed_ports(HashedPorts::ALL);
         let mut steering = ReceiveSteering::load(&SteeringOptions {
             pass: mode == XdpMode::Pass,
             cpus: processors.to_vec(),
@@ -78,7 +83,7 @@ impl XdpBackend {
         let program = steering.program_id()?;
         Ok(Self {
             steering,
-            model,
+            default_nic,
             processors: processors.to_vec(),
             mode,
             interface: interface.clone(),
@@ -89,15 +94,6 @@ impl XdpBackend {
             seen: HashMap::new(),
             alone,
         })
-    }
-
-    /// Returns the NIC with the default indirection table, and without filters.
-    fn default_nic(&self) -> Result<ConfiguredNic, SteerError> {
-        let queues = u16::try_from(self.processors.len()).unwrap_or(u16::MAX);
-        let mut nic = ConfiguredNic::new(&self.model, queues)?;
-        nic.set_rss_key(RssKey(evenkeel_datapath::DEFAULT_RSS_KEY));
-        nic.set_hashed_ports(HashedPorts::ALL);
-        Ok(nic)
     }
 
     fn target(&self, queue: QueueId) -> SteerTarget {
@@ -177,7 +173,7 @@ impl Backend for XdpBackend {
     }
 
     fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {
-        self.default_nic()
+        Ok(self.default_nic.clone())
     }
 
     fn processors(&self) -> &[u32] {
@@ -317,8 +313,7 @@ impl Backend for XdpBackend {
     }
 
     fn queue_without_policy(&self, flow: &FlowTuple) -> Option<QueueId> {
-        let nic = self.default_nic().ok().filter(|_| self.mode == XdpMode::Hash)?;
-        Some(nic.unfiltered_queue_of(flow))
+        (self.mode == XdpMode::Hash).then(|| self.default_nic.unfiltered_queue_of(flow))
     }
 
     fn remarks(&self) -> Vec<String> {

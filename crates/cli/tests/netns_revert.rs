@@ -241,7 +241,8 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     let before = managed.seen();
     let etc = tempfile::tempdir().unwrap();
-    std::fs::write(etc.path().join("sysctl.d"), "").unwrap();
+    // A loop of links: ELOOP, also for root.
+    std::os::unix::fs::symlink("sysctl.d", etc.path().join("sysctl.d")).unwrap();
     let run = |arguments: &[&str]| {
         let mut command = managed.command(arguments);
         command.env("EVENKEEL_ETC_DIR", etc.path());

@@ -37,7 +37,7 @@ fn sample(at: u64) -> Value {
     };
     json!({
         "schema": 1, "at_ms": 1000 * at, "seconds": if at == 0 { 0.0 } else { 1.0 },
-        "interfaces": [interface("eth0"), interface("eth1")], "processors": [], "losses": [], "losses_incomplete": false, "not_read": [],
+        "interfaces": [interface("eth0"), interface("eth1")], "processors": [], "losses": [], "losses_incomplete": false, "unread_places": [], "not_read": [],
     })
 }
 

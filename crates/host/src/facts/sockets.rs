@@ -415,12 +415,11 @@ fn are_hidden(tree: &Tree) -> bool {
 /// Notes that a recorded tree lacks files of a process. A running process may end between two reads: a recording states
 /// this.
 fn require_files(tree: &Tree, number: u32, names: &[&str]) {
-    for path in names.iter().map(|name| format!("/proc/{number}/{name}")) {
-        if tree.is_live() {
-            tree.state_without_value([path]);
-        } else {
-            tree.require(&path);
-        }
+    let path = |name: &str| format!("/proc/{number}/{name}");
+    if tree.is_live() {
+        tree.state_without_value([path("comm")]);
+    } else if !tree.has(&path("comm")) {
+        names.iter().for_each(|name| tree.require(&path(name)));
     }
 }
 

@@ -254,7 +254,7 @@ impl Tree {
     }
 
     /// Returns whether the kernel shows a file, even one without a value.
-    fn has(&self, path: &str) -> bool {
+    pub(super) fn has(&self, path: &str) -> bool {
         self.exists(path) || self.without_value.borrow().contains(path)
     }
 

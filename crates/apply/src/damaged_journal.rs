@@ -96,7 +96,7 @@ impl fmt::Display for Damaged {
         if let Some(Obstacle { reason, next }) = &self.obstacle {
             return write!(
                 formatter,
-                "settings{of} may still have the values of evenkeel: the journal {path} cannot be read, because {reason}; {next}, then run \
+                "settings{of} may still have the values that evenkeel set: the journal {path} cannot be read, because {reason}; {next}, then run \
                  `{revert}`; if the journal is lost, compare the settings with {compare}, restore them by hand, \
                  then remove {path}"
             );
@@ -109,7 +109,7 @@ impl fmt::Display for Damaged {
             .collect();
         write!(
             formatter,
-            "settings{of} may still have the values of evenkeel: the journal {path} is damaged ({}), so some of its settings are \
+            "settings{of} may still have the values that evenkeel set: the journal {path} is damaged ({}), so some of its settings are \
              unknown; {}{}; compare the file with {compare}, restore the other settings by hand, then remove the file",
             few(&damage),
             match (readable.is_empty(), self.is_set_aside()) {

@@ -265,7 +265,7 @@ pub enum ApplyError {
     #[error("cannot start the guardian process: {0}{hint}", hint = process_limit(.0))]
     Guardian(io::Error),
     /// The guardian could not roll back.
-    #[error("settings of {interface} still have the values of evenkeel: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
+    #[error("cannot restore the settings of {interface} that evenkeel changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
     /// Everything is rolled back, but the journal could not be removed.
     #[error("{rolled_back}, but {}", not_removed(.source))]

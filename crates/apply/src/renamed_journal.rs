@@ -32,7 +32,7 @@ impl fmt::Display for Renamed {
         let Header { interface, command, process, .. } = &self.header;
         write!(
             formatter,
-            "settings of {} still have the values of evenkeel: another program renamed the journal of evenkeel {command} (process {}); `{}` \
+            "settings of {} still have the values that evenkeel set: another program renamed the journal of evenkeel {command} (process {}); `{}` \
              restores them",
             interface.name,
             process.id,

@@ -59,7 +59,7 @@ pub enum Command {
     /// Keep flows through an interface fair until interrupted; restore every setting at the end
     #[command(after_help = examples::FAIR)]
     Fair(FairOptions),
-    /// Keep the interfaces fair that a file names, as a service manager starts it; or control the running service
+    /// Run `fair` on the interfaces that a configuration file lists, under a service manager; or control that service
     #[command(after_help = examples::SERVICE, args_conflicts_with_subcommands = true)]
     Service(ServiceOptions),
     /// Show what the service does on each interface; ends with 1 unless all are fair or paused
@@ -531,15 +531,15 @@ pub struct FairOptions {
     /// How to serve queues by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
     pub queue_weights: QueueWeightsChoice,
-    /// With `--queue-weights htb`: rate of the soft NIC, slightly below the line's capacity, such as 900mbit. With
-    /// `max-rate`: the line rate that the queues share [default for max-rate: the device's speed]
+    /// With `--queue-weights htb`: rate of the HTB root, slightly below the capacity of the link, such as 900mbit.
+    /// With `max-rate`: the rate that the queues share [default for max-rate: the speed of the link]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
     /// Service balancing: flows alternate on shared queues if nothing serves the queues by weight
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
     /// Transmit batching: a BPF qdisc at each queue (Linux 6.16) collects a burst before the queue is served.
-    /// It replaces the device's leaf qdiscs by FIFOs that hold a segment for up to 10 us
+    /// It replaces the device's leaf qdiscs with FIFOs that hold a segment for up to 10 us
     #[arg(long, value_enum, default_value_t = BatchingChoice::Off)]
     pub batching: BatchingChoice,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
@@ -671,15 +671,15 @@ pub enum BaselineChoice {
 /// How queues are served by the weights of their flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QueueWeightsChoice {
-    /// Not by weight: the device's own scheduling
+    /// Leave the scheduling of the queues to the device
     Off,
-    /// By the device if it supports weights (net-shaper), else by its own scheduling
+    /// Set weights in the device if it supports them (net-shaper), else as off
     Auto,
-    /// By a soft NIC of HTB classes in front of the device, which may have a single queue
+    /// Put an HTB root qdisc in front of the device, with a class for each queue; works on a device with one queue
     Htb,
-    /// By the device, through the kernel's net-shaper interface; refused if it does not support weights
+    /// Set weights in the device (net-shaper); refused if it does not support them
     NetShaper,
-    /// By a maximum rate per queue (tx_maxrate): no other queue can use an unused share
+    /// Set a maximum rate for each queue (tx_maxrate): no other queue can use an unused share
     MaxRate,
 }
 

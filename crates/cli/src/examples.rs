@@ -72,7 +72,7 @@ Examples:
   Restore the settings of eth0 until `resume`:
     evenkeel service pause eth0
 
-SIGTERM ends it with exit code 0, Ctrl-C (SIGINT) with 130; SIGHUP reads the configuration again.";
+SIGTERM ends it with exit code 0, Ctrl-C (SIGINT) with 130; SIGHUP reloads the configuration.";
 
 pub const SERVICE_PAUSE: &str = "\
 Examples:
@@ -232,7 +232,7 @@ pub const CONGESTION_LOAD: &str = "\
 Examples:
   For programs that choose it, such as iperf3 --congestion lola:
     evenkeel congestion load lola
-  For all new connections of this network namespace, with 2 ms of queue:
+  For all new connections of this network namespace, with 2 ms of queueing delay:
     evenkeel congestion load lola --target 2ms --default
   Until `evenkeel congestion unload`:
     evenkeel congestion load lola --pin

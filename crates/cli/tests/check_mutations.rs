@@ -150,7 +150,8 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// Returns the text without digits, to find one of several files, lines or keys of a kind.
+/// Returns the text without digits. Files, lines and keys that differ in digits only are of one kind, and the test
+/// mutates one of each kind.
 fn kind(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }

@@ -44,7 +44,7 @@ fn is_supported(driver: &str, feature: &str, way: &str) -> bool {
         }
         ("emulated", "check") => mentioned(tests, "vm_kernel", &format!("\"{driver}\"")),
         ("emulated", "tune") => mentioned(tests, "vm_tune", &format!("\"{driver}\"")),
-        ("recorded", "check" | "tune") => {
+        ("hand-written", "check" | "tune") => {
             mentioned(&format!("{tests}/hosts"), "", &format!("\"driver\": \"{driver}\""))
         }
         ("model", "steer") => mentioned("crates/receive/models", "", &format!("\"{driver}\"")),
@@ -72,7 +72,7 @@ fn each_claim_has_a_test() {
         }
     }
     assert!(wrong.is_empty(), "no test supports {wrong:?}");
-    assert!(!is_supported("e1000e", "steer", "model") && !is_supported("e1000", "check", "recorded"));
+    assert!(!is_supported("e1000e", "steer", "model") && !is_supported("e1000", "check", "hand-written"));
 }
 
 #[test]

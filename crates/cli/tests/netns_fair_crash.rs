@@ -234,7 +234,7 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     elsewhere.env("EVENKEEL_STATE_DIR", other.path());
     let ended = end(elsewhere);
     let said = format!(
-        "{} has no journal of it: if that run had another EVENKEEL_STATE_DIR",
+        "{} has no journal that does; if the run had another EVENKEEL_STATE_DIR",
         other.path().display()
     );
     assert!(ended.code == 4 && ended.stderr.replace('\n', " ").contains(&said), "{ended:?}");

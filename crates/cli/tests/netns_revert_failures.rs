@@ -64,7 +64,7 @@ fn a_damaged_journal_is_reported_until_its_file_is_removed() {
         std::fs::write(&journal, damage(&text)).unwrap();
         let kept = format!("{}.damaged", journal.display());
         let words = [
-            "settings of evk0 may still have the values of evenkeel",
+            "settings of evk0 may still have the values that evenkeel set",
             &kept,
             "line ",
             "tc qdisc show dev evk0",
@@ -155,7 +155,7 @@ fn a_journal_whose_place_is_taken_is_reported_and_restored_once_it_is_put_back()
         kill_both(running);
         let place = journal.display().to_string();
         let words = [
-            "settings of evk0 may still have the values of evenkeel",
+            "settings of evk0 may still have the values that evenkeel set",
             &place,
             reason,
             " evenkeel revert evk0`",
@@ -200,7 +200,7 @@ fn no_command_promises_to_restore_what_a_damaged_journal_has_lost() {
         ] {
             let ended = run(&managed, arguments);
             let words = [
-                "settings of evk0 may still have the values of evenkeel",
+                "settings of evk0 may still have the values that evenkeel set",
                 " evenkeel revert evk0` restores only these",
             ];
             assert_has(&ended.stderr, &words);
@@ -307,7 +307,7 @@ fn a_guardian_that_cannot_restore_names_the_interface() {
     std::thread::sleep(Duration::from_millis(200));
     managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
     running.signal(Signal::SIGKILL);
-    let words = ["settings of evk0 still have the values of evenkeel: ", " evenkeel revert evk0`"];
+    let words = ["settings of evk0 still have the values that evenkeel set: ", " evenkeel revert evk0`"];
     wait_for("the message", LIMIT, || words.iter().all(|word| running.said().contains(word)));
     running.kill();
     assert_eq!(run(&managed, &["revert", NAME]).code, 0);
@@ -572,7 +572,11 @@ fn a_damaged_journal_is_described_once() {
     ] {
         let ended = run(&managed, arguments);
         assert_eq!(ended.code, 4, "{arguments:?}: {ended:?}");
-        assert_eq!(ended.stderr.matches("may still have the values of evenkeel").count(), 1, "{ended:?}");
+        assert_eq!(
+            ended.stderr.matches("may still have the values that evenkeel set").count(),
+            1,
+            "{ended:?}"
+        );
     }
 }
 
@@ -772,7 +776,7 @@ fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
     std::fs::write(&journal, flip(&text)).unwrap();
     assert_eq!(script(&managed, "mkdir $S/7-9.journal.damaged").code, 0);
     let checked = run(&managed, &["check", NAME]);
-    assert_has(&checked.stderr, &["settings of evk0 may still have the values of evenkeel"]);
+    assert_has(&checked.stderr, &["settings of evk0 may still have the values that evenkeel set"]);
     assert!(!checked.stderr.contains("does not restore it"), "{checked:?}");
     assert_eq!(run(&managed, &["revert"]).code, 4);
 }

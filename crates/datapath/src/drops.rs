@@ -52,7 +52,8 @@ impl DropReasons {
         }
         let object = object::load(OBJECT, opened)?;
         let program = object::program_descriptor(&object, "count_drop")?;
-        // SAFETY: the program has its tracepoint, so no name is needed; its descriptor is open.
+        // SAFETY: a NULL name is valid, because the load bound the program to its tracepoint (`attach_btf_id`).
+        // `program` keeps its descriptor open during the call.
         let link =
             unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd()) };
         if link < 0 {

@@ -182,7 +182,7 @@ impl FlowWatch {
         }
         self.check()?;
         let sample = self.take_sample()?;
-        // Twice a second is enough: the socket holds more pending connections than there are processes that ask.
+        // Twice a second is enough: the listen backlog of the socket is larger than the number of processes that query it.
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(5) {
             self.sampler.answer();

@@ -280,7 +280,7 @@ impl Sampler {
     /// Reads the flows of new rows. Returns the number of rows.
     fn read_tuples(&mut self) -> usize {
         let known = self.tuples.len();
-        // Those behind a flow that the program just writes are read with it.
+        // Stop at a row that the BPF program is still writing. The next call reads it and the rows after it.
         let new: Vec<Tuple> =
             (known..self.meter.row_count()).map_while(|row| self.meter.tuple(row)).collect();
         if !new.is_empty() {

@@ -76,24 +76,19 @@ impl fmt::Display for StrayRoot {
         let Self { interface, kind, handle, directory, journal } = self;
         write!(
             formatter,
-            "{interface} has the root qdisc {kind} {:x}: of an evenkeel fair that died, and ",
+            "{interface} still has the root qdisc {kind} {:x}: of a killed `evenkeel fair`, and ",
             handle.major
         )?;
         match journal {
             Some(path) => write!(formatter, "its journal {} does not restore it;", path_text(path))?,
             None => write!(
                 formatter,
-                "{} has no journal of it: if that run had another EVENKEEL_STATE_DIR, set it and run `evenkeel revert \
-                 {interface}`; if the journal is gone,",
+                "{} has no journal that does; if the run had another EVENKEEL_STATE_DIR, set it and run `evenkeel \
+                 revert {interface}`; otherwise",
                 path_text(directory)
             )?,
         }
-        write!(
-            formatter,
-            " the old root and other settings that it may have changed (XPS maps, segment sizes) are unknown: `{}` \
-             removes the root, and the kernel installs its default",
-            self.fix()
-        )
+        write!(formatter, " run `{}`, and check XPS maps and segment sizes by hand", self.fix())
     }
 }
 

@@ -233,6 +233,19 @@ pub fn plain_words(message: &str) -> String {
         // EFBIG: file systems also have limits, far above the size of Evenkeel's files.
         ("File too large (os error 27)", "File too large (`ulimit -f` limits the size of files)"),
         ("Too many open files (os error 24)", "Too many open files (`ulimit -n` limits them)"),
+        (
+            "No space left on device (os error 28)",
+            "No space left on device (free some, or use another file system)",
+        ),
+        (
+            "Disk quota exceeded (os error 122)",
+            "Disk quota exceeded (free some space, or use another file system)",
+        ),
+        (
+            "Read-only file system (os error 30)",
+            "Read-only file system (mount it for writing, or use another one)",
+        ),
+        ("Cannot allocate memory (os error 12)", "Cannot allocate memory (free some, or raise `ulimit -v`)"),
         // These are the forms of the JSON reader and of two TOML readers.
         ("recursion limit exceeded", "it is nested too deeply"),
         ("cannot recurse further; max recursion depth met", "it is nested too deeply"),

@@ -13,7 +13,7 @@ use evenkeel_model::text::path_text;
 /// The reason why a file in sysfs could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TxMaxrateError {
-    #[error("cannot {action} {}: {source}", path_text(.path))]
+    #[error("cannot {action} {}: {source}{}", path_text(.path), unsupported(.source))]
     File {
         action: String,
         path: PathBuf,
@@ -31,6 +31,14 @@ pub enum TxMaxrateError {
         /// Mbit/s.
         found: u32,
     },
+}
+
+/// Returns what to do if the driver has no maximum rates.
+fn unsupported(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::Unsupported => "; the driver has no maximum rates: use another --queue-weights",
+        _ => "",
+    }
 }
 
 /// The maximum rates of one interface's transmit queues.

@@ -1,4 +1,4 @@
-//! The service: keeps the interfaces fair that a file names.
+//! The service: runs `fair` on the interfaces that a file lists.
 //!
 //! ```text
 //!   evenkeel.toml ──▶ supervisor ──starts──▶ worker (`evenkeel fair eth0 --format jsonl`) ──▶ its guardian

@@ -59,7 +59,7 @@ pub struct LoadOptions {
     /// φ of balancing: each flow keeps (t/φ)^3 bytes in the queue, t in ms; smaller is faster
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub curve: u32,
-    /// Decreases without a round-trip time close to the base, after which the base is measured again
+    /// Measure the base RTT again after this many decreases without an RTT close to it
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u32>(1..=65_535), allow_negative_numbers = true)]
     pub base_decreases: u32,
     /// Factor γ of the decrease after a hold, in units of 1/1024
@@ -77,7 +77,7 @@ pub struct LoadOptions {
     /// Make it the default of new connections in this network namespace; the previous default is restored at the end
     #[arg(long)]
     pub default: bool,
-    /// Keep it loaded after this command, until `unload` or a restart
+    /// Keep it loaded after this command, until `unload` or a reboot
     #[arg(long, conflicts_with_all = ["default", "time"])]
     pub pin: bool,
     /// End after this time, such as 10s [default: when interrupted]

@@ -10,7 +10,7 @@ use super::parse_time;
 
 #[derive(Debug, Args)]
 pub struct MetricsOptions {
-    /// Interfaces to export [default: those that are up and have a device, and veths that are up]
+    /// Interfaces to export [default: NICs and veths that are up]
     #[arg(value_name = "IFACE")]
     pub interfaces: Vec<String>,
     /// Serve /metrics at this address until interrupted: ADDRESS:PORT or unix:PATH
@@ -25,7 +25,7 @@ pub struct MetricsOptions {
     /// Write the file once and end
     #[arg(long, requires = "textfile", conflicts_with = "interval")]
     pub once: bool,
-    /// Attach no BPF meter: without flows by queue and fairness, and without root
+    /// Attach no BPF meter: export no series about flows and fairness, and need no root
     #[arg(long)]
     pub no_flows: bool,
 }

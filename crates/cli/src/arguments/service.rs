@@ -30,7 +30,7 @@ pub enum ServiceCommand {
         #[command(flatten)]
         place: ServicePlace,
     },
-    /// Manage a paused interface again, or try again one that was given up
+    /// Resume a paused interface, or retry one that the service gave up
     #[command(after_help = examples::SERVICE_RESUME)]
     Resume {
         /// The interface [default: all]
@@ -38,7 +38,7 @@ pub enum ServiceCommand {
         #[command(flatten)]
         place: ServicePlace,
     },
-    /// Read the configuration again; an invalid file changes nothing and ends with 2
+    /// Reload the configuration; if the file is invalid, keep the current one and end with 2
     #[command(after_help = examples::SERVICE_RELOAD)]
     Reload {
         #[command(flatten)]

@@ -147,8 +147,8 @@ fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>,
     }
     if queues > interface.processors.len() {
         let message = format!(
-            "--queues {queues}: the queues of XDP and RPS are processors, and {} are online",
-            interface.processors.len()
+            "--queues {queues}: XDP and RPS use a processor for each queue, and {online} are online; use at most {online}",
+            online = interface.processors.len()
         );
         return Err(Failure::new(Exit::Usage, message));
     }

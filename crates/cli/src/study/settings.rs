@@ -36,7 +36,10 @@ pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScena
             let origin = format!("{}/study.json: scenarios.{name}", path_text(directory));
             let Loaded { scenario, .. } = parse_loaded(text, &origin, Path::new(""), own.as_ref())?;
             if scenario.name != *name {
-                let text = format!("{origin} has the same text as {}", scenario.name);
+                let text = format!(
+                    "{origin} contains the scenario {}; restore study.json, or begin a new study (--out DIR)",
+                    scenario.name
+                );
                 return Err(Failure::new(Exit::Usage, text));
             }
             Ok(StudyScenario { scenario, text: text.clone() })
@@ -131,7 +134,8 @@ impl Wanted {
         for Loaded { scenario, .. } in &scenarios {
             if scenario.workload.tenants().is_none() {
                 let text = format!(
-                    "the scenario {} does not compare qdiscs: its workload is not of the kind \"tenants\"",
+                    "the scenario {} does not compare qdiscs: its workload is not of the kind \"tenants\"; use a tc-* \
+                     scenario, or `evenkeel run`",
                     scenario.name
                 );
                 return Err(Failure::new(Exit::Usage, text));

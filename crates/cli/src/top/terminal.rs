@@ -201,7 +201,7 @@ impl Drop for Terminal {
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot use the terminal: {error}"))
+    Failure::new(Exit::Failed, format!("cannot set up the terminal: {error}; use --plain, or --format json"))
 }
 
 /// Restores the terminal in a signal handler, or after a panic. Only system calls (signal-safety(7)); a terminal that

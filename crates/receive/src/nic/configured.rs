@@ -80,8 +80,9 @@ pub enum InsertError {
     NoQueue,
     #[error("no filter at this location")]
     NoFilter,
-    /// The indirection table does not have this entry, or its entries cannot name the queue.
-    #[error("the indirection table has no such entry, or its entries cannot name the queue")]
+    #[error(
+        "the indirection table lacks this entry, or its entries cannot hold this queue: use smaller numbers"
+    )]
     Indirection,
 }
 

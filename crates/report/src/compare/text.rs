@@ -253,6 +253,8 @@ fn same_within(comparison: &Comparison, margin: f64) -> String {
         let few = comparison.figures().filter(|(_, metric)| metric.change.interval.is_none()).count();
         let why = if few == open {
             format!("too few repeats, {} are needed", evenkeel_metrics::LEAST_REPEATS)
+        } else if comparison.question.within.is_some_and(|margin| margin <= 0.0) {
+            "no number of repeats decides a margin of 0".to_owned()
         } else {
             "more repeats would decide".to_owned()
         };

@@ -255,9 +255,9 @@ impl Cubic {
         self.found
     }
 
-    /// Handles window growth in slow start. Linux 4.4 begins a new round of HyStart only here
-    /// (`bictcp_cong_avoid`); Linux 5.6 moved this to the delay check. In 4.4, while the window does not
-    /// limit a flow, a round continues and its ACK train soon becomes long enough.
+    /// Handles window growth in slow start. Linux 4.4 begins a round of HyStart here (`bictcp_cong_avoid`); since
+    /// 5.6, the delay check does. In 4.4, a round therefore continues while the window does not limit the flow. Its
+    /// ACK train then soon exceeds the length that ends slow start.
     pub fn grows_in_slow_start(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.profile == Profile::Linux4_4 && unacknowledged > self.round_end {
             self.start_round(now.0 / self.units().tick, next);

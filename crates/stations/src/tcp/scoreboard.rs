@@ -27,7 +27,7 @@ struct Entry {
     sent_at: Time,
     /// Payload, bytes.
     payload: u32,
-    /// Packets that the NIC cut it into.
+    /// Number of packets after segmentation (`tcp_skb_pcount`).
     packets: u32,
     /// A set of `SACKED`, `LOST`, `RETRANSMITTED` and `EVER_RETRANSMITTED`.
     marks: u8,

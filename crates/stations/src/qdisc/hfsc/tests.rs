@@ -24,7 +24,7 @@ fn hfsc(classes: Vec<HfscClass>) -> Qdisc {
     Qdisc::new(&Kind::Hfsc(HfscConfig { classifier: Classifier::Flow, classes }), 0).expect("valid")
 }
 
-/// Returns the rates of flows that always have segments of 1448 bytes, Mbit/s, after ten seconds.
+/// Returns the rates, in Mbit/s, of backlogged flows with segments of 1448 bytes, after ten seconds.
 fn rates(classes: Vec<HfscClass>, flows: u32) -> Vec<f64> {
     let templates: Vec<Segment> = (0..flows).map(|flow| segment(flow, 0, 1448)).collect();
     Saturated::new(hfsc(classes), &templates, 4).rates_after(Time(10 * SECOND))

@@ -307,7 +307,7 @@ fn a_guardian_that_cannot_restore_names_the_interface() {
     std::thread::sleep(Duration::from_millis(200));
     managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
     running.signal(Signal::SIGKILL);
-    let words = ["settings of evk0 still have the values that evenkeel set: ", " evenkeel revert evk0`"];
+    let words = ["cannot restore the settings of evk0 that evenkeel changed: ", " evenkeel revert evk0`"];
     wait_for("the message", LIMIT, || words.iter().all(|word| running.said().contains(word)));
     running.kill();
     assert_eq!(run(&managed, &["revert", NAME]).code, 0);

@@ -136,9 +136,11 @@ fn settings_that_cannot_be_restored_are_named() {
 fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
     let place = Place::new();
     let before = place.managed.seen();
-    place.write(BOTH);
+    // The session that restores is then refused, or not.
+    let soft_nic = only(FIRST).replace("{ xps", "{ queue-weights = \"htb\", rate = \"150mbit\", xps");
+    place.write(&soft_nic);
     let service = place.start();
-    for pauses in [true, false] {
+    for pauses in [true, true, false] {
         place.wait_for(FIRST, "fair");
         let worker = place.process(FIRST);
         // A stopped worker starts no other guardian.

@@ -18,7 +18,7 @@ use crate::log_limit::LogLimit;
 use crate::notify::Notifier;
 use crate::status::{Phase, ServiceStatus, Unrestored};
 use crate::unit::Unit;
-use crate::worker::{Event, Worker, words};
+use crate::worker::{Event, GUARDIAN_LIMIT, Worker, words};
 
 /// Interval of listing the interfaces.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
@@ -348,7 +348,7 @@ impl<'a> Supervisor<'a> {
             let Some(status) = unit.worker.as_ref().and_then(|worker| worker.ended(now)) else { continue };
             let Some(worker) = unit.worker.take() else { continue };
             if worker.is_settled == Some(true) {
-                unit.may_be_changed = false;
+                (unit.may_be_changed, unit.left) = (false, None);
             }
             if worker.cleans {
                 unit.was_cleaned = true;
@@ -630,7 +630,8 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
         let (process, limit) = (worker.id(), SILENT.as_secs());
         let reason = format!(
             "the worker (process {process}) did not end within {limit} s; it is killed, and its guardian restores the \
-             settings"
+             settings, which may take {} s",
+            GUARDIAN_LIMIT.as_secs()
         );
         unit.enter(outside, now, Phase::Stopping, Some(reason), None);
     }

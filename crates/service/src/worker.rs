@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Largest line; a longer one is dropped. A status of 256 queues has about 4 kB per device.
 const LONGEST_LINE: usize = 1 << 20;
 /// Time after a worker's end in which its guardian must end.
-const GUARDIAN_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const GUARDIAN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Variables of the supervisor alone.
 const OWN_VARIABLES: [&str; 5] =
@@ -79,8 +79,8 @@ pub(crate) enum Event {
     Remark(String),
     /// Its session ended.
     Ended {
-        /// The reason, if another program changed a setting.
-        foreign: Option<String>,
+        /// Device and reason, if another program changed a setting.
+        foreign: Option<(String, String)>,
         /// Whether a setting could not be restored.
         is_unsettled: bool,
     },
@@ -97,11 +97,12 @@ fn event(line: &str) -> Option<Event> {
         "ended" => {
             let ended = value.get("ended")?;
             let is_foreign = ended.get("by")?.as_str()? == "stood back";
-            let reason = ended.get("reason").and_then(Value::as_str).map(str::to_owned);
+            let text = |key: &str| Some(ended.get(key)?.as_str()?.to_owned());
             let devices = value.get("devices").and_then(Value::as_array).into_iter().flatten();
             let failed = devices.filter_map(|device| device.get("settings")?.get("failed")?.as_u64());
             let is_unsettled = failed.sum::<u64>() > 0;
-            Some(Event::Ended { foreign: reason.filter(|_| is_foreign), is_unsettled })
+            let foreign = text("device").zip(text("reason")).filter(|_| is_foreign);
+            Some(Event::Ended { foreign, is_unsettled })
         }
         _ => None,
     }
@@ -243,7 +244,11 @@ impl Worker {
         self.events.extend(self.output.take().iter().filter_map(|line| event(line)));
         for event in &self.events {
             if let Event::Ended { foreign, is_unsettled } = event {
-                self.foreign.clone_from(foreign);
+                // The change may be to a device below the interface.
+                self.foreign = foreign.as_ref().map(|(device, reason)| match *device == self.name {
+                    true => reason.clone(),
+                    false => format!("{device}: {reason}"),
+                });
                 self.is_settled = Some(!is_unsettled);
             }
         }
@@ -297,11 +302,30 @@ mod tests {
         );
         assert_eq!(event(r#"{"type":"remark","text":"x"}"#), Some(Event::Remark("x".to_owned())));
         let ended = r#"{"type":"ended","ended":{"by":"stood back","device":"a","reason":"why"},"devices":[{"settings":{"failed":1}}]}"#;
-        assert_eq!(event(ended), Some(Event::Ended { foreign: Some("why".to_owned()), is_unsettled: true }));
+        let foreign = Some(("a".to_owned(), "why".to_owned()));
+        assert_eq!(event(ended), Some(Event::Ended { foreign, is_unsettled: true }));
         let ended = r#"{"type":"ended","ended":{"by":"termination"},"devices":[{"settings":{"failed":0}}]}"#;
         assert_eq!(event(ended), Some(Event::Ended { foreign: None, is_unsettled: false }));
         for nothing in ["", "{", "[]", "7", r#"{"type":"dropped"}"#, r#"{"type":7}"#, r#"{"type":"ended"}"#] {
             assert_eq!(event(nothing), None, "{nothing}");
+        }
+    }
+
+    /// A change to a device below the interface is told of that device.
+    #[test]
+    fn a_foreign_change_names_its_device() {
+        for (device, told) in [("br0", "it went"), ("port0", "port0: it went")] {
+            let ended = format!(
+                r#"{{"type":"ended","ended":{{"by":"stood back","device":"{device}","reason":"it went"}}}}"#
+            );
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("echo '{ended}'")]);
+            let now = Instant::now();
+            let mut worker = Worker::start(shell, "br0", &[], None, now).unwrap();
+            while worker.ended(now).is_none() {
+                worker.read(now);
+            }
+            assert_eq!(worker.foreign.as_deref(), Some(told));
         }
     }
 

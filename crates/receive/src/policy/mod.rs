@@ -26,7 +26,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 pub use bind::{BindError, BindProblem};
@@ -36,6 +36,8 @@ pub use file::{ClassSpec, PolicyFile, QueueShare, ReadScript, TermKind, TermSpec
 pub use load::{Balance, Measure};
 pub use locality::{FewestChanges, Locality, Queues};
 pub use script::{LONGEST_SCRIPT, MOST_OPERATIONS, Script, ScriptError, ScriptSource, Scripted};
+
+use evenkeel_model::text::list;
 
 use crate::flows::ObservedFlow;
 use crate::key::Pattern;
@@ -247,17 +249,30 @@ impl Policy {
     /// for each class without conditions that no flow names, if there are flows.
     #[must_use]
     pub fn remarks<'f>(&self, flows: impl Iterator<Item = &'f Flow> + Clone) -> Vec<String> {
-        let lacking = |(number, pool): (usize, &Pool)| {
-            let of_pool = flows.clone().filter(move |flow| self.classes[flow.class.index()].pool == number);
-            let lack = |(_, term): &(Weight, Box<dyn CostFunction>)| {
+        // By fact: the pools whose flows lack it.
+        let mut lacking: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (number, pool) in self.pools.iter().enumerate() {
+            let of_pool = flows.clone().filter(|flow| self.classes[flow.class.index()].pool == number);
+            for (_, term) in &pool.terms {
                 let mut lacks = of_pool.clone().map(|flow| term.lacks(flow));
-                let first = lacks.next()?;
-                first.filter(|_| lacks.all(|lack| lack.is_some()))
+                if let Some(Some(fact)) = lacks.next()
+                    && lacks.all(|lack| lack.is_some())
+                {
+                    lacking.entry(fact).or_default().insert(number);
+                }
+            }
+        }
+        let has_flow = |class: &Class| class.flows > 0;
+        let remark = |(fact, pools): (&str, BTreeSet<usize>)| {
+            let lacks = |class: &&Class| has_flow(class) && pools.contains(&class.pool);
+            let is_all = self.classes.iter().filter(|class| has_flow(class)).all(|class| lacks(&class));
+            let names = self.classes.iter().filter(lacks).map(|class| class.name.as_str());
+            let (of, there) = match is_all {
+                true => (String::new(), ""),
+                false => (format!(" of {}", list(names)), " there"),
             };
-            pool.terms.iter().filter_map(lack).collect::<Vec<_>>()
+            format!("no flow{of} has a {fact}: the policy's terms about it have no effect{there}")
         };
-        let lacking: BTreeSet<&str> = self.pools.iter().enumerate().flat_map(lacking).collect();
-        let remark = |fact: &str| format!("no flow has a {fact}: the policy's terms about it have no effect");
         let has_flows = self.classes.iter().any(|class| class.flows > 0);
         let classes = self.classes.split_last().map_or(&[][..], |(_, classes)| classes);
         let unnamed = classes

@@ -533,6 +533,23 @@ fn classes_without_flows_are_named() {
     assert!(long[0].contains("p.toml:1: ") && long[0].contains("15 bytes"), "{long:?}");
 }
 
+/// A remark about a fact names the classes whose flows lack it, unless all do.
+#[test]
+fn a_fact_that_some_classes_lack_is_told_of_these() {
+    let policy = bound("policy = 'locality'\n[[class]]\nname = 'web'\nqueues = 2\n", 4);
+    let told = |readers: [Option<u32>; 2]| {
+        let mut policy = policy.clone();
+        let flows = [0, 1].map(|class| Flow { reader: readers[class as usize], ..flow(class, 1) });
+        flows.iter().for_each(|flow| policy.place(flow, QueueId(0)));
+        policy.remarks(flows.iter())
+    };
+    let effect = "has a reader: the policy's terms about it have no effect";
+    assert_eq!(told([None, None]), [format!("no flow {effect}")]);
+    assert_eq!(told([Some(1), None]), [format!("no flow of rest {effect} there")]);
+    assert_eq!(told([None, Some(1)]), [format!("no flow of web {effect} there")]);
+    assert_eq!(told([Some(1), Some(1)]), Vec::<String>::new());
+}
+
 #[test]
 fn a_class_without_conditions_that_no_flow_names_is_told() {
     let mut policy = bound("[[class]]\nname = 'a'\nqueues = 1\n[[class]]\nname = 'b'\n", 4);

@@ -92,6 +92,6 @@ pub use revert::{
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{DEFAULT_QUEUE_LENGTH, Run};
 pub use sole_run::{
-    check_unmanaged, check_unsteered, exclude_runs, exclude_sessions, is_managed, steer_alone,
+    check_unmanaged, check_unsteered, exclude_runs, exclude_sessions, is_managed, run_on, steer_alone,
 };
 pub use storage::{Rewritten, Storage};

@@ -104,6 +104,12 @@ pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) ->
     Ok(())
 }
 
+/// Returns the process that holds the name of the interface's run, for readers without root, which cannot read a journal.
+#[must_use]
+pub fn run_on(interface: &InterfaceIdentity) -> Option<u32> {
+    Some(trusted_holder(&name_of_run(interface.index)).ok()??.process)
+}
+
 /// Refuses an interface that a session steers, which may change no setting. For a plan of `steer` or `tune`.
 ///
 /// # Errors

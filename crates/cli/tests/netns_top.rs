@@ -47,6 +47,19 @@ fn traffic_is_shown_recorded_and_replayed() {
     assert_eq!(interface["flows"].as_array().unwrap().iter().filter(to_peer).count(), STREAMS, "{interface}");
     assert_eq!(interface["management"]["command"], "fair");
     drop(load);
+    // Other users may not read the journal, but see that the interface is managed.
+    let own = |user: u32| {
+        for file in std::fs::read_dir(managed.state.path()).unwrap() {
+            std::os::unix::fs::chown(file.unwrap().path(), Some(user), None).unwrap();
+        }
+    };
+    own(65_534);
+    let mut other = managed.command(&["top", NAME, "--no-flows", "--for", "1s"]);
+    without_capabilities(&mut other);
+    let shown = end(other);
+    own(0);
+    let process = format!("evenkeel session (process {})", interface["management"]["process"]);
+    assert!(shown.code == 0 && shown.stdout.contains(&process), "{shown:?}");
     drop(session);
 }
 

@@ -8,7 +8,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use evenkeel_apply::{InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered};
+use evenkeel_apply::{
+    InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered, run_on,
+};
 use evenkeel_datapath::Tuple;
 use evenkeel_fair::{FlowReading, WatchedFlow, endpoints};
 use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
@@ -434,12 +436,15 @@ fn addresses() -> HashMap<IpAddr, u32> {
     found.unwrap_or_default().into_iter().collect()
 }
 
-/// Returns the run that manages an interface, by its journal and by the name that it holds among sockets.
+/// Returns the run that manages an interface, by its journal and by the name that it holds among sockets. Its command is
+/// `session` if the journal cannot be read.
 fn management(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Management> {
     let of = |command: &str, process: u32| Some(Management { command: command.to_owned(), process });
     match check_unmanaged(state, identity) {
         Err(JournalError::Busy { holder: Some(holder), .. }) => return of(&holder.0.command, holder.1),
-        Err(JournalError::HeldElsewhere { process, .. }) => return of("evenkeel", process),
+        Err(JournalError::HeldElsewhere { process, .. }) => return of("session", process),
+        // Without root.
+        Err(JournalError::Busy { holder: None, .. }) => return of("session", run_on(identity)?),
         _ => {}
     }
     match check_unsteered(identity) {

@@ -76,7 +76,7 @@ pub struct Interface {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Management {
-    /// The Evenkeel command, such as `fair` or `steer`.
+    /// The Evenkeel command, such as `fair` or `steer`; `session` if only its process can be read.
     pub command: String,
     pub process: u32,
 }

@@ -54,8 +54,11 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     };
     let nfm = interface.nfm_1s.map(|nfm| format!(", NFM {}", index(nfm))).unwrap_or_default();
     let losses = loss_words(losses_of(sample, interface), sample.seconds);
-    let none = if sample.losses_incomplete { "losses are not known" } else { "no losses" };
-    let losses = losses.unwrap_or_else(|| none.to_owned());
+    let losses = losses.unwrap_or_else(|| match sample.unread_places.as_slice() {
+        _ if sample.losses_incomplete => "losses are not known".to_owned(),
+        [] => "no losses".to_owned(),
+        places => format!("no losses seen, those at the {} are not known", places.join(", ")),
+    });
     format!("{name}: {state}{sent} out{flows}{collisions}{nfm}; {losses}")
 }
 

@@ -24,6 +24,9 @@ fn flows_take_turns_on_the_queues_that_they_share() {
     let count = |name: &str| balance[name].as_u64().unwrap();
     assert!(count("done") >= 20 && count("done") * 10 >= count("wanted") * 9, "{seen}");
     assert_eq!(count("overruled"), 0, "{seen}");
+    // Moving flows do not keep the session from proving that the device follows its choices.
+    let proof = seen["devices"][0]["status"]["proof"].as_str().unwrap();
+    assert!(proof.starts_with("its counters follow the choices"), "{seen}");
     assert!(balance["mean_hold_ms"].as_f64().unwrap() < 100.0, "{seen}");
     assert_same(&managed.seen(), &before, "afterwards");
     load.finish();

@@ -462,9 +462,14 @@ fn check_queues(device: &Device) -> Result<(), FairError> {
     if device.queues > 1 {
         return Ok(());
     }
+    if matches!(device.driver.as_deref(), Some("bridge" | "bonding" | "team")) {
+        let problem = format!("{name} has no interface below it that could be managed");
+        return Err(FairError::unable(problem, "add one to it, or name a real device"));
+    }
+    const SOFT_NIC: &str = "--queue-weights htb --rate RATE makes queues in software";
     let remedy = match device.more_queues() {
-        Some(command) => format!("it can have more: {command}"),
-        None => format!("its driver ({}) has no more", device.driver_name()),
+        Some(command) => format!("it can have more: {command}; or {SOFT_NIC}"),
+        None => format!("its driver ({}) has no more, but {SOFT_NIC}", device.driver_name()),
     };
     Err(FairError::unable(format!("{name} has only one transmit queue: nothing to balance"), remedy))
 }

@@ -1,14 +1,14 @@
 //! Checks that the device follows the choices.
 //!
-//! A driver may select the queue itself (`ndo_select_queue`). So each second the bytes of the flows that the
+//! A driver may select the queue itself (`ndo_select_queue`). So in each interval the bytes of the flows that the
 //! choice has on a queue are compared with the device's counter of that queue. The agreeing part is `Σ
 //! min(chosen, counted) / Σ counted`.
 //!
 //! With few flows, a driver that uses its own hash agrees in about one over the number of queues. With many
 //! flows on every queue both always agree, but then the driver's choice has little effect.
 //!
-//! The meter sees TCP and UDP. If it missed many bytes of a second (IPsec, GRE, fragments, more flows than
-//! rows), the second is no evidence.
+//! The meter sees TCP and UDP. If it missed many bytes of an interval (IPsec, GRE, fragments, more flows than
+//! rows), or most bytes are of flows that changed their queue, the interval is no evidence.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::flows::{Sample, sent_between};
 pub enum Verdict {
     /// The device does not count by queue.
     NoCounters,
-    /// Not enough bytes so far.
+    /// Not enough evidence so far.
     Open,
     /// The device follows the choices. The value is the agreeing part, 0 to 1.
     Followed(f64),
@@ -32,7 +32,8 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCounters => formatter.write_str("cannot be proven: the device does not count by queue"),
-            Self::Open => formatter.write_str("too little was sent to judge"),
+            Self::Open => formatter
+                .write_str("not judged yet, for lack of intervals with 1 MB of flows that kept their queue"),
             Self::Followed(part) => {
                 write!(formatter, "its counters follow the choices ({:.0} % of bytes agree)", part * 100.0)
             }
@@ -47,18 +48,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Smallest number of bytes of a second that counts: ACKs and single packets may use any queue.
+/// Smallest number of bytes of an interval that counts: ACKs and single packets may use any queue.
 const LEAST_BYTES: u64 = 1_000_000;
-/// A second counts only if the meter saw at least this share of the device's bytes.
+/// An interval counts only if the meter saw at least this share of the device's bytes.
 const METERED: f64 = 0.8;
-/// Number of seconds that must agree.
-const SECONDS: u32 = 3;
+/// Number of intervals that must agree.
+const INTERVALS: u32 = 3;
 /// From this share of agreeing bytes on, the device follows the choices.
 const FOLLOWED: f64 = 0.8;
-/// Below this share, the driver overrides the choices. In between, more seconds are needed.
+/// Below this share, the driver overrides the choices. In between, more intervals are needed.
 const OVERRULED: f64 = 0.5;
 
-/// Collects seconds until there is a verdict.
+/// Collects intervals until there is a verdict.
 #[derive(Debug)]
 pub(crate) struct Proof {
     last: Option<Sample>,
@@ -88,9 +89,9 @@ impl Proof {
         } else if part < OVERRULED {
             (self.followed, self.overruled) = (0, self.overruled + 1);
         }
-        if self.followed >= SECONDS {
+        if self.followed >= INTERVALS {
             self.verdict = Verdict::Followed(part);
-        } else if self.overruled >= SECONDS {
+        } else if self.overruled >= INTERVALS {
             self.verdict = Verdict::Overruled(part);
         }
     }
@@ -131,7 +132,7 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
             None => either += bytes,
         }
     }
-    // If more than half of the bytes are unknown, the second is no evidence.
+    // If more than half of the bytes are unknown, the interval is no evidence.
     if either > total / 2 {
         return None;
     }

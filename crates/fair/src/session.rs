@@ -161,8 +161,10 @@ struct Managed {
     device: Device,
 }
 
-/// Interval between two samples of the proof.
+/// Interval between two samples of the proof. Balancing moves flows within a second, and the queue of a flow that moves
+/// between two samples proves nothing.
 const PROOF_INTERVAL: Duration = Duration::from_secs(1);
+const PROOF_INTERVAL_WITH_BALANCE: Duration = Duration::from_millis(200);
 /// Shortest idle time after which ageing releases a flow whose socket cannot be read, ns.
 const AGEING_FLOOR_NS: u64 = 200_000_000;
 
@@ -455,7 +457,8 @@ impl Managed {
 
     fn prove(&mut self) -> Result<(), FairError> {
         let Some(sampler) = &mut self.sampler else { return Ok(()) };
-        if self.sampled.is_some_and(|before| before.elapsed() < PROOF_INTERVAL) {
+        let interval = if self.balances { PROOF_INTERVAL_WITH_BALANCE } else { PROOF_INTERVAL };
+        if self.sampled.is_some_and(|before| before.elapsed() < interval) {
             return Ok(());
         }
         self.sampled = Some(Instant::now());

@@ -52,7 +52,8 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
         _ => return Ok(()),
     }
     let message = "--persist: the host reads these files at boot in its initial network namespace, and this is another one; \
-                   run `evenkeel tune` again from the program that creates this namespace";
+                   run `evenkeel tune` again from the program that creates this namespace, or have the files written elsewhere, with \
+                   EVENKEEL_ETC_DIR=DIRECTORY";
     Err(Failure::new(Exit::Unable, message))
 }
 

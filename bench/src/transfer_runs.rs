@@ -72,7 +72,7 @@ pub fn settings(scenario: &str, variant: &str) -> Result<(Settings, Times), Box<
     let knobs = knobs.ok_or_else(|| format!("{scenario} has no variant {variant} with transfers"))?;
     let times =
         Times { warmup: span_of(parsed.measure.warmup), measured: span_of(parsed.measure.duration()) };
-    Ok((Settings::new(knobs, parsed.link.rate, CongestionControl::Cubic, Profile::Linux6_18), times))
+    Ok((Settings::new(knobs, parsed.link.rate, vec![CongestionControl::Cubic], Profile::Linux6_18), times))
 }
 
 /// Runs one repeat.

@@ -13,7 +13,7 @@ macro_rules! scenario_files {
 /// transfers.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 30] = scenario_files![
+    const SCENARIOS: [(&str, &str); 32] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -44,6 +44,8 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "tcp100g-cubic",
         "tcp100g-bbr",
         "tcp100g-lola",
+        "congestion-shallow",
+        "congestion-coexist",
     ];
     &SCENARIOS
 }

@@ -64,6 +64,8 @@ pub enum TransferControl {
     Bbr,
     /// BBR version 1 as in Linux 4.15.
     Bbr415,
+    /// Data Center TCP, with ECN.
+    Dctcp,
     /// TCP LoLa.
     Lola,
     /// TCP LoLa without reaction to loss.
@@ -94,11 +96,12 @@ const INTERRUPT_CORES: [Spelling<InterruptCores>; 5] = [
     ("own-core", InterruptCores::OwnCore),
 ];
 
-const CONTROLS: [Spelling<TransferControl>; 6] = [
+const CONTROLS: [Spelling<TransferControl>; 7] = [
     ("cubic", TransferControl::Cubic),
     ("reno", TransferControl::Reno),
     ("bbr", TransferControl::Bbr),
     ("bbr-4.15", TransferControl::Bbr415),
+    ("dctcp", TransferControl::Dctcp),
     ("lola", TransferControl::Lola),
     ("lola-no-loss", TransferControl::LolaNoLoss),
 ];
@@ -162,9 +165,13 @@ knobs! {
     /// Delay of acknowledgements in addition, as by a delay emulator on the path from the receivers.
     reverse_delay: Nanoseconds, "reverse-delay" or Nanoseconds::new(0),
         |field| field.quantity(REVERSE_DELAYS, "20ms"), |delay| unless_default(delay, &Nanoseconds::new(0));
-    /// Congestion control; none: that of the workload.
-    congestion_control: Option<TransferControl>, "congestion-control" or None,
-        |field| transfer_control(field).map(Some), |control| control.map(|it| it.to_string()).unwrap_or_default();
+    /// Congestion controls, to which flows are assigned round robin; none: that of the workload.
+    congestion_control: Vec<TransferControl>, "congestion-control" or Vec::new(),
+        transfer_controls, |controls| list(controls);
+    /// Queue in front of the link, above which the switch marks packets of flows with ECN.
+    ecn_threshold: Option<ByteSize>, "ecn-threshold" or None,
+        |field| field.word_or_quantity(&[(OFF, None)], BUFFERS, "1MiB", Some),
+        |threshold| threshold.map(|it| it.to_string()).unwrap_or_default();
     /// Whether the series of a record have window, round trip, pacing rate and packets in flight of each flow.
     tcp_series: bool, "tcp-series" or false, Field::boolean, |series| unless_default(series, &false);
     mtu: ByteSize, "mtu", |field| field.quantity(MTUS, "9000B"), ToString::to_string;
@@ -208,8 +215,21 @@ pub(super) fn transfer_control(field: &Field<'_>) -> Option<TransferControl> {
     field.one_of(&CONTROLS)
 }
 
-fn list(rates: &[BitRate]) -> String {
-    rates.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+fn list(values: &[impl fmt::Display]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+}
+
+/// Reads one congestion control, or a list of several.
+fn transfer_controls(field: &Field<'_>) -> Option<Vec<TransferControl>> {
+    if field.text().is_some() {
+        return transfer_control(field).map(|control| vec![control]);
+    }
+    let elements = field.list("congestion controls, for example [\"cubic\", \"lola\"]")?;
+    if elements.is_empty() {
+        field.complain(BadValue, "an empty list", "name at least one congestion control");
+        return None;
+    }
+    elements.iter().map(transfer_control).collect()
 }
 
 /// Reads the rates of a host's ports.
@@ -258,6 +278,28 @@ impl TransferSettings {
                     knobs.flows
                 ),
                 advice: "state a shorter interval, or a longer measure.warmup or measure.duration".to_owned(),
+            });
+        }
+        let one_of_each = knobs.congestion_control.len();
+        if one_of_each > knobs.flows as usize {
+            return Some(Clash {
+                knobs: &["congestion-control", "flows"],
+                problem: format!("{} flows, and {one_of_each} congestion controls", knobs.flows),
+                advice: "have a flow for each congestion control at least".to_owned(),
+            });
+        }
+        if let Some(threshold) = knobs.ecn_threshold
+            && knobs.switch_buffer.is_none_or(|buffer| buffer < threshold)
+        {
+            return Some(Clash {
+                knobs: &["ecn-threshold", "switch-buffer"],
+                problem: match knobs.switch_buffer {
+                    Some(buffer) => {
+                        format!("the switch drops packets from {buffer} on, and would never mark")
+                    }
+                    None => "the switch marks packets, and there is no switch".to_owned(),
+                },
+                advice: "state a switch-buffer above the threshold".to_owned(),
             });
         }
         let ports = knobs.limit(link.rate);

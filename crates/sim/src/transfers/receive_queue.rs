@@ -18,6 +18,8 @@ pub struct Train {
     pub first_at: Time,
     /// Time between two packets.
     pub gap: Span,
+    /// The switch has marked the packets (ECN, Congestion Experienced).
+    pub is_marked: bool,
 }
 
 impl Train {
@@ -55,6 +57,8 @@ pub struct Buffer {
     pub packets: u32,
     /// Count of bytes that the NIC had written to the node's memory before this buffer.
     pub written_before: u64,
+    /// The switch has marked the packets.
+    pub is_marked: bool,
 }
 
 /// State of a queue's interrupt.
@@ -191,6 +195,7 @@ impl ReceiveQueue {
                 bytes: packet.payload,
                 packets: 1,
                 written_before,
+                is_marked: packet.is_marked,
             });
             written_before += u64::from(packet.payload);
         }
@@ -204,7 +209,9 @@ impl ReceiveQueue {
                 // An empty buffer takes a packet of any size.
                 let least = u32::from(buffer.packets == 0);
                 let room = (most.saturating_sub(buffer.bytes) / part.mss).max(least);
-                let follows = buffer.sequence + u64::from(buffer.bytes) == part.sequence;
+                // GRO does not merge packets whose ECN field differs (`inet_gro_receive`).
+                let follows = buffer.sequence + u64::from(buffer.bytes) == part.sequence
+                    && buffer.is_marked == part.is_marked;
                 if !follows || room == 0 {
                     let full = self.held.remove(at);
                     self.buffers.push(full);
@@ -232,6 +239,7 @@ impl ReceiveQueue {
                 bytes: 0,
                 packets: 0,
                 written_before,
+                is_marked: part.is_marked,
             });
         }
     }
@@ -267,7 +275,15 @@ mod tests {
     const MSS: u32 = 1000;
 
     fn train(flow: u32, sequence: u64, packets: u32, at: u64) -> Train {
-        Train { flow, sequence, payload: packets * MSS, mss: MSS, first_at: Time(at), gap: 10 }
+        Train {
+            flow,
+            sequence,
+            payload: packets * MSS,
+            mss: MSS,
+            first_at: Time(at),
+            gap: 10,
+            is_marked: false,
+        }
     }
 
     #[test]

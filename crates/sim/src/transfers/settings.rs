@@ -1,7 +1,7 @@
 //! Settings of a simulation, and the places of its flows.
 
 use evenkeel_model::scenario::{HostMachine, HostNode, InterruptCores, TransferKnobs};
-use evenkeel_model::units::BitRate;
+use evenkeel_model::units::{BitRate, ByteSize};
 
 use super::machine::Machine;
 use crate::random::Generator;
@@ -40,6 +40,8 @@ pub struct Settings {
     pub ports: Vec<u64>,
     /// Rate and buffer (bytes) of the link between the switches; none for a direct path.
     pub switch: Option<(u64, u64)>,
+    /// Queue in that buffer, bytes, above which packets of flows with ECN are marked.
+    pub ecn_threshold: Option<u64>,
     /// Round trip without queues.
     pub round_trip: Span,
     /// Its part from the senders to the receivers. The interconnect serves transfers in the order of events, so a
@@ -52,7 +54,8 @@ pub struct Settings {
     pub aggregation: bool,
     /// Whether TCP's segments are paced (fq).
     pub pacing: bool,
-    pub congestion: CongestionControl,
+    /// Flows are assigned to these round robin; at least one.
+    pub congestion: Vec<CongestionControl>,
     /// Whether the state of each flow's TCP is recorded in each bin.
     pub tcp_series: bool,
     pub profile: Profile,
@@ -115,7 +118,7 @@ impl Settings {
     pub fn new(
         knobs: &TransferKnobs,
         rate: BitRate,
-        congestion: CongestionControl,
+        congestion: Vec<CongestionControl>,
         profile: Profile,
     ) -> Self {
         Self {
@@ -130,6 +133,7 @@ impl Settings {
             start_interval: span_of(knobs.start_interval),
             ports: knobs.ports.iter().map(|port| port.bits_per_second()).collect(),
             switch: knobs.switch_buffer.map(|buffer| (rate.bits_per_second(), buffer.bytes())),
+            ecn_threshold: knobs.ecn_threshold.map(ByteSize::bytes),
             round_trip: span_of(knobs.round_trip) + span_of(knobs.reverse_delay),
             forward: span_of(knobs.round_trip) / 2,
             mss: mss_of(knobs.mtu),
@@ -148,6 +152,12 @@ impl Settings {
             receiver_cores: None,
             performance: knobs.highest_clock,
         }
+    }
+
+    /// Returns the congestion control of a flow.
+    #[must_use]
+    pub fn congestion_of(&self, flow: u32) -> CongestionControl {
+        self.congestion.get(flow as usize % self.congestion.len().max(1)).copied().unwrap_or_default()
     }
 
     /// Returns the clock of a core, Hz. Without the governor `performance`, it stays at the nominal one (an

@@ -92,6 +92,7 @@ struct Answer {
     at: Time,
     ack: Ack,
     window_end: u64,
+    reports_mark: bool,
 }
 
 struct Flow {
@@ -165,6 +166,8 @@ pub struct Snapshot {
     pub events: Vec<u64>,
     pub drops: Drops,
     pub packets: u64,
+    /// Packets that the switch marked.
+    pub marked: u64,
     /// Time that the cores of receiving hosts were busy, and how many of them were.
     pub busy: Vec<Span>,
     /// Cycles of the receiving hosts by subsystem.
@@ -189,6 +192,7 @@ pub struct Simulation {
     flows: Vec<Flow>,
     switch: Option<Pipe>,
     switch_drops: u64,
+    marked: u64,
     /// Packets that reached a receiving NIC.
     packets: u64,
     merge_bytes: Option<u32>,
@@ -223,7 +227,6 @@ impl Simulation {
             .map(|rate| Port { queue: VecDeque::new(), rate: *rate, is_busy: false })
             .collect::<Vec<_>>();
         let config = SenderConfig {
-            congestion: settings.congestion,
             mss: settings.mss,
             tso: settings.segmentation,
             pacing: settings.pacing,
@@ -235,6 +238,8 @@ impl Simulation {
         let mut flows = Vec::new();
         for (number, place) in (0_u32..).zip(&placement.flows) {
             let hash = random.bits();
+            let congestion = settings.congestion_of(number);
+            let config = SenderConfig { congestion, ..config.clone() };
             let socket = Socket::new(
                 Receiver::new(&receiver),
                 settings.receive_buffer,
@@ -284,6 +289,7 @@ impl Simulation {
             ports,
             switch: settings.switch.map(|(rate, _)| Pipe::new(rate as f64)),
             switch_drops: 0,
+            marked: 0,
             packets: 0,
             merge_bytes: settings.aggregation.then_some(65_536 - 66),
             bins: vec![vec![0; bins]; flows.len()],
@@ -339,6 +345,7 @@ impl Simulation {
                 pruned: self.flows.iter().map(|flow| flow.socket.pruned).sum(),
             },
             packets: self.packets,
+            marked: self.marked,
             busy: receiving().map(|core| core.busy).collect(),
             cycles,
             squeezes: receiving().map(|core| core.squeezes).sum(),
@@ -515,6 +522,14 @@ impl Simulation {
     fn receive(&mut self, buffer: Buffer, _core: u32) {
         let now = self.engine.now;
         let flow = buffer.flow;
+        let socket = &mut self.flows[flow as usize].socket;
+        if socket.echoes_mark != buffer.is_marked {
+            // What waits for an acknowledgement gets one with its own mark (`dctcp_ece_ack_update`).
+            if socket.receiver.deadline() != Time::NEVER {
+                self.acknowledge(flow);
+            }
+            self.flows[flow as usize].socket.echoes_mark = buffer.is_marked;
+        }
         let own = &mut self.flows[flow as usize];
         match own.socket.receive(now, &buffer) {
             Some(Reply::Now) | None => self.acknowledge(flow),
@@ -536,7 +551,8 @@ impl Simulation {
         let flow = &mut self.flows[number as usize];
         let ack = flow.socket.receiver.acknowledgement();
         let window_end = flow.socket.advertise();
-        flow.answers.push_back(Answer { at, ack, window_end });
+        let reports_mark = flow.socket.echoes_mark;
+        flow.answers.push_back(Answer { at, ack, window_end, reports_mark });
         if !flow.is_raised {
             self.engine.plan_no_later(Event::Acks(number), at + delay);
         }
@@ -645,10 +661,18 @@ impl Simulation {
         let took = transmission(segment, rate);
         let mut first_at = Time(left.0.saturating_sub(took)) + packet;
         let mut gap = packet;
+        let mut is_marked = false;
         if let (Some(pipe), Some((bottleneck, buffer))) = (&mut self.switch, self.settings.switch) {
-            if pipe.backlog(first_at.0) > buffer {
+            let queue = pipe.backlog(first_at.0);
+            if queue > buffer {
                 self.switch_drops += u64::from(packets);
                 return;
+            }
+            if self.settings.ecn_threshold.is_some_and(|threshold| queue > threshold)
+                && self.flows[segment.flow as usize].sender.uses_ecn()
+            {
+                is_marked = true;
+                self.marked += u64::from(packets);
             }
             let bytes = f64::from(wire_bytes_of(segment));
             let wait = pipe.wait(first_at.0) as u64;
@@ -691,6 +715,7 @@ impl Simulation {
             mss: segment.mss,
             first_at: first_at + wait,
             gap,
+            is_marked,
         };
         let written = host.written[node as usize];
         host.written[node as usize] += u64::from(segment.payload);

@@ -66,6 +66,8 @@ pub struct Socket {
     space: u64,
     space_from: u64,
     space_since: Time,
+    /// Whether acknowledgements report a mark (`TCP_ECN_DEMAND_CWR`, as DCTCP sets it).
+    pub echoes_mark: bool,
     /// Packets dropped at a full backlog, and at a full receive buffer.
     pub backlog_drops: u64,
     pub pruned: u64,
@@ -99,6 +101,7 @@ impl Socket {
             space: window * u64::from(mss),
             space_from: 0,
             space_since: Time::ZERO,
+            echoes_mark: false,
             backlog_drops: 0,
             pruned: 0,
             received_packets: 0,

@@ -16,7 +16,7 @@ fn settings(scenario: &str, variant: &str, change: impl FnOnce(&mut TransferKnob
     let variant = scenario.all_variants().find(|found| found.name == variant).unwrap();
     let mut knobs = variant.transfers().unwrap().clone();
     change(&mut knobs);
-    Settings::new(&knobs, scenario.link.rate, CongestionControl::Cubic, Profile::Linux6_18)
+    Settings::new(&knobs, scenario.link.rate, vec![CongestionControl::Cubic], Profile::Linux6_18)
 }
 
 /// Returns the state before and after the measured time.

@@ -14,7 +14,7 @@ use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::segment::{mss_of, wire_bytes};
 use crate::tcp::{CongestionControl, Profile};
-use crate::time::{Time, span_of};
+use crate::time::{SECOND, Time, span_of};
 
 /// Returns remarks about a variant; as an error, the reason why it cannot be simulated.
 pub(crate) fn assess(knobs: &TransferKnobs, link: BitRate) -> Result<Vec<String>, String> {
@@ -42,7 +42,7 @@ fn remarks(knobs: &TransferKnobs, link: BitRate) -> Vec<String> {
     if knobs.switch_buffer.is_some() && limit < link {
         remarks.push(format!("the ports of the senders limit it to {limit}; the link has {link}"));
     }
-    let settings = Settings::new(knobs, link, CongestionControl::Cubic, Profile::Linux6_18);
+    let settings = Settings::new(knobs, link, vec![CongestionControl::Cubic], Profile::Linux6_18);
     let flows = knobs.flows.div_ceil(knobs.receivers.max(1));
     let cores = settings.interrupt_cores(flows).len() as u32;
     if knobs.interrupts == InterruptCores::OwnCore && flows > cores {
@@ -63,12 +63,16 @@ pub(crate) fn run(
     profile: Profile,
     observer: &dyn Observer,
 ) -> Result<RawRepeat, SimError> {
-    let control = match knobs.congestion_control {
-        Some(control) => control.to_string(),
-        None => job.scenario.workload.congestion_control.clone(),
+    let names: Vec<String> = match knobs.congestion_control.as_slice() {
+        [] => vec![job.scenario.workload.congestion_control.clone()],
+        controls => controls.iter().map(ToString::to_string).collect(),
     };
-    let congestion = CongestionControl::named(&control)
-        .ok_or_else(|| SimError::Unable(format!("{control} is not simulated")))?;
+    let congestion = names
+        .iter()
+        .map(|name| {
+            CongestionControl::named(name).ok_or_else(|| SimError::Unable(format!("{name} is not simulated")))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
     let settings = Settings::new(knobs, job.rate, congestion, profile);
     let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
     let end = begin + span_of(job.duration);
@@ -111,6 +115,10 @@ pub(crate) fn run(
         .collect();
     let mut counters = round_trips(&flows);
     counters.insert("squeezes".to_owned(), (after.squeezes - before.squeezes) as f64);
+    if knobs.ecn_threshold.is_some() {
+        counters.insert("ecn_marked_packets".to_owned(), (after.marked - before.marked) as f64);
+    }
+    counters.extend(rates_by_control(&flows, &names, measured / SECOND as f64));
     Ok(RawRepeat {
         retransmits: flows.iter().map(|flow| flow.retransmits).sum(),
         flows,
@@ -135,6 +143,18 @@ pub(crate) fn run(
         sim: Some(SimCost { packets: after.packets, simulated_s: end.seconds(), cpu_seconds: 0.0 }),
         ..RawRepeat::default()
     })
+}
+
+/// Returns the throughput of all flows with each congestion control, Gbit/s; nothing if all flows have the same.
+fn rates_by_control(flows: &[RawFlow], names: &[String], seconds: f64) -> BTreeMap<String, f64> {
+    let mut rates = BTreeMap::new();
+    if names.iter().all(|name| *name == names[0]) {
+        return rates;
+    }
+    for (flow, name) in flows.iter().zip(names.iter().cycle()) {
+        *rates.entry(format!("{name}_gbps")).or_default() += flow.payload_bytes as f64 * 8e-9 / seconds;
+    }
+    rates
 }
 
 /// Returns mean and maximum of the round trips of all flows; nothing if they were not

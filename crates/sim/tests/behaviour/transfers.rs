@@ -22,7 +22,7 @@ fn tuned() -> TransferKnobs {
 
 fn settings(knobs: &TransferKnobs) -> Settings {
     let rate = BitRate::from_bits_per_second(100_000_000_000);
-    Settings::new(knobs, rate, CongestionControl::Cubic, Profile::Linux6_18)
+    Settings::new(knobs, rate, vec![CongestionControl::Cubic], Profile::Linux6_18)
 }
 
 /// Checks that every packet and byte is in exactly one place.
@@ -111,11 +111,13 @@ proptest! {
     fn packets_are_conserved(
         machine in machines(),
         knobs in random_knobs(),
-        (_, congestion) in prop::sample::select(CongestionControl::NAMED.to_vec()),
+        congestion in prop::collection::vec(prop::sample::select(CongestionControl::NAMED.to_vec()), 1..4),
+        ecn_threshold in prop::option::of(0_u64..1 << 20),
         seed in any::<u64>(),
         pauses_us in prop::collection::vec(1_u64..2_000, 1..5),
     ) {
-        let settings = Settings { machine, congestion, ..settings(&knobs) };
+        let congestion = congestion.into_iter().map(|(_, control)| control).collect();
+        let settings = Settings { machine, congestion, ecn_threshold, ..settings(&knobs) };
         let mut simulation = Simulation::new(settings, seed, Time::ZERO, SECOND, 0);
         let mut now = Time::ZERO;
         for pause in pauses_us {
@@ -224,7 +226,15 @@ fn a_ring_overflows_when_arrivals_exceed_service() {
     const DESCRIPTORS: u32 = 1024;
     let (gap, service) = (100_000, 150_000);
     let mut queue = ReceiveQueue::new(0, DESCRIPTORS);
-    let train = Train { flow: 0, sequence: 0, payload: 1_000_000, mss: 100, first_at: Time(gap), gap };
+    let train = Train {
+        flow: 0,
+        sequence: 0,
+        payload: 1_000_000,
+        mss: 100,
+        first_at: Time(gap),
+        gap,
+        is_marked: false,
+    };
     queue.expect(train, 0);
     let mut now = Time(64 * gap);
     while queue.dropped == 0 {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::bbr::{Acknowledged, Bbr, Controls};
 use super::cubic::{Cubic, DelaySample};
+use super::dctcp::Dctcp;
 use super::lola::Lola;
 use super::{CongestionControl, SenderConfig};
 use crate::time::{Span, Time};
@@ -51,6 +52,7 @@ enum Algorithm {
     Reno,
     /// Boxed, because its state is larger than CUBIC's.
     Bbr(Box<Bbr>),
+    Dctcp(Dctcp),
     Lola(Box<Lola>),
     Other(Box<dyn CongestionAlgorithm>),
 }
@@ -78,6 +80,7 @@ impl Window {
                 CongestionControl::Cubic => Algorithm::Cubic(Cubic::new(config.profile)),
                 CongestionControl::Reno => Algorithm::Reno,
                 CongestionControl::Bbr(kernel) => Algorithm::Bbr(Box::new(Bbr::new(kernel, hash))),
+                CongestionControl::Dctcp => Algorithm::Dctcp(Dctcp::default()),
                 CongestionControl::Lola { loss_reaction } => {
                     Algorithm::Lola(Box::new(Lola::new(loss_reaction, config.mss)))
                 }
@@ -118,7 +121,7 @@ impl Window {
         }
         let each = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.update(now, self.packets, acknowledged),
-            Algorithm::Reno => self.packets,
+            Algorithm::Reno | Algorithm::Dctcp(_) => self.packets,
             Algorithm::Bbr(_) | Algorithm::Lola(_) => return,
             Algorithm::Other(other) => other.packets_per_growth(now, self.packets, acknowledged).max(1),
         };
@@ -160,7 +163,7 @@ impl Window {
                     self.threshold = packets;
                 }
             }
-            Algorithm::Reno | Algorithm::Bbr(_) => {}
+            Algorithm::Reno | Algorithm::Bbr(_) | Algorithm::Dctcp(_) => {}
             Algorithm::Lola(lola) => lola.on_delay(now, rtt),
             Algorithm::Other(other) => {
                 other.on_round_trip(now, rtt, &mut self.packets, &mut self.threshold);
@@ -175,6 +178,7 @@ impl Window {
         self.threshold = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reduced(self.packets),
             Algorithm::Reno => (self.packets / 2).max(2),
+            Algorithm::Dctcp(dctcp) => dctcp.reduced(self.packets),
             Algorithm::Bbr(bbr) => {
                 bbr.begin_recovery(self.packets);
                 self.threshold
@@ -184,13 +188,39 @@ impl Window {
         };
     }
 
+    /// Handles the start of recovery from a loss (`dctcp_react_to_loss`).
+    pub fn enter_recovery(&mut self) {
+        if self.uses_ecn() {
+            self.threshold = (self.packets / 2).max(2);
+        }
+    }
+
+    /// Returns whether the flow's packets may be marked by ECN.
+    pub fn uses_ecn(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Dctcp(_))
+    }
+
+    /// Handles an acknowledgement of `delivered` packets, with data in flight from `unacknowledged` to `next`.
+    /// Returns whether it reports congestion to which the flow reacts.
+    pub fn on_mark_report(
+        &mut self,
+        is_marked: bool,
+        delivered: u64,
+        unacknowledged: u64,
+        next: u64,
+    ) -> bool {
+        let Algorithm::Dctcp(dctcp) = &mut self.algorithm else { return false };
+        dctcp.on_report(is_marked, delivered, unacknowledged, next);
+        is_marked
+    }
+
     /// Handles a timeout: resets the algorithm's state.
     pub fn time_out(&mut self, now: Time, next: u64, packets: u32) {
         self.packets = packets;
         self.credit = 0;
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reset(now, next),
-            Algorithm::Reno | Algorithm::Lola(_) => {}
+            Algorithm::Reno | Algorithm::Lola(_) | Algorithm::Dctcp(_) => {}
             Algorithm::Bbr(bbr) => bbr.on_timeout(),
             Algorithm::Other(other) => other.on_timeout(now),
         }
@@ -236,7 +266,7 @@ impl Window {
     pub fn resume(&mut self, now: Time, idle: Span) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.resume(now, idle),
-            Algorithm::Reno | Algorithm::Bbr(_) => {}
+            Algorithm::Reno | Algorithm::Bbr(_) | Algorithm::Dctcp(_) => {}
             Algorithm::Lola(lola) => lola.resume(now),
             Algorithm::Other(other) => other.on_restart(now, idle),
         }

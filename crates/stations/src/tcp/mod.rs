@@ -38,8 +38,8 @@
 //! # Deliberate simplifications
 //!
 //! - Sequence numbers are 64-bit stream offsets from 0. There is no handshake
-//!   ([`SenderConfig::handshake_rtt`] replaces its RTT sample), no FIN, no Nagle's algorithm (`TCP_NODELAY`)
-//!   and no ECN.
+//!   ([`SenderConfig::handshake_rtt`] replaces its RTT sample), no FIN, no Nagle's algorithm (`TCP_NODELAY`),
+//!   and ECN only with DCTCP.
 //! - Times are picoseconds where the kernel has microseconds or jiffies, except where the coarse clock
 //!   matters (HyStart 4.4, CUBIC's update once per jiffy; a jiffy is 4 ms).
 //! - The minimum RTT is that of the whole connection; the kernel's expires after 300 s.
@@ -56,6 +56,7 @@
 mod bbr;
 mod congestion;
 mod cubic;
+mod dctcp;
 mod delivery_rate;
 mod lola;
 mod receiver;
@@ -95,6 +96,8 @@ pub enum CongestionControl {
     Reno,
     /// BBR version 1 (`net/ipv4/tcp_bbr.c`). Its packets are paced, whatever [`SenderConfig::pacing`] says.
     Bbr(BbrKernel),
+    /// DCTCP (RFC 8257, `net/ipv4/tcp_dctcp.c`): reduces the window by the share of packets with marks (ECN).
+    Dctcp,
     /// TCP LoLa, with or without reaction to loss (`evenkeel_transmit::lola`).
     Lola { loss_reaction: bool },
     /// An algorithm that is not modelled here. The function creates its state for a new flow.
@@ -103,11 +106,12 @@ pub enum CongestionControl {
 
 impl CongestionControl {
     /// The simulated algorithms by name: that in `tcp_congestion_control`, with a suffix for another behaviour.
-    pub const NAMED: [(&'static str, Self); 6] = [
+    pub const NAMED: [(&'static str, Self); 7] = [
         ("cubic", Self::Cubic),
         ("reno", Self::Reno),
         ("bbr", Self::Bbr(BbrKernel::Linux6_18)),
         ("bbr-4.15", Self::Bbr(BbrKernel::Linux4_15)),
+        ("dctcp", Self::Dctcp),
         ("lola", Self::Lola { loss_reaction: true }),
         ("lola-no-loss", Self::Lola { loss_reaction: false }),
     ];

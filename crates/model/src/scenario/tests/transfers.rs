@@ -41,8 +41,13 @@ const TRANSFERS: &[Case] = &[
     ("flows = 4", "flows = 4\nstart-interval = \"2s\"", (20, 18), ": variant.own.start-interval: the last of 4 flows would start after 6s, and a repeat with its warm-up takes 5s;"),
     ("switch-buffer = \"16MiB\"\n", "", (21, 9), ": variant.own.ports: the ports in use carry 280gbit, and the link.rate of 100gbit is that of a link behind a switch;"),
     ("rate = \"100gbit\"", "rate = \"40gbit\"", (5, 20), ": variants[1]: variant 'tuned' does not fit the link: the ports in use carry 100gbit"),
-    ("kind = \"transfers\"", "kind = \"transfers\"\ncongestion-control = \"vegas\"", (12, 22), ": workload.congestion-control: 'vegas' is not a value of this key; known: cubic, reno, bbr, bbr-4.15, lola, lola-no-loss"),
-    ("flows = 4", "flows = 4\ncongestion-control = \"bbr3\"", (20, 22), ": variant.own.congestion-control: 'bbr3' is not a value of this key; did you mean 'bbr'? known: cubic, reno, bbr, bbr-4.15, lola, lola-no-loss"),
+    ("kind = \"transfers\"", "kind = \"transfers\"\ncongestion-control = \"vegas\"", (12, 22), ": workload.congestion-control: 'vegas' is not a value of this key; known: cubic, reno, bbr, bbr-4.15, dctcp, lola, lola-no-loss"),
+    ("flows = 4", "flows = 4\ncongestion-control = \"bbr3\"", (20, 22), ": variant.own.congestion-control: 'bbr3' is not a value of this key; did you mean 'bbr'? known: cubic, reno, bbr, bbr-4.15, dctcp, lola, lola-no-loss"),
+    ("flows = 4", "flows = 4\ncongestion-control = []", (20, 22), ": variant.own.congestion-control: an empty list; name at least one"),
+    ("flows = 4", "flows = 4\ncongestion-control = 3", (20, 22), ": variant.own.congestion-control: "),
+    ("flows = 4", "flows = 2\ncongestion-control = [\"cubic\", \"lola\", \"bbr\"]", (20, 22), ": variant.own.congestion-control: 2 flows, and 3 congestion controls; have a flow for each"),
+    ("flows = 4", "flows = 4\ncongestion-control = [\"cubic\", \"vegas\"]", (20, 32), ": variant.own.congestion-control[1]: 'vegas' is not a value"),
+    ("flows = 4", "flows = 4\necn-threshold = \"32MiB\"", (20, 17), ": variant.own.ecn-threshold: the switch drops packets from 16MiB on, and would never mark; state a switch-buffer above"),
     ("flows = 4", "flows = 4\nreverse-delay = \"1s\"", (20, 17), ": variant.own.reverse-delay: 1s is out of range"),
     ("flows = 4", "flows = 4\ntcp-series = 1", (20, 14), ": variant.own.tcp-series: "),
     ("duration = \"4s\"", "windows = { 1s = \"1s\" }", (14, 1), ": measure.windows: only with workload.kind = bulk or tenants;"),
@@ -72,15 +77,15 @@ fn no_rate_is_advised_that_a_link_cannot_have() {
 /// Knobs that are newer than records of transfers are in `settings` only if they are set.
 #[test]
 fn knobs_newer_than_records_are_written_if_set() {
-    let newer = ["reverse-delay", "congestion-control", "tcp-series"];
+    let newer = ["reverse-delay", "congestion-control", "ecn-threshold", "tcp-series"];
     let written = |text: &str| {
         let scenario = parse_text(text).unwrap();
         let settings = scenario.variant("own").unwrap().transfers().unwrap().settings();
         settings.into_iter().filter(|(key, _)| newer.contains(key)).collect::<Vec<_>>()
     };
     assert_eq!(written(VALID_TRANSFERS), []);
-    let set = "flows = 4\nreverse-delay = \"20ms\"\ncongestion-control = \"lola-no-loss\"\ntcp-series = true";
-    let values = ["20ms", "lola-no-loss", "true"].map(str::to_owned);
+    let set = "flows = 4\nreverse-delay = \"20ms\"\ncongestion-control = [\"lola\", \"bbr\"]\necn-threshold = \"1MiB\"\ntcp-series = true";
+    let values = ["20ms", "lola+bbr", "1MiB", "true"].map(str::to_owned);
     let expected: Vec<_> = newer.into_iter().zip(values).collect();
     assert_eq!(written(&VALID_TRANSFERS.replace("flows = 4", set)), expected);
 }
@@ -176,6 +181,11 @@ fn variants_have_the_names_that_scripts_rely_on() {
         ("tcp100g-cubic", "loss-free lossy lossy-apps lossy-apps-20ms"),
         ("tcp100g-bbr", "lan 20ms lan-4.15 lan-4.15-1-flow lan-4.15-12-flows 20ms-4.15"),
         ("tcp100g-lola", "lan 20ms 20ms-lossy 20ms-lossy-no-loss"),
+        ("congestion-coexist", "cubic-bbr cubic-lola bbr-lola cubic-dctcp cubic-lola-20ms cubic-bbr-20ms"),
+        (
+            "congestion-shallow",
+            "cubic-0.02 cubic-0.1 cubic-0.5 cubic-2 lola-0.02 lola-0.1 lola-0.5 lola-2 bbr-0.02 bbr-0.1 bbr-0.5 bbr-2",
+        ),
         (
             "host-stack",
             "none tso-gro jumbo tso-gro+jumbo none+arfs tso-gro+arfs jumbo+arfs tso-gro+jumbo+arfs",

@@ -34,7 +34,7 @@ impl Simulation {
                 break;
             }
             flow.answers.pop_front();
-            flow.sender.on_ack(now, &answer.ack);
+            flow.sender.on_ack_with_mark(now, &answer.ack, answer.reports_mark);
             flow.sender.set_window_end(answer.window_end);
             count += 1;
             if let Some(bins) = self.tcp_bins.get_mut(number as usize)

@@ -29,6 +29,22 @@ impl Sender {
         }
     }
 
+    /// Handles an acknowledgement, with the mark that it reports (the flag ECE).
+    pub fn on_ack_with_mark(&mut self, now: Time, ack: &Ack, is_marked: bool) {
+        let before = self.counters.delivered_packets;
+        self.on_ack(now, ack);
+        let delivered = self.counters.delivered_packets - before;
+        if self.window.on_mark_report(is_marked, delivered, self.unacknowledged, self.next) {
+            self.enter_reduction(now);
+        }
+    }
+
+    /// Returns whether switches may mark the flow's packets (ECN).
+    #[must_use]
+    pub fn uses_ecn(&self) -> bool {
+        self.window.uses_ecn()
+    }
+
     /// Handles the common case of [`Self::on_any_ack`]: new data has arrived in order, and no outstanding
     /// data is SACKed or marked lost. Recovery then has no work.
     #[inline]

@@ -97,6 +97,7 @@ impl Sender {
             self.remember_for_undo();
             self.begin_reduction(now);
         }
+        self.window.enter_recovery();
         self.recovery_end = self.next;
         self.state = State::Recovery;
         self.counters.recoveries += 1;
@@ -117,9 +118,13 @@ impl Sender {
         self.prior_threshold = self.window.remembered_threshold();
     }
 
-    /// Handles a drop or a congestion mark by the host's own queue: reduces the window without a
-    /// retransmission (`NET_XMIT_CN`, `tcp_enter_cwr`).
+    /// Handles a drop by the host's own queue (`NET_XMIT_CN`).
     pub fn local_congestion(&mut self, now: Time) {
+        self.enter_reduction(now);
+    }
+
+    /// Reduces the window without a retransmission (`tcp_enter_cwr`).
+    pub(super) fn enter_reduction(&mut self, now: Time) {
         if self.state < State::Reduction {
             self.can_undo = false;
             self.prior_window = self.window.packets;

@@ -86,15 +86,15 @@ fn read(mut root: Table<'_>) -> Option<Vec<Arc<QdiscSetup>>> {
     if !read_schema(&mut root) {
         return None;
     }
-    let setups = root.require("setup", "describe at least one, for example [setup.mine]");
+    let setups = root.require("setup", "add at least one setup, for example [setup.mine]");
     root.finish();
     let table = setups?;
     // In the order of the document.
     let mut entries: Vec<(&str, Field<'_>)> = table.table()?.entries().collect();
     entries.sort_by_key(|(_, field)| field.at_key().span().start);
     if entries.len() > MOST_SETUPS {
-        let problem = format!("more than {MOST_SETUPS} setups");
-        table.complain(ScenarioErrorKind::BadValue, problem, "write a second file");
+        let problem = format!("the file has more than {MOST_SETUPS} setups");
+        table.complain(ScenarioErrorKind::BadValue, problem, "move some setups to a second file");
         return None;
     }
     entries.into_iter().map(|(name, field)| read_setup(name, &field).map(Arc::new)).collect()
@@ -103,7 +103,7 @@ fn read(mut root: Table<'_>) -> Option<Vec<Arc<QdiscSetup>>> {
 fn read_setup(name: &str, field: &Field<'_>) -> Option<QdiscSetup> {
     let named = field.at_key().check_name(name, "-_");
     let mut table = field.table()?;
-    let summary = table.require("summary", "say in a sentence what it is");
+    let summary = table.require("summary", "describe the setup in one sentence");
     let summary = summary.and_then(|field| field.prose(LONGEST_SUMMARY, false));
     let claims = table.take("claims").map_or(Some(Vec::new()), |field| {
         field.list("claims")?.iter().map(|claim| claim.one_of(&Claim::SPELLINGS)).collect()

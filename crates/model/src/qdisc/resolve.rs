@@ -53,7 +53,7 @@ pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<Q
             Some(Counter::Queue) => on.queues,
         };
         if steps.len().saturating_add(times as usize) > MOST_STEPS {
-            let problem = format!("more than {MOST_STEPS} steps");
+            let problem = format!("the setup has more than {MOST_STEPS} steps");
             return Err(misfit(wrong(problem, "use fewer flows or fewer steps")));
         }
         for nth in 1..=times {
@@ -126,9 +126,11 @@ fn step(
             let parent = node.parent.map_or(Ok(Handle::ROOT), handle)?;
             let handle = match node.handle {
                 Some(template) => at(template, nth)?,
-                None => {
-                    Handle::new(free.next().ok_or_else(|| wrong("no handle is free", "write handles"))?, 0)
-                }
+                None => Handle::new(
+                    free.next()
+                        .ok_or_else(|| wrong("all handles are in use", "write a handle for each qdisc"))?,
+                    0,
+                ),
             };
             let settings = with_defaults(&node.kind, settings(node, handle, on)?, Defaults::OfQdisc);
             Ok(Step::Qdisc(Node { parent, handle, kind: node.kind.clone(), settings }))
@@ -148,7 +150,10 @@ fn step(
 fn at(template: HandleTemplate, nth: u32) -> Result<Handle, Wrong> {
     template.at(nth).ok_or_else(|| {
         wrong(
-            format!("number {nth} of {} is beyond ffff", super::values::show_handle(template)),
+            format!(
+                "number {nth} of {} is above ffff, the highest number",
+                super::values::show_handle(template)
+            ),
             "begin at a lower number, or use fewer flows",
         )
     })

@@ -119,7 +119,7 @@ impl<'t> Words<'t> {
         match self.next() {
             None => Ok(()),
             Some(word) => Err(word.wrong(
-                format!("'{}' where the step should end", excerpt(word.text)),
+                format!("unexpected '{}' after the end of the step", excerpt(word.text)),
                 "write each command as a step of its own",
             )),
         }
@@ -129,7 +129,7 @@ impl<'t> Words<'t> {
 /// Parses a line.
 pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     if line.len() > LONGEST_LINE {
-        let problem = format!("longer than {LONGEST_LINE} bytes");
+        let problem = format!("the step is longer than {LONGEST_LINE} bytes");
         return Err(Mistake { offset: 0, problem, advice: String::new() });
     }
     if let Some((offset, _)) = line.char_indices().find(|(_, c)| is_invisible(*c) && !c.is_ascii_whitespace())
@@ -142,7 +142,7 @@ pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     let object = words.need("the step", "write for example qdisc root handle 1: htb default 20")?;
     let _ = words.take("add").or_else(|| words.take("replace"));
     if let Some(command) = words.peek().filter(|word| OTHER_COMMANDS.contains(&word.text)) {
-        let advice = "a step adds to an empty device: write add, or leave the step out";
+        let advice = "a setup starts from an empty device: write 'add', or remove the step";
         return Err(command.wrong(format!("'{}' is not possible", command.text), advice));
     }
     let step = match object.text {
@@ -206,7 +206,7 @@ fn qdisc(words: &mut Words<'_>) -> Result<NodeTemplate, Mistake> {
     let Some(parent) = parent else {
         return Err(Mistake {
             offset: words.peek().map_or(words.end, |word| word.offset),
-            problem: "the qdisc's place is missing".to_owned(),
+            problem: "the qdisc has no parent".to_owned(),
             advice: "write root, or for example parent 1:10, before its kind".to_owned(),
         });
     };
@@ -272,7 +272,7 @@ fn require(
         groups.iter().find(|group| !settings.iter().any(|setting| group.contains(&setting.name.as_str())));
     missing.map_or(Ok(()), |group| {
         let what = group.join(" or ");
-        Err(words.missing(&format!("{what} of {}", kind.text), "tc wants it, too"))
+        Err(words.missing(&format!("{what} of {}", kind.text), "tc requires this value, too"))
     })
 }
 
@@ -417,7 +417,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     if !time.as_u64().is_multiple_of(unit) {
         return Err(wrong(
             format!("{time} is not a whole number of {called}, the kernel's unit"),
-            "the kernel keeps nothing finer",
+            "round the time to this unit",
         ));
     }
     Ok(time)
@@ -473,7 +473,7 @@ fn curve(words: &mut Words<'_>) -> Result<CurveTerm, Mistake> {
             if dmax == Nanoseconds::new(0)
                 && let Some(word) = dmax_word
             {
-                return Err(word.wrong("no time at all", "write for example dmax 10ms"));
+                return Err(word.wrong("the time is 0", "write for example dmax 10ms"));
             }
             words.expect("rate", FORMS)?;
             Ok(CurveTerm::Delay { umax, dmax, rate: rate(words)? })

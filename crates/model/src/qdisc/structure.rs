@@ -49,13 +49,13 @@ pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wro
     if !tree.places.contains(&Handle::ROOT) {
         return Err((
             0,
-            wrong("nothing is at the root", "begin with a step such as qdisc root handle 1: htb"),
+            wrong("the setup has no root qdisc", "begin with a step such as qdisc root handle 1: htb"),
         ));
     }
     for (class, at) in tree.qdiscs.values().filter_map(|qdisc| qdisc.default) {
         // In HTB, 0 means no default class; no class has that number.
         if class.minor != 0 && !tree.has_class(class) {
-            let advice = "add a step that makes it, or name another";
+            let advice = "add a step that creates the class, or name another class";
             return Err((at, wrong(format!("there is no class {class} to be the default"), advice)));
         }
     }
@@ -81,7 +81,7 @@ impl<'t> Tree<'t> {
     fn qdisc(&self, handle: Handle) -> Result<&Qdisc<'t>, Wrong> {
         self.qdiscs.get(&handle.major).ok_or_else(|| {
             let problem = format!("there is no qdisc {} yet", shown(handle));
-            wrong(problem, "put the step that makes it before this one")
+            wrong(problem, "move the step that creates the qdisc above this step")
         })
     }
 
@@ -98,7 +98,7 @@ impl<'t> Tree<'t> {
             Own::None if kind(qdisc.kind).is_some_and(|kind| kind.classes == Classes::None) => {
                 format!("{} has none", qdisc.kind)
             }
-            Own::None | Own::Any => "add a step that makes it before this one".to_owned(),
+            Own::None | Own::Any => "add a step that creates the class above this step".to_owned(),
         };
         Err(wrong(format!("there is no class {class}"), advice))
     }
@@ -114,7 +114,7 @@ impl<'t> Tree<'t> {
             let problem = format!("the handle {} appears twice", shown(node.handle));
             return Err(wrong(
                 problem,
-                "give each qdisc its own, as with {flow+100}: where there is one for each flow",
+                "give each qdisc its own handle; for a qdisc for each flow, write {flow+100}:",
             ));
         }
         if node.parent != Handle::ROOT {
@@ -126,7 +126,10 @@ impl<'t> Tree<'t> {
         if !self.places.insert(node.parent) {
             let place =
                 if node.parent == Handle::ROOT { "the root".to_owned() } else { node.parent.to_string() };
-            return Err(wrong(format!("{place} has a qdisc already"), "put only one in a place"));
+            return Err(wrong(
+                format!("{place} already has a qdisc"),
+                "attach only one qdisc to each parent",
+            ));
         }
         let number = |name: &str| match node.setting(name) {
             Some(SettingValue::Count(count)) => u16::try_from(*count).unwrap_or(u16::MAX),
@@ -168,7 +171,7 @@ impl<'t> Tree<'t> {
         }
         if node.parent.minor != 0 && !self.classes.contains(&node.parent) {
             let problem = format!("there is no class {} yet", node.parent);
-            return Err(wrong(problem, "put the step that makes it before this one"));
+            return Err(wrong(problem, "move the step that creates the qdisc above this step"));
         }
         if !self.classes.insert(node.handle) {
             let problem = format!("the class {} appears twice", node.handle);

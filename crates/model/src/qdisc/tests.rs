@@ -229,8 +229,8 @@ fn a_step_only_adds() {
         let error = Catalogue::parse(&text, "own.toml").unwrap_err().to_string();
         let command = step[column - 1..].split(' ').next().unwrap();
         let expected = format!(
-            "own.toml:4:{}: setup.s.steps[0]: '{command}' is not possible; a step adds to an empty device: write add, \
-             or leave the step out",
+            "own.toml:4:{}: setup.s.steps[0]: '{command}' is not possible; a setup starts from an empty device: \
+             write 'add', or remove the step",
             column + 10
         );
         assert_eq!(error, expected);
@@ -314,7 +314,7 @@ fn mistakes_are_shown_where_they_are() {
             r#""qdisc root handle 1: fq limit""#,
             "mine.toml:5:31: setup.mine.steps[0]: the value of limit is missing",
         ),
-        (r#""qdisc handle 1: fq""#, "mine.toml:5:18: setup.mine.steps[0]: the qdisc's place is missing"),
+        (r#""qdisc handle 1: fq""#, "mine.toml:5:18: setup.mine.steps[0]: the qdisc has no parent"),
         (
             r#""qdsic root fq""#,
             "mine.toml:5:2: setup.mine.steps[0]: unknown step 'qdsic'; did you mean 'qdisc'?",
@@ -346,7 +346,7 @@ fn mistakes_are_shown_where_they_are() {
         ),
         (r#""qdisc root handle 1: fq maxrate 40gbit""#, "40gbit is out of range"),
         (r#""qdisc root handle 1:1 fq""#, "a qdisc's handle is a number and a colon"),
-        (r#""qdisc root handle {flow}: fq""#, "the root has a qdisc already"),
+        (r#""qdisc root handle {flow}: fq""#, "the root already has a qdisc"),
         (r#""qdisc root handle {stream}: fq""#, "'{stream}:' is not a handle"),
         (r#""qdisc root handle fff0: fq""#, "the handle fff0: is not for setups"),
         (
@@ -411,7 +411,7 @@ fn mistakes_are_shown_where_they_are() {
 #[test]
 fn mistakes_around_steps_are_shown() {
     let refusal = |text: &str| Catalogue::parse(text, "x.toml").unwrap_err().to_string();
-    assert!(refusal("schema = 2\n").contains("written for version 2"));
+    assert!(refusal("schema = 2\n").contains("the file has schema 2"));
     assert!(refusal("schema = 1\n").contains("setup: missing"));
     assert!(
         refusal("schema = 1\n[setup.A]\nsummary = \"a\"\nsteps = [\"qdisc root fq\"]")

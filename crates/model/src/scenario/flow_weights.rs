@@ -97,8 +97,8 @@ fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
         if let Some(earlier) = rules[..number].iter().position(covers) {
             elements[number].complain(
                 Duplicate,
-                format!("never decides, because rule[{earlier}] above it matches all of its flows"),
-                "remove one of them, or move the narrower one up",
+                format!("this rule has no effect, because rule[{earlier}] above it matches the same flows"),
+                "remove one of the two rules, or move the more specific rule up",
             );
         }
     }
@@ -147,7 +147,7 @@ fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
         element.complain(
             MissingKey,
             "a rule that matches every flow",
-            "say which flows (protocol, source-port, destination-port, mark, priority, cgroup), or write default = \
+            "add a condition (protocol, source-port, destination-port, mark, priority, cgroup), or write default = \
              ... above the rules",
         );
         return None;
@@ -174,7 +174,7 @@ pub(super) fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
         Some((first, last)) if first <= last => Some(first..=last),
         _ => {
             let problem = format!("'{}' is not a range of ports from 1 to 65535", excerpt(text));
-            field.complain(BadValue, problem, "write the first and the last, for example \"8000-8099\"");
+            field.complain(BadValue, problem, "write the first and the last port, for example \"8000-8099\"");
             None
         }
     }
@@ -204,14 +204,14 @@ fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
     };
     match both {
         Some((_, 0)) => {
-            let advice = "leave mark out, or state the bits that count, for example \"0x10/0xff\"";
+            let advice = "remove mark, or write a mask of the bits to compare, for example \"0x10/0xff\"";
             field.complain(BadValue, "the mask 0 matches every mark", advice);
             None
         }
         Some((mark, mask)) if mark & !mask == 0 => Some((mark, mask)),
         Some((mark, mask)) => {
-            let problem = format!("the mark {mark:#x} has bits that the mask {mask:#x} leaves out");
-            field.complain(BadValue, problem, "no packet would match: take them out of the mark");
+            let problem = format!("the mark {mark:#x} has bits outside the mask {mask:#x}");
+            field.complain(BadValue, problem, "no packet would match; remove these bits from the mark");
             None
         }
         None => {
@@ -234,7 +234,7 @@ pub(super) fn cgroup(field: &Field<'_>) -> Option<String> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         return Some(parts.flat_map(|part| ["/", part]).collect());
     };
-    field.complain(BadValue, fault, "write it from the root on, as /proc/PID/cgroup shows it after '0::'");
+    field.complain(BadValue, fault, "write the whole path, as /proc/PID/cgroup shows it after '0::'");
     None
 }
 
@@ -329,7 +329,7 @@ mod tests {
             ),
             ("schema = 1\n[[rule]]\nweight = 1\nport = 1", "weights.toml:4:1: rule[0].port: unknown key"),
             ("schema = 1\nrule = 3", "weights.toml:2:8: rule: "),
-            ("schema = 9", "weights.toml:1:10: schema: written for version 9"),
+            ("schema = 9", "weights.toml:1:10: schema: the file has schema 9"),
             ("schema = ", "weights.toml:1:10: not TOML"),
         ] {
             let found = fails(text);
@@ -354,7 +354,7 @@ mod tests {
             ("cgroup = \"/a/b\"", "cgroup = \"/a//b\""),
         ] {
             let error = parse(first, second).unwrap_err().to_string();
-            assert!(error.contains("rule[1]: never decides, because rule[0]"), "{error}");
+            assert!(error.contains("rule[1]: this rule has no effect, because rule[0]"), "{error}");
         }
         for (first, second) in [
             ("mark = 7", "mark = 8"),

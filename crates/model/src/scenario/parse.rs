@@ -30,7 +30,7 @@ const LARGEST_FILE: usize = 1 << 20;
 
 fn too_large(origin: &str) -> ScenarioError {
     let problem = format!("larger than {}", ByteSize::from_bytes(LARGEST_FILE as u64));
-    syntax_error(origin, (1, 1), &problem, "this is not a scenario")
+    syntax_error(origin, (1, 1), &problem, "name a scenario file")
 }
 
 fn syntax_error(origin: &str, (line, column): (usize, usize), problem: &str, advice: &str) -> ScenarioError {
@@ -92,15 +92,18 @@ pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
 
 /// Reads `schema`, and returns false for another version, because the rest cannot be checked then.
 pub fn read_schema(table: &mut Table<'_>) -> bool {
-    let Some(field) = table.require("schema", &format!("write schema = {SCHEMA} first")) else { return true };
+    let Some(field) = table.require("schema", &format!("add the line schema = {SCHEMA}")) else {
+        return true;
+    };
     match field.integer(0..=u32::MAX) {
         Some(schema) if schema != SCHEMA => {
-            let problem =
-                format!("written for version {schema} of the format, and this program reads {SCHEMA}");
+            let problem = format!("the file has schema {schema}, and this evenkeel reads schema {SCHEMA}");
             field.complain(
                 Schema,
                 problem,
-                format!("write schema = {SCHEMA}, or use a program that fits the file"),
+                format!(
+                    "convert the file to schema {SCHEMA}, or use the version of evenkeel that it was written for"
+                ),
             );
             false
         }
@@ -162,7 +165,7 @@ fn read_scenario(
     root.take("schema");
     let name = root.require("name", "name the scenario, for example name = \"my-scenario\"");
     let name = name.and_then(|field| field.name("a name", "-"));
-    let title = root.require("title", "say in a line what is compared");
+    let title = root.require("title", "say in one line what the scenario compares");
     let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
     let description = root.take("description").and_then(|field| field.prose(LONGEST_DESCRIPTION, true));
     let workload = root.require("workload", "add a [workload] table");
@@ -183,9 +186,9 @@ fn read_scenario(
             (hosts, None, measure.and_then(|field| read_fetch_measure(field.table()?)))
         }
         Kind::Shuffle => {
-            let hosts = root.require("hosts", "say how many hosts shuffle, for example count = 24");
+            let hosts = root.require("hosts", "write the number of hosts, for example count = 24");
             let hosts = hosts.and_then(|field| read_hosts(field.table()?, kind));
-            let switch = root.require("switch", "a shuffle needs one, for example buffer = \"12MB\"");
+            let switch = root.require("switch", "a shuffle needs a switch, for example buffer = \"12MB\"");
             let switch = switch.and_then(|field| read_switch(field.table()?, link.as_ref()));
             let measure = match root.take("measure") {
                 Some(field) => field.table().and_then(|table| read_shuffle_measure(Some(table))),
@@ -201,7 +204,7 @@ fn read_scenario(
     });
 
     let listed =
-        root.require("variants", "list what is compared, for example variants = [\"cmax\", \"dqa\"]");
+        root.require("variants", "list the variants to compare, for example variants = [\"cmax\", \"dqa\"]");
     let listed = listed.and_then(|field| field.names("variant", names.as_ref())).unwrap_or_default();
     let groups = root.take("groups").and_then(|field| Some(read_groups(&field.table()?, names.as_ref())));
     let groups = groups.unwrap_or_default();

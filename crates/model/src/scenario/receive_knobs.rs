@@ -146,7 +146,7 @@ impl ReceiveSettings {
             return Some(Clash {
                 knobs: &["isolated-queues"],
                 problem: format!("{queues} queues for high priority, and the link has {}", link.queues),
-                advice: "leave one for the others at least".to_owned(),
+                advice: "leave at least one queue for the other flows".to_owned(),
             });
         }
         let room = link.mtu.bytes().saturating_sub(HEADERS);

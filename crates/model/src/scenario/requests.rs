@@ -62,14 +62,14 @@ pub(super) fn read_requests(
     let hosts = hosts.and_then(|field| field.integer(CLIENT_HOSTS));
     let sets = match table.take("set-percent") {
         Some(field) if server == Some(ServerKind::Echo) => {
-            field.at_key().complain(BadValue, "an echo server has nothing to set", "leave it out");
+            field.at_key().complain(BadValue, "an echo server stores no values", "leave it out");
             None
         }
         Some(field) => field.integer(0..=100),
         None if server == Some(ServerKind::Memcached) => {
             table.missing(
                 "set-percent",
-                "say which share of the requests are sets, for example set-percent = 10",
+                "write the share of set requests in per cent, for example set-percent = 10",
             );
             None
         }
@@ -108,13 +108,13 @@ fn read_groups(
     let groups: Vec<RequestClients> = groups.into_iter().collect::<Option<_>>()?;
     let flows: u64 = groups.iter().map(|group| u64::from(group.count) * u64::from(group.flows)).sum();
     if flows > u64::from(*FLOWS.end()) {
-        field.complain(BadValue, format!("{flows} flows in all"), format!("have at most {}", FLOWS.end()));
+        field.complain(BadValue, format!("{flows} flows in all"), format!("use at most {}", FLOWS.end()));
         return None;
     }
     let outstanding: u64 = groups.iter().map(RequestClients::outstanding_in_all).sum();
     if outstanding > MOST_OUTSTANDING {
         let problem = format!("{outstanding} requests at a time in all");
-        field.complain(BadValue, problem, format!("have at most {MOST_OUTSTANDING}"));
+        field.complain(BadValue, problem, format!("use at most {MOST_OUTSTANDING}"));
         return None;
     }
     Some(groups)
@@ -131,7 +131,7 @@ fn read_group(
         if name == metric::ALL_CLIENTS {
             field.complain(
                 BadValue,
-                "a name reserved for all clients together",
+                "this name is reserved for the total of all clients",
                 "give the group another name",
             );
         }
@@ -152,9 +152,8 @@ fn read_group(
         Some(field) => {
             let from = field.quantity(TIMES, "10s");
             if let Some((from, whole)) = from.zip(whole).filter(|(from, whole)| from >= whole) {
-                let problem =
-                    format!("the clients would arrive at {from}, and the measurement ends at {whole}");
-                field.complain(BadValue, problem, "let them arrive earlier, or measure longer");
+                let problem = format!("the clients start at {from}, but the measurement ends at {whole}");
+                field.complain(BadValue, problem, "lower 'from', or raise measure.duration");
             }
             from
         }
@@ -164,13 +163,8 @@ fn read_group(
         Some(field) => field.quantity(STAYS, "52s").map(|stay| {
             let end = start.map(|start| Nanoseconds::new(start.as_u64().saturating_add(stay.as_u64())));
             if let Some((end, whole)) = end.zip(whole).filter(|(end, whole)| end > whole) {
-                let problem =
-                    format!("the clients would be there until {end}, and the measurement ends at {whole}");
-                field.complain(
-                    BadValue,
-                    problem,
-                    "let them arrive earlier or stay shorter, or measure longer",
-                );
+                let problem = format!("the clients stop at {end}, but the measurement ends at {whole}");
+                field.complain(BadValue, problem, "lower 'from' or 'for', or raise measure.duration");
             }
             Some(stay)
         }),

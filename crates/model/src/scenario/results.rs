@@ -215,12 +215,15 @@ fn unmeasured(scenario: &Scenario, variant: &Variant, key: &str) -> Option<(Stri
             reason("no latency is measured".to_owned(), "add a [workload.latency] table")
         }
         WorkloadKind::Bulk if is_fairness && scenario.workload.flows < 2 => {
-            reason("a single flow has no unfairness".to_owned(), "have at least 2 workload.flows")
+            reason("fairness needs at least two flows".to_owned(), "set workload.flows to 2 or more")
         }
         WorkloadKind::Fetch { clients }
             if is(metric::COMPLETION) && clients.iter().all(|group| !group.timed) =>
         {
-            reason("no group of clients is timed".to_owned(), "leave out timed = false of a group")
+            reason(
+                "the completion time of no group of clients is measured".to_owned(),
+                "remove timed = false from a group",
+            )
         }
         WorkloadKind::Requests(requests) if is(metric::RESPONSE) || is(metric::REQUESTS) => {
             let group = key.split('.').nth(1)?;
@@ -236,7 +239,7 @@ fn unmeasured(scenario: &Scenario, variant: &Variant, key: &str) -> Option<(Stri
             if key != switch || variant.transfers()?.switch_buffer.is_some() {
                 return None;
             }
-            reason(format!("{name} has no switch"), "set its switch-buffer")
+            reason(format!("{name} has no switch"), "set switch-buffer in the variant")
         }
         WorkloadKind::Tenants(tenants) => {
             let point = variant.tenants()?;
@@ -283,13 +286,14 @@ fn read_expectation(
     variants: Option<&BTreeSet<&str>>,
     metrics: Option<&BTreeSet<String>>,
 ) -> Option<Expectation> {
-    let variant = table.require("variant", "name the variant that it describes").and_then(|field| {
-        let name = field.string("the name of a variant")?;
-        if let Some(known) = variants.filter(|known| !known.contains(name)) {
-            field.unknown_name("variant", name, known.iter().copied());
-        }
-        Some(name.to_owned())
-    });
+    let variant =
+        table.require("variant", "name the variant that the expectation is about").and_then(|field| {
+            let name = field.string("the name of a variant")?;
+            if let Some(known) = variants.filter(|known| !known.contains(name)) {
+                field.unknown_name("variant", name, known.iter().copied());
+            }
+            Some(name.to_owned())
+        });
     let metric = table.require("metric", "for example metric = \"nfm.1s\"").and_then(|field| {
         let key = field.string("the key of a metric, for example \"nfm.1s\"")?;
         check_metric(key, &field, metrics);
@@ -301,7 +305,7 @@ fn read_expectation(
             if let Some(known) = variants.filter(|known| !known.contains(name)) {
                 field.unknown_name("variant", name, known.iter().copied());
             } else if variant.as_deref() == Some(name) {
-                field.complain(BadValue, "the variant itself", "name the one to compare it with");
+                field.complain(BadValue, "the variant itself", "name a different variant for the comparison");
             }
             Some(name.to_owned())
         }
@@ -316,15 +320,15 @@ fn read_expectation(
     let least = table.take("at-least");
     let most = table.take("at-most");
     if least.is_none() && most.is_none() {
-        table.missing("at-most", "an expectation has a bound: at-least, at-most or both");
+        table.missing("at-most", "write at-least, at-most or both");
     }
     let at_least = least.as_ref().map(Field::figure);
     let at_most = most.as_ref().map(Field::figure);
     if let (Some(Some(least_allowed)), Some(Some(most_allowed)), Some(field)) = (at_least, at_most, &least)
         && least_allowed > most_allowed
     {
-        let problem = format!("{least_allowed} is above at-most, which is {most_allowed}");
-        field.complain(BadValue, problem, "no value can meet both");
+        let problem = format!("at-least is {least_allowed}, and at-most is {most_allowed}");
+        field.complain(BadValue, problem, "at-least must not be above at-most");
     }
     // A ratio may be larger than the metric.
     if let (Some(metric), None) = (&metric, &relative_to) {

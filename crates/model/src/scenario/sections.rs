@@ -412,8 +412,8 @@ pub(super) fn read_tenants_measure(mut table: Table<'_>, has_line: bool) -> Opti
     };
     let windows = table.take("windows");
     if let Some(windows) = windows.as_ref().filter(|_| !has_line) {
-        let problem = "without a line, no fairness is measured";
-        windows.at_key().complain(BadValue, problem, "leave it out, or set workload.line = true");
+        let problem = "fairness is measured only with workload.line = true";
+        windows.at_key().complain(BadValue, problem, "remove the windows, or set workload.line = true");
     }
     let lengths = or_default(windows.clone(), Vec::new(), read_windows);
     table.finish_except(&[("long-windows", BULK)]);
@@ -421,7 +421,11 @@ pub(super) fn read_tenants_measure(mut table: Table<'_>, has_line: bool) -> Opti
     let longest = lengths.last().filter(|window| window.length > full.duration.min(quick.duration));
     if let Some((window, field)) = longest.zip(windows) {
         let problem = format!("the window '{}' does not fit into a repeat", excerpt(&window.name));
-        field.complain(BadValue, problem, "measure longer, quick runs too, or leave it out");
+        field.complain(
+            BadValue,
+            problem,
+            "raise the duration of full and quick repeats, or remove the window",
+        );
     }
     let measure = Measure {
         warmup: full.warmup,
@@ -498,7 +502,7 @@ fn check_multiples(field: &Field<'_>, windows: &[Window]) {
             let below = length / shortest_ns * shortest_ns;
             let (lower, upper) = (Nanoseconds::new(below), Nanoseconds::new(below + shortest_ns));
             let shortest = format!("'{}' of {}", excerpt(&shortest.name), shortest.length);
-            let problem = format!("{} is no multiple of the shortest window, {shortest}", window.length);
+            let problem = format!("{} is not a multiple of the shortest window, {shortest}", window.length);
             let nearest =
                 if lower.as_u64() == shortest_ns { upper.to_string() } else { format!("{lower} or {upper}") };
             field.complain(BadValue, problem, format!("use {nearest}, or another shortest window"));
@@ -529,11 +533,11 @@ fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
         // results.
         if name.parse::<Nanoseconds>().is_ok_and(|named| named != length) {
             let problem = format!("the window '{}' is {length} long", excerpt(name));
-            field.complain(BadValue, problem, "let the name say its length, or make it a word");
+            field.complain(BadValue, problem, "write the length of the window as its name, or use a word");
         }
         if let Some(same) = windows.iter().find(|window| window.length == length) {
-            let problem = format!("as long as the window '{}'", excerpt(&same.name));
-            field.complain(Duplicate, problem, "leave one of them out");
+            let problem = format!("the window '{}' has the same length", excerpt(&same.name));
+            field.complain(Duplicate, problem, "remove one of the two windows");
         }
         windows.push(Window { name: name.to_owned(), length });
     }

@@ -89,7 +89,7 @@ pub(super) fn read_scenario(
     root.take("schema");
     let name = root.require("name", "name the scenario, for example name = \"my-scenario\"");
     let name = name.and_then(|field| field.name("a name", "-"));
-    let title = root.require("title", "say in a line what is compared");
+    let title = root.require("title", "say in one line what the scenario compares");
     let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
     let description = root.take("description").and_then(|field| field.prose(LONGEST_DESCRIPTION, true));
     if let Some(files) = root.take("qdisc-files") {
@@ -122,7 +122,7 @@ pub(super) fn read_scenario(
     });
     if let Some(((idle, _), place)) = idle.zip(place) {
         let problem = format!("{} has no traffic", idle.name);
-        place.complain(BadValue, problem, "have a client or a probe in every point");
+        place.complain(BadValue, problem, "give every point a client or a probe");
     }
     let most_flows = points.iter().flatten().filter_map(|(variant, _)| variant.tenants());
     let most_flows = most_flows.map(TenantPoint::bulk_flows).max().unwrap_or(0);
@@ -301,11 +301,11 @@ fn read_sweeps(
         let kinds = |sweep: &Sweep| sweep.axes.iter().map(|(kind, _)| *kind).collect::<Vec<_>>();
         if element.complaints.is_empty() && sweeps.first().is_some_and(|first| kinds(first) != kinds(&sweep))
         {
-            let problem = "not the axes of the first sweep";
+            let problem = "the axes differ from the axes of the first sweep";
             element.complain(
                 BadValue,
                 problem,
-                "name the same axes in each; one of them may have a single value",
+                "name the same axes in each sweep; an axis may have a single value",
             );
             return None;
         }
@@ -315,8 +315,8 @@ fn read_sweeps(
         if points > MOST_POINTS {
             element.complain(
                 BadValue,
-                format!("{points} points in all"),
-                format!("keep them below {MOST_POINTS}"),
+                format!("the sweeps have {points} points in all"),
+                format!("use at most {MOST_POINTS} points"),
             );
             return None;
         }
@@ -340,8 +340,8 @@ fn read_sweep(
     if let (Some(true), Some(quick)) = (full_only, &quick) {
         quick.at_key().complain(
             BadValue,
-            "a quick run leaves this sweep out",
-            "leave out quick or full-only",
+            "a sweep with full-only has no quick run",
+            "remove 'quick' or 'full-only'",
         );
     }
     for (kind, field) in &fields {
@@ -350,11 +350,18 @@ fn read_sweep(
         match (needed, field) {
             (Some(true), None) => table.missing(
                 kind.name(),
-                &format!("the workload leaves it to the sweep, for example {}", kind.advice()),
+                &format!(
+                    "the workload does not set this value, so the sweep must, for example {}",
+                    kind.advice()
+                ),
             ),
             (Some(false), Some(field)) if !filters => {
-                let problem = "nothing in the workload depends on it";
-                field.at_key().complain(BadValue, problem, "leave it out, or leave it open in the workload");
+                let problem = "no part of the workload depends on this axis";
+                field.at_key().complain(
+                    BadValue,
+                    problem,
+                    "remove the axis, or remove the value from the workload",
+                );
             }
             _ => {}
         }
@@ -365,10 +372,9 @@ fn read_sweep(
     }
     let has = |kind: AxisKind| fields.iter().any(|(known, field)| *known == kind && field.is_some());
     match (has(AxisKind::Rules), has(AxisKind::Classifier)) {
-        (true, false) => {
-            table.missing("classifier", "say what the rules are, for example classifier = [\"u32\"]")
-        }
-        (false, true) => table.missing("rules", "say how many there are, for example rules = [0, 100]"),
+        (true, false) => table
+            .missing("classifier", "name the classifier of the rules, for example classifier = [\"u32\"]"),
+        (false, true) => table.missing("rules", "write the numbers of rules, for example rules = [0, 100]"),
         _ => {}
     }
     table.finish();
@@ -382,7 +388,7 @@ fn read_sweep(
         let chosen = quick.as_mut().and_then(|quick| quick.take(kind.name()));
         let Some(field) = field else {
             if let Some(chosen) = chosen.filter(|_| !traffic.is_some_and(|traffic| traffic.needs(kind))) {
-                chosen.at_key().complain(BadValue, "no axis of the sweep", "leave it out");
+                chosen.at_key().complain(BadValue, "the sweep has no such axis", "leave it out");
             }
             return None;
         };
@@ -435,7 +441,7 @@ fn read_sweep(
 /// Reports a value of a quick run that the sweep does not have.
 fn not_in_the_sweep(field: &Field<'_>, value: &str) {
     let problem = format!("{} is not among the values of the sweep", excerpt(value));
-    field.complain(BadValue, problem, "a quick run has some of them");
+    field.complain(BadValue, problem, "a quick run uses a subset of the values of the sweep");
 }
 
 /// Reports numbers of clients of which the share of a group is no whole client. Without clients, no group has any.
@@ -445,8 +451,8 @@ fn check_shares(clients: &Field<'_>, traffic: &Traffic) {
         let counts = BulkGroup::counts(&traffic.bulk, count);
         let Some(empty) = counts.iter().position(|count| *count == 0) else { continue };
         let clients = counted(count as usize, "client");
-        let problem = format!("of {clients}, the share of workload.bulk[{empty}] is less than one");
-        element.complain(BadValue, problem, "state more clients, or other shares");
+        let problem = format!("with {clients}, the share of workload.bulk[{empty}] is less than one client");
+        element.complain(BadValue, problem, "write more clients, or change the shares");
     }
 }
 

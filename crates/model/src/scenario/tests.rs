@@ -324,7 +324,7 @@ fn variants_are_chosen_by_name_and_by_group() {
 #[test]
 fn a_text_that_is_too_long_is_refused() {
     let error = parse(&" ".repeat((1 << 20) + 1), "x.toml", variant_tables()).unwrap_err();
-    assert_eq!(error.to_string(), "x.toml:1:1: larger than 1MiB; this is not a scenario");
+    assert_eq!(error.to_string(), "x.toml:1:1: larger than 1MiB; name a scenario file");
 }
 
 #[test]

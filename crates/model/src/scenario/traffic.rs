@@ -34,7 +34,8 @@ impl Traffic {
     pub(super) fn read(mut table: Table<'_>) -> Option<Self> {
         // The caller has read this key.
         table.take("kind");
-        let line = table.require("line", "line = true if the link is the bottleneck, else line = false");
+        let line =
+            table.require("line", "write line = true if the link is the bottleneck, otherwise line = false");
         let line = line.and_then(|field| field.boolean());
         let control = table.take("congestion-control");
         let control = or_default(control, "cubic".to_owned(), congestion_control);
@@ -80,7 +81,11 @@ fn read_groups(field: &Field<'_>) -> Option<Vec<BulkGroup>> {
     };
     let shares: u32 = groups.iter().map(share).sum();
     if shares != 0 && shares != 100 {
-        field.complain(BadValue, format!("the shares are {shares}% in all"), "let them be 100% together");
+        field.complain(
+            BadValue,
+            format!("the sum of the shares is {shares}%"),
+            "change the shares so that the sum is 100%",
+        );
         return None;
     }
     Some(groups)
@@ -90,7 +95,11 @@ fn read_group(mut table: Table<'_>) -> Option<BulkGroup> {
     let count = table.take("count");
     let share = table.take("share");
     if let (Some(_), Some(share)) = (&count, &share) {
-        share.at_key().complain(BadValue, "the group has a count", "state one of the two");
+        share.at_key().complain(
+            BadValue,
+            "a group cannot have both 'count' and 'share'",
+            "remove one of the two",
+        );
     }
     let count = match (count, share) {
         (_, Some(share)) => read_share(&share).map(GroupCount::Share),
@@ -107,9 +116,9 @@ fn read_group(mut table: Table<'_>) -> Option<BulkGroup> {
             .zip(off.quantity(TIMES, "50ms"))
             .map(|(on, off)| Some(OnOff { on, off })),
         (on, off) => {
-            let problem = "times of sending and of silence go together";
+            let problem = "'on' and 'off' need each other";
             let here = on.or(off)?;
-            here.at_key().complain(BadValue, problem, "state both on and off, or none");
+            here.at_key().complain(BadValue, problem, "write both keys, or none");
             None
         }
     };

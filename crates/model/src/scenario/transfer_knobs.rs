@@ -266,7 +266,7 @@ impl TransferSettings {
             return Some(Clash {
                 knobs: &["flows", "senders", "receivers"],
                 problem: format!("{} flows, and {hosts} hosts on one side", knobs.flows),
-                advice: "have a flow for each host at least".to_owned(),
+                advice: "use at least one flow for each host".to_owned(),
             });
         }
         let last = knobs.start_interval.saturating_mul(u64::from(knobs.flows - 1));

@@ -90,7 +90,7 @@ fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
         key.check_name(name, NAME_MARKS);
         let mut table = field.table()?;
         let base = table.take("base");
-        let summary = table.require("summary", "say in a sentence what differs");
+        let summary = table.require("summary", "say in one sentence how the variant differs from the others");
         let draft = Draft {
             name: key.located(name.to_owned()),
             base: base
@@ -188,7 +188,7 @@ impl Resolved {
     ) {
         let Some(found) = self.clash(link, length) else { return };
         let problem = format!("variant '{}' does not fit the link: {}", excerpt(self.name()), found.problem);
-        complaints.push(BadValue, &used.span, &used.path, problem, "leave it out, or change the link");
+        complaints.push(BadValue, &used.span, &used.path, problem, "remove the variant, or change the link");
     }
 
     /// Returns whether the variant is complete and can run on `link`.
@@ -247,7 +247,7 @@ impl VariantSet {
         for Located { value, span, path } in drafts.iter().map(|draft| &draft.name) {
             if taken.contains(value.as_str()) {
                 let problem = format!("'{}' is already in the variant table", excerpt(value));
-                let advice = "give it another name; it can have the other as its base";
+                let advice = "choose another name; the variant can use the existing one as its base";
                 complaints.push(Duplicate, span, path, problem, advice);
             }
         }
@@ -363,8 +363,8 @@ fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaint
     let base_of = |member: &usize| drafts[*member].base.as_ref();
     let Some(first) = members.iter().filter_map(base_of).min_by_key(|base| base.span.start) else { return };
     let names = list(members.iter().map(|member| drafts[*member].name.value.as_str()));
-    let advice = "let one of them be without a base, or have another";
-    complaints.push(Cycle, &first.span, &first.path, format!("bases in a circle: {names}"), advice);
+    let advice = "remove or change the base of one of these variants";
+    complaints.push(Cycle, &first.span, &first.path, format!("the bases form a loop: {names}"), advice);
 }
 
 /// Returns the kind that a variant table for a workload of this kind states.
@@ -383,7 +383,9 @@ fn read_table(text: &str, origin: &str) -> Result<(Kind, Vec<Resolved>), Scenari
     let mut kind = Kind::Bulk;
     let mut resolved = Vec::new();
     if read_schema(&mut table) {
-        table.require("name", "name the table as its file").and_then(|field| field.name("a name", "-"));
+        table
+            .require("name", "write the name of the file, without .toml")
+            .and_then(|field| field.name("a name", "-"));
         if let Some(field) = table.take("description") {
             field.prose(LONGEST_DESCRIPTION, true);
         }

@@ -11,8 +11,8 @@ const SYNTAX_AND_TOP_LEVEL: &[Case] = &[
     ("rate = \"10gbit\"", "rate = \"10gbit", (8, 15), ": not TOML: invalid basic string"),
     ("queues = 4", "queues = 4\nqueues = 8", (10, 1), ": not TOML: duplicate key"),
     ("[groups]", "[link]", (35, 2), ": not TOML: duplicate key"),
-    ("schema = 1\n", "", (1, 1), ": schema: missing; write schema = 1 first"),
-    ("schema = 1", "schema = 2", (1, 10), ": schema: written for version 2 of the format, and this program reads 1;"),
+    ("schema = 1\n", "", (1, 1), ": schema: missing; add the line schema = 1"),
+    ("schema = 1", "schema = 2", (1, 10), ": schema: the file has schema 2, and this evenkeel reads schema 1;"),
     ("schema = 1", "schema = \"1\"", (1, 10), ": schema: expected a whole number, found a string"),
     ("name = \"valid\"\n", "", (1, 1), ": name: missing; name the scenario"),
     ("name = \"valid\"", "nane = \"valid\"", (2, 1), ": nane: unknown key; did you mean 'name'? known keys: schema, name,"),
@@ -95,10 +95,10 @@ const MEASURE: &[Case] = &[
     ("long = \"1s\"", "long = \"1\"", (21, 8), ": measure.windows.long: a time needs a unit"),
     ("long = \"1s\"", "long = \"1h\"", (21, 8), ": measure.windows.long: 'h' is not a unit of a time"),
     ("long = \"1s\"", "long = \"1s\"\nlong = \"2s\"", (22, 1), ": not TOML: duplicate key"),
-    ("short = \"1ms\"", "short = \"600ms\"", (21, 8), ": measure.windows.long: 1s is no multiple of the shortest window, 'short' of 600ms; use 1.2s,"),
-    ("short = \"1ms\"", "short = \"300ms\"", (21, 8), ": measure.windows.long: 1s is no multiple of the shortest window, 'short' of 300ms; use 900ms or 1.2s,"),
-    ("long = \"1s\"", "long = \"1s\"\nsame = \"1000ms\"", (22, 8), ": measure.windows.same: as long as the window 'long'"),
-    ("long = \"1s\"", "long = \"1s\"\n2s = \"3s\"", (22, 6), ": measure.windows.2s: the window '2s' is 3s long; let the name"),
+    ("short = \"1ms\"", "short = \"600ms\"", (21, 8), ": measure.windows.long: 1s is not a multiple of the shortest window, 'short' of 600ms; use 1.2s,"),
+    ("short = \"1ms\"", "short = \"300ms\"", (21, 8), ": measure.windows.long: 1s is not a multiple of the shortest window, 'short' of 300ms; use 900ms or 1.2s,"),
+    ("long = \"1s\"", "long = \"1s\"\nsame = \"1000ms\"", (22, 8), ": measure.windows.same: the window 'long' has the same length"),
+    ("long = \"1s\"", "long = \"1s\"\n2s = \"3s\"", (22, 6), ": measure.windows.2s: the window '2s' is 3s long; write the length"),
     ("long = \"1s\"", "long = \"1s\"\n\"1.5s\" = \"1.5s\"", (22, 1), ": measure.windows.\"1.5s\": '1.5s' cannot name a window"),
     ("short = \"1ms\"", "a='1ms'\nb='2ms'\nc='3ms'\nd='4ms'\ne='5ms'\nf='6ms'\ng='7ms'\nh='8ms'", (29, 1), "more than 8 windows"),
     ("short = \"1ms\"", "short = \"10us\"\nlonger = \"3s\"", (20, 1), "a repeat of 12s has 1200000 of the shortest window;"),
@@ -110,15 +110,15 @@ const VARIANTS: &[Case] = &[
     ("\"titan\"", "\"titen\"", (4, 17), ": variant-table: unknown variant table 'titen'; did you mean 'titan'? known: titan"),
     ("\"titan\"", "7", (4, 17), ": variant-table: expected the name of a variant table, found an integer"),
     ("variant-table = \"titan\"\n", "", (4, 22), ": variants[1]: unknown variant 'dqa'; known: small, smaller"),
-    ("variants = [\"small\", \"dqa\", \"smaller\"]\n", "", (1, 1), ": variants: missing; list what is compared"),
+    ("variants = [\"small\", \"dqa\", \"smaller\"]\n", "", (1, 1), ": variants: missing; list the variants to compare"),
     ("[\"small\", \"dqa\", \"smaller\"]", "[]", (5, 12), ": variants: empty; name at least one variant"),
     ("[\"small\", \"dqa\", \"smaller\"]", "\"dqa\"", (5, 12), ": variants: expected a list of variant names, found a string"),
     ("[\"small\", \"dqa\", \"smaller\"]", "[\"dqa\", 1]", (5, 20), ": variants[1]: expected the name of a variant, found an"),
     ("\"small\", \"dqa\", \"smaller\"", "\"dqa\", \"cmax\", \"dqa\"", (5, 28), ": variants[2]: 'dqa' appears twice; name it once"),
     ("\"dqa\", \"smaller\"", "\"dpa\"", (5, 22), ": variants[1]: unknown variant 'dpa'; did you mean 'dqa'? known: "),
     ("base = \"dqa\"", "base = \"dqaa\"", (25, 8), ": variant.small.base: unknown variant 'dqaa'; did you mean 'dqa'?"),
-    ("base = \"dqa\"", "base = \"smaller\"", (25, 8), ": variant.small.base: bases in a circle: small, smaller; let one"),
-    ("base = \"dqa\"", "base = \"small\"", (25, 8), ": variant.small.base: bases in a circle: small;"),
+    ("base = \"dqa\"", "base = \"smaller\"", (25, 8), ": variant.small.base: the bases form a loop: small, smaller; remove or change"),
+    ("base = \"dqa\"", "base = \"small\"", (25, 8), ": variant.small.base: the bases form a loop: small;"),
     ("base = \"dqa\"\n", "", (24, 1), ": variant.small.queue-choice: missing; a variant without a 'base' sets every knob"),
     ("summary = \"Two queues and small segments.\"\n", "", (24, 1), ": variant.small.summary: missing"),
     ("[variant.smaller]", "[variant.small]", (30, 10), ": not TOML: duplicate key"),
@@ -175,9 +175,9 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("share = 0.8", "share = 1", (49, 9), ": expect[0].share: 1 is not between 0 and 1"),
     ("at-most = 0.80", "at-most = 0.80\nrepeats = 3", (52, 11), ": expect[0].repeats: "),
     ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqaa\"", (49, 15), ": expect[0].relative-to: unknown variant 'dqaa'; did you mean 'dqa'?"),
-    ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: the variant itself; name the one to compare it with"),
-    ("at-least = 0.70\nat-most = 0.80\n", "", (45, 1), ": expect[0].at-most: missing; an expectation has a bound"),
-    ("at-least = 0.70", "at-least = 0.90", (50, 12), ": expect[0].at-least: 0.9 is above at-most, which is 0.8; no value"),
+    ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: the variant itself; name a different variant for the comparison"),
+    ("at-least = 0.70\nat-most = 0.80\n", "", (45, 1), ": expect[0].at-most: missing; write at-least, at-most or both"),
+    ("at-least = 0.70", "at-least = 0.90", (50, 12), ": expect[0].at-least: at-least is 0.9, and at-most is 0.8; at-least must"),
     ("metric = \"nfm.long\"\nstatistic = \"share\"\nshare = 0.8\nat-least = 0.70\nat-most = 0.80", "metric = \"jain_bytes\"\nstatistic = \"mean\"\nat-least = 1.5", (49, 12), ": expect[0].at-least: jain_bytes is never 1.5; it lies between 0 and 1"),
     ("at-least = 0.70\nat-most = 0.80", "at-most = -1", (50, 11), ": expect[0].at-most: a negative number"),
     ("cpu_pct = 66", "jain_bytes = 1.2", (43, 14), ": paper.variants.dqa.jain_bytes: jain_bytes is never 1.2; it lies between 0 and 1"),
@@ -194,8 +194,8 @@ const SHUFFLE: &[Case] = &[
     ("count = 3\n", "", (10, 1), ": hosts.count: missing; for example count = 24"),
     ("count = 3", "count = 1", (11, 9), ": hosts.count: 1 is out of range; write a value from 2 to 320"),
     ("count = 3", "count = \"3\"", (11, 9), ": hosts.count: expected a whole number, found a string"),
-    ("[hosts]\ncount = 3\nsending-cores = 4\n", "", (1, 1), ": hosts: missing; say how many hosts shuffle"),
-    ("[switch]\nbuffer = \"1MB\"\n", "", (1, 1), ": switch: missing; a shuffle needs one"),
+    ("[hosts]\ncount = 3\nsending-cores = 4\n", "", (1, 1), ": hosts: missing; write the number of hosts"),
+    ("[switch]\nbuffer = \"1MB\"\n", "", (1, 1), ": switch: missing; a shuffle needs a switch"),
     ("buffer = \"1MB\"", "buffer = 12", (15, 10), ": switch.buffer: a bare number; units are needed"),
     ("buffer = \"1MB\"", "buffer = \"1537B\"", (15, 10), ": switch.buffer: a packet takes 1538 bytes, and the buffer has 1537; state a larger buffer, or"),
     ("buffer = \"1MB\"", "bufer = \"1MB\"", (15, 1), ": switch.bufer: unknown key; did you mean 'buffer'?"),
@@ -434,12 +434,12 @@ fn a_mistake_in_a_variant_table_is_reported_in_the_table() {
         at(cvanilla, 1, "variant.cvanilla.tso: missing; a variant without a 'base' sets every knob")
     );
     let sfq = line("[variant.sfq-prio]");
-    assert!(message("irq]\nbase = \"sfq-prio\"", "irq]\nbase = \"cmax\"").contains("bases in a circle"));
+    assert!(message("irq]\nbase = \"sfq-prio\"", "irq]\nbase = \"cmax\"").contains("the bases form a loop"));
     assert!(
         message("[variant.sfq-prio]\nbase = \"cvanilla\"", "[variant.sfq-prio]\nbase = \"small\"")
             .starts_with(&at(sfq + 1, 8, "variant.sfq-prio.base: unknown variant 'small'"))
     );
     assert!(message("name = \"titan\"\n", "").contains(":1:1: name: missing"));
-    assert!(message("schema = 1", "schema = 2").contains("written for version 2"));
+    assert!(message("schema = 1", "schema = 2").contains("the file has schema 2"));
     assert!(message("name = \"titan\"", "name = \"titan\"\nlink = 1").contains("link: unknown key"));
 }

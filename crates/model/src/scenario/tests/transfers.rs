@@ -33,7 +33,7 @@ const TRANSFERS: &[Case] = &[
     ("rate = \"100gbit\"", "rate = \"100gbit\"\nmtu = \"9000B\"", (9, 1), ": link.mtu: only with workload.kind = bulk, shuffle, fetch, requests or tenants;"),
     ("kind = \"transfers\"", "kind = \"transfers\"\nflows = 3", (12, 1), ": workload.flows: only with workload.kind = bulk;"),
     ("\"tcp100g\"", "\"titan\"", (4, 17), ": variant-table: the table 'titan' has settings of another kind of workload"),
-    ("flows = 4", "flows = 1", (19, 9), ": variant.own.flows: 1 flows, and 2 hosts on one side; have a flow for each host at least"),
+    ("flows = 4", "flows = 1", (19, 9), ": variant.own.flows: 1 flows, and 2 hosts on one side; use at least one flow for each host"),
     ("[\"100gbit\", \"40gbit\"]", "[]", (21, 9), ": variant.own.ports: 0 ports; state 1 to 8 rates"),
     ("\"40gbit\"", "40", (21, 21), ": variant.own.ports[1]: a bare number; units are needed"),
     ("\"16MiB\"", "\"deep\"", (22, 17), ": variant.own.switch-buffer: 'deep' is not a value of this key; write \"off\" or a value such as \"16MiB\""),

@@ -68,10 +68,10 @@ fn expectations_are_about_metrics_that_the_variant_can_have() {
     // The scenario, a variant that lacks the metric, the metric, and a part of the error; last, a variant that has
     // the metric, if the scenario has one.
     let cases = [
-        (bulk("flows = 1"), "dqa", "nfm.1ms", "a single flow has no unfairness", ""),
-        (bulk("flows = 1"), "dqa", "nfm_max.1ms", "a single flow has no unfairness", ""),
+        (bulk("flows = 1"), "dqa", "nfm.1ms", "fairness needs at least two flows", ""),
+        (bulk("flows = 1"), "dqa", "nfm_max.1ms", "fairness needs at least two flows", ""),
         (bulk("flows = 4"), "dqa", "latency_us.p99", "no latency is measured", ""),
-        (fetch(few), "dqa", "fct_s.mean", "no group of clients is timed", ""),
+        (fetch(few), "dqa", "fct_s.mean", "the completion time of no group of clients is measured", ""),
         (shuffle(), "dqa", "jain_bytes", "this workload does not measure", ""),
         (requests(), "even", "requests_per_s.b.total", "the clients 'b' do not run in even", "rss"),
         (requests(), "even", "response_us.b.p99", "the clients 'b' do not run in even", "rss"),

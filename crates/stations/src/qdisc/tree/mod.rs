@@ -43,12 +43,12 @@ pub struct Disciplines {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeQdisc {
     pub handle: Handle,
-    /// The kernel's name of its kind.
+    /// The kernel's name for the kind of the qdisc.
     pub kind: String,
     pub classes: u32,
     /// Index in [`Disciplines::queues`] of the discipline that contains it.
     pub queue: u32,
-    /// Its index in [`super::Qdisc::overlimits`], if it is a shaper.
+    /// Index of the qdisc in [`super::Qdisc::overlimits`], if the qdisc is a shaper.
     pub shaper: Option<u32>,
 }
 
@@ -80,7 +80,7 @@ pub enum TreeError {
         "the simulator cannot do this with {kind} ({handle}): {problem}; run it on a kernel (--on netns)"
     )]
     Shape { kind: String, handle: Handle, problem: String },
-    #[error("the qdisc setup has no root")]
+    #[error("the qdisc setup has no root; begin with a step such as qdisc root handle 1: fq")]
     Rootless,
     /// A number is out of range.
     #[error(transparent)]

@@ -60,7 +60,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
         }
         let plain = with_state(&managed, &managed.state.path().join("missing"), &["check", NAME]);
         let checked = with_state(&managed, &directory, &["check", NAME]);
-        let words = "cannot find out which settings dead runs left changed: ";
+        let words = "cannot find out which settings killed runs left changed: ";
         assert_eq!(checked.code, plain.code, "{wrong:o}: {checked:?}");
         assert!(checked.stdout.contains(words), "{wrong:o}: {checked:?}");
         assert!(!plain.stdout.contains(words), "{plain:?}");
@@ -183,9 +183,9 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
     let plans: [(&[&str], &str); 2] = [
         (
             &["steer", NAME, "--policy", "balance", "--backend", "rps", "--plan"],
-            "this plan is made from its settings",
+            "this plan starts from the settings of that session",
         ),
-        (&["tune", NAME], "this plan leaves alone what it manages"),
+        (&["tune", NAME], "this plan does not change the settings that the session manages"),
     ];
     for (plan, of) in plans {
         let ended = with_state(&managed, managed.state.path(), plan);
@@ -228,7 +228,7 @@ fn a_guardian_restores_from_its_open_journal_whatever_stands_at_its_name() {
         }
         running.signal(Signal::SIGKILL);
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-        let words = format!("{what} is in place of the journal");
+        let words = format!("{what} has the name of the journal");
         wait_for(&words, LIMIT, || running.said().contains(&words));
         running.kill();
         assert!(std::fs::symlink_metadata(&journal).is_ok(), "{what} stays");
@@ -340,7 +340,7 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
     for name in ["evkbr", "lo"] {
         let ended = end(managed.command(&["steer", name, "--policy", "balance", "--for", "100ms"]));
         assert_eq!(ended.code, 3, "{ended:?}");
-        assert!(ended.stderr.contains(&format!("{name} has no XDP in its driver")), "{ended:?}");
+        assert!(ended.stderr.contains(&format!("{name} has a driver without XDP")), "{ended:?}");
         let ended = end(managed.command(&["nic", "probe", name]));
         assert!(ended.code == 0 && !ended.stdout.contains("xdp-cpumap"), "{ended:?}");
     }

@@ -311,13 +311,13 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             3,
             "does not accept n-tuple rules",
         ),
-        (&["steer", "lo", "--policy", "balance", "--plan"], 3, "lo has no XDP"),
+        (&["steer", "lo", "--policy", "balance", "--plan"], 3, "lo has a driver without XDP"),
         (
             &["steer", NAME, "--policy", "balance", "--plan", "--backend", "rps"],
             0,
             "evk0: policy balance not judged",
         ),
-        (&["steer", "evkw", "--policy", "balance", "--plan"], 3, "its peer has more transmit queues"),
+        (&["steer", "evkw", "--policy", "balance", "--plan"], 3, "the peer has more transmit queues"),
         (
             &["steer", NAME, "--policy", "balance", "--model", "sfc9020"],
             2,

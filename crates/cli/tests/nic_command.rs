@@ -106,7 +106,7 @@ fn loopback_has_nothing_that_hardware_could_steer_by() {
     let probed = run(&["nic", "probe", "lo"]);
     assert_eq!(probed.code, 0, "{probed:?}");
     assert!(
-        probed.stdout.starts_with("lo: no NIC model fits; only RPS can steer its packets\n"),
+        probed.stdout.starts_with("lo: no NIC model fits this interface; only RPS can steer its packets\n"),
         "{probed:?}"
     );
     assert!(probed.stdout.contains("  it takes no n-tuple rules\n"), "{probed:?}");

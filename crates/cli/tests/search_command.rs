@@ -302,7 +302,7 @@ fn flows_can_be_made_up_and_are_those_of_the_benchmark() {
     assert_eq!(solve(&["--generate", "60", "--flows", "flows.csv"]).code, 2);
     assert_eq!(solve(&["--generate", "0"]).code, 2);
     let twice = solve(&["--generate", "6", "--table-size", "five-tuple=4", "--table-size", "five-tuple=8"]);
-    assert!(twice.code == 2 && twice.stderr.contains("two sizes of five-tuple"), "{twice:?}");
+    assert!(twice.code == 2 && twice.stderr.contains("two sizes for the table five-tuple"), "{twice:?}");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
     fails("policy = \"script\"\nscript-file = \"odd.rhai\"\n", "odd.rhai: No such file");
     fails(
         &format!("{inline}script-file = \"even.rhai\"\n"),
-        "policy.toml:3:1: script-file: in addition to a script",
+        "policy.toml:3:1: script-file: a term cannot have both 'script' and 'script-file'",
     );
     fails(
         "policy = \"balance\"\nscript-file = \"even.rhai\"\n",
@@ -393,14 +393,14 @@ fn bad_input_is_told_with_its_place() {
         "flows.csv:2: src '10.0.0' is not an IP address",
     );
     fails("udp,10.0.0.1,70000,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: src_port '70000'");
-    fails("udp,10.0.0.1,1,::1,2", BALANCE, "4", &[], "flows.csv:1: dst is of another IP version");
+    fails("udp,10.0.0.1,1,::1,2", BALANCE, "4", &[], "flows.csv:1: src and dst have different IP versions");
     fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", BALANCE, "4", &[], "flows.csv:1: rate_bps 'fast'");
     fails("", BALANCE, "4", &[], "flows.csv is empty");
     fails("# none\n", BALANCE, "4", &[], "flows.csv:1: no flows");
     fails(flow, "", "4", &[], "policy.toml is empty");
     let renamed = "protocol,src,src_port,dst,dst_port,klass\n";
     fails(&format!("{renamed}{flow}"), BALANCE, "4", &[], "unknown column 'klass'; did you mean 'class'?");
-    fails(&format!("{flow}{flow}"), BALANCE, "4", &[], "flows.csv:2: duplicate of the flow in line 1");
+    fails(&format!("{flow}{flow}"), BALANCE, "4", &[], "flows.csv:2: the flow is already in line 1");
     fails(flow, BALANCE, "129", &[], "i82599: this NIC cannot use 129 queues");
     fails(flow, "[[class]]\nname = \"a\"\nqueues = 4", "4", &[], "the classes ask for 4 of 4 queues");
     fails(flow, BALANCE, "4", &["--table-size", "full=9"], "no filter table of i82599 'full'; known: ");
@@ -559,7 +559,7 @@ fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
         run(&all)
     };
     let table = solve(&[]).stdout.replace('\n', " ");
-    assert!(table.contains("policy balance met in part: no flow is where it must not be, "), "{table}");
+    assert!(table.contains("policy balance met in part: no flow is on a forbidden queue, but "), "{table}");
     assert!(!table.contains("balance met;") && !table.contains("not met"), "{table}");
     let json: Value = serde_json::from_str(&solve(&["--format", "json"]).stdout).unwrap();
     assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));
@@ -567,14 +567,14 @@ fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
 
     let plan = [&["steer", "--plan", "--model", "rss-only", "--queues", "8"], &generated[..]].concat();
     let shown = run(&plan).stdout.replace('\n', " ");
-    assert!(shown.contains("policy balance met in part: no flow is where it must not be, "), "{shown}");
+    assert!(shown.contains("policy balance met in part: no flow is on a forbidden queue, but "), "{shown}");
     let json = run(&[&plan[..], &["--format", "json"]].concat()).stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));
 
     let bench = ["search", "bench", "--flows", "100", "--repeat", "1", "--nic", "rss-only", "--no-rss"];
     let shown = run(&bench).stdout;
-    assert!(shown.contains("policy met in part: no flow is where it must not be, 100 of 100"), "{shown}");
+    assert!(shown.contains("policy met in part: no flow is on a forbidden queue, but 100 of 100"), "{shown}");
     let json: Value =
         serde_json::from_str(&run(&[&bench[..], &["--format", "json"]].concat()).stdout).unwrap();
     assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));

@@ -76,12 +76,12 @@ impl NicModel {
                 ),
                 Err(InsertError::Unsupported | InsertError::NoRss) => field.complain(
                     BadValue,
-                    format!("{} does not take this filter", self.name()),
+                    format!("the model {} does not support this filter", self.name()),
                     unsupported(&nic, &filter),
                 ),
                 Err(error) => field.complain(
                     BadValue,
-                    format!("{} does not take this filter", self.name()),
+                    format!("the model {} does not support this filter", self.name()),
                     error.to_string(),
                 ),
             }
@@ -120,9 +120,9 @@ fn unsupported(nic: &ConfiguredNic, filter: &Filter) -> String {
     let reason = if !obstacles.is_empty() {
         obstacles.join(", ")
     } else if nic.supports(filter.table, &filter.matches) {
-        "its filters cannot send packets to RSS".to_owned()
+        "filters of this table cannot send packets to RSS".to_owned()
     } else {
-        "no packet with these fields reaches it".to_owned()
+        "no packet with these fields reaches this table".to_owned()
     };
     let shown = Line::new("evenkeel nic show {}", &[&nic.model().name()]);
     format!("table {}: {reason}; `{shown}` draws the tables", table.name)
@@ -206,7 +206,7 @@ fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter,
         }
         let (least, most) = description.priorities().into_inner();
         let advice = match description.precedence {
-            Precedence::Unique => "this table has no priorities: leave the key out".to_owned(),
+            Precedence::Unique => "this table has no priorities; remove the key".to_owned(),
             Precedence::Priority { .. } => format!("write a priority from {least} to {most}"),
             Precedence::Location => format!("write a location from {least} to {most}"),
         };
@@ -375,8 +375,10 @@ mod tests {
                      dst = '2001:db8::1'\ndst-port = 3\nqueue = 0"
                 );
                 let error = model.configured(&text, "x.toml", 4).unwrap_err().to_string();
-                let wanted =
-                    format!("filter[0]: {} does not take this filter; table {table}: ", model.name());
+                let wanted = format!(
+                    "filter[0]: the model {} does not support this filter; table {table}: ",
+                    model.name()
+                );
                 assert!(error.contains(&wanted), "{error}");
                 assert!(!error.contains("spread"), "{error}");
             }
@@ -391,7 +393,8 @@ mod tests {
             ("queues = 129", "x.toml:1:10: queues: 129 is out of range"),
             (
                 "indirection = [0, 1]",
-                "x.toml:1:15: indirection: the indirection table has 128 entries, not 2",
+                "x.toml:1:15: indirection: an indirection table with 2 entries does not fit the NIC; write 128 \
+                 entries",
             ),
             (
                 "[[filter]]\ntable = 'five'\nqueue = 0",
@@ -403,15 +406,18 @@ mod tests {
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\nether-type = 2048\nqueue = 3",
-                "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: it does not match on ether-type;",
+                "x.toml:1:1: filter[0]: the model i82599 does not support this filter; table five-tuple: it does \
+                 not match on ether-type;",
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\ndst-port = '0x30/0xfff0'\nqueue = 3",
-                "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: it takes dst-port only whole",
+                "x.toml:1:1: filter[0]: the model i82599 does not support this filter; table five-tuple: it takes \
+                 dst-port only whole",
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\ndst = 'fe80::1'\nqueue = 3",
-                "x.toml:1:1: filter[0]: i82599 does not take this filter; table five-tuple: no packet with these fields",
+                "x.toml:1:1: filter[0]: the model i82599 does not support this filter; table five-tuple: no packet \
+                 with these fields",
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\npriority = 9\nqueue = 3",
@@ -419,7 +425,7 @@ mod tests {
             ),
             (
                 "[[filter]]\ntable = 'flow-director'\npriority = 1\nqueue = 3",
-                "x.toml:3:12: filter[0].priority: table flow-director has no 1; this table has no priorities: leave",
+                "x.toml:3:12: filter[0].priority: table flow-director has no 1; this table has no priorities; remove",
             ),
             (
                 "indirection = []",

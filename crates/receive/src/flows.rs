@@ -103,7 +103,7 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
             continue;
         }
         if record.iter().any(|field| field.contains(['\n', '\r'])) {
-            return Err(fails("a field has a line break; is a quote not closed?".to_owned()));
+            return Err(fails("a field has a line break; check for a missing closing quote".to_owned()));
         }
         if seen.is_empty() && !columns.are_named && is_header(&record) {
             columns = Columns::named(&record).map_err(fails)?;
@@ -117,15 +117,16 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
             )));
         }
         if let Some(first) = seen.insert(flow.tuple, line) {
-            return Err(fails(format!("duplicate of the flow in line {first}")));
+            return Err(fails(format!("the flow is already in line {first}; remove one of the two lines")));
         }
         if flows.len() == MOST_FLOWS {
-            return Err(fails(format!("more than {MOST_FLOWS} flows")));
+            return Err(fails(format!("the list has more than {MOST_FLOWS} flows; split the file")));
         }
         flows.push(flow);
     }
     if flows.is_empty() {
-        let problem = "no flows; a line has protocol,src,src_port,dst,dst_port".to_owned();
+        let problem =
+            "the list has no flow; write protocol,src,src_port,dst,dst_port on each line".to_owned();
         return Err(FlowListError { origin: origin.to_owned(), line: place.line, problem });
     }
     Ok(flows)
@@ -220,11 +221,13 @@ impl Columns {
             let field = self.needed(record, column)?;
             value::<IpAddr>(column, field, "not an IP address").map(|address| address.to_canonical())
         };
-        let port = |column| value::<u16>(column, self.needed(record, column)?, "no port from 0 to 65535");
+        let port = |column| value::<u16>(column, self.needed(record, column)?, "not a port from 0 to 65535");
         let (source, source_port) = (address(1)?, port(2)?);
         let (destination, destination_port) = (address(3)?, port(4)?);
         if source.is_ipv4() != destination.is_ipv4() {
-            return Err("dst is of another IP version than src".to_owned());
+            return Err(
+                "src and dst have different IP versions; write two IPv4 or two IPv6 addresses".to_owned()
+            );
         }
         let text = |column| self.field(record, column).map(str::to_owned);
         Ok(ObservedFlow {
@@ -240,9 +243,12 @@ impl Columns {
 
     fn rate(&self, record: &StringRecord) -> Result<u64, String> {
         const RATE: usize = 6;
-        let rate = self.parsed(record, RATE, "no whole number of bit/s up to 1.6 Tbit/s")?.unwrap_or(0);
+        let rate = self.parsed(record, RATE, "not a whole number of bit/s up to 1.6 Tbit/s")?.unwrap_or(0);
         if rate > MOST_RATE_BPS {
-            return Err(format!("{} {rate} is more than the fastest link has, 1.6 Tbit/s", COLUMNS[RATE]));
+            return Err(format!(
+                "{} {rate} is above the speed of the fastest link, 1.6 Tbit/s",
+                COLUMNS[RATE]
+            ));
         }
         Ok(rate)
     }
@@ -360,7 +366,7 @@ mod tests {
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
         // Comments, empty lines and quoted line breaks must not shift the reported line number.
         let before = format!("\n# a\n\nprotocol,src,src_port,dst,dst_port,class\r\n\r\n{flow},\"x\"\n#\n");
-        assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: duplicate of the flow in line 6");
+        assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: the flow is already in line 6");
         assert!(
             fails(&format!("{before}sctp,10.0.0.1,1,10.0.0.2,2")).starts_with("f.csv:8: protocol 'sctp'")
         );

@@ -117,7 +117,7 @@ fn edges_lead_somewhere() {
     );
     for (operand, wanted) in [
         ("\"exact.mess\"", "unknown port 'mess'; did you mean 'miss'?"),
-        ("\"exact.hit\"", "what a filter hits goes to its queue"),
+        ("\"exact.hit\"", "a packet that matches a filter goes to the queue of the filter"),
         ("\"exact\"]", "'exact' names no port"),
     ] {
         let to = format!("{}]", operand.trim_end_matches(']'));
@@ -164,26 +164,28 @@ fn every_packet_ends_in_one_queue() {
         "any = [\"is-whole.no\", \"is-tcp.no\", \"exact.miss\"]",
         "any = [\"is-tcp.no\", \"exact.miss\"]",
         "filterable]",
-        "operator.filterable: a packet ends here and in no queue: ether-type = ipv4 and protocol = tcp and fragment",
+        "operator.filterable: a packet ends at this node, and no queue receives it: ether-type = ipv4 and protocol \
+         = tcp and fragment",
     );
     // UDP packets go to the default queue and, through the operator, also to RSS.
     assert_refused(
         "port.no = { }\n\n[operator.filterable]",
         "port.no = { to = \"default\" }\n\n[operator.filterable]",
         "default]",
-        "queue.default: a packet that 'rss' has steered comes here as well: ether-type = ipv4 and protocol = udp",
+        "queue.default: a packet that 'rss' has already steered also reaches this node: ether-type = ipv4 and \
+         protocol = udp",
     );
     assert_refused(
         "true = \"ports\"",
         "true = [\"ports\", \"default\"]",
         "default]",
-        "queue.default: a packet that 'ports' has steered comes here as well",
+        "queue.default: a packet that 'ports' has already steered also reaches this node",
     );
     assert_refused(
         "true = \"ports\"",
         "true = [\"ports\", \"control\"]",
         "default]",
-        "queue.default: a packet ends here and in another queue",
+        "queue.default: a packet reaches this queue and another one",
     );
 }
 
@@ -215,7 +217,7 @@ fn tables_are_such_as_can_be() {
         "match = { dst-port = \"masked\" }\nprecedence = \"location\"",
         "match = { dst-port = \"masked\" }\nprecedence = \"unique\"",
         "ports]",
-        "table.ports: filters could overlap, and none of them would be first",
+        "table.ports: two filters could match the same packet",
     );
     assert_refused("capacity = 2", "capacity = 0", "0\nmatch", "table.ports.capacity: 0 is out of range");
     assert_refused("capacity = 2\n", "", "[table.ports]", "table.ports.capacity: missing");
@@ -232,7 +234,7 @@ fn tables_are_such_as_can_be() {
         "schema = 1",
         "schema = 2",
         "2\nname",
-        "schema: written for version 2 of the format, and this program reads 1",
+        "schema: the file has schema 2, and this evenkeel reads schema 1",
     );
     assert_refused(
         "function.is-tcp]",

@@ -24,7 +24,7 @@ pub enum SteerError {
         remedy: String,
     },
     /// A signal ended the set-up. The end of the session restores the changes.
-    #[error("a signal ended the set-up")]
+    #[error("a signal ended the setup")]
     Stopped,
     /// No placement can meet the policy with this number of queues.
     #[error(transparent)]

@@ -40,7 +40,7 @@ impl Interface {
         if !link.up {
             return Err(SteerError::unable(
                 format!("{name} is down"),
-                format!("set it up first: {}", Line::new("ip link set {} up", &[&name])),
+                format!("bring it up first: {}", Line::new("ip link set {} up", &[&name])),
             ));
         }
         let sysfs = Sysfs::of_namespace()?;
@@ -121,7 +121,10 @@ impl Interface {
         let most = self.receive_rules()?.queues().map_err(KnobError::from).map_err(ApplyError::from)?;
         let queues = wanted.map_or(most, u32::from);
         if queues > most {
-            return Err(SteerError::Usage(format!("{} has {most} receive queues, not {queues}", self.name)));
+            return Err(SteerError::Usage(format!(
+                "{} has only {most} receive queues, not {queues}; use --queues {most} or fewer",
+                self.name
+            )));
         }
         let queues = u16::try_from(queues).unwrap_or(u16::MAX);
         let interrupts = Sysfs::of_namespace()
@@ -209,7 +212,9 @@ impl Interface {
         if let Some(program) = link.and_then(|link| link.xdp_program) {
             return Err(SteerError::unable(
                 format!("{} has an XDP program already, number {program}", self.name),
-                format!("bpftool prog show id {program} shows its owner; stop it, or use another back end"),
+                format!(
+                    "stop the program that attached it (`bpftool prog show id {program}`), or use another --backend"
+                ),
             ));
         }
         Ok(())
@@ -226,14 +231,14 @@ impl Interface {
         if self.name == "lo" || redirects == Some(false) {
             let (problem, remedy) = match self.driver_name() {
                 _ if self.name == "lo" => {
-                    ("has no XDP in its driver", "name another interface, or use --backend rps")
+                    ("has a driver without XDP", "name another interface, or use --backend rps")
                 }
                 // `veth_set_xdp_features` (drivers/net/veth.c).
                 "veth" => (
-                    "has no XDP while its peer has more transmit queues than it has receive queues",
-                    "give the peer fewer, or this interface more (ethtool -L PEER tx 1), or use --backend rps",
+                    "cannot use XDP while the peer has more transmit queues than this interface has receive queues",
+                    "reduce the transmit queues of the peer (ethtool -L PEER tx 1), or use --backend rps",
                 ),
-                _ => ("has no XDP in its driver", "name the interface below it, or use --backend rps"),
+                _ => ("has a driver without XDP", "name the interface below it, or use --backend rps"),
             };
             let text = format!("{} {problem} ({})", self.name, self.driver_name());
             return Err(SteerError::unable(text, remedy));

@@ -67,7 +67,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             model.table_ids().find(by_location).map(|(id, table)| (id, table.name.clone()))
         else {
             return Err(SteerError::Usage(format!(
-                "the model {} has no table of rules by location, which ethtool's rules are; use ntuple",
+                "the model {} has no filter table with locations, which ethtool rules need; use the model ntuple",
                 model.name()
             )));
         };
@@ -125,12 +125,13 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
         if !rules.is_empty() {
             self.remarks.push(format!(
-                "{} n-tuple rules of other programs are kept and count against the budget{}",
+                "{} n-tuple rules of other programs stay in place and use up locations{}",
                 rules.len(),
                 match unread {
                     0 => String::new(),
                     unread => format!(
-                        "; {unread} of them are not understood, so flows that match them may use other queues"
+                        "; evenkeel cannot read {unread} of these rules, so flows that match them may use other \
+                         queues"
                     ),
                 }
             ));
@@ -155,8 +156,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             self.indirection = found.indirection;
         } else {
             self.remarks.push(format!(
-                "the RSS table of {} has {here} entries and that of the model {} {entries}: it is not changed, and \
-                 flows without a rule may use other queues than shown",
+                "the RSS table of {} has {here} entries, but the table of the model {} has {entries}: evenkeel does \
+                 not change it, and flows without a rule may use other queues than shown",
                 self.name,
                 self.nic.model().name()
             ));
@@ -228,9 +229,9 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             }
         }
         Err(SteerError::unable(
-            format!("{} has no RSS context left", self.name),
+            format!("all RSS contexts of {} are in use", self.name),
             format!(
-                "take out those that are not needed: `{} context N delete`",
+                "delete contexts that are not needed: `{} context N delete`",
                 Line::new("ethtool -X {}", &[&self.name])
             ),
         ))
@@ -269,7 +270,7 @@ pub(crate) fn no_rules(name: &str) -> SteerError {
     SteerError::unable(
         format!("the driver of {name} does not accept n-tuple rules at chosen locations"),
         format!(
-            "turn them on if it has them (`{}`), or use --backend xdp",
+            "turn n-tuple filters on if the driver has them (`{}`), or use --backend xdp",
             Line::new("ethtool -K {} ntuple on", &[&name])
         ),
     )

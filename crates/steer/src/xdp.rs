@@ -325,10 +325,12 @@ impl Backend for XdpBackend {
         let mut remarks = Vec::new();
         match self.mode {
             XdpMode::Policy => {}
-            XdpMode::Hash => remarks
-                .push("a baseline: flows are hashed over all queues, and the policy is left out".to_owned()),
+            XdpMode::Hash => remarks.push(
+                "a baseline: flows are hashed over all queues, and the policy is not applied".to_owned(),
+            ),
             XdpMode::Pass => remarks.push(
-                "a baseline: packets stay on the receiving processor, and the policy is left out".to_owned(),
+                "a baseline: packets stay on the receiving processor, and the policy is not applied"
+                    .to_owned(),
             ),
         }
         let partial = sum(|cpu| cpu.partial);

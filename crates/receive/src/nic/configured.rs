@@ -34,7 +34,7 @@ pub enum ConfigureError {
         most: u16,
     },
     /// An indirection table of the wrong length.
-    #[error("the indirection table has {wanted} entries, not {found}")]
+    #[error("an indirection table with {found} entries does not fit the NIC; write {wanted} entries")]
     Entries {
         found: usize,
         /// Entries of the NIC's table; 0 if it has none.
@@ -64,10 +64,10 @@ pub enum InsertError {
     #[error("the filters of this table cannot send packets to RSS")]
     NoRss,
     /// The filters of the table share one mask, and the existing filters have another mask.
-    #[error("all filters of this table need the same mask, but its existing filters have another one")]
+    #[error("all filters of this table need the same mask, but the existing filters have a different mask")]
     OtherMask,
     /// The table can only be used while another table is empty, and the other table has filters.
-    #[error("this table works only while another table is empty, but that one has filters")]
+    #[error("this table works only while another table is empty, and the other table has filters")]
     OtherMode,
     /// The table does not have this priority or location.
     #[error("the table has no such priority or location")]

@@ -173,7 +173,7 @@ impl<'t> Parser<'t> {
     fn term(&mut self) -> Result<Predicate, PredicateError> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(self.error("too many parentheses and 'not' within each other"));
+            return Err(self.error("parentheses and 'not' are nested too deeply"));
         }
         let term = match self.token() {
             "not" => {
@@ -220,7 +220,7 @@ impl<'t> Parser<'t> {
             number(value, &PROTOCOLS).map(Predicate::Protocol)
         };
         let predicate =
-            predicate.ok_or_else(|| self.error(&format!("'{}' is not a value of {token}", shown(value))))?;
+            predicate.ok_or_else(|| self.error(&format!("'{}' is not a value for {token}", shown(value))))?;
         self.skip(value);
         Ok(predicate)
     }

@@ -221,8 +221,8 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     }
     let default = match *walk.queues.as_slice() {
         [only] => only,
-        [] => return fault(walk.last, "a packet ends here and in no queue"),
-        [_, second, ..] => return fault(Some(second), "a packet ends here and in another queue"),
+        [] => return fault(walk.last, "a packet ends at this node, and no queue receives it"),
+        [_, second, ..] => return fault(Some(second), "a packet reaches this queue and another one"),
     };
     for (position, hit) in walk.met.iter().enumerate() {
         let steered = graph.walk(header, Some(*hit));
@@ -232,7 +232,10 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
         let other = steered.met.iter().find(|node| !walk.met[..=position].contains(node));
         if let Some(node) = steered.queues.first().or(other) {
             let name = &graph.nodes()[hit.index()].name;
-            return fault(Some(*node), &format!("a packet that '{name}' has steered comes here as well"));
+            return fault(
+                Some(*node),
+                &format!("a packet that '{name}' has already steered also reaches this node"),
+            );
         }
     }
     let step = |id: &NodeId| match graph.nodes()[id.index()].kind {

@@ -117,7 +117,8 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn nodes(&mut self, root: &mut Table<'t>) {
-        if let Some(field) = root.require("wire", "name the node that packets come to first: wire = \"...\"")
+        if let Some(field) =
+            root.require("wire", "name the first node that each packet reaches: wire = \"...\"")
         {
             let to = names(&field).unwrap_or_default();
             let port = DraftPort { name: "out".to_owned(), when: None, to };
@@ -127,7 +128,8 @@ impl<'t> Reader<'t> {
         self.each(root.take("operator"), Self::operator);
         self.each(root.take("table"), Self::table);
         self.each(root.take("rss"), Self::rss);
-        let advice = "say which queue takes what nothing steers: [queue.default] number = 0";
+        let advice =
+            "define the queue for packets that no filter and no hash steers: [queue.default] number = 0";
         self.each(root.require("queue", advice), Self::queue);
     }
 
@@ -169,7 +171,7 @@ impl<'t> Reader<'t> {
             field.at_key().complain(
                 BadValue,
                 "more than one port without 'when'",
-                "one takes what the others leave",
+                "only one port may omit 'when': it receives the packets that match no other port",
             );
         }
         self.add(name, field, DraftKind::Plain(NodeKind::Function), read);
@@ -198,7 +200,7 @@ impl<'t> Reader<'t> {
 
     fn table(&mut self, name: &str, field: &Field<'t>, mut table: Table<'t>) {
         let miss =
-            table.require("miss", "say where packets go that no filter matches").and_then(|to| names(&to));
+            table.require("miss", "name the node for packets that match no filter").and_then(|to| names(&to));
         let earlier: Vec<&str> = self.tables.iter().map(|table| table.name.as_str()).collect();
         if let Some(draft) = read_table::read(name, field, table, &earlier, self.queues) {
             // No truncation: below `MOST_NODES`.
@@ -210,9 +212,14 @@ impl<'t> Reader<'t> {
     }
 
     fn rss(&mut self, name: &str, field: &Field<'t>, mut table: Table<'t>) {
-        let miss = table.require("miss", "say where packets go when RSS is off").and_then(|to| names(&to));
+        let miss =
+            table.require("miss", "name the node for packets while RSS is off").and_then(|to| names(&to));
         if self.rss.is_some() {
-            field.at_key().complain(Duplicate, "a second RSS node", "a model has one hash and one table");
+            field.at_key().complain(
+                Duplicate,
+                "a second RSS node",
+                "a model has one hash function and one indirection table: remove this node",
+            );
             return;
         }
         if let Some(rss) = read_table::read_rss(table, self.queues) {
@@ -295,7 +302,10 @@ fn resolve(drafts: &[Draft<'_>], complaints: &Complaints<'_>) -> Option<Graph> {
             for name in &port.to {
                 let Some(target) = find(name, name.text) else { continue };
                 if matches!(drafts[target].kind, DraftKind::And(_) | DraftKind::Or(_)) {
-                    let advice = format!("name \"{}.{}\" among its operands instead", draft.name, port.name);
+                    let advice = format!(
+                        "list \"{}.{}\" as an operand of that operator instead",
+                        draft.name, port.name
+                    );
                     name.field.complain(BadValue, format!("'{}' is an operator", name.text), advice);
                 }
                 edges.push((index, target));
@@ -328,21 +338,23 @@ fn resolve(drafts: &[Draft<'_>], complaints: &Complaints<'_>) -> Option<Graph> {
         };
         match (&draft.kind, entries) {
             (DraftKind::Plain(NodeKind::Source), 0) => {}
-            (DraftKind::Plain(NodeKind::Source), _) => complain("an edge leads back to the source", ""),
+            (DraftKind::Plain(NodeKind::Source), _) => {
+                complain("a node leads back to 'wire', the source of all packets", "")
+            }
             (DraftKind::And(_) | DraftKind::Or(_), 0) => {
                 complain(
-                    "it has no operands",
-                    "list ports of functions, such as \"is-ip.yes\", in its 'any' or 'all'",
+                    "the operator has no operands",
+                    "list ports of functions, such as \"is-ip.yes\", in 'any' or 'all'",
                 );
             }
             (_, 0) => {
                 complain(
                     "nothing leads to this node",
-                    "name it in 'wire', or in the 'to' or 'miss' of another",
+                    "name it in 'wire', or in 'to' or 'miss' of another node",
                 );
             }
             (DraftKind::Plain(NodeKind::Queue(_)) | DraftKind::And(_) | DraftKind::Or(_), _) | (_, 1) => {}
-            _ => complain("more than one edge leads to this node", "join them with an operator first"),
+            _ => complain("more than one edge leads to this node", "join the edges with an operator first"),
         }
     }
     let order = sorted(drafts, &edges, complaints)?;
@@ -368,7 +380,11 @@ fn operand(
     };
     let is_configuration = matches!(drafts[node].kind, DraftKind::Plain(NodeKind::Table(_) | NodeKind::Rss));
     if is_configuration && found == TRUE {
-        name.field.complain(UnknownName, "what a filter hits goes to its queue", "take the port \"miss\"");
+        name.field.complain(
+            UnknownName,
+            "a packet that matches a filter goes to the queue of the filter, not to an operator",
+            "use the port \"miss\"",
+        );
         return None;
     }
     Some(Operand { node: NodeId(node as u16), port: found })

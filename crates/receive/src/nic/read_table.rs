@@ -52,18 +52,23 @@ pub(super) fn read<'t>(
     let rows = reference(rows_given);
     let capacity = match table.take("capacity") {
         Some(capacity) if shares => {
-            capacity.complain(BadValue, "the rows are those of another table", "leave it out");
+            capacity.complain(
+                BadValue,
+                "the table uses the rows of the table in 'rows-of'",
+                "remove this key",
+            );
             None
         }
         Some(capacity) => capacity.integer(1..=MOST_FILTERS),
         None if shares => Some(0),
         None => {
-            table.missing("capacity", "say how many filters fit: capacity = 128");
+            table.missing("capacity", "write the maximum number of filters: capacity = 128");
             None
         }
     };
     let excludes = reference(table.take("excludes"));
-    let fields = table.require("match", "say what filters match: match = { src = \"exact\", ... }");
+    let fields = table
+        .require("match", "write the header fields that filters match: match = { src = \"exact\", ... }");
     let fields = fields.and_then(|field| field.table()).map(read_fields);
     let precedence = read_precedence(&mut table);
     let spread = table.take("spread").and_then(|field| field.boolean());
@@ -73,14 +78,18 @@ pub(super) fn read<'t>(
     let (fields, precedence) = (fields?, precedence?);
     let signature = signature.unwrap_or(false);
     if precedence == Precedence::Unique && !fields.never_overlap() {
-        let advice = "give each field \"exact\" or \"global-mask\", or another precedence";
-        field.at_key().complain(BadValue, "filters could overlap, and none of them would be first", advice);
+        let advice = "match each field as \"exact\" or \"global-mask\", or use another precedence";
+        field.at_key().complain(
+            BadValue,
+            "two filters could match the same packet, but \"unique\" defines no order",
+            advice,
+        );
         return None;
     }
     let only_flows = fields.take_flows() && fields.never_overlap() && !fields.share_mask();
     if signature && !(only_flows && precedence == Precedence::Unique) {
-        let advice = "give the five-tuple as \"exact\" and precedence = \"unique\"";
-        field.at_key().complain(BadValue, "a signature is one of a whole five-tuple", advice);
+        let advice = "match the five-tuple as \"exact\", and use precedence = \"unique\"";
+        field.at_key().complain(BadValue, "a signature hashes the whole five-tuple", advice);
         return None;
     }
     let table = FilterTable {
@@ -127,8 +136,10 @@ const RULES: [Spelling<Rule>; 3] =
     [("unique", Rule::Unique), ("priority", Rule::Priority), ("location", Rule::Location)];
 
 fn read_precedence(table: &mut Table<'_>) -> Option<Precedence> {
-    let rule =
-        table.require("precedence", "say which filter decides: \"unique\", \"priority\" or \"location\"");
+    let rule = table.require(
+        "precedence",
+        "write which of several matching filters wins: \"unique\", \"priority\" or \"location\"",
+    );
     let rule = rule.and_then(|field| field.one_of(&RULES));
     let priorities = table.take("priorities");
     match (rule?, priorities) {
@@ -138,7 +149,7 @@ fn read_precedence(table: &mut Table<'_>) -> Option<Precedence> {
             field.integer(1..=u32::from(u16::MAX)).map(|levels| Precedence::Priority { levels })
         }
         (Rule::Priority, None) => {
-            table.missing("priorities", "say how many there are: priorities = 7");
+            table.missing("priorities", "write the number of priorities: priorities = 7");
             None
         }
         (_, Some(field)) => {
@@ -171,7 +182,7 @@ pub(super) fn resolve(drafts: &[TableDraft]) -> Vec<FilterTable> {
 const FLOW_KINDS: [Spelling<usize>; 4] = [("tcp-ipv4", 0), ("udp-ipv4", 1), ("tcp-ipv6", 2), ("udp-ipv6", 3)];
 
 pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
-    let entries = table.require("entries", "say how long the indirection table is: entries = 128");
+    let entries = table.require("entries", "write the length of the indirection table: entries = 128");
     let entries = entries.and_then(|field| {
         let entries = field.integer(1..=MOST_ENTRIES)?;
         if !entries.is_power_of_two() {

@@ -29,7 +29,7 @@ pub enum BindProblem {
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },
     /// A class names a queue that does not exist.
-    #[error("class {class} names queue {queue}, but there are only queues 0 to {last}")]
+    #[error("class {class} names queue {queue}, but the NIC has only queues 0 to {last}")]
     NoQueue {
         class: String,
         queue: QueueId,

@@ -178,8 +178,12 @@ impl Reader<'_> {
         let mut isolates = false;
         let (name, terms) = match (&policy, &list) {
             (Some(policy), Some(list)) => {
-                let advice = "name the policy, or write terms; with terms, the first of them may be it";
-                list.at_key().complain(ScenarioErrorKind::BadValue, "in addition to a policy", advice);
+                let advice = "remove 'policy' or the terms; a term can have the same policy";
+                list.at_key().complain(
+                    ScenarioErrorKind::BadValue,
+                    "a file cannot have both 'policy' and terms",
+                    advice,
+                );
                 let _ = policy;
                 (String::new(), Vec::new())
             }
@@ -197,7 +201,7 @@ impl Reader<'_> {
                 if script.is_none() && class_list.is_none() {
                     root.missing("policy", "for example policy = \"balance\"");
                 }
-                self.refuse_script(script, "write policy = \"script\" above it");
+                self.refuse_script(script, "write policy = \"script\" above the script");
                 let balance = TermSpec { kind: TermKind::Balance, weight: Weight::ONE };
                 ("balance".to_owned(), vec![balance])
             }
@@ -206,7 +210,7 @@ impl Reader<'_> {
         if let Some(list) = class_list {
             let elements = list.list("tables, each [[class]]").unwrap_or_default();
             if elements.len() > MOST_CLASSES {
-                let advice = format!("at most {MOST_CLASSES}");
+                let advice = format!("use at most {MOST_CLASSES}");
                 list.complain(ScenarioErrorKind::BadValue, format!("{} classes", elements.len()), advice);
             }
             for element in elements.iter().take(MOST_CLASSES) {
@@ -232,7 +236,7 @@ impl Reader<'_> {
     fn terms(&self, list: &Field<'_>) -> (String, Vec<TermSpec>) {
         let elements = list.list("tables, each [[term]]").unwrap_or_default();
         if elements.is_empty() || elements.len() > MOST_TERMS {
-            let advice = format!("write 1 to {MOST_TERMS} of them");
+            let advice = format!("write 1 to {MOST_TERMS} terms");
             list.complain(ScenarioErrorKind::BadValue, format!("{} terms", elements.len()), advice);
             return (String::new(), Vec::new());
         }
@@ -247,7 +251,7 @@ impl Reader<'_> {
             let Some(policy) = policy else { continue };
             let kind = policy.one_of(&KINDS);
             if kind == Some(Kind::Isolation) {
-                let advice = "isolation comes from the classes: give them queues";
+                let advice = "for isolation, give a class 'queues'";
                 policy.complain(ScenarioErrorKind::BadValue, "isolation is not a term", advice);
                 continue;
             }
@@ -266,7 +270,7 @@ impl Reader<'_> {
     ) -> Option<TermSpec> {
         let kind = kind?;
         if kind != Kind::Script {
-            self.refuse_script(script, "only policy = \"script\" has one");
+            self.refuse_script(script, "only policy = \"script\" has a script");
         } else {
             let Some(script) = script else {
                 let advice = "write script = '''fn queue_cost(queue) { queue.flows * queue.flows }''', or name its \
@@ -292,8 +296,8 @@ impl Reader<'_> {
         if let (Some(_), Some(file)) = (&text, &file) {
             file.at_key().complain(
                 ScenarioErrorKind::BadValue,
-                "in addition to a script",
-                "leave out one of them",
+                "a term cannot have both 'script' and 'script-file'",
+                "remove one of the two",
             );
         }
         let is_file = text.is_none();
@@ -307,7 +311,7 @@ impl Reader<'_> {
             time.at_key().complain(
                 ScenarioErrorKind::BadValue,
                 "without a script",
-                "write a script, or leave it out",
+                "write a script, or remove this key",
             );
         }
         Some(ScriptField { field: script?, is_file, limit: Duration::from_nanos(limit.as_u64()) })
@@ -408,7 +412,11 @@ impl Reader<'_> {
         if let (Some(source), Some(destination)) = (selector.source, selector.destination)
             && source.address().is_ipv4() != destination.address().is_ipv4()
         {
-            element.complain(ScenarioErrorKind::BadValue, "source and destination of two IP versions", "");
+            element.complain(
+                ScenarioErrorKind::BadValue,
+                "source and destination have different IP versions; write two IPv4 or two IPv6 networks",
+                "",
+            );
             selector.source = None;
         }
         let (queues, pin) = (table.take("queues"), table.take("pin"));
@@ -430,9 +438,13 @@ impl Reader<'_> {
         let has_terms = !terms.is_empty();
         let share = match (&queues, &pin) {
             (Some(_), Some(pin)) => {
-                let advice =
-                    "leave one of them out: other flows may use the queues of pin, but not those of queues";
-                pin.at_key().complain(ScenarioErrorKind::BadValue, "in addition to queues", advice);
+                let advice = "remove one of the two: other flows may use the queues in 'pin', but not the queues in \
+                              'queues'";
+                pin.at_key().complain(
+                    ScenarioErrorKind::BadValue,
+                    "a class cannot have both 'pin' and 'queues'",
+                    advice,
+                );
                 None
             }
             (Some(queues), None) => own_queues(queues),
@@ -442,14 +454,14 @@ impl Reader<'_> {
         // On queues that a class shares with others, no placement could keep the classes apart (Algorithm 2 of the paper).
         if isolates && matches!(share, Some(QueueShare::Shared | QueueShare::Pinned(_))) {
             let at = pin.as_ref().map_or_else(|| element.clone(), Field::at_key);
-            let advice = "reserve some for the class: queues = 4, queues = \"40%\" or queues = [6, 7]";
+            let advice = "reserve queues for the class: queues = 4, queues = \"40%\" or queues = [6, 7]";
             at.complain(ScenarioErrorKind::BadValue, "isolation needs queues", advice);
         }
         if has_terms && matches!(share, Some(QueueShare::Shared | QueueShare::Pinned(_))) {
             element.complain(
                 ScenarioErrorKind::BadValue,
-                "a policy for queues that it shares",
-                "give the class queues of its own, or leave its policy out",
+                "a class without queues of its own cannot have a policy",
+                "give the class 'queues', or remove its policy",
             );
         }
         table.finish();
@@ -465,24 +477,23 @@ impl Reader<'_> {
         let place = format!("{}:{}", self.origin, above.matches('\n').count() + 1);
         if selector.process.as_ref().is_some_and(|process| process.len() > LONGEST_PROCESS) {
             return Some(format!(
-                "{place}: class {name} gets no flow by its conditions: the kernel shortens names of processes to \
+                "{place}: class {name} can match no flow: the kernel shortens names of processes to \
                  {LONGEST_PROCESS} bytes; shorten the name"
             ));
         }
         let why = match before.iter().find(|other| other.selector.covers(selector)) {
-            Some(other) => format!("class {} above it takes all of them", other.name),
+            Some(other) => format!("class {} above it matches all of these flows first", other.name),
             None => {
                 let others = selector.covered_by(before, |class: &ClassSpec| &class.selector);
                 let names: Vec<&str> = others.into_iter().map(|class| class.name.as_str()).collect();
                 if names.is_empty() {
                     return None;
                 }
-                format!("classes {} above it together take all of them", names.join(", "))
+                format!("classes {} above it match all of these flows first", names.join(", "))
             }
         };
         Some(format!(
-            "{place}: class {name} gets no flow by its conditions: {why}; move {name} up, change the conditions, or \
-             remove it"
+            "{place}: class {name} can match no flow: {why}; move {name} up, change the conditions, or remove it"
         ))
     }
 }
@@ -493,14 +504,14 @@ fn refuse_known(field: &Field<'_>, name: &str, before: &[ClassSpec]) {
     let named = before.iter().map(|class| class.name.as_str()).chain([REST]).find(|known| is_it(known));
     let labelled = before.iter().find(|class| class.selector.labels.iter().any(|label| is_it(label)));
     let problem = match (named, labelled) {
-        (Some(known), _) => format!("there is a class {known} already"),
+        (Some(known), _) => format!("another class has the name {known}"),
         (None, Some(class)) => format!("class {} already has the label {name}", class.name),
         (None, None) => return,
     };
     field.complain(
         ScenarioErrorKind::Duplicate,
         problem,
-        "choose another one: a flow that names it is in one class",
+        "choose another name: a flow that names a class must belong to one class only",
     );
 }
 
@@ -533,7 +544,7 @@ fn weight(field: &Field<'_>) -> Option<Weight> {
     let figure = field.figure_or(advice)?;
     let weight = Weight::new(figure);
     if weight.is_none() {
-        field.complain(ScenarioErrorKind::BadValue, format!("{figure} is out of range"), advice);
+        field.complain(ScenarioErrorKind::BadValue, format!("the weight {figure} is out of range"), advice);
     }
     weight
 }

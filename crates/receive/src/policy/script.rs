@@ -178,7 +178,10 @@ impl Script {
         watch.wind();
         let engine = sandbox(&watch);
         if source.text.len() > LONGEST_SCRIPT {
-            return Err(source.error(Position::NONE, format!("longer than {LONGEST_SCRIPT} bytes")));
+            return Err(source.error(
+                Position::NONE,
+                format!("the script is longer than {LONGEST_SCRIPT} bytes; shorten it"),
+            ));
         }
         let ast = engine
             .compile(&source.text)
@@ -195,7 +198,7 @@ impl Script {
             }
         }
         if has == [false; HOOKS.len()] {
-            let problem = "it defines none of queue_cost(queue), flow_cost(flow, queue) and cost(queues)";
+            let problem = "the script must define queue_cost(queue), flow_cost(flow, queue) or cost(queues)";
             return Err(source.error(Position::NONE, problem));
         }
         Ok(Self { engine, ast, source, has, watch })
@@ -229,7 +232,10 @@ impl Script {
     }
 
     fn too_slow(&self) -> String {
-        format!("its calls took more than {:?} in one search", self.watch.limit)
+        format!(
+            "the calls of the script took more than {:?} in one search; simplify the script, or raise script-time",
+            self.watch.limit
+        )
     }
 
     fn explain(&self, function: &str, error: &EvalAltResult) -> ScriptError {
@@ -243,7 +249,7 @@ impl Script {
         };
         let problem = match inner {
             EvalAltResult::ErrorTooManyOperations(_) => {
-                format!("a call took more than {MOST_OPERATIONS} operations: does it loop without end?")
+                format!("a call took more than {MOST_OPERATIONS} operations; check for an endless loop")
             }
             EvalAltResult::ErrorTerminated(..) => self.too_slow(),
             EvalAltResult::ErrorDataTooLarge(what, _) => {

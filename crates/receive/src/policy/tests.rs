@@ -101,7 +101,10 @@ fn mistakes_are_told_with_their_place() {
         ("# only a comment\n", "p.toml:1:1: policy: missing"),
         ("policy = 3", "p.toml:1:10: policy: expected one of"),
         ("policy = ", "p.toml:1:10: not TOML"),
-        ("policy = \"balance\"\n[[term]]\npolicy = \"balance\"", "p.toml:2:3: term: in addition to a policy"),
+        (
+            "policy = \"balance\"\n[[term]]\npolicy = \"balance\"",
+            "p.toml:2:3: term: a file cannot have both 'policy' and terms",
+        ),
         ("[[term]]\nweight = 2", "p.toml:1:1: term[0].policy: missing"),
         ("[[term]]\npolicy = \"balance\"\nweight = 0", "p.toml:3:10: term[0].weight: 0 is out of range"),
         ("[[term]]\npolicy = \"isolation\"", "p.toml:2:10: term[0].policy: isolation is not a term"),
@@ -117,7 +120,7 @@ fn mistakes_are_told_with_their_place() {
         ("policy = \"script\"", "p.toml:1:10: policy: without a script"),
         ("script = 'fn cost(q) { 1 }'", "p.toml:1:1: script: a script without use"),
         ("policy = \"script\"\nscript = 'fn cost(q) { 1'", "p.toml:2:"),
-        ("policy = \"script\"\nscript = 'let a = 1;'", "p.toml:2:11: script: it defines none of"),
+        ("policy = \"script\"\nscript = 'let a = 1;'", "p.toml:2:11: script: the script must define"),
         (
             "policy = \"script\"\nscript = 'fn cost() { 1 }'",
             "p.toml:2:11: script: cost takes 1 parameter, not 0",
@@ -129,30 +132,33 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             "policy = \"isolation\"\n[[class]]\nname = \"a\"\nqueues = 1\n[[class]]\nname = \"b\"",
-            "p.toml:5:1: class[1]: isolation needs queues; reserve some for the class",
+            "p.toml:5:1: class[1]: isolation needs queues; reserve queues for the class",
         ),
         (
             "policy = \"isolation\"\n[[class]]\nname = \"a\"\npin = 0",
             "p.toml:4:1: class[0].pin: isolation needs queues",
         ),
         ("[[class]]\nqueues = 1", "p.toml:1:1: class[0].name: missing"),
-        ("[[class]]\nname = \"rest\"", "p.toml:2:8: class[0].name: there is a class rest already"),
+        ("[[class]]\nname = \"rest\"", "p.toml:2:8: class[0].name: another class has the name rest"),
         (
             "[[class]]\nname = \"a\"\nlabel = \"B\"\n[[class]]\nname = \"b\"",
             "p.toml:5:8: class[1].name: class a already has the label b",
         ),
         (
             "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\nlabel = \"a\"",
-            "p.toml:5:9: class[1].label: there is a class a already",
+            "p.toml:5:9: class[1].label: another class has the name a",
         ),
         (
             "[[class]]\nname = \"a\"\nlabel = \"x\"\n[[class]]\nname = \"b\"\nlabel = \"X\"",
             "p.toml:6:9: class[1].label: class a already has the label X",
         ),
-        ("[[class]]\nname = \"a\"\nlabel = \"rest\"", "p.toml:3:9: class[0].label: there is a class rest"),
+        (
+            "[[class]]\nname = \"a\"\nlabel = \"rest\"",
+            "p.toml:3:9: class[0].label: another class has the name rest",
+        ),
         (
             "[[class]]\nname = \"a\"\n[[class]]\nname = \"a\"",
-            "p.toml:4:8: class[1].name: there is a class a already",
+            "p.toml:4:8: class[1].name: another class has the name a",
         ),
         ("[[class]]\nname = \"a\"\nqueues = 0", "p.toml:3:10: class[0].queues: 0 is out of range"),
         ("[[class]]\nname = \"a\"\nqueues = \"all\"", "p.toml:3:10: class[0].queues: 'all' is not a share"),
@@ -160,7 +166,10 @@ fn mistakes_are_told_with_their_place() {
             "[[class]]\nname = \"a\"\nqueues = [1, 1]",
             "p.toml:3:14: class[0].queues[1]: queue 1 appears twice",
         ),
-        ("[[class]]\nname = \"a\"\nqueues = 1\npin = 2", "p.toml:4:1: class[0].pin: in addition to queues"),
+        (
+            "[[class]]\nname = \"a\"\nqueues = 1\npin = 2",
+            "p.toml:4:1: class[0].pin: a class cannot have both 'pin' and 'queues'",
+        ),
         (
             "[[class]]\nname = \"a\"\nsource = \"10.0.0.1/8\"",
             "p.toml:3:10: class[0].source: '10.0.0.1/8' is neither an address nor a network",
@@ -171,11 +180,11 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             "[[class]]\nname = \"a\"\npolicy = \"balance\"",
-            "p.toml:1:1: class[0]: a policy for queues that it shares",
+            "p.toml:1:1: class[0]: a class without queues of its own cannot have a policy",
         ),
         (
             "[[class]]\nname = \"a\"\nsource = \"10.0.0.0/8\"\ndestination = \"::1\"",
-            "p.toml:1:1: class[0]: source and destination of two IP versions",
+            "p.toml:1:1: class[0]: source and destination have different IP versions",
         ),
     ] {
         let told = fails(text);
@@ -201,7 +210,7 @@ fn classes_cannot_have_queues_that_there_are_not() {
     assert!(told(&class("a", "queues = 5")).contains("ask for 5 of 4 queues"));
     assert!(
         told(&class("a", "queues = [4]"))
-            .starts_with("p.toml: class a names queue 4, but there are only queues 0 to 3")
+            .starts_with("p.toml: class a names queue 4, but the NIC has only queues 0 to 3")
     );
     let twice = [class("a", "queues = [1]"), class("b", "pin = 1")].concat();
     assert!(told(&twice).contains("class b also names it"));
@@ -414,8 +423,8 @@ fn unknown_fields_are_told_with_those_that_there_are() {
 #[test]
 fn hostile_scripts_end_with_one_error_and_soon() {
     for (script, told) in [
-        ("fn queue_cost(q) { loop { } }", "loop without end"),
-        ("fn queue_cost(q) { while true { q.flows; } }", "loop without end"),
+        ("fn queue_cost(q) { loop { } }", "endless loop"),
+        ("fn queue_cost(q) { while true { q.flows; } }", "endless loop"),
         ("fn queue_cost(q) { queue_cost(q) }", "levels deep"),
         ("fn queue_cost(q) { let a = []; loop { a.push(1); } }", "too large"),
         ("fn queue_cost(q) { let a = []; loop { a.push(a); } }", "too large"),
@@ -424,11 +433,11 @@ fn hostile_scripts_end_with_one_error_and_soon() {
         ("fn queue_cost(q) { let a = []; a.pad(1000000000, 1); 1 }", "too large"),
         (
             "fn queue_cost(q) { let m = #{}; let i = 0; loop { m[i.to_string()] = i; i += 1; } }",
-            "loop without end",
+            "endless loop",
         ),
         (
             "fn queue_cost(q) { let a = []; a.pad(1000, 0); let m = #{}; let i = 0; loop { m[`${i}`] = a; i += 1; } }",
-            "loop without end",
+            "endless loop",
         ),
         ("fn queue_cost(q) { 1 / 0 }", "Division by zero"),
         ("fn queue_cost(q) { -1 }", "a cost must be between 0 and"),
@@ -495,11 +504,11 @@ fn classes_without_flows_are_named() {
         let found = remarks(&[wide.clone(), class("tls", narrow)].concat());
         assert_eq!(found.len(), usize::from(is_named), "{narrow}: {found:?}");
         assert!(
-            found.iter().all(|remark| remark.starts_with("p.toml:5: class tls gets no flow")),
+            found.iter().all(|remark| remark.starts_with("p.toml:5: class tls can match no flow")),
             "{found:?}"
         );
         assert!(
-            found.iter().all(|remark| remark.contains("class web above it takes all of them")),
+            found.iter().all(|remark| remark.contains("class web above it matches all of these flows first")),
             "{found:?}"
         );
     }
@@ -525,8 +534,7 @@ fn classes_without_flows_are_named() {
     ] {
         let found = together(rows);
         assert_eq!(found.len(), usize::from(is_named), "{rows:?}: {found:?}");
-        let words =
-            "class c gets no flow by its conditions: classes a, b above it together take all of them; ";
+        let words = "class c can match no flow: classes a, b above it match all of these flows first; ";
         assert!(found.iter().all(|remark| remark.contains(words)), "{found:?}");
     }
     let long = remarks(&class("a", "process = 'a-name-of-17-byte'"));

@@ -49,7 +49,7 @@ pub enum SearchError {
     #[error(transparent)]
     Script(#[from] ScriptError),
     /// Policy and NIC have different numbers of queues.
-    #[error("the policy is bound to {policy} queues, but the NIC has {nic}")]
+    #[error("the policy is bound to {policy} queues, but the NIC has {nic}; bind it to {nic} queues")]
     Queues {
         /// Number of queues of the policy.
         policy: u16,

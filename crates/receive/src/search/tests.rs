@@ -474,7 +474,7 @@ fn a_script_that_loops_ends_the_search_with_one_error() {
     let text = "policy = \"script\"\nscript = '''\nfn queue_cost(queue) {\n  if queue.flows > 3 { loop { queue.flows; } }\n  queue.flows\n}\n'''\n";
     let mut search = search("xdp-cpumap", text, 2);
     let error = search.solve(&flows(50)).unwrap_err().to_string();
-    assert!(error.starts_with("policy.toml:3:1: script: ") && error.contains("loop without end"), "{error}");
+    assert!(error.starts_with("policy.toml:3:1: script: ") && error.contains("endless loop"), "{error}");
 }
 
 #[test]

@@ -24,8 +24,11 @@ pub struct Unmet {
 impl fmt::Display for Unmet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flows = counted(self.flows, "flow");
-        let what =
-            if self.is_violation { "must not be on their queues" } else { "would be better on other queues" };
+        let what = if self.is_violation {
+            "are on queues that the policy forbids"
+        } else {
+            "would be better on other queues"
+        };
         write!(formatter, "{flows} of class {} {what}: {}", self.class, self.reason)
     }
 }
@@ -69,12 +72,14 @@ impl fmt::Display for Verdict {
             (0, 0) => formatter.write_str("met"),
             (0, _) => write!(
                 formatter,
-                "met in part: no flow is where it must not be, {improvable} of {flows} would be better on other queues"
+                "met in part: no flow is on a forbidden queue, but {improvable} of {flows} flows would be better on \
+                 other queues"
             ),
-            (_, 0) => write!(formatter, "not met: {violations} of {flows} flows are where they must not be"),
+            (_, 0) => write!(formatter, "not met: {violations} of {flows} flows are on forbidden queues"),
             _ => write!(
                 formatter,
-                "not met: {violations} of {flows} flows are where they must not be, {improvable} would be better on other queues"
+                "not met: {violations} of {flows} flows are on forbidden queues, {improvable} would be better on \
+                 other queues"
             ),
         }
     }
@@ -123,7 +128,7 @@ impl Search {
         let nic = self.map.nic();
         let tables = || (0..).map(TableId).zip(nic.model().tables());
         if !tables().any(|(_, table)| table.fields.take_flows()) {
-            return format!("{} has no filters for single flows, only what RSS does", nic.model().name());
+            return format!("{} has no filters for single flows, only RSS", nic.model().name());
         }
         let able: Vec<(TableId, &str)> = tables()
             .filter(|(id, table)| table.fields.take_flows() && nic.supports(*id, matches))

@@ -282,7 +282,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
     apply(&mut backend, &search).unwrap();
     assert!(machine.0.borrow().rules.len() <= LOCATIONS as usize);
     assert!(
-        backend.remarks()[0].contains("60 n-tuple rules of other programs are kept"),
+        backend.remarks()[0].contains("60 n-tuple rules of other programs stay in place"),
         "{:?}",
         backend.remarks()
     );

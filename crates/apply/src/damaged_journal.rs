@@ -23,7 +23,7 @@ pub struct Damaged {
     /// The settings in the readable lines.
     pub readable: Vec<Knob>,
     pub damage: Vec<Damage>,
-    /// What a new run restored before it ended with this error. `revert` has a report of its own.
+    /// The settings that a new run restored before it ended with this error. `revert` prints its own report.
     pub(crate) restored: Option<String>,
     /// The object that replaced the journal; `None` if the file itself can be read.
     pub obstacle: Option<Obstacle>,

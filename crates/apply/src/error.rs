@@ -97,7 +97,7 @@ pub enum JournalError {
     /// Another program's file, directory or link has the journal's name. It stays.
     #[error("{} is in place of the journal: look at {path} and remove it", kind_of(.path), path = path_text(.path))]
     Supplanted { path: PathBuf },
-    /// Another program renamed the journal of a dead run.
+    /// Another program renamed the journal of a killed run.
     #[error(transparent)]
     Renamed(Box<Renamed>),
     /// Another run has changed this setting, which belongs to the whole namespace or host.
@@ -113,7 +113,7 @@ pub enum JournalError {
         /// A path through which the namespace can be entered.
         path: Option<PathBuf>,
     },
-    /// A dead run left a setting that cannot be restored now.
+    /// A killed run left a setting that cannot be restored now.
     #[error(
         "a run that died changed {knob}, which cannot be restored: {reason}; restore it by hand, then remove \
          {path}",

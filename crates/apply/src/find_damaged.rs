@@ -22,7 +22,7 @@ pub enum Remains {
     Void(PathBuf),
     /// The interface was deleted, or is in another namespace.
     Absent(Damaged),
-    /// Another object has the name, and its interface is not in this namespace.
+    /// A file, directory or link has replaced the journal, and the interface is not in this namespace.
     Unreadable(JournalError),
 }
 
@@ -57,7 +57,7 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the unreadable journals of dead runs that were not set aside yet, for interfaces in this namespace.
+/// Returns the unreadable journals of killed runs that were not set aside yet, for interfaces in this namespace.
 fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = Vec::new();
     let copies = copies(state)?;

@@ -1,4 +1,4 @@
-//! Finds the journals of dead runs that another program renamed: their names no longer show their interface.
+//! Finds the journals of killed runs that another program renamed: their names no longer show their interface.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyEr
     for (name, bytes) in state.files_like_journals()? {
         let Some(header) = run_of(&bytes) else { continue };
         let written_as = match header.file.as_str() {
-            // A journal of version 1 does not have its name.
+            // Format version 1 does not record the name of the file.
             "" if header.kept => kept_journal_name(&header.interface),
             "" => journal_name(&header.interface),
             file => file.to_owned(),
@@ -64,7 +64,7 @@ pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
     Ok(found)
 }
 
-/// Returns those of the [`copies`] of which nothing is left to restore.
+/// Returns the [`copies`] with nothing left to restore.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read.

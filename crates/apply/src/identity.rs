@@ -86,7 +86,7 @@ pub fn device_inode(sysfs: &Sysfs, name: &str) -> Result<Option<u64>, HostError>
     let found = sysfs.open(&file, OFlag::O_PATH).and_then(|directory| directory.metadata());
     match found {
         Ok(metadata) => Ok(Some(metadata.ino())),
-        // Not if another file system hides sysfs.
+        // This is false if another file system is mounted over sysfs.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && sysfs.open("class/net", OFlag::O_PATH).is_ok() =>
         {

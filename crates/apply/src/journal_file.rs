@@ -430,7 +430,7 @@ impl Storage for Held {
 pub(crate) enum Look<T> {
     /// Append to it.
     GoOn(T),
-    /// Replace it by a new one with these entries.
+    /// Replace the earlier journal by a new one with these entries.
     BeginAnew(T, Vec<Entry>),
 }
 

@@ -47,7 +47,8 @@ pub trait Kernel {
         self.read(knob).map(drop)
     }
 
-    /// Returns what other programs set below this knob's value, except `known` qdiscs. Another value removes it.
+    /// Returns the settings that other programs made below this knob's value, such as qdiscs below a root, except
+    /// `known` qdiscs. A new value removes these settings.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a request.

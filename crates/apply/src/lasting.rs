@@ -68,7 +68,7 @@ pub struct Lasting {
     name: String,
     /// The journal's entries before this command.
     before: Vec<Entry>,
-    /// The knobs that this command has changed, each with its value before.
+    /// The knobs that this command has changed, each with the previous value.
     made: Vec<(Knob, Value)>,
     /// The values from which the next changes were planned.
     planned: BTreeMap<Knob, Value>,
@@ -79,7 +79,7 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    /// Begins, or continues earlier kept changes. First rolls back a dead run on the interface.
+    /// Begins, or continues earlier kept changes. First rolls back a killed run on the interface.
     ///
     /// # Errors
     /// Returns [`crate::JournalError::Busy`] if a run works on the interface.

@@ -26,7 +26,7 @@ const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// State of a journal's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// The calling thread is in it.
+    /// The calling thread is in the namespace.
     Here,
     /// The namespace exists. Contains a path that enters it, if one was found.
     Alive(Option<PathBuf>),
@@ -78,7 +78,7 @@ pub(crate) enum Whereabouts {
         index: u32,
         name: String,
     },
-    /// It is in no namespace.
+    /// The interface is in no namespace: it was deleted.
     Deleted,
     /// Some namespaces could not be searched.
     Unknown(String),

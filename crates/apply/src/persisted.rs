@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::error::PersistError;
 
 const MARK: &str = "# Written by evenkeel tune; `evenkeel revert` removes it. Checksum ";
-/// The directory for links that enable units.
+/// The directory of the links that enable systemd units.
 const ENABLED: &str = "systemd/system/multi-user.target.wants";
 /// Directories below `/etc` that can hold such files.
 const DIRECTORIES: [&str; 4] = ["sysctl.d", "systemd/system", "udev/rules.d", ENABLED];

@@ -10,7 +10,7 @@ use crate::printed_command::printed_command;
 #[derive(Clone, Debug)]
 pub struct Renamed {
     pub path: PathBuf,
-    /// The path at which `evenkeel revert` looks for it.
+    /// The path at which `evenkeel revert` looks for the journal.
     pub before: PathBuf,
     pub header: Header,
 }

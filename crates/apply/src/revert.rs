@@ -1,4 +1,4 @@
-//! Rolls back a run that died.
+//! Rolls back a killed run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::rollback::{Report, roll_back, would_be_restored};
 use crate::sole_run;
 use crate::storage::Storage;
 
-/// The changes of a dead run, and the result of their roll-back.
+/// The changes of a killed run, and the result of their roll-back.
 #[derive(Debug)]
 pub struct Leftover {
-    /// The dead run.
+    /// The killed run.
     pub header: Header,
     pub name: Option<String>,
     pub report: Report,
@@ -89,7 +89,7 @@ pub fn revert(
         return revert_held(held, remove_files);
     }
     // Lock the run journal, which excludes a live run: at its end it would restore the values that it found. Roll back
-    // a dead run first, because its changes were made after the kept ones.
+    // a killed run first, because its changes were made after the kept ones.
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
     let header = Header::kept(interface, "revert");
@@ -112,7 +112,7 @@ pub fn revert(
     outcome
 }
 
-/// Rolls back a dead run's changes, before a new run on its interface reads the settings.
+/// Rolls back a killed run's changes, before a new run on its interface reads the settings.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read: its settings may
@@ -125,7 +125,7 @@ pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     }
 }
 
-/// Returns the dead run whose changes were not undone; `None` if there is no such run, or if it is alive or of an
+/// Returns the killed run whose changes were not undone; `None` if there is no such run, or if it is alive or of an
 /// earlier boot.
 ///
 /// # Errors
@@ -134,7 +134,7 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok(dead_run(journal)?.and_then(|contents| contents.header))
 }
 
-/// Returns the dead run as [`leftover`] does, but only for a complete journal, of which a revert restores every
+/// Returns the killed run as [`leftover`] does, but only for a complete journal, of which a revert restores every
 /// setting. For the others, see [`crate::damaged_journal`].
 ///
 /// # Errors
@@ -143,7 +143,7 @@ pub fn whole_leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok(whole_dead_run(journal)?.and_then(|contents| contents.header))
 }
 
-/// Returns the dead run as [`whole_leftover`] does, with the changes that a revert would make; none if it would make
+/// Returns the killed run as [`whole_leftover`] does, with the changes that a revert would make; none if it would make
 /// none, for example because the interface was deleted.
 ///
 /// # Errors
@@ -186,7 +186,7 @@ fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     Ok(is_dead_run(&contents, journal)?.then_some(contents))
 }
 
-/// Returns whether a dead run of this boot and namespace has journalled changes.
+/// Returns whether a killed run of this boot and namespace has journalled changes.
 fn is_dead_run(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
     let Some(header) = &contents.header else { return Ok(false) };
     let here = here(header)?;
@@ -218,7 +218,7 @@ pub fn live_runs(state: &StateDirectory) -> Result<Vec<(Header, Vec<Entry>)>, Jo
     Ok(found)
 }
 
-/// Returns whether a journal has changes of a dead run that a revert would restore.
+/// Returns whether a journal has changes of a killed run that a revert would restore.
 pub(crate) fn is_unfinished(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
     let Some(header) = contents.header.as_ref().filter(|_| !contents.shut) else { return Ok(false) };
     Ok(is_dead_run(contents, journal)? && !unrestored(header, &contents.entries).is_empty())

@@ -29,7 +29,7 @@ pub struct Report {
     /// Knobs that already had the previous value.
     pub unchanged: Vec<Knob>,
     pub left_alone: Vec<LeftAlone>,
-    /// Settings of other programs that a restored setting removed.
+    /// Settings of other programs that the kernel removed when a setting was restored.
     pub lost: Vec<String>,
     pub gone: Vec<Knob>,
     /// The root qdisc, also in `gone`, if the kernel dropped it when the interface moved (`dev_shutdown` in

@@ -35,8 +35,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Locks the journal, takes the interface's name, and rolls back a dead run. The order matters: the journal's error
-    /// is more specific, and a roll-back would disturb a run with another state directory.
+    /// Locks the journal, takes the interface's name, and rolls back a killed run. The order matters: the journal's
+    /// error is more specific, and a roll-back would disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
         check_renamed(state, interface)?;
@@ -143,7 +143,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.journal_entry(Entry { ours: vec![Ours::These(vec![found])], ..entry })
     }
 
-    /// Restores a knob after the kernel accepted a value and set another: only this run can have caused that.
+    /// Restores a knob after the kernel accepted a value but set a different one: only this run can have caused the
+    /// difference.
     pub(crate) fn take_back(&mut self, knob: &Knob, from: &Value) -> Result<(), ApplyError> {
         self.last_set.remove(knob);
         if !knob.same(&self.kernel.read(knob)?, from) {

@@ -65,7 +65,7 @@ pub fn exclude_runs(state: &StateDirectory, interface: &InterfaceIdentity) -> Re
     }
     // Release the name at once, because the run or revert takes it again.
     match take(interface.index, &interface.name, &journal) {
-        // Such a run has begun meanwhile.
+        // A run with another state directory has begun meanwhile.
         Err(_) if is_of_this() => Ok(()),
         taken => taken.map(drop),
     }

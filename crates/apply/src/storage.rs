@@ -8,7 +8,7 @@ use evenkeel_model::text::path_text;
 use crate::error::JournalError;
 use crate::journal::Entry;
 
-/// A journal that was written again, with its path.
+/// The damage to a journal that was written again, and the path of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewritten {
     Removed(PathBuf),

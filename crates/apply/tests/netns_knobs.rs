@@ -491,7 +491,7 @@ fn lasting(place: &Place) -> Lasting {
     Lasting::begin(&StateDirectory::at(place.directory.path()), place.index, NAME, "tune").unwrap().0
 }
 
-/// Kept changes outlive their process, do not count as a dead run's, and end with a revert.
+/// Kept changes outlive their process, do not count as a killed run's, and end with a revert.
 #[test]
 fn what_is_kept_stays_until_it_is_reverted() {
     in_a_namespace(|place| {

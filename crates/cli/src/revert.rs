@@ -299,7 +299,7 @@ fn concerns(found: &Renamed, names: Option<&[String]>) -> bool {
     })
 }
 
-/// Returns the renamed journals of dead runs on an interface or the devices below it, or of all interfaces.
+/// Returns the renamed journals of killed runs on an interface or the devices below it, or of all interfaces.
 pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
     // Ignore the error: a user who may not read the directory cannot restore anything either.
     let mut found = evenkeel_apply::renamed(&StateDirectory::from_environment()).unwrap_or_default();
@@ -310,8 +310,8 @@ pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
     found
 }
 
-/// Returns the dead runs in this network namespace whose changes were not undone, of some interface indices or of all;
-/// none if this user may not read the journals.
+/// Returns the killed runs in this network namespace whose changes were not undone, of some interface indices or of
+/// all; none if this user may not read the journals.
 pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
     let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
@@ -319,8 +319,8 @@ pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
     found.filter(|header| !header.kept && concerns(header)).collect()
 }
 
-/// Returns which settings dead runs left changed on an interface or the devices below it, and what to do; `None` if there
-/// are none.
+/// Returns which settings killed runs left changed on an interface or the devices below it, and what to do; `None` if
+/// there are none.
 pub fn left(index: u32, name: &str) -> Option<String> {
     if let Some(reason) = unreadable() {
         return Some(reason);
@@ -346,7 +346,8 @@ pub fn unreadable() -> Option<String> {
     Some(format!("cannot find out which settings dead runs left changed: {error}"))
 }
 
-/// Reports settings that a dead run's damaged or renamed journal left changed, before a command that uses a live host.
+/// Reports settings that a killed run's damaged or renamed journal left changed, before a command that uses a live
+/// host.
 pub fn remind(command: &Command) {
     match command {
         // The command itself refuses stray root qdiscs, renamed journals and the damaged ones that it reads.
@@ -527,7 +528,7 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
     damaged.unwrap_or(settled)
 }
 
-/// Reports a dead run's changes and their roll-back.
+/// Reports a killed run's changes and their roll-back.
 pub fn tell_leftover(leftover: &Leftover) {
     say_leftover(leftover);
 }
@@ -549,7 +550,7 @@ pub fn tell_managed(interface: &str, plan: &str) {
     }
 }
 
-/// Reports a dead run whose changes were not undone.
+/// Reports a killed run whose changes were not undone.
 pub fn tell_unfinished(header: &Header) {
     say(&unfinished(header));
 }

@@ -104,7 +104,7 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// The next run removes a soft NIC of a dead run before it checks the root qdisc.
+/// The next run removes a soft NIC of a killed run before it checks the root qdisc.
 #[test]
 fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     let managed = Managed::new();

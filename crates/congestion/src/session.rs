@@ -45,7 +45,7 @@ pub struct Ended {
 }
 
 impl Session {
-    /// Registers the congestion control. Sets the default if the request says so; first rolls back a dead run.
+    /// Registers the congestion control. Sets the default if the request says so; first rolls back a killed run.
     ///
     /// # Errors
     /// Returns an error if a requirement is missing, the name is taken, or a setting is out of range.

@@ -34,7 +34,7 @@ pub struct Device {
     /// Those at tcx ingress.
     pub ingress: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
-    /// The values that a run restores after a dead run, before it starts.
+    /// The values that a run restores after a killed run, before it starts.
     pub restored: Vec<Change>,
 }
 
@@ -60,12 +60,12 @@ pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
 pub(crate) enum BeforeMeter {
     /// The meter is not at the hook.
     Detached,
-    /// They were attached later, and may hide packets from the meter. Without other meters.
+    /// These programs, other meters excluded, were attached later and may hide packets from the meter.
     Foreign(Vec<HookProgram>),
 }
 
-/// Returns the programs that run before a meter of this process. `meters` gets those of other Evenkeel processes: at their
-/// end they may lose their name shortly before the program is detached.
+/// Returns the programs that run before a meter of this process. Adds the meters of other Evenkeel processes to
+/// `meters`: an ending meter may lose its name shortly before its program is detached.
 pub(crate) fn before_meter(
     index: u32,
     meter: u32,
@@ -79,7 +79,7 @@ pub(crate) fn before_meter(
     Ok(BeforeMeter::Foreign(but_meters(programs, meters)?))
 }
 
-/// Returns programs that are no meters, and adds the meters to the known ones.
+/// Returns the programs that are not meters, and adds the meters to the known meters.
 pub(crate) fn but_meters(
     mut programs: Vec<HookProgram>,
     meters: &mut BTreeSet<u32>,
@@ -121,7 +121,7 @@ impl Device {
         })
     }
 
-    /// Returns the device as it will be when these changes have restored the settings of a dead run.
+    /// Returns the device as it will be when these changes have restored the settings of a killed run.
     #[must_use]
     pub(crate) fn restored(mut self, changes: &[Change]) -> Self {
         for Change { knob, to } in changes {

@@ -47,7 +47,7 @@ const CONFIGURATION: [&str; 9] = [
     "etc/network/if-up.d",
     "etc/cron.d",
 ];
-/// Most files of a directory, and bytes of a file, that a search reads.
+/// Limits of a search: files per directory, and bytes per file.
 const MOST_FILES: usize = 500;
 const MOST_BYTES: u64 = 64 * 1024;
 

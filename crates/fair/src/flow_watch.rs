@@ -1,4 +1,5 @@
-//! The flows of a device, for a monitor: what each sent since the last reading, and the fairness of the last second.
+//! The flows of a device, for a monitor: the bytes of each flow since the last reading, and the fairness of the last
+//! second.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -24,13 +25,13 @@ pub struct FlowWatch {
     ticks: u32,
 }
 
-/// The bytes of flows between two readings. Ticks add nothing to it, because they are ten times as many.
+/// Sums the bytes of flows between two readings. Only readings update it: ticks are much more frequent.
 struct Counted {
-    /// The sample of the reading before, or the begin of a meter that was attached since.
+    /// Sample of the previous reading, or the first sample of a meter that was attached later.
     from: Arc<Sample>,
-    /// Bytes since the reading before that meters counted before the present one was attached.
+    /// Bytes since the previous reading that earlier meters counted.
     carried: HashMap<Tuple, u64>,
-    /// Bytes since the watch began that these meters counted, of the flows that the last of them saw.
+    /// Bytes since the watch began that earlier meters counted, for the flows in the last earlier meter.
     earlier: HashMap<Tuple, u64>,
 }
 
@@ -49,7 +50,7 @@ impl Counted {
         Self { from, carried: HashMap::new(), earlier: HashMap::new() }
     }
 
-    /// Keeps what a meter has counted until its last sample, if the next sample is that of another one.
+    /// Saves the counts of the old meter if the next sample comes from a new meter.
     fn note_next(&mut self, last: &Sample, next: &Sample) {
         if next.epoch != self.from.epoch {
             for (tuple, bytes) in sent_between(&self.from, last).iter() {
@@ -91,22 +92,22 @@ impl Counted {
     }
 }
 
-/// The flows of a device since the reading before.
+/// The flows of a device since the previous reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowReading {
-    /// Number of flows that sent since the reading before.
+    /// Number of flows that sent since the previous reading.
     pub active: u64,
-    /// Those of them with the most bytes, in this order.
+    /// The flows with the most bytes, the largest first.
     pub flows: Vec<WatchedFlow>,
     /// Number of flows that sent in each tenth of the last whole second; `None` before the first one.
     pub busy: Option<u32>,
-    /// Those of known queue, by transmit queue; empty before the first whole second.
+    /// Number of these flows on each transmit queue, as far as known; empty before the first whole second.
     pub busy_by_queue: HashMap<u32, u32>,
     /// Number of busy flows that share a queue with another one; `None` before the first whole second.
     pub colliding: Option<u32>,
     /// The normalised fairness metric of the last whole second; `None` if no two flows competed.
     pub nfm_1s: Option<f64>,
-    /// The mean over the tenths of this second.
+    /// The mean of the metric over the tenths of this second.
     pub nfm_100ms: Option<f64>,
     /// Jain's index of the busy flows' bytes in this second.
     pub jain_1s: Option<f64>,
@@ -123,11 +124,11 @@ pub struct WatchedFlow {
     pub queue: Option<u32>,
     /// Bytes on the wire since the watch began.
     pub total: u64,
-    /// Bytes on the wire since the reading before.
+    /// Bytes on the wire since the previous reading.
     pub sent: u64,
-    /// Whether it sent in each tenth of the last whole second; `None` before the first one.
+    /// Whether the flow sent in each tenth of the last whole second; `None` before the first one.
     pub busy: Option<bool>,
-    /// Bytes in this second by the busy flows' fair share; `None` if it was not busy.
+    /// Bytes of the flow in this second, divided by the fair share of a busy flow; `None` if the flow was not busy.
     pub of_fair_share: Option<f64>,
 }
 
@@ -200,8 +201,8 @@ impl FlowWatch {
         Ok(sample)
     }
 
-    /// Returns the flows since the reading before, at most `most` of them. The bytes are those until now, not until the
-    /// last tick, so that they can be compared with counters that are read at the same time.
+    /// Returns the flows since the previous reading, at most `most` of them. Bytes are counted up to now, not up to
+    /// the last tick, so that they match counters that are read at the same time.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::tick`].

@@ -28,7 +28,7 @@ pub struct FlowView {
     pub bytes: u64,
     /// Share of the bytes of all flows of the device since observation began, 0 to 1.
     pub share: f64,
-    /// Whether it sent throughout the last second; `None` before the first whole second.
+    /// Whether the flow sent throughout the last second; `None` before the first whole second.
     pub busy: Option<bool>,
 }
 

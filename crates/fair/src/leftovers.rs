@@ -1,6 +1,6 @@
-//! Leftovers of dead runs on the devices below an interface.
+//! Leftovers of killed runs on the devices below an interface.
 //!
-//! A preflight checks the current settings, so leftovers must be rolled back first. For example, a dead run's
+//! A preflight checks the current settings, so leftovers must be rolled back first. For example, a killed run's
 //! soft NIC is a root qdisc that could not be restored exactly.
 
 use evenkeel_apply::{
@@ -33,7 +33,7 @@ fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
         .collect()
 }
 
-/// Refuses an interface below which a session manages a device, or a dead run left a renamed or damaged journal, as
+/// Refuses an interface below which a session manages a device, or a killed run left a renamed or damaged journal, as
 /// [`put_back_leftovers`] does. For a plan, which would be made from their settings.
 ///
 /// # Errors
@@ -50,7 +50,7 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
     Ok(())
 }
 
-/// Rolls back dead runs on the devices below an interface of the calling thread's network namespace. Call it
+/// Rolls back killed runs on the devices below an interface of the calling thread's network namespace. Call it
 /// before a [`crate::Preflight`] for a [`crate::Session`].
 ///
 /// # Errors
@@ -66,9 +66,8 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the dead runs on the devices below an interface whose leftovers a revert restores completely, with the changes
-/// that it makes.
-/// Changes no setting.
+/// Returns the killed runs on the devices below an interface whose leftovers a revert restores completely, with the
+/// changes that it makes. Changes no setting.
 ///
 /// # Errors
 /// Returns an error if the interface does not exist, or a journal cannot be read.

@@ -59,7 +59,7 @@ impl Observer {
     /// Attaches to the devices of a preflight, in the calling thread's network namespace.
     ///
     /// Without tcx hooks, the meter is a filter, which stays when the process ends. Then it is a journalled change, as for
-    /// [`crate::Session::start`], which rolls back dead runs, too. Returns them.
+    /// [`crate::Session::start`], which rolls back killed runs, too. Returns them.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the programs, or if another run has a device whose meter is a filter.
@@ -127,8 +127,8 @@ impl Observer {
         runs.flat_map(Run::take_remarks).collect()
     }
 
-    /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer
-    /// exists, if its queues, root qdisc or XPS maps are others, or if another program keeps packets from its meter.
+    /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer exists,
+    /// if its queues, root qdisc or XPS maps have changed, or if another program hides packets from the meter.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.

@@ -64,7 +64,7 @@ pub struct StrayRoot {
 }
 
 impl StrayRoot {
-    /// Returns the command that removes it.
+    /// Returns the command that removes the root qdisc.
     #[must_use]
     pub fn fix(&self) -> String {
         Line::new("tc qdisc del dev {} root", &[&self.interface]).to_string()

@@ -109,7 +109,7 @@ impl Preflight {
         Self::after(interface, request, &[])
     }
 
-    /// Checks an interface as it will be when the settings of these dead runs are restored ([`crate::leftovers`]).
+    /// Checks an interface as it will be when the settings of these killed runs are restored ([`crate::leftovers`]).
     ///
     /// # Errors
     /// Returns an error with a remedy for a missing requirement or an obstacle.
@@ -188,7 +188,7 @@ impl Preflight {
     pub fn plan(&self) -> Result<String, FairError> {
         let mut script = Script::default();
         let command = evenkeel_apply::printed_command("evenkeel fair {}", &[&self.interface]);
-        // A run without these options would do something else.
+        // The shown command must repeat these options, because they change the plan.
         let same = if self.request == Request::default() { "" } else { " with the same options" };
         script
             .push(Line::comment(format_args!("What `{command}`{same} would do. Nothing has been changed.")));

@@ -170,7 +170,7 @@ const AGEING_FLOOR_NS: u64 = 200_000_000;
 
 impl Session {
     /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls back
-    /// dead runs first, and returns them.
+    /// killed runs first, and returns them.
     ///
     /// `guardian` returns the command of a guardian process (see [`evenkeel_apply::guardian`]); `None`: no
     /// guardian. `is_interrupted` is called before each change; once it returns true, the set-up ends.
@@ -201,7 +201,7 @@ impl Session {
             leftovers.extend(leftover);
             runs.insert(device.index, run);
         }
-        // The preflight may have seen a dead run's settings, so repeat it.
+        // The preflight may have seen a killed run's settings, so repeat it.
         let again;
         let preflight = if leftovers.is_empty() {
             preflight

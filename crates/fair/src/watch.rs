@@ -37,7 +37,7 @@ pub(crate) struct Watched {
     own_meter: Option<u32>,
     /// The program of this process at tcx ingress, if it has one.
     mover: Option<u32>,
-    /// With a mover: the programs at tcx ingress, with it and except meters.
+    /// If a flow mover is attached: the programs at tcx ingress, including the mover, without meters.
     ingress: Vec<HookProgram>,
     hook: HookKind,
 }
@@ -69,7 +69,7 @@ fn below_root(mut qdiscs: Vec<QdiscState>) -> Vec<QdiscState> {
 struct Tree {
     qdiscs: Vec<QdiscState>,
     classes: Vec<HtbClassState>,
-    /// By the qdisc or class that they are attached to.
+    /// The filters, by the qdisc or class to which they are attached.
     filters: Vec<(Handle, FilterState)>,
 }
 
@@ -176,15 +176,16 @@ impl Watched {
         }))
     }
 
-    /// Sets the meter of this process, whose detachment is then detected. It replaces an earlier meter.
+    /// Sets the meter of this process in place of an earlier meter. From then on the watch detects that the meter is
+    /// detached.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
         self.own_meter = program;
     }
 
-    /// Sets the program of this process at tcx ingress. Its detachment is then detected, and other programs that are
-    /// attached there: before it, they may hide packets from it.
+    /// Sets the program of this process at tcx ingress. From then on the watch detects that this program is
+    /// detached, and that other programs are attached before it, which may hide packets from it.
     pub(crate) fn expect_mover(&mut self, program: u32) -> Result<(), FairError> {
         self.mover = Some(program);
         self.ingress = self.ingress_now()?;

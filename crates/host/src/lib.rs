@@ -111,8 +111,8 @@ impl Host {
         self.path("/sys/kernel").is_dir()
     }
 
-    /// Returns whether the kernel has BTF type information, which CO-RE programs need. A sandbox may mask its file by an
-    /// empty one.
+    /// Returns whether the kernel has BTF type information, which CO-RE programs need. A sandbox may mount an empty
+    /// file over the kernel's file.
     #[must_use]
     pub fn has_btf(&self) -> bool {
         /// `BTF_MAGIC` (include/uapi/linux/btf.h).

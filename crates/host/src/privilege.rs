@@ -49,7 +49,7 @@ impl std::fmt::Display for Capability {
 
 impl Host {
     /// Returns whether the process is in a user namespace below the initial one. There the kernel refuses BPF programs and
-    /// most files of queues, whatever capabilities the process has.
+    /// most files of queues, even if the process has the capabilities.
     #[must_use]
     pub fn is_in_user_namespace(&self) -> bool {
         let map = self.read("/proc/self/uid_map");

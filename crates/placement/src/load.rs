@@ -19,7 +19,7 @@ pub struct Load {
 /// An application that waits for each answer, and the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBound {
-    /// Text for a finding's evidence.
+    /// The evidence, as text for a finding.
     pub words: String,
     /// Shortest round-trip time of its connections within the site, µs.
     pub rtt_us: Option<u64>,

@@ -202,8 +202,8 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
 }
 
 /// Returns the increase of a counter from after the sockets and qdiscs of the first reading to before those of the second
-/// one. It does not exceed the increase of their own counts: what they do not explain was lost elsewhere, and not between
-/// two system calls.
+/// one. The increase is at most the increase of the counts per socket and qdisc: packets that these counts do not
+/// explain were lost elsewhere, not between two system calls.
 fn gained_between(before: &HostFacts, after: &HostFacts, name: &str) -> u64 {
     let later = after.counters_before.get(name).or_else(|| after.counters.get(name));
     gained(before.counters.get(name).copied(), later.copied())
@@ -366,7 +366,8 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64;
             "udp-receive-buffer",
         );
     }
-    // If sockets that are still there drop datagrams, the two readings of their drops must enclose those of the counter.
+    // If existing sockets drop datagrams, the two readings of the drops per socket must enclose the two readings of
+    // the counter.
     let [all, between] = counted;
     let gone = if named == 0 { all } else { between.saturating_sub(named) };
     found.add(

@@ -210,7 +210,7 @@ impl Sink {
         self.taken.get(index).map(|&(_, flow)| flow)
     }
 
-    /// Returns a flow's acknowledgement for data in the other direction. After that, none is due.
+    /// Returns a flow's acknowledgement for data in the other direction. Afterwards, no acknowledgement is due.
     pub fn acknowledge(&mut self, flow: u32) -> Ack {
         self.peers[flow as usize].receiver.acknowledgement()
     }
@@ -227,6 +227,6 @@ impl Sink {
 pub enum Reaction {
     /// It sends this acknowledgement.
     Acknowledge(Ack),
-    /// It sends an acknowledgement at this time, unless more data arrives.
+    /// The receiver sends an acknowledgement at this time, unless more data arrives.
     Wait(Time),
 }

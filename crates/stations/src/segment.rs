@@ -31,12 +31,12 @@ pub struct Segment {
     pub mss: u32,
     /// Band of the qdisc; 0 is served first.
     pub band: u8,
-    /// Whether all of it was sent before.
+    /// Whether the whole segment is a retransmission.
     pub retransmit: bool,
 }
 
 impl Segment {
-    /// Returns the number of its packets; at least 1.
+    /// Returns the number of packets of the segment; at least 1.
     #[must_use]
     pub const fn packets(&self) -> u32 {
         if self.payload <= self.mss { 1 } else { self.payload.div_ceil(self.mss) }

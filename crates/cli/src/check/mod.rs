@@ -97,7 +97,7 @@ pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement 
     judgement
 }
 
-/// The changes of dead runs in this network namespace. The rules judge these settings, not the administrator's.
+/// The changes of killed runs in this network namespace. The rules judge these settings, not the administrator's.
 #[derive(Default)]
 pub struct Left {
     unfinished: Vec<Header>,
@@ -128,7 +128,7 @@ impl Left {
     }
 }
 
-/// Returns the dead runs on an interface and the devices below it, or on all interfaces.
+/// Returns the killed runs on an interface and the devices below it, or on all interfaces.
 fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
     let indices = |name: &str| -> Vec<u32> {
         let names = crate::revert::with_devices_below(name);

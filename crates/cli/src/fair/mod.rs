@@ -125,8 +125,8 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back dead runs. If the command changes nothing, reports them, and returns them with the changes that restore
-/// their settings. Returns an error if a dead run left a root qdisc without a journal.
+/// Rolls back killed runs. If the command changes nothing, reports them, and returns them with the changes that restore
+/// their settings. Returns an error if a killed run left a root qdisc without a journal.
 fn settle_leftovers(
     options: &FairOptions,
     state: &StateDirectory,
@@ -147,7 +147,7 @@ fn settle_leftovers(
     Ok(dead)
 }
 
-/// Returns remarks for a plan: the settings of dead runs that a run restores first.
+/// Returns remarks for a plan: the settings of killed runs that a run restores first.
 fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
     let mut remarks = Vec::new();
     for (header, changes) in dead {
@@ -161,7 +161,7 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
     remarks
 }
 
-/// Creates the error of a plan while settings of a dead run exist, which a run would restore first.
+/// Creates the error of a plan while settings of a killed run exist, which a run would restore first.
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(

@@ -196,7 +196,7 @@ fn backend(
         Some(BaselineChoice::Pass) => XdpMode::Pass,
     };
     let processors = processors(options, interface)?;
-    // XDP changes no setting, but a dead run's settings would distort the result.
+    // XDP changes no setting, but a killed run's settings would distort the result.
     let leftover = interface.put_back_leftover(&StateDirectory::from_environment()).map_err(failure)?;
     leftover.iter().for_each(tell_leftover);
     Ok(Box::new(XdpBackend::attach(interface, &processors, mode).map_err(failure)?))

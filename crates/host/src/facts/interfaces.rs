@@ -238,7 +238,7 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
 /// (`bond_set_carrier`, drivers/net/bonding/bond_main.c).
 fn note_lost_parts(tree: &Tree, interface: &Interface) {
     let directory = format!("{CLASS}/{}", interface.name);
-    // Reading the file of a bond puts it into a recording.
+    // Read the file of a bond, so that a recording contains it.
     let ports = match interface.kind {
         InterfaceKind::Bond => tree.read(&format!("{directory}/bonding/slaves")).unwrap_or_default(),
         _ => String::new(),
@@ -403,7 +403,7 @@ impl<'a> Reader<'a> {
     ) -> (Interface, Owner) {
         let device = self.tree.link(&format!("{}/device", self.directory));
         let has_device = self.has_device();
-        // If the device cannot be reached, this is the gap, and not each of its files.
+        // If the device cannot be reached, note the device, not each of its files.
         let is_known = !has_device || self.tree.exists(&format!("{}/device", self.directory));
         let is_uevent = |text: &str| {
             text.lines()
@@ -601,8 +601,8 @@ impl<'a> Reader<'a> {
         self.tree.list(&directory).into_iter().filter_map(read).collect()
     }
 
-    /// Returns the driver's counters that are possible; notes another one that counts packets or losses. Drivers list
-    /// other figures too, some of them negative.
+    /// Returns the driver's counters with possible values; notes a counter of packets or losses with an impossible
+    /// value. Drivers list other figures too, some of them negative.
     fn driver_counters(
         &self,
         name: &str,

@@ -43,7 +43,8 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
         let lines = links.into_iter().map(|link| LinkLine {
             ifname: link.name,
             gso_max_size: Some(link.gso.all),
-            // Without the driver's limit, the kernel is older than its sizes for IPv4: these are then defaults.
+            // A kernel without the driver's limit is older than the separate sizes for IPv4: use the defaults for
+            // these.
             gso_ipv4_max_size: link.tso_max.map(|_| link.gso.ipv4),
             gro_max_size: Some(link.gro.all),
             gro_ipv4_max_size: link.tso_max.map(|_| link.gro.ipv4),

@@ -87,7 +87,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         if siblings.is_none() && figure("core_id").is_some() {
             tree.require(&topology("thread_siblings_list"));
         }
-        // A processor is among its siblings.
+        // The list of a processor's siblings includes the processor itself.
         if siblings.as_ref().is_some_and(|list| !list.contains(&number)) {
             let path = topology("thread_siblings_list");
             tree.note(&path, format!("{path} lacks processor {number}"));

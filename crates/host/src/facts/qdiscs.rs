@@ -142,7 +142,8 @@ pub(super) fn qdiscs(
             }
         }
     };
-    // A device has each handle once, and one qdisc at each parent. Qdiscs that the kernel made may share "0:".
+    // A device has each handle once, and one qdisc at each parent. Default qdiscs of the kernel share the handle
+    // "0:".
     let handle = |line: &QdiscLine| {
         let is_own = !matches!(line.handle.as_str(), "" | "0:");
         is_own.then(|| (line.dev.clone(), format!("handle {}", line.handle)))

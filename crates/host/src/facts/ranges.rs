@@ -38,7 +38,7 @@ pub(super) const COUNT_OF_32_BITS: Range = Range {
 pub(super) const ROUND_TRIP_US: Range =
     Range { least: 0, most: 120_000_000, source: "TCP_RTO_MAX is 120 s, include/net/tcp.h" };
 
-/// Connections from one address to one destination: each has a port of its own.
+/// Number of connections from one address to one destination: each has its own port.
 pub(super) const CONNECTIONS: Range =
     Range { least: 0, most: 65_535, source: "16 bits of a port, RFC 9293, section 3.1" };
 
@@ -60,7 +60,7 @@ impl Range {
         format!("{value} is impossible: from {least} to {most} ({source})")
     }
 
-    /// Returns a value in the range; notes another one at its file.
+    /// Returns a value in the range; notes a value outside the range as unreadable.
     pub(super) fn of_file(&self, tree: &Tree, path: &str, value: u64) -> Option<u64> {
         if !self.has(value) {
             tree.note_line(path, 1, &self.refusal(value));

@@ -33,7 +33,7 @@ pub(super) struct About {
     pub(super) unknown: Vec<evenkeel_model::host::Unknown>,
 }
 
-/// Version of the layout that is written, and the only one that is read.
+/// Version of the layout of a recording; no other version can be read.
 pub(super) const FORMAT: u32 = 1;
 
 /// Words of the kernel's command line about processors, interrupts, PCI and the IOMMU. Other words are not saved,

@@ -100,7 +100,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         };
         ports = match tree.answers::<Option<PortUse>>("ports.json")? {
             Some(ports) => ports,
-            // The list of sockets has the largest ones only: at least these connections take ports.
+            // The list has only the largest sockets, so at least these connections use ports.
             None => {
                 tree.note(PORTS, "this tree has no evenkeel/ports.json");
                 port_use(&found)

@@ -213,7 +213,7 @@ impl Tree {
         Some(self.whole(path, self.read(path)?))
     }
 
-    /// Returns the text, after a note if its last line has no end.
+    /// Returns the text; notes a last line without a newline.
     fn whole(&self, path: &str, text: String) -> String {
         if !self.ends_with_line(path) {
             self.note_line(

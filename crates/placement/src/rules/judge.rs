@@ -39,7 +39,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Returns the rules that lacked facts: a finding that they do not have does not mean that there is no fault.
+    /// Returns the rules that lacked facts. If such a rule has no finding, the host may still have the fault.
     pub fn incomplete(&self) -> impl Iterator<Item = &NotJudged> {
         self.not_judged.iter().chain(&self.partly_judged)
     }

@@ -332,7 +332,7 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
 
 /// Returns the memory to keep free for bursts of received packets, kB.
 fn kept_free_kb(view: &View<'_>) -> u64 {
-    /// A part of the memory, limited to the needs of the buffers of a few large rings.
+    /// A share of the memory, at most the size of the buffers of a few large rings.
     const PART: u64 = 100;
     const LEAST_KB: u64 = 65_536;
     const MOST_KB: u64 = 2_097_152;

@@ -107,7 +107,7 @@ impl Keep {
         &self.name
     }
 
-    /// Returns whether nothing is done about a rule's findings.
+    /// Returns whether `tune` leaves the findings of a rule unfixed.
     #[must_use]
     pub fn keeps_rule(&self, interface: &str, rule: &str) -> bool {
         let lists = [Some(&self.everywhere), self.interfaces.get(interface)];

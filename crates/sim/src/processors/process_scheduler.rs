@@ -57,7 +57,7 @@ struct Processor<T> {
     /// The process on this processor, and the rest of its piece if other work has interrupted it.
     process: Option<u32>,
     interrupted: Option<Piece>,
-    /// When the process last got the processor, or its run time was last updated.
+    /// Time at which the process last got the processor, or its run time was last updated.
     since: Time,
     /// A process that was woken here and runs next, and a process that it has preempted.
     woken: Option<u32>,

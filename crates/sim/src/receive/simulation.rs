@@ -38,7 +38,7 @@ pub struct ClientSpec {
     pub high_priority: bool,
     /// Time at which it arrives.
     pub from: Time,
-    /// Time at which it leaves; [`Time::NEVER`] if it does not.
+    /// Time at which the client leaves; [`Time::NEVER`] if the client stays.
     pub until: Time,
 }
 
@@ -120,7 +120,7 @@ pub struct Account {
     pub sent: u64,
     /// Responses that clients have read, or will read when their thread is free.
     pub answered: u64,
-    /// Requests found between the two: in client threads, in rings, in service and in applications.
+    /// Requests in progress: in client threads, in rings, in service and in applications.
     pub under_way: u64,
     /// Requests lost because a receive ring was full.
     pub lost: u64,

@@ -29,7 +29,7 @@ fn text_of(supplied: &Supplied) -> Result<&str, String> {
 #[derive(Clone, Debug)]
 struct Flow {
     observed: ObservedFlow,
-    /// Its index in the search, while the flow is active and known to the search.
+    /// Index of the flow in the search, while the flow is active and known to the search.
     index: Option<FlowIndex>,
     /// Whether the flow is active but not yet in the search.
     is_new: bool,

@@ -31,7 +31,8 @@ pub(super) struct Connection {
     given: u64,
     /// End of the last small packet (`snd_sml`).
     small_end: u64,
-    /// Whether it waits for one of its segments to leave the host (`TSQ_THROTTLED` by `tcp_should_autocork`).
+    /// Whether the connection waits until one of its segments leaves the host (`TSQ_THROTTLED` by
+    /// `tcp_should_autocork`).
     corked: bool,
     /// Largest send buffer so far.
     buffer: u64,
@@ -82,7 +83,7 @@ impl Connection {
         Self { writer, reader, reverse, ..self }
     }
 
-    /// Returns whether it carries requests or answers of a probe.
+    /// Returns whether the connection carries requests or answers of a probe.
     pub(super) fn is_probe(&self) -> bool {
         self.reverse.is_some()
     }

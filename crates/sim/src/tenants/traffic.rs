@@ -33,11 +33,11 @@ pub(super) struct Program {
     pub(super) role: Role,
     /// Whether it has started, if it starts without data.
     pub(super) started: bool,
-    /// Whether it is in a sending period, if it has such periods.
+    /// Whether the program is in a sending period, if it has such periods.
     pub(super) is_on: bool,
     /// Whether it has checked that it must wait.
     pub(super) asked_to_wait: bool,
-    /// Whether it waits for data, room or a sending period.
+    /// Whether the program waits for data, room or a sending period.
     pub(super) waits: bool,
     /// Bytes of the present piece, and remaining bytes of the present write or message.
     pub(super) piece: u64,
@@ -63,7 +63,7 @@ impl Program {
             started: false,
             is_on: false,
             asked_to_wait: false,
-            // No event has happened yet that it could have missed.
+            // No event has happened yet that the program could have missed.
             waits: true,
             piece: 0,
             left,
@@ -79,7 +79,7 @@ impl Program {
         matches!(self.role, Role::Client { .. } | Role::Probe { first: true, .. })
     }
 
-    /// Returns whether it waits for room in the send buffer of a connection.
+    /// Returns whether the program waits for room in the send buffer of a connection.
     pub(super) fn waits_for_room(&self, number: u32) -> bool {
         self.waits
             && match self.role {

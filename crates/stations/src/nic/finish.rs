@@ -1,8 +1,8 @@
-//! Predicts when segments will have left, from the present backlog.
+//! Predicts when the queued segments leave the NIC.
 //!
-//! Both services depend only on turns, not on time, and the bytes of a ring's next n turns depend on that
-//! ring alone. So the number of turns that the first segment of a ring needs determines its departure. By
-//! then, all rings before it in the list have had as many turns, and all rings behind it one less.
+//! Round robin and deficit round robin depend only on turns, not on time, and the bytes of a ring's next n turns
+//! depend on that ring alone. So the number of turns that the first segment of a ring needs determines its
+//! departure. By then, all rings before it in the list have had as many turns, and all rings behind it one less.
 //!
 //! Turns count from the NIC's position. In steady rounds that position is the begin of the rounds, and bytes
 //! sent since are included.

@@ -3,7 +3,7 @@
 //! - [`Nic`]: rings of segments that share one wire, served by round robin or by deficit round robin,
 //!   packet by packet (TSO interleaving) or segment by segment.
 //! - [`ByteQueueLimit`]: how many bytes the stack enqueues to a ring (BQL).
-//! - [`RingSpace`]: how many descriptors it holds.
+//! - [`RingSpace`]: how many descriptors a ring has.
 
 mod bql;
 mod descriptors;

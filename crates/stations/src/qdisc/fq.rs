@@ -69,7 +69,7 @@ enum State {
     /// On a list of the band of the segment that activated it; its band can change only while it is on no
     /// list.
     Listed,
-    /// On no list since this time.
+    /// Time since which the flow is on no list.
     Detached(Time),
 }
 

@@ -60,7 +60,7 @@ struct Flow {
     turn: Turn,
     queue: List,
     codel: Codel,
-    /// Whether it is on the list of new or of old flows.
+    /// Whether the flow is on the list of new flows or of old flows.
     listed: bool,
 }
 

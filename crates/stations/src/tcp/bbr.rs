@@ -28,7 +28,7 @@ const DRAIN_GAIN: u32 = UNIT * 1000 / 2885;
 const WINDOW_GAIN: u32 = UNIT * 2;
 /// Phases of a cycle (`bbr_pacing_gain`).
 const CYCLE: [u32; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
-/// The cycle starts in any phase but that of 3/4 (`bbr_cycle_rand`).
+/// A cycle starts in any phase except the one with gain 3/4 (`bbr_cycle_rand`).
 const CYCLE_STARTS: u64 = 7;
 /// Bandwidths are packets per microsecond in this unit (`BW_UNIT`).
 const BANDWIDTH_UNIT: u64 = 1 << 24;
@@ -44,7 +44,7 @@ const LEAST_WINDOW: u32 = 4;
 const INITIAL_WINDOW: u32 = 10;
 /// Growth of the bandwidth in a round, below which the pipe may be full (`bbr_full_bw_thresh`).
 const FULL_GROWTH: u64 = UNIT as u64 * 5 / 4;
-/// Rounds with less growth until it is (`bbr_full_bw_cnt`).
+/// Rounds with less growth after which the pipe counts as full (`bbr_full_bw_cnt`).
 const FULL_ROUNDS: u8 = 3;
 /// Below this pacing rate a segment is one packet (`bbr_min_tso_rate`), bytes/s.
 const LEAST_TSO_RATE: u64 = 1_200_000 / 8;
@@ -119,7 +119,8 @@ pub(super) struct Bbr {
     /// Recent rounds with their largest bandwidths, by the round's number. Rounds without samples expire none.
     bandwidths: [(u64, u64); BANDWIDTH_ROUNDS],
     round: u64,
-    /// The round ends when a packet is delivered that was sent with this many delivered (`next_rtt_delivered`).
+    /// Number of delivered packets at the start of the round: the round ends when a packet that was sent later is
+    /// delivered (`next_rtt_delivered`).
     round_end: u64,
     round_started: bool,
     minimum_rtt: Span,
@@ -274,7 +275,7 @@ impl Bbr {
     /// Adds packets that offloads and delayed acknowledgements hold (`bbr_quantization_budget`, `bbr_target_cwnd`).
     fn with_budget(&self, packets: u32, pacing_rate: u64, mss: u32) -> u32 {
         let packets = (packets + 3 * Self::segment_goal(pacing_rate, mss)).next_multiple_of(2);
-        // Before, the rounding hid the gain of the phase that probes where the product is a few packets.
+        // In older kernels, rounding hides the gain of the probing phase if the BDP is only a few packets.
         let probes = self.mode == Mode::ProbeBandwidth && self.phase == 0;
         if probes && self.kernel == BbrKernel::Linux6_18 { packets + 2 } else { packets }
     }
@@ -381,7 +382,7 @@ impl Bbr {
         self.phase_start = now;
     }
 
-    /// Starts to probe for bandwidth, in a random phase but that of 3/4 (`bbr_reset_probe_bw_mode`).
+    /// Starts to probe for bandwidth, in a random phase except the one with gain 3/4 (`bbr_reset_probe_bw_mode`).
     fn probe_bandwidth(&mut self, now: Time) {
         self.mode = Mode::ProbeBandwidth;
         // SplitMix64.
@@ -554,8 +555,8 @@ impl Bbr {
         if pacing_rate < LEAST_TSO_RATE { 1 } else { 2 }
     }
 
-    /// Returns the packets for which the send buffer has room (`bbr_sndbuf_expand`): three windows, and as it never
-    /// shrinks, those from before a reduction.
+    /// Returns the packets for which the send buffer has room (`bbr_sndbuf_expand`): three windows. The buffer never
+    /// shrinks, so after a reduction it keeps the room for the larger window.
     pub fn buffered_packets(&self, window: u32) -> u32 {
         window.max(self.prior_window).saturating_mul(3)
     }

@@ -13,9 +13,9 @@ struct Stamp {
     sent_at: Time,
     /// Packets delivered before (`delivered`).
     delivered: u64,
-    /// When the last of them was delivered (`delivered_mstamp`).
+    /// When the last of the delivered packets was delivered (`delivered_mstamp`).
     delivered_at: Time,
-    /// Transmission time of the last of them (`first_tx_mstamp`).
+    /// Transmission time of the last delivered packet (`first_tx_mstamp`).
     first_sent: Time,
     /// The application limited the rate (`is_app_limited`).
     is_app_limited: bool,

@@ -95,7 +95,7 @@ struct Class {
     /// that became passive (`cl_cvtoff`).
     children_least: u64,
     children_offset: u64,
-    /// Number of its active periods, and the parent's number when it became active.
+    /// Number of active periods of the class, and the parent's number when the class became active.
     period: u32,
     parent_period: u32,
     active_children: u32,

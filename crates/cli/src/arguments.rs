@@ -28,7 +28,7 @@ pub use metrics::MetricsOptions;
 pub use service::{ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
 pub use top::{TopFormat, TopOptions};
 
-/// What a bug report needs: version, commit and the kernels that the commands run on.
+/// Version, commit and required kernels, for bug reports.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     let commit = option_env!("EVENKEEL_COMMIT").unwrap_or("unknown (not built with ./dev)");
     format!(
@@ -50,7 +50,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a scenario and compare its variants
+    /// Run a scenario (an experiment), and compare its variants
     #[command(after_help = examples::RUN)]
     Run(RunOptions),
     /// List, show or check scenarios
@@ -62,7 +62,7 @@ pub enum Command {
     /// Run `fair` on the interfaces that a configuration file lists, under a service manager; or control that service
     #[command(after_help = examples::SERVICE, args_conflicts_with_subcommands = true)]
     Service(ServiceOptions),
-    /// Show what the service does on each interface; ends with 1 unless all are fair or paused
+    /// Show the state of each interface of the service; exit with 1 unless each is fair or paused
     #[command(after_help = examples::STATUS)]
     Status(StatusOptions),
     /// Show queues, flows, processors and losses of this host live; change nothing
@@ -80,7 +80,7 @@ pub enum Command {
     /// List and show NIC models, or pick the model for an interface
     #[command(subcommand, after_help = examples::NIC)]
     Nic(NicCommand),
-    /// Search for the filters that place flows on queues under a policy
+    /// Compute the NIC filters that send flows to queues by a policy
     #[command(subcommand, after_help = examples::SEARCH)]
     Search(SearchCommand),
     /// Steer received flows to queues by a policy until interrupted; restore every setting at the end
@@ -95,7 +95,7 @@ pub enum Command {
     /// Export what `check` and `fair --observe` count, for Prometheus; change nothing
     #[command(after_help = examples::METRICS)]
     Metrics(MetricsOptions),
-    /// Measure qdiscs in every tc-* scenario, and rank them by need
+    /// Measure qdiscs in every tc-* scenario, and recommend a qdisc for each need
     #[command(subcommand, after_help = examples::STUDY)]
     Study(StudyCommand),
     /// Compare two records or two studies: show what differs by more than the spread of the repeats
@@ -113,32 +113,32 @@ pub struct RunOptions {
     /// Where to run
     #[arg(long = "on", value_enum, default_value_t = Place::Netns)]
     pub place: Place,
-    /// Variant or group to run; may be given several times [default: all of the scenario]
+    /// Variant or group to run; may be given several times [default: all variants of the scenario]
     #[arg(long = "variant", value_name = "NAME")]
     pub variants: Vec<String>,
-    /// Line rate, such as 2gbit; `auto` takes the highest that leaves the NIC the bottleneck
+    /// Line rate, such as 2gbit; `auto` is the highest rate at which the NIC, not the processors, is the bottleneck
     #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate, allow_hyphen_values = true)]
     pub rate: Rate,
     /// Repeats of each variant [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeat: Option<u32>,
-    /// Long windows in each repeat [default: the scenario's]
+    /// Length of a repeat, in windows of the scenario's longest length [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
-    /// Run two repeats (or --repeat) of two long windows; scenarios of qdiscs use their own short times. Too few for a
-    /// claim
+    /// Run a short version: two repeats (or --repeat) of two long windows each; tc-* scenarios have their own
+    /// short times. Two repeats are too few for a claim
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
-    /// A file with your own qdisc setups, which take part in a scenario of qdiscs (docs/reference/qdisc-setups.md)
+    /// File with your own qdisc setups, to compare in a tc-* scenario (docs/reference/qdisc-setups.md)
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
-    /// How the test bed builds the NIC [default: the scenario's topology]
+    /// How the test bed emulates the NIC [default: the scenario's topology]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
-    /// Kernel that the simulator simulates [default: 4.4; 6.18 with --nic soft and for transfers]
+    /// Kernel version that the simulator models [default: 4.4; 6.18 with --nic soft and for transfers]
     #[arg(long, value_enum)]
     pub profile: Option<ProfileChoice>,
-    /// NIC that the simulator simulates [default: hardware]
+    /// NIC that the simulator models [default: hardware]
     #[arg(long, value_enum)]
     pub nic: Option<NicChoice>,
     /// Number of simulated processors, with --nic soft [default: 2]
@@ -148,7 +148,7 @@ pub struct RunOptions {
     /// (only with `--on sim`)
     #[arg(long)]
     pub exact: bool,
-    /// Seed of the simulator's random numbers; --on netns uses none (its hashes are the kernel's)
+    /// Seed of the simulator's random numbers; no effect with --on netns
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: u64,
     /// How to print the result
@@ -184,7 +184,7 @@ pub enum ProfileChoice {
 pub enum NicChoice {
     /// A multiqueue NIC with the variant's settings
     Hardware,
-    /// Simulate the soft NIC and the rest of the test bed of --on netns, to compare the simulator with the kernel
+    /// The emulated NIC and the hosts of the test bed (--on netns), to compare the simulator with the kernel
     Soft,
 }
 
@@ -282,7 +282,7 @@ fn parse_segments(text: &str) -> Result<Segments, String> {
 fn parse_time(text: &str) -> Result<Duration, String> {
     let time: Nanoseconds = text.parse().map_err(|error| format!("{error}"))?;
     if time == Nanoseconds::new(0) {
-        return Err("a time of 0 shows nothing".to_owned());
+        return Err("give a time above 0, such as 10s".to_owned());
     }
     Ok(Duration::from_nanos(time.as_u64()))
 }
@@ -291,7 +291,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 fn parse_watch(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_millis(100);
     parse_time(text)
-        .and_then(|time| if time < LEAST { Err("a watch takes 100ms or more".to_owned()) } else { Ok(time) })
+        .and_then(|time| if time < LEAST { Err("give a time of 100ms or more".to_owned()) } else { Ok(time) })
 }
 
 /// Parses a share such as `30%`; refuses a bare number.
@@ -300,7 +300,10 @@ fn parse_share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').ok_or("write a share with its unit, such as 30%")?;
     let digits = number.strip_prefix('-').unwrap_or(number);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let percent: f64 = plain.then(|| digits.parse().ok()).flatten().ok_or("not a number of per cent")?;
+    let percent: f64 = plain
+        .then(|| digits.parse().ok())
+        .flatten()
+        .ok_or("write a number with a per cent sign, such as 30%")?;
     if percent > MOST || number != digits {
         return Err("a share must be between 0% and 1000%".to_owned());
     }
@@ -338,7 +341,7 @@ pub enum NicCommand {
         #[command(flatten)]
         source: NicSource,
     },
-    /// Show a model: its filter tables, its hash, and their precedence; or draw its graph
+    /// Show a model: filter tables, RSS hash, and the order in which they decide; or draw it as a graph
     #[command(after_help = examples::NIC_SHOW)]
     Show(NicShowOptions),
     /// Pick the model for an interface, and give the reasons
@@ -354,8 +357,8 @@ pub enum NicCommand {
 /// Additional sources of NIC models.
 #[derive(Clone, Debug, Default, Args)]
 pub struct NicSource {
-    /// Directory with further models, one TOML file each; they override those that come with Evenkeel [default:
-    /// EVENKEEL_NIC_DIR, if it is set]
+    /// Directory of further NIC models, one TOML file each; such a model replaces the bundled model of the same
+    /// name [default: EVENKEEL_NIC_DIR, if it is set]
     #[arg(long, value_name = "DIR")]
     nic_dir: Option<PathBuf>,
 }
@@ -403,7 +406,7 @@ pub enum SearchCommand {
     /// Find the filters for a list of flows, and the queue of each flow
     #[command(after_help = examples::SEARCH_SOLVE)]
     Solve(SolveOptions),
-    /// Measure the search against Dragonet's Table 1
+    /// Measure the time of a search, and compare it with Table 1 of the Dragonet paper
     #[command(after_help = examples::SEARCH_BENCH)]
     Bench(BenchOptions),
 }
@@ -411,7 +414,7 @@ pub enum SearchCommand {
 /// Flows from a trace or a generator instead of an observation.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ListedFlows {
-    /// The flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
+    /// File with the flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
     #[arg(long, value_name = "FILE", group = "listed")]
     pub flows: Option<PathBuf>,
     /// Generate this many flows instead: UDP to one port, 16 per client; every tenth client is in the policy's
@@ -426,12 +429,12 @@ pub struct SolveOptions {
     /// The NIC: a model's name (see `evenkeel nic list`), or a path to a TOML file
     #[arg(long, value_name = "NIC")]
     pub nic: String,
-    /// Receive queues in use
+    /// Number of receive queues in use
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: u16,
     #[command(flatten)]
     pub listed: ListedFlows,
-    /// The policy: a TOML file, or a policy's name such as balance
+    /// The policy: a TOML file, or the name of a built-in policy, such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
     /// Size of a filter table of the NIC, such as full=131072; may be given several times
@@ -455,10 +458,10 @@ pub struct BenchOptions {
     /// Number of flows [default: each size of Dragonet's Table 1]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=MOST_FLOWS as u32), allow_negative_numbers = true)]
     pub flows: Option<u32>,
-    /// Receive queues in use
+    /// Number of receive queues in use
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: u16,
-    /// The policy: a TOML file, or a policy's name
+    /// The policy: a TOML file, or the name of a built-in policy
     #[arg(long, value_name = "POLICY", default_value = "balance")]
     pub policy: String,
     /// Turn RSS off, as in the paper: flows without a filter go to the default queue
@@ -487,7 +490,7 @@ fn parse_table_size(text: &str) -> Result<TableSize, String> {
     let (table, number) = split.ok_or("write the table and its size, such as full=131072")?;
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     let capacity = number.parse().ok().filter(|capacity| digits && (1..=MOST).contains(capacity));
-    let capacity = capacity.ok_or_else(|| format!("a table holds 1 to {MOST} filters"))?;
+    let capacity = capacity.ok_or_else(|| format!("write a table size from 1 to {MOST} filters"))?;
     Ok(TableSize { table: table.to_owned(), capacity })
 }
 
@@ -514,9 +517,9 @@ pub struct CompareOptions {
 
 #[derive(Debug, Args)]
 pub struct FairOptions {
-    /// The interface; for a bond, VLAN or bridge, the real devices below it are managed
+    /// The interface; for a bond, VLAN or bridge, `fair` manages the real devices below it
     pub interface: String,
-    /// Observe only: show flows, queues, collisions and shares, and change no choice and no setting
+    /// Observe only: show flows, queues, collisions and shares; change nothing
     #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "batching", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
@@ -535,7 +538,7 @@ pub struct FairOptions {
     /// With `max-rate`: the rate that the queues share [default for max-rate: the speed of the link]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
-    /// Service balancing: flows alternate on shared queues if nothing serves the queues by weight
+    /// Service balancing: move flows between shared queues periodically, if nothing serves the queues by weight
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
     /// Transmit batching: a BPF qdisc at each queue (Linux 6.16) collects a burst before the queue is served.
@@ -594,13 +597,14 @@ pub struct SteerOptions {
     /// with --model, and --flows or --generate)
     #[arg(required_unless_present = "model")]
     pub interface: Option<String>,
-    /// The policy: a TOML file, which is read again when it changes, or a policy's name such as balance
+    /// The policy: a TOML file, which is read again when it changes, or the name of a built-in policy, such as
+    /// balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
     /// Search once and keep the result, instead of following the flows
     #[arg(long, conflicts_with_all = ["watch", "interval"])]
     pub once: bool,
-    /// Follow the flows as they come and go; the default
+    /// Search again when flows begin or end; the default
     #[arg(long)]
     pub watch: bool,
     /// Print the result of the search, and change nothing
@@ -608,14 +612,14 @@ pub struct SteerOptions {
     pub plan: bool,
     #[command(flatten)]
     pub listed: ListedFlows,
-    /// How the search's result is applied to the NIC
+    /// How to apply the result of the search
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub backend: BackendChoice,
-    /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: the back end's]
+    /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: the model for the back end]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Number of receive queues to use; with XDP and RPS, of processors [default: all queues, or all online processors;
-    /// in a plan for another host's NIC, all queues of the model]
+    /// Number of receive queues to use; with XDP and RPS, of processors [default: all queues, or all online
+    /// processors; in a plan for another host's NIC, all queues of the model]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
     /// Also read the sockets of another network namespace: a name, a PID or a path; `all` for every one;
@@ -633,7 +637,7 @@ pub struct SteerOptions {
     /// Minimum time between two searches
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time, allow_hyphen_values = true)]
     pub interval: Duration,
-    /// A flow that receives nothing for this long loses its filter
+    /// Remove the filter of a flow that receives nothing for this time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, allow_hyphen_values = true, conflicts_with = "listed")]
     pub idle: Duration,
     /// End after this time, such as 10s [default: when interrupted]
@@ -662,9 +666,9 @@ pub enum BackendChoice {
 /// A baseline for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BaselineChoice {
-    /// Hash as RSS would
+    /// Send packets to processors by hash, as RSS does
     Hash,
-    /// Decide as with the policy, but leave every packet on its processor
+    /// Run the policy, but leave every packet on the processor that received it
     Pass,
 }
 
@@ -724,7 +728,7 @@ pub struct GuardOptions {
 
 #[derive(Debug, Args)]
 pub struct GenerateOptions {
-    /// Kind of output
+    /// Kind of files to write
     #[arg(value_enum)]
     pub what: Generated,
     /// Directory to write to

@@ -61,18 +61,18 @@ Examples:
   Keep flows fair until Ctrl-C:
     evenkeel fair eth0
 
-SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and SIGHUP end it with 130.";
+SIGTERM or the end of --for ends the command with exit code 0, Ctrl-C (SIGINT) or SIGHUP with 130.";
 
 pub const SERVICE: &str = "\
 Examples:
-  Which interface gets which options? Changes nothing:
+  Which options does each interface get? Changes nothing:
     evenkeel service --check /etc/evenkeel/evenkeel.toml
   Run in the foreground; SIGTERM restores everything:
     evenkeel service
   Restore the settings of eth0 until `resume`:
     evenkeel service pause eth0
 
-SIGTERM ends it with exit code 0, Ctrl-C (SIGINT) with 130; SIGHUP reloads the configuration.";
+SIGTERM ends the service with exit code 0, Ctrl-C (SIGINT) with 130; SIGHUP reloads the configuration.";
 
 pub const SERVICE_PAUSE: &str = "\
 Examples:
@@ -102,8 +102,8 @@ Examples:
   Look at the recording, on any machine:
     evenkeel top --replay incident.jsonl
 
-Keys: ? lists them. `q`, SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and
-SIGHUP end it with 130.";
+Press ? for the keys. `q`, SIGTERM or the end of --for ends the command with exit code 0, Ctrl-C
+(SIGINT) or SIGHUP with 130.";
 
 pub const TUNE: &str = "\
 Examples:
@@ -185,7 +185,7 @@ Examples:
     evenkeel check
   Where are packets lost now?
     evenkeel check eth0 --watch 10s
-  What would each fix gain? Simulated, changes nothing:
+  How much throughput would each fix gain? Simulated; changes nothing:
     evenkeel check --simulate
 
 Exits with 1 if a finding has high severity, or a killed run left settings to restore. With
@@ -237,7 +237,7 @@ Examples:
   Until `evenkeel congestion unload`:
     evenkeel congestion load lola --pin
 
-SIGTERM and the end of --for end it with exit code 0; Ctrl-C (SIGINT) and SIGHUP end it with 130.";
+SIGTERM or the end of --for ends the command with exit code 0, Ctrl-C (SIGINT) or SIGHUP with 130.";
 
 pub const CONGESTION_UNLOAD: &str = "\
 Examples:

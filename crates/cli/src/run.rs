@@ -38,7 +38,8 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     if variants.is_empty() {
         let text = format!(
-            "no quick point in {}; choose points with --variant, for example --variant full",
+            "the selection of {} has no point for a quick run; choose points with --variant, for example --variant \
+             full",
             scenario.name
         );
         return Err(Failure::new(Exit::Usage, text));
@@ -85,7 +86,10 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
             });
             // Privileges would not help.
             if let Some(why) = beyond_one_kernel(&scenario) {
-                return Err(Failure::new(Exit::Unable, format!("netns cannot run {}: {why}", scenario.name)));
+                return Err(Failure::new(
+                    Exit::Unable,
+                    format!("the test bed (--on netns) cannot run {}: {why}", scenario.name),
+                ));
             }
             let mut world = NetnsWorld::new(topology).map_err(|error| bed_failure(&error))?;
             conduct_in(&mut world, &request, &writer, &progress, |error| at(error.key(), bed_failure(error)))
@@ -118,7 +122,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         (Err(error), printed) => {
             let failure = Failure::with_causes(Exit::Failed, error);
             return Err(match printed {
-                Ok(()) => failure.and("the result was printed, but not recorded"),
+                Ok(()) => failure.and("the result was printed, but no record was written"),
                 Err(unprinted) => failure.and(unprinted.message()),
             });
         }
@@ -156,7 +160,7 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     let tenants = scenario.workload.tenants();
     let has_length = tenants.is_some() || scenario.measure.length.is_some();
     let message = if options.qdiscs.is_some() && tenants.is_none() {
-        format!("--qdiscs is for scenarios of qdiscs (tc-*); {name} is none")
+        format!("--qdiscs is for scenarios that compare qdiscs (tc-*); {name} does not compare qdiscs")
     } else if options.long_windows.is_some() && has_length {
         format!("--long-windows has no effect: {name} states how long a repeat is")
     } else if options.long_windows.is_some() && scenario.workload.shuffled_bytes().is_some() {

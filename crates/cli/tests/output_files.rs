@@ -240,7 +240,7 @@ fn a_result_that_cannot_be_kept_is_printed() {
     stderr.read_to_string(&mut said).unwrap();
     let ended = Ended { stderr: said, ..ended(child.wait_with_output().unwrap()) };
     assert_eq!(ended.code, 4, "{ended:?}");
-    assert!(ended.stderr.contains("the result was printed, but not recorded"), "{ended:?}");
+    assert!(ended.stderr.contains("the result was printed, but no record was written"), "{ended:?}");
     let json: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     assert!(json["variants"][0]["metrics"]["throughput_bps"]["mean"].is_number(), "{json}");
     assert_eq!(names(place.path()), Vec::<String>::new());

@@ -47,8 +47,8 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["steer", "eth0", "--interval", "-1s"], "invalid value '-1s' for '--interval <TIME>'"),
         (&["study", "tc", "--rate", "-1gbit"], "invalid value '-1gbit' for '--rate <RATE>'"),
         (&["tune", "--watch", "-1s"], "invalid value '-1s' for '--watch <TIME>'"),
-        (&["check", "--watch", "1ns"], "a watch takes 100ms or more"),
-        (&["check", "--watch", "99ms"], "a watch takes 100ms or more"),
+        (&["check", "--watch", "1ns"], "give a time of 100ms or more"),
+        (&["check", "--watch", "99ms"], "give a time of 100ms or more"),
         (&["check", "--speed", "nosuch=25gbit"], "--speed: no interface 'nosuch'; "),
         (&["check", "--speed", "lo=25gbit", "--speed", "lo=1gbit"], "--speed: 'lo' is given twice"),
         (&["check", "--watch", "1s", "--from", "."], "cannot be used with"),
@@ -139,7 +139,7 @@ fn options_that_would_be_ignored_are_refused() {
         (with(&titan, &["sim", "--processors", "3"]), "use it with --nic soft"),
         (with(&titan, &["sim", "--nic", "hardware", "--processors", "3"]), "use it with --nic soft"),
         (with(&titan, &["sim", "--topology", "mq"]), "use it with --on netns"),
-        (with(&titan, &["sim", "--qdiscs", own]), "--qdiscs is for scenarios of qdiscs"),
+        (with(&titan, &["sim", "--qdiscs", own]), "--qdiscs is for scenarios that compare qdiscs"),
         (
             with(&["run", "tc-latency", "--on", "sim"], &["--long-windows", "3"]),
             "--long-windows has no effect",
@@ -203,7 +203,8 @@ fn a_run_without_quick_points_is_refused_with_the_option_that_chooses_others() {
     for quick in [&["--quick"][..], &[]] {
         let ended = run(&[&["run", path, "--on", "sim"], quick].concat());
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
-        let advice = "no quick point in tc-clients; choose points with --variant, for example --variant full";
+        let advice = "the selection of tc-clients has no point for a quick run; choose points with --variant, for \
+                      example --variant full";
         assert!(ended.stderr.contains(advice), "{ended:?}");
     }
 }

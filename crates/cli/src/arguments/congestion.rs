@@ -10,7 +10,7 @@ use crate::examples;
 
 #[derive(Debug, Subcommand)]
 pub enum CongestionCommand {
-    /// List the congestion controls of this host, and the flows of those that Evenkeel has loaded
+    /// List the congestion controls of this host, with the flows of each that Evenkeel has loaded
     #[command(after_help = examples::CONGESTION_LIST)]
     List {
         /// How to print the result
@@ -35,7 +35,7 @@ pub enum Algorithm {
 pub struct LoadOptions {
     #[arg(value_enum)]
     pub algorithm: Algorithm,
-    /// Name under which programs choose it: 1 to 15 letters, digits, `_` and `.`
+    /// Name by which programs select the congestion control: 1 to 15 letters, digits, `_` and `.`
     #[arg(long, default_value = "lola")]
     pub name: String,
     /// Queueing delay that flows keep, 100us to 1s
@@ -59,7 +59,7 @@ pub struct LoadOptions {
     /// φ of balancing: each flow keeps (t/φ)^3 bytes in the queue, t in ms; smaller is faster
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub curve: u32,
-    /// Measure the base RTT again after this many decreases without an RTT close to it
+    /// Measure the base RTT again after this many decreases without an RTT sample close to the base RTT
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u32>(1..=65_535), allow_negative_numbers = true)]
     pub base_decreases: u32,
     /// Factor γ of the decrease after a hold, in units of 1/1024
@@ -71,13 +71,15 @@ pub struct LoadOptions {
     /// CUBIC's C, in units of 10/1024 packets per second cubed; 41 is C = 0.4 (RFC 9438)
     #[arg(long, value_name = "N", default_value_t = 41, value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub cubic: u32,
-    /// Do not reduce the window after a loss: for paths with losses that are not congestion, such as a lossy receiver
+    /// Do not reduce the window after a loss: for paths on which a loss does not mean congestion, such as to a
+    /// slow receiver
     #[arg(long)]
     pub no_loss_reaction: bool,
-    /// Make it the default of new connections in this network namespace; the previous default is restored at the end
+    /// Make the congestion control the default of new connections in this network namespace; restore the previous
+    /// default at the end
     #[arg(long)]
     pub default: bool,
-    /// Keep it loaded after this command, until `unload` or a reboot
+    /// Keep the congestion control loaded after this command, until `unload` or a reboot
     #[arg(long, conflicts_with_all = ["default", "time"])]
     pub pin: bool,
     /// End after this time, such as 10s [default: when interrupted]
@@ -90,7 +92,7 @@ pub struct LoadOptions {
 
 #[derive(Debug, Args)]
 pub struct UnloadOptions {
-    /// Name under which it was loaded
+    /// Name under which the congestion control was loaded
     #[arg(default_value = "lola")]
     pub name: String,
 }

@@ -26,11 +26,11 @@ pub struct CheckOptions {
     /// Explain a rule and show its findings on this host; `all` describes every rule
     #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
-    /// Simulate the receiving host before and after the fix of each finding, and show what it gains;
+    /// Simulate the receiving host before and after the fix of each finding, and show the gain;
     /// takes up to about 20 s on two cores
     #[arg(long, conflicts_with_all = ["watch", "explain"])]
     pub simulate: bool,
-    /// State the speed of a link whose driver reports none or a wrong one, as cloud drivers do: IFACE=25gbit
+    /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
@@ -45,11 +45,11 @@ pub struct TuneOptions {
     /// Print every change and its undo as shell lines, and change nothing; the default
     #[arg(long, conflicts_with = "apply")]
     pub print: bool,
-    /// Make all changes, or only these items, named as in --print; they stay until `evenkeel
+    /// Make all changes, or only the changes of these rules, named as in --print; the changes stay until `evenkeel
     /// revert`
     #[arg(long, value_name = "ITEM", num_args = 0..)]
     pub apply: Option<Vec<String>>,
-    /// TOML file of settings to leave alone [default: /etc/evenkeel/keep.toml, if it exists]
+    /// TOML file of settings that `tune` must not change [default: /etc/evenkeel/keep.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub keep: Option<PathBuf>,
     /// Also write files that apply the settings after a reboot; `evenkeel revert` removes them
@@ -58,7 +58,7 @@ pub struct TuneOptions {
     /// How long to count losses before and after the changes
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_watch, allow_hyphen_values = true, requires = "apply", conflicts_with_all = ["from", "print"])]
     pub watch: Duration,
-    /// Do not count losses
+    /// Do not count losses before and after the changes
     #[arg(long, requires = "apply", conflicts_with_all = ["watch", "from", "print"])]
     pub no_watch: bool,
     /// Plan for the host that `evenkeel check --save` recorded in this directory
@@ -68,7 +68,7 @@ pub struct TuneOptions {
     /// takes up to about 20 s on two cores
     #[arg(long, conflicts_with = "apply")]
     pub simulate: bool,
-    /// State the speed of a link whose driver reports none or a wrong one, as cloud drivers do: IFACE=25gbit
+    /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result

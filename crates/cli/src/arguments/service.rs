@@ -22,7 +22,7 @@ pub struct ServiceOptions {
 
 #[derive(Debug, Subcommand)]
 pub enum ServiceCommand {
-    /// Restore the settings of an interface, and leave it alone until `resume`
+    /// Restore the settings of an interface, and do not manage it until `resume`
     #[command(after_help = examples::SERVICE_PAUSE)]
     Pause {
         /// The interface [default: all]
@@ -30,7 +30,7 @@ pub enum ServiceCommand {
         #[command(flatten)]
         place: ServicePlace,
     },
-    /// Resume a paused interface, or retry one that the service gave up
+    /// Manage a paused interface again, or retry an interface that the service gave up
     #[command(after_help = examples::SERVICE_RESUME)]
     Resume {
         /// The interface [default: all]

@@ -9,7 +9,7 @@ use super::parse_time;
 
 #[derive(Debug, Args)]
 pub struct TopOptions {
-    /// Interfaces to show [default: all that are up and have a device, and veths]
+    /// Interfaces to show [default: NICs and veths that are up]
     #[arg(value_name = "IFACE")]
     pub interfaces: Vec<String>,
     /// Time between samples, 200ms to 60min
@@ -18,7 +18,7 @@ pub struct TopOptions {
     /// End after this time, such as 10s [default: when interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
-    /// Write each sample to this new file, for --replay: JSON lines
+    /// Record each sample in this new file, as JSON lines, for --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,
     /// Show a recording instead of this host, at one sample per --interval; needs no privileges

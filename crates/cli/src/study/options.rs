@@ -20,13 +20,13 @@ pub enum StudyCommand {
 
 #[derive(Debug, Args)]
 pub struct TcOptions {
-    /// Run only the quick points, with the quick times of each scenario: minutes instead of hours
+    /// Run the short version: only the quick points of each scenario, with short times: minutes instead of hours
     #[arg(long)]
     pub quick: bool,
     /// Where to run [default: netns]
     #[arg(long = "on", value_enum)]
     pub place: Option<Place>,
-    /// Resume the study in a directory, with its own settings
+    /// Resume the study in this directory, with the settings of that study
     #[arg(
         long,
         value_name = "DIR",
@@ -40,20 +40,20 @@ pub struct TcOptions {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Run only this scenario, by its bundled name or by a path; may be given several times [default: every tc-*
-    /// one]
+    /// scenario]
     #[arg(long = "scenario", value_name = "NAME")]
     pub scenarios: Vec<String>,
     /// Run only this qdisc setup; may be given several times [default: all]
     #[arg(long = "qdisc", value_name = "NAME")]
     pub setups: Vec<String>,
-    /// A file with your own qdisc setups, which take part in every scenario (docs/reference/qdisc-setups.md)
+    /// File with your own qdisc setups, to compare in every scenario (docs/reference/qdisc-setups.md)
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
-    /// Repeats of every point [default: the scenarios' numbers]
+    /// Repeats of every point [default: as each scenario states]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeats: Option<u32>,
-    /// Rate of the line, if the scenario has one, such as 1gbit [default: the highest that the
-    /// test bed or the simulator can carry]
+    /// Line rate of the scenarios that have a line, such as 1gbit [default: the highest that the test bed or the
+    /// simulator can carry]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true)]
     pub rate: Option<BitRate>,
     /// Seed of the order of repeats, and of the simulator [default: 1]

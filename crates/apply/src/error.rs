@@ -31,14 +31,15 @@ pub enum Cause {
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
     /// The knob or its interface no longer exists.
-    #[error("{what} is gone")]
+    #[error("{what} no longer exists")]
     Gone { what: String },
     /// The current value could not be restored later, so the knob is not changed.
     #[error("{what} could not be restored exactly: {reason}")]
     NotRestorable { what: String, reason: String },
     /// The interface left its network namespace; it may have been deleted or moved.
     #[error(
-        "{what} left its network namespace, and this process did not find it in another one ({reason}); as root, {} looks again",
+        "{what} left its network namespace, and evenkeel did not find it in another one ({reason}); as root, run {} \
+         to search again",
         revert_here(.interface)
     )]
     Lost { what: String, interface: String, reason: String },
@@ -66,9 +67,12 @@ pub enum PersistError {
     #[error(transparent)]
     Output(#[from] evenkeel_files::OutputError),
     /// The file was not written by Evenkeel, or was edited since.
-    #[error("{path} was written by another program, or edited: move it away first", path = path_text(.path))]
+    #[error(
+        "{path} was edited, or written by another program; move the file away, then run the command again",
+        path = path_text(.path)
+    )]
     Foreign { path: PathBuf },
-    #[error("{path} is no directory; name one with EVENKEEL_ETC_DIR", path = path_text(.path))]
+    #[error("{path} is not a directory; name another one with EVENKEEL_ETC_DIR", path = path_text(.path))]
     NoDirectory { path: PathBuf },
 }
 
@@ -84,7 +88,10 @@ pub enum JournalError {
     #[error("cannot use the journal directory {path}: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
     /// Another user may have written the directory's files.
-    #[error("{path} is not safe to use: {reason}, and root would restore its values; {next}", path = path_text(.path))]
+    #[error(
+        "{path} is not safe to use: {reason}, so another user could choose the values that root restores; {next}",
+        path = path_text(.path)
+    )]
     Unsafe {
         path: PathBuf,
         reason: String,
@@ -95,7 +102,7 @@ pub enum JournalError {
     #[error(transparent)]
     Damaged(Box<Damaged>),
     /// Another program's file, directory or link has the journal's name. It stays.
-    #[error("{} is in place of the journal: look at {path} and remove it", kind_of(.path), path = path_text(.path))]
+    #[error("{} has the name of the journal; inspect {path}, then remove it", kind_of(.path), path = path_text(.path))]
     Supplanted { path: PathBuf },
     /// Another program renamed the journal of a killed run.
     #[error(transparent)]
@@ -115,8 +122,8 @@ pub enum JournalError {
     },
     /// A killed run left a setting that cannot be restored now.
     #[error(
-        "a run that died changed {knob}, which cannot be restored: {reason}; restore it by hand, then remove \
-         {path}",
+        "a killed run changed {knob}, and evenkeel cannot restore the old value: {reason}; restore it by hand, then \
+         remove {path}",
         path = path_text(.path)
     )]
     Unfinished { path: PathBuf, knob: String, reason: String },
@@ -257,7 +264,10 @@ pub enum ApplyError {
     #[error("{knob} was set to {wanted}, but the kernel shows {found}")]
     NotTaken { knob: String, wanted: String, found: String },
     /// The journal does not list the value, so it could not be undone.
-    #[error("refused to set {knob} to {value}: the journal does not have this value")]
+    #[error(
+        "refused to set {knob} to {value}: the journal does not have this value, so evenkeel could not restore it; \
+         report this as a bug"
+    )]
     NotAllowed { knob: String, value: String },
     /// Another program changed the knob during the run.
     #[error("{0}")]

@@ -26,7 +26,7 @@ pub struct StateDirectory(PathBuf);
 /// Suffix of a journal file that is not complete yet.
 const DRAFT: &str = ".draft";
 const ANOTHER: &str = "name another directory with EVENKEEL_STATE_DIR";
-const RESTORE: &str = "if it took the place of a journal, restore that file; else remove it";
+const RESTORE: &str = "if a journal had this name, restore the journal; otherwise remove the file";
 /// Maximum length of a journal that is read, bytes. A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 
@@ -155,7 +155,7 @@ impl StateDirectory {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => return Ok(None),
             Err(_) if path.is_symlink() => {
-                let next = "name the directory behind it with EVENKEEL_STATE_DIR, or remove the link";
+                let next = "name the link's target with EVENKEEL_STATE_DIR, or remove the link";
                 return Err(self.unsafe_because("it is a symbolic link".to_owned(), next));
             }
             Err(error) => return Err(failed(error)),
@@ -273,12 +273,12 @@ pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
 }
 
 fn belongs_to(what: &str, user: u32) -> String {
-    format!("{what} belongs to the user with the number {user}")
+    format!("{what} belongs to user ID {user}")
 }
 
 /// Returns the next step for a directory of another user.
 fn trusted(path: &Path) -> String {
-    format!("if you trust its files, chown root {}; else {ANOTHER}", path_text(path))
+    format!("if you trust the files in it, run `chown root {}`; otherwise {ANOTHER}", path_text(path))
 }
 
 fn open_directory(path: &Path) -> io::Result<File> {
@@ -353,7 +353,7 @@ impl Directory {
         }
         if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
             let next = format!(
-                "if an administrator made it so, chown root {}; else remove it",
+                "if an administrator changed the owner, run `chown root {}`; otherwise remove the file",
                 path_text(&self.path.join(name))
             );
             return Err(self.is_no_journal(name, &belongs_to("it", metadata.uid()), &next));
@@ -365,7 +365,7 @@ impl Directory {
         let Ok(to) = std::fs::read_link(self.path.join(name)) else {
             return self.is_no_journal(name, "it is a symbolic link", RESTORE);
         };
-        let next = "if the journal is behind the link, replace the link by that file";
+        let next = "if the link leads to the journal, replace the link with the journal";
         self.is_no_journal(name, &format!("it is a symbolic link to {}", path_text(&to)), next)
     }
 
@@ -388,7 +388,7 @@ impl Directory {
             .and_then(|()| file.by_ref().take(LONGEST + 1).read_to_end(&mut bytes))
             .map_err(self.failed("read", name))?;
         if bytes.len() as u64 > LONGEST {
-            let damage = vec![Damage { line: 1, reason: "the file is longer than any journal" }];
+            let damage = vec![Damage { line: 1, reason: "the file is longer than a journal can be" }];
             return Ok(Contents { damage, ..Contents::default() });
         }
         Ok(parse(&bytes, name))
@@ -594,8 +594,8 @@ mod tests {
         assert!(refused(&link).contains("symbolic link"));
         if geteuid().is_root() {
             std::os::unix::fs::chown(&open, Some(65534), None).unwrap();
-            assert!(refused(&open).contains("belongs to the user with the number 65534"));
-            assert!(refused(&open.join("below")).contains("belongs to the user"));
+            assert!(refused(&open).contains("belongs to user ID 65534"));
+            assert!(refused(&open.join("below")).contains("belongs to user"));
         }
     }
 
@@ -631,7 +631,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         File::create(&path).unwrap().set_len(3 << 30).unwrap();
         let damage = StateDirectory::read(&path).unwrap().unwrap().damage;
-        assert_eq!(damage[0].reason, "the file is longer than any journal");
+        assert_eq!(damage[0].reason, "the file is longer than a journal can be");
     }
 
     #[test]

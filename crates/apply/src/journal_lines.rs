@@ -206,7 +206,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
     match count {
         _ if bytes.is_empty() => report(1, "the file is empty"),
         None => report(1, "the number of lines cannot be read"),
-        Some((_, length, _)) if length > bytes.len() as u64 => report(1, "the file is shorter than it was"),
+        Some((_, length, _)) if length > bytes.len() as u64 => report(1, "the end of the file is missing"),
         Some(_) => {}
     }
     // Without a count every line counts, except the empty text after the last newline.
@@ -234,7 +234,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         }
     }
     if positions < counted.unwrap_or(0) {
-        report(positions + 2, "this line and those after it are missing");
+        report(positions + 2, "this line and all later lines are missing");
     }
     let run = most_frequent(lines.values().map(|(_, line)| &line.run));
     let mut entries = Vec::new();
@@ -245,7 +245,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
             continue;
         }
         if before.is_some_and(|(earlier, sum)| earlier + 1 == *number && sum != line.after) {
-            report(number + 2, "its checksum does not match the line before");
+            report(number + 2, "its checksum does not match the previous line");
         }
         before = Some((*number, *sum));
         if let Some(entry) = &line.entry {

@@ -116,7 +116,7 @@ impl Report {
         });
         let is_dropped = |knob: &&Knob| self.dropped.as_ref().is_some_and(|dropped| dropped.knob == **knob);
         let gone = self.gone.iter().filter(move |knob| !went_along(knob) && !is_dropped(knob));
-        let gone = gone.map(|knob| format!("{} is gone: nothing to restore", knob.on(interface)));
+        let gone = gone.map(|knob| format!("{} no longer exists: nothing to restore", knob.on(interface)));
         let failed = by_cause(&self.failed, interface);
         let anew = self.anew.then(|| {
             format!(

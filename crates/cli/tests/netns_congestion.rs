@@ -457,7 +457,7 @@ fn settings_are_read_back_and_wrong_ones_refused() {
     refused(&["load", "lola", "--target", "400us"], 2, "must be below target");
     refused(&["load", "lola", "--target", "5"], 2, "unit");
     refused(&["load", "bbr4"], 2, "bbr4");
-    refused(&["unload", &name], 3, "ends with the process that loaded it");
+    refused(&["unload", &name], 3, "end the process that loaded it");
     let mut command = path.command(&["congestion", "load", "lola"]);
     without_capabilities(&mut command);
     let ended = end(command);

@@ -81,7 +81,7 @@ fn if_both_die_revert_or_the_next_run_restores() {
     let plan = end(managed.command(&["fair", NAME, "--xps", "off", "--plan"]));
     for words in [
         "a run first restores: echo 1 > ",
-        "this plan uses the values from before the dead run",
+        "this plan uses the values from before the killed run",
         "\necho 0 > /sys/class/net/evk0/queues/tx-0/xps_cpus\n#   undo: echo 1 > ",
     ] {
         assert!(plan.code == 0 && plan.stdout.contains(words), "{words}: {plan:?}");
@@ -234,7 +234,7 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     elsewhere.env("EVENKEEL_STATE_DIR", other.path());
     let ended = end(elsewhere);
     let said = format!(
-        "{} has no journal that does; if the run had another EVENKEEL_STATE_DIR",
+        "{} has no journal of that run; if the run used another EVENKEEL_STATE_DIR",
         other.path().display()
     );
     assert!(ended.code == 4 && ended.stderr.replace('\n', " ").contains(&said), "{ended:?}");

@@ -136,7 +136,7 @@ fn supplant(journal: &Path, moved: &Path, what: &str) -> &'static str {
         _ => {
             std::fs::copy(moved, journal).unwrap();
             std::os::unix::fs::chown(journal, Some(65534), None).unwrap();
-            "it belongs to the user with the number 65534"
+            "it belongs to user ID 65534"
         }
     }
 }
@@ -228,7 +228,7 @@ fn the_root_of_a_damaged_journal_is_reported_with_the_journal() {
         let ended = run(&managed, arguments);
         let said =
             format!("{}{}", ended.stdout, ended.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
-        let words = format!("its journal {path} does not restore it");
+        let words = format!("its journal {path} cannot restore the old qdisc");
         assert_has(&said, &[&words, "tc qdisc del dev evk0 root"]);
         assert!(!said.contains("is gone"), "{ended:?}");
     }
@@ -723,9 +723,9 @@ fn what_is_unsafe_has_a_next_step() {
         ("mkdir -m 700 $D; chown 65534 $D", "chown root "),
         ("mkdir -m 777 $D", "chmod 700 "),
         ("mkdir -m 700 $D.real; ln -s $D.real $D", "or remove the link"),
-        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "restore that file; else remove it"),
-        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "restore that file; else remove it"),
-        ("mkdir -m 700 $D; ln -s /etc/passwd $D/1-7.journal", "replace the link by that file"),
+        ("mkdir -m 700 $D; mkdir $D/1-7.journal", "restore the journal; otherwise remove the file"),
+        ("mkdir -m 700 $D; mkfifo $D/1-7.journal", "restore the journal; otherwise remove the file"),
+        ("mkdir -m 700 $D; ln -s /etc/passwd $D/1-7.journal", "replace the link with the journal"),
         ("mkdir -m 700 $D; touch $D/1-7.journal; chown 65534 $D/1-7.journal", "chown root "),
     ] {
         let mut command = Command::new("sh");
@@ -777,7 +777,7 @@ fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
     assert_eq!(script(&managed, "mkdir $S/7-9.journal.damaged").code, 0);
     let checked = run(&managed, &["check", NAME]);
     assert_has(&checked.stderr, &["settings of evk0 may still have the values that evenkeel set"]);
-    assert!(!checked.stderr.contains("does not restore it"), "{checked:?}");
+    assert!(!checked.stderr.contains("cannot restore the old qdisc"), "{checked:?}");
     assert_eq!(run(&managed, &["revert"]).code, 4);
 }
 

@@ -277,7 +277,10 @@ fn a_file_in_place_of_the_directory_of_settings_is_refused_first() {
         end(command)
     };
     let ended = with_file(&["tune", NAME, "--apply", "sack-off", "--no-watch", "--persist", "sysctl"]);
-    assert!(ended.code == 2 && ended.stderr.contains("is no directory; name one with"), "{ended:?}");
+    assert!(
+        ended.code == 2 && ended.stderr.contains("is not a directory; name another one with"),
+        "{ended:?}"
+    );
     assert_eq!(host.values(), OFF);
     assert_eq!(with_file(&["tune", NAME, "--apply", "sack-off", "--no-watch"]).code, 0);
     assert_eq!(with_file(&["revert", NAME]).code, 0);

@@ -189,7 +189,7 @@ fn a_device_that_takes_no_weights_is_refused_or_left_alone() {
     let left_alone = fair(&["--queue-weights", "auto"]);
     assert_eq!(left_alone.code, 0, "{left_alone:?}");
     for words in [
-        "does not support queue weights (net-shaper): the device alone decides how it serves its queues",
+        "does not support queue weights (net-shaper): the device schedules its queues without weights",
         "no setting is changed",
     ] {
         assert!(left_alone.stdout.contains(words), "{words}: {left_alone:?}");

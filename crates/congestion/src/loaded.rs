@@ -87,7 +87,7 @@ pub fn unload(name: &str) -> Result<(), CongestionError> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CongestionError::unable(
             format!("no congestion control named {name} is pinned ({} does not exist)", path_text(&path)),
-            "one that is not pinned ends with the process that loaded it, by Ctrl-C or SIGTERM",
+            "if it was loaded without --pin, end the process that loaded it (Ctrl-C or SIGTERM)",
         )),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(CongestionError::unable(
             format!("cannot remove {}: {error}", path_text(&path)),

@@ -27,7 +27,8 @@ pub enum ControlError {
     RemovedByOthers { what: String },
     /// The gate refused the value because the journal could not restore it.
     #[error(
-        "refused to set {setting}: the journal does not have this value, so evenkeel could not restore it"
+        "refused to set {setting}: the journal does not have this value, so evenkeel could not restore it; report \
+         this as a bug"
     )]
     Refused { setting: Setting },
     /// The value read back differs: another program changed it, or the device took another value.

@@ -107,7 +107,7 @@ fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
     object::operations_name(KIND, &options.name)?;
     if !(1..=raw::EK_BATCH_MAX_PACKETS).contains(&options.limit_packets) {
         return Err(DatapathError::Limit(format!(
-            "a limit of {} segments: transmit batching holds 1 to {}",
+            "transmit batching cannot hold {} segments for each queue; use 1 to {}",
             options.limit_packets,
             raw::EK_BATCH_MAX_PACKETS
         )));

@@ -19,7 +19,10 @@ pub enum DatapathError {
         "cannot load the BPF object {object}: it needs {needed} file descriptors, and {left} are left (ulimit -n {limit}); raise the limit"
     )]
     Descriptors { object: &'static str, needed: u64, left: u64, limit: u64 },
-    #[error("cannot attach the BPF program {program} to interface {ifindex} ({hook}): {source}")]
+    #[error(
+        "cannot attach the BPF program {program} to interface {ifindex} ({hook}): {source}; `bpftool net` lists the \
+         programs that are attached"
+    )]
     Attach {
         program: &'static str,
         /// Name of the hook, such as `tcx egress`.

@@ -55,7 +55,7 @@ impl Eq for HookProgram {}
 impl std::fmt::Display for HookProgram {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name.as_str() {
-            "" => write!(formatter, "id {} (its name takes CAP_SYS_ADMIN to read)", self.id),
+            "" => write!(formatter, "id {} (reading its name needs CAP_SYS_ADMIN)", self.id),
             name => write!(formatter, "{name} (id {})", self.id),
         }
     }

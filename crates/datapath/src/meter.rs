@@ -146,8 +146,8 @@ impl Meter {
         let cells = u64::from(options.flows) * u64::from(options.bins);
         if cells == 0 || cells > MAX_BINS || !(1..=300_000_000).contains(&options.bin_ns) {
             return Err(DatapathError::Limit(format!(
-                "a meter of {} flows by {} bins of {} ns: at most {MAX_BINS} bins of at most 300 ms in all; \
-                 measure for a shorter time, or fewer flows",
+                "the meter cannot hold {} flows with {} bins of {} ns each: it has {MAX_BINS} bins for all flows, \
+                 and a bin lasts at most 300 ms; measure for a shorter time, or fewer flows",
                 options.flows, options.bins, options.bin_ns
             )));
         }

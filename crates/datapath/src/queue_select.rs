@@ -414,7 +414,7 @@ impl QueueSelect {
     pub fn attach_mover(&self, ifindex: i32) -> Result<FlowMover, DatapathError> {
         if self.completion != Completion::Sockets {
             return Err(DatapathError::Limit(format!(
-                "moving flows needs completion by sockets, but completion is by {}",
+                "only the completion method 'sockets' allows flows to move, but this device uses {}",
                 self.completion
             )));
         }
@@ -428,7 +428,10 @@ impl QueueSelect {
     /// Returns an error if there are too many rules, or a weight is out of range. Then no rule changes.
     pub fn set_rules(&self, rules: &[Rule]) -> Result<(), DatapathError> {
         if rules.len() > MAX_RULES {
-            return Err(DatapathError::Limit(format!("{} rules: at most {MAX_RULES}", rules.len())));
+            return Err(DatapathError::Limit(format!(
+                "{} rules for flow weights are too many; use at most {MAX_RULES}",
+                rules.len()
+            )));
         }
         let rules: Vec<raw::ek_rule> = rules.iter().map(Rule::to_raw).collect::<Result<_, _>>()?;
         let device = self.device.pointer(0);
@@ -628,7 +631,7 @@ fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     for Pool { first, count } in &options.pools {
         if *count == 0 || first.checked_add(*count).is_none_or(|end| end > queues) {
             return Err(DatapathError::Limit(format!(
-                "a pool of {count} queues from {first} does not fit {queues} queues"
+                "a pool of {count} queues that begins at queue {first} does not fit on a device with {queues} queues"
             )));
         }
     }

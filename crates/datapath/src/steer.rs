@@ -392,9 +392,9 @@ impl ReceiveSteering {
 
     fn check(&self, target: SteerTarget) -> Result<(), DatapathError> {
         match target {
-            SteerTarget::Cpu(cpu) if !self.options.cpus.contains(&cpu) => {
-                Err(DatapathError::Limit(format!("cannot steer to CPU {cpu}: it has no ring")))
-            }
+            SteerTarget::Cpu(cpu) if !self.options.cpus.contains(&cpu) => Err(DatapathError::Limit(format!(
+                "cannot steer to CPU {cpu}: the session does not use this CPU"
+            ))),
             _ => Ok(()),
         }
     }
@@ -569,7 +569,7 @@ fn raw_class(class: &SteeredClass) -> Result<raw::ek_steer_class, DatapathError>
     let ipv4 = versions[0].or(versions[1]);
     if versions.into_iter().flatten().any(|version| Some(version) != ipv4) {
         return Err(DatapathError::Limit(
-            "a class has addresses of two IP versions; use one version".to_owned(),
+            "a class has IPv4 and IPv6 addresses; use one IP version for each class".to_owned(),
         ));
     }
     let mut entry = raw::ek_steer_class {

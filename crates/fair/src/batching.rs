@@ -85,8 +85,8 @@ impl BatchingMode {
         }
         if let Backend::SoftNic(_) = backend {
             return Err(FairError::conflict(
-                "--batching on works at the device's own queues, and --queue-weights htb puts one root qdisc in \
-                 front of all of them",
+                "--batching on needs the device's own queues, but --queue-weights htb puts one root qdisc in front \
+                 of them",
                 "use --batching off, or --queue-weights off",
             ));
         }

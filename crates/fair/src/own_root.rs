@@ -76,15 +76,15 @@ impl fmt::Display for StrayRoot {
         let Self { interface, kind, handle, directory, journal } = self;
         write!(
             formatter,
-            "{interface} still has the root qdisc {kind} {:x}: of a killed `evenkeel fair`, and ",
+            "a killed `evenkeel fair` left the root qdisc {kind} {:x}: on {interface}, and ",
             handle.major
         )?;
         match journal {
-            Some(path) => write!(formatter, "its journal {} does not restore it;", path_text(path))?,
+            Some(path) => write!(formatter, "its journal {} cannot restore the old qdisc;", path_text(path))?,
             None => write!(
                 formatter,
-                "{} has no journal that does; if the run had another EVENKEEL_STATE_DIR, set it and run `evenkeel \
-                 revert {interface}`; otherwise",
+                "{} has no journal of that run; if the run used another EVENKEEL_STATE_DIR, set it and run \
+                 `evenkeel revert {interface}`; otherwise",
                 path_text(directory)
             )?,
         }

@@ -386,7 +386,7 @@ fn plan(
     }
     // The kernel creates the root qdisc, which determines the plan, only when the device is set up.
     if !device.up {
-        let remedy = format!("set it up first: {}", Line::new("ip link set {} up", &[&device.name]));
+        let remedy = format!("bring it up first: {}", Line::new("ip link set {} up", &[&device.name]));
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
     }
     if request.weights.is_soft_nic() {
@@ -428,11 +428,11 @@ fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
     }
     Err(FairError::unable(
         format!(
-            "packets of {name} have no Ethernet header (its type is {}, see /sys/class/net/{name}/type), and the \
-             queue choice cannot read others",
+            "packets of {name} have no Ethernet header (/sys/class/net/{name}/type is {}), and the queue choice \
+             reads only Ethernet packets",
             hardware_type.trim()
         ),
-        "name the device that its packets leave through",
+        "name the Ethernet device that sends its packets",
     ))
 }
 

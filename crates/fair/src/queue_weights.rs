@@ -85,7 +85,7 @@ impl QueueWeights {
                 let takes_weights = takes_weights(device)?;
                 if !takes_weights {
                     remarks.push(format!(
-                        "{}: the device alone decides how it serves its queues",
+                        "{}: the device schedules its queues without weights",
                         no_weights(device)
                     ));
                 }
@@ -94,7 +94,7 @@ impl QueueWeights {
             Self::NetShaper if takes_weights(device)? => Ok(Backend::NetShaper),
             Self::NetShaper => Err(FairError::unable(
                 no_weights(device),
-                "use --queue-weights htb with a --rate, which puts a soft NIC in front of it, or off",
+                "use --queue-weights htb with a --rate (an HTB root in front of the device), or --queue-weights off",
             )),
             Self::MaxRate(rate) => {
                 let line = line(rate, device)?;
@@ -105,7 +105,8 @@ impl QueueWeights {
                             device.name,
                             device.driver_name()
                         ),
-                        "use --queue-weights htb with a --rate, which puts a soft NIC in front of it, or off",
+                        "use --queue-weights htb with a --rate (an HTB root in front of the device), or \
+                         --queue-weights off",
                     ));
                 }
                 remarks.push(format!(
@@ -137,10 +138,10 @@ fn line(rate: Option<BitRate>, device: &Device) -> Result<BitRate, FairError> {
     rate.or(speed).ok_or_else(|| {
         FairError::unable(
             format!(
-                "{} does not report its speed, from which the shares of queues are computed",
+                "{} does not report its speed, and the rates of the queues are shares of it",
                 device.name
             ),
-            "state it with --rate RATE",
+            "state the speed with --rate RATE",
         )
     })
 }
@@ -259,7 +260,7 @@ impl Backend {
             ),
         };
         let mut script = Script::default();
-        script.comment(&format!("while flows come and go, {remark}; when all have as much:"));
+        script.comment(&format!("{remark}, and changes with the flows; with equal flows on all queues:"));
         let mut kernel = LiveKernel::open(device.index, &device.name).map_err(ApplyError::from)?;
         for (knob, _) in self.knobs(device.queues) {
             let before = match device.restored_value(&knob) {

@@ -338,7 +338,7 @@ fn the_first_class_that_matches_wins_and_a_flows_own_target_before_it() {
     assert!(steering.take_seen().unwrap().iter().all(|seen| seen.tuple != flow));
     // A CPU without a ring is refused before a packet can be redirected to it.
     let error = steering.set_flow(&flow, SteerTarget::Cpu(63)).unwrap_err().to_string();
-    assert!(error.contains("cannot steer to CPU 63: it has no ring"), "{error}");
+    assert!(error.contains("cannot steer to CPU 63: the session does not use this CPU"), "{error}");
 }
 
 #[test]

@@ -160,8 +160,8 @@ pub fn end(exit: Exit) -> Exit {
     let failure = match output::finish() {
         Err(error) if is_unread(&error) => {
             let is_lost = signals::has_ended_wait() && has_worked;
-            let message =
-                "the result was not written to standard output: it was not read, and a signal ended the wait";
+            let message = "the result was not written: the reader of standard output did not read, and a signal \
+                           ended the wait";
             is_lost.then(|| Failure::new(Exit::Failed, message))
         }
         result => written(result).err().filter(|_| has_worked),

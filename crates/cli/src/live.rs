@@ -171,7 +171,7 @@ pub fn restored<'a>(reports: impl IntoIterator<Item = &'a Report>) -> &'static s
 /// Returns an error if some settings of a session were not restored.
 pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     let text = format!(
-        "not every setting of {device} could be restored; see above, and run `{}` when the cause is gone",
+        "some settings of {device} could not be restored; remove the causes above, then run `{}`",
         printed_command("evenkeel revert {}", &[&device])
     );
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
@@ -273,7 +273,10 @@ fn resolve_name(name: &mut String) -> Result<(), Failure> {
     }
     // `dev_valid_name`, net/core/dev.c.
     if name.contains(|character: char| character.is_ascii_whitespace()) {
-        let message = format!("there is no interface '{}': a name has no white space", excerpt(name));
+        let message = format!(
+            "there is no interface '{}': an interface name cannot contain white space",
+            excerpt(name)
+        );
         return Err(Failure::new(Exit::Usage, message));
     }
     Ok(())

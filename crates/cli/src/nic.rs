@@ -139,7 +139,7 @@ fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     let mut page = page();
     page.answer(&match &probed.model {
         Some(model) => format!("{interface}: {model}"),
-        None => format!("{interface}: no NIC model fits; only RPS can steer its packets"),
+        None => format!("{interface}: no NIC model fits this interface; only RPS can steer its packets"),
     });
     for reason in &probed.reasons {
         page.line(&format!("  {reason}"));

@@ -143,7 +143,11 @@ impl Writers {
         if self.output.waiting.output.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        let why = if signals::came() { "interrupted before it was read" } else { "its reader does not read" };
+        let why = if signals::came() {
+            "interrupted while the reader of standard output did not read"
+        } else {
+            "the reader of standard output does not read"
+        };
         Err(io::Error::new(io::ErrorKind::Interrupted, why))
     }
 }

@@ -343,7 +343,7 @@ pub fn left(index: u32, name: &str) -> Option<String> {
 /// Returns why the journals cannot be read; `None` if they can, or if there are none.
 pub fn unreadable() -> Option<String> {
     let error = StateDirectory::from_environment().journals().err()?;
-    Some(format!("cannot find out which settings dead runs left changed: {error}"))
+    Some(format!("cannot find out which settings killed runs left changed: {error}"))
 }
 
 /// Reports settings that a killed run's damaged or renamed journal left changed, before a command that uses a live
@@ -515,7 +515,7 @@ fn tell_damaged(damaged: &Damaged) -> Exit {
 fn tell_remarks(leftover: &Leftover) -> Exit {
     let then = &leftover.header.interface.name;
     if let Some(now) = leftover.name.as_ref().filter(|now| *now != then) {
-        say(&format!("the interface {then} is called {now} now"));
+        say(&format!("the interface {then} is now called {now}"));
     }
     for remark in leftover.report.remarks(leftover.name.as_deref().unwrap_or(then)) {
         say(&remark);
@@ -565,7 +565,10 @@ pub fn unfinished(header: &Header) -> String {
     }
     let own = std::fs::metadata("/proc/thread-self/ns/net").map(|namespace| namespace.ino());
     if own.is_ok_and(|own| own == interface.namespace) {
-        return format!("{ended}, and {name} is not here any more: {} restores them", revert_here(name));
+        return format!(
+            "{ended}, and {name} is no longer in this network namespace: {} restores them",
+            revert_here(name)
+        );
     }
     format!("{ended}: `{fix}` restores them in its network namespace, net:[{}]", interface.namespace)
 }

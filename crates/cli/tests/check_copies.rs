@@ -269,7 +269,7 @@ fn names_that_contradict_or_are_not_there_are_named() {
             sockets,
             &with(|list| list[0]["interface"] = "eht0".into()),
             "receive-window",
-            "[0].interface: this tree has no interface eht0",
+            "[0].interface: the recording has no interface eht0",
         ),
         (
             sockets,

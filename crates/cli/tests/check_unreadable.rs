@@ -429,7 +429,7 @@ fn a_tree_without_facts_is_refused() {
     let ended = run(&["check", "--from", from]);
     assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
     assert!(ended.stderr.contains("/proc/net/softnet_stat is missing"), "{ended:?}");
-    assert!(ended.stderr.contains("this tree has no evenkeel/qdiscs.json"), "{ended:?}");
+    assert!(ended.stderr.contains("the recording has no evenkeel/qdiscs.json"), "{ended:?}");
 }
 
 /// `--speed` overrides the reported speed, and `check` remarks on it. One below the carried traffic is refused.
@@ -769,5 +769,5 @@ fn big_tcp_without_the_recorded_links_is_not_judged() {
     std::fs::write(directory.path().join("evenkeel/links.json"), "[]").unwrap();
     assert_eq!(why().unwrap(), "evenkeel/links.json has no ens2f0");
     std::fs::remove_file(directory.path().join("evenkeel/links.json")).unwrap();
-    assert_eq!(why().unwrap(), "this tree has no evenkeel/links.json");
+    assert_eq!(why().unwrap(), "the recording has no evenkeel/links.json");
 }

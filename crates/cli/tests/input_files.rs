@@ -61,7 +61,10 @@ fn every_reader_takes_standard_input() {
 
     // Standard input can be read only once.
     let twice = fed(&[&solve[..], &["--policy", "-", "--flows", "-"]].concat(), "policy = \"balance\"\n");
-    assert!(twice.code == 2 && twice.stderr.contains("standard input: it was read already"), "{twice:?}");
+    assert!(
+        twice.code == 2 && twice.stderr.contains("standard input: an earlier argument already read it"),
+        "{twice:?}"
+    );
     let twice = fed(&["run", "-", "--qdiscs", "-"], SCENARIO);
     assert!(twice.code == 2 && twice.stderr.contains("cannot both be standard input"), "{twice:?}");
 }
@@ -206,7 +209,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     for (path, why) in [
         ("/dev/zero", "a device, not a file"),
         (place.path().to_str().unwrap(), "a directory, not a file"),
-        (sparse.to_str().unwrap(), "it is larger than "),
+        (sparse.to_str().unwrap(), "the file is larger than "),
     ] {
         let solve = ["search", "solve", "--nic", "i82599", "--queues", "2", "--policy", "balance", "--flows"];
         for arguments in [
@@ -243,7 +246,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     mkfifo(&models.join("own.toml"), Mode::S_IRWXU).unwrap();
     let list = ["nic", "list", "--nic-dir", models.to_str().unwrap()];
     let ended = run(&list);
-    assert!(ended.code == 2 && ended.stderr.contains("it is a pipe; only a regular file"), "{ended:?}");
+    assert!(ended.code == 2 && ended.stderr.contains("it is a pipe; name a regular file"), "{ended:?}");
     // The error contains no advice for the command line if the command line does not name the file.
     std::fs::remove_file(models.join("own.toml")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", models.join("own.toml")).unwrap();
@@ -255,7 +258,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     let compare = ["compare", record.to_str().unwrap(), record.to_str().unwrap()];
     for arguments in [&list[..], &bench, &compare] {
         let ended = run(arguments);
-        let why = "it is a device; only a regular file is read here";
+        let why = "it is a device; name a regular file";
         assert!(ended.code == 2 && ended.stderr.contains(why), "{arguments:?}: {ended:?}");
     }
 }

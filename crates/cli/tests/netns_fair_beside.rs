@@ -250,7 +250,10 @@ fn check_and_tune_propose_no_change_of_what_a_session_manages() {
     assert!(!json["findings"].as_array().unwrap().iter().any(is_of_limit), "{json}");
     let planned = end(managed.command(&["tune", NAME]));
     assert!(!planned.stdout.contains(&format!("\nsysctl -w net.ipv4.{LIMIT}")), "{planned:?}");
-    assert!(planned.stderr.contains("this plan leaves alone what it manages"), "{planned:?}");
+    assert!(
+        planned.stderr.contains("this plan does not change the settings that the session manages"),
+        "{planned:?}"
+    );
     assert_goes_on(session);
 }
 

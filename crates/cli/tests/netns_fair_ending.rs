@@ -286,7 +286,11 @@ fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
     assert_eq!(code_of(child), Some(4));
     let mut stderr = String::new();
     errors.read_to_string(&mut stderr).unwrap();
-    for part in ["interrupted before it was read", "the changes made before stay", "evenkeel revert evk0`"] {
+    for part in [
+        "interrupted while the reader of standard output did not read",
+        "the changes made before stay",
+        "evenkeel revert evk0`",
+    ] {
         assert!(stderr.contains(part), "{part}: {stderr}");
     }
     let child = revert();

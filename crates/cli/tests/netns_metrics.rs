@@ -113,7 +113,7 @@ fn a_unix_socket_is_served_and_removed() {
     assert!(!path.exists());
     std::fs::write(&path, "mine").unwrap();
     let refused = end(managed.command(&["metrics", NAME, "--listen", &endpoint]));
-    assert!(refused.code == 2 && refused.stderr.contains("is no socket"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("is not a socket"), "{refused:?}");
 }
 
 #[test]

@@ -397,7 +397,7 @@ fn a_removed_socket_is_made_again_and_a_service_without_one_is_named() {
     let mut service = place.start();
     let process = place.status()["process"].clone();
     std::fs::remove_file(place.socket()).unwrap();
-    service.wait_for_activity("another program removed the control socket; the service has made it again");
+    service.wait_for_activity("another program removed the control socket; the service created it again");
     place.wait_for(FIRST, "fair");
     let elsewhere = end(place.managed.command(&["status", "--socket", "/nonexistent/control.sock"]));
     let words = format!("process {process} is a service in this network namespace");

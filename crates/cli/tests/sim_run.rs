@@ -299,7 +299,9 @@ fn a_congestion_control_that_is_not_simulated_is_refused() {
     assert_eq!(output.status.code(), Some(3));
     let error = String::from_utf8(output.stderr).unwrap();
     let line = SCENARIO.lines().position(|line| line.starts_with("congestion-control")).unwrap() + 1;
-    let place = format!("bbr.toml:{line}:22: workload.congestion-control: bbr is not simulated");
+    let place = format!(
+        "bbr.toml:{line}:22: workload.congestion-control: this workload cannot use bbr in the simulator"
+    );
     assert!(error.contains(&place) && error.contains("cubic"), "{error}");
 }
 

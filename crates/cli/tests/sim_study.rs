@@ -164,7 +164,7 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
     let resumed = files.command(&arguments[..6]).args(["--format", "json"]).output().unwrap();
     let result = json(&resumed);
     assert!(
-        text(&resumed.stderr).contains("the last line that was written was damaged"),
+        text(&resumed.stderr).contains("the last line of the study was damaged"),
         "{}",
         text(&resumed.stderr)
     );
@@ -377,7 +377,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     refused(&["--rate", "5"], 2, &["--rate"]);
     fs::create_dir(files.path("full")).unwrap();
     fs::write(files.path("full/thesis.txt"), "mine").unwrap();
-    refused(&with(&["--out", "full"]), 2, &["full has other files than a study's"]);
+    refused(&with(&["--out", "full"]), 2, &["full contains files that do not belong to a study"]);
 
     assert!(files.run(&with(&["--out", "done", "--repeats", "1", "--qdisc", "pfifo"])).status.success());
     refused(

@@ -578,6 +578,6 @@ fn an_existing_file_is_no_place_for_a_recording() {
     let mut command = evenkeel(&["top", "--for", "200ms", "--record"]);
     command.arg(&path);
     let ended = end(command);
-    assert!(ended.code == 2 && ended.stderr.contains("it exists; name a new file"), "{ended:?}");
+    assert!(ended.code == 2 && ended.stderr.contains("the file exists; name a new file"), "{ended:?}");
     assert_eq!(std::fs::read_to_string(path).unwrap(), "text");
 }

@@ -136,8 +136,9 @@ fn read_rules(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Vec<Rule>> {
             earlier.as_ref().zip(rule.as_ref()).is_some_and(|(one, two)| one.matches == two.matches)
         };
         if let Some(earlier) = rules[..number].iter().position(is_same) {
-            let problem = format!("never decides, because interface[{earlier}] above it has the same match");
-            elements[number].complain(Duplicate, problem, "remove one of them");
+            let problem =
+                format!("this rule has no effect, because interface[{earlier}] above it has the same match");
+            elements[number].complain(Duplicate, problem, "remove one of the two rules");
         }
     }
     rules.into_iter().collect()

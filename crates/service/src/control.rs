@@ -75,7 +75,8 @@ pub enum ControlError {
     #[error("cannot {action} {}: {source}", path_text(.path))]
     System { action: &'static str, path: PathBuf, source: io::Error },
     /// Another service answers at this path.
-    #[error("another service (process {process}) has the socket {}", path_text(.path))]
+    #[error("another service (process {process}) uses the socket {}; stop it, or name another socket in the \
+             configuration", path_text(.path))]
     Taken { path: PathBuf, process: i32 },
     #[error("{} is not a socket; name another path, or remove it", path_text(.path))]
     NotASocket { path: PathBuf },
@@ -85,11 +86,17 @@ pub enum ControlError {
     NoGroup(String),
     #[error("no service answers at {}; start it (systemctl start evenkeel), or name its socket (--socket)", path_text(.path))]
     NoService { path: PathBuf },
-    #[error("{} is not a socket; name that of the service (--socket)", path_text(.path))]
+    #[error("{} is not a socket; name the service's socket with --socket", path_text(.path))]
     NoSocket { path: PathBuf },
-    #[error("{} is for root and the service's group only; run the command as one of them", path_text(.path))]
+    #[error(
+        "only root and members of the service's group may use {}; run the command as root (sudo)",
+        path_text(.path)
+    )]
     Denied { path: PathBuf },
-    #[error("the service sent no valid answer: {0}")]
+    #[error(
+        "the service sent an invalid answer: {0}; if it runs another version of evenkeel, restart it (systemctl \
+         restart evenkeel)"
+    )]
     Answer(String),
     #[error(
         "the service at {} sent no answer within {} s: its process is stopped, or hangs; see `systemctl status evenkeel`",

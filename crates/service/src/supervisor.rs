@@ -225,7 +225,7 @@ impl<'a> Supervisor<'a> {
         let had_failed = std::mem::replace(&mut self.fails_to_listen, restored.is_err());
         match restored {
             Ok(true) => {
-                let text = "another program removed the control socket; the service has made it again";
+                let text = "another program removed the control socket; the service created it again";
                 self.outside.log(Priority::Warning, text);
             }
             Err(error) if !had_failed => {
@@ -402,9 +402,10 @@ impl<'a> Supervisor<'a> {
                 } else {
                     worker.ask(now)
                 }
-                let reason = unit.worse.clone().or_else(|| {
-                    Some(format!("the worker (process {}) is to restore the settings", worker.id()))
-                });
+                let reason = unit
+                    .worse
+                    .clone()
+                    .or_else(|| Some(format!("the worker (process {}) restores the settings", worker.id())));
                 unit.enter(self.outside, now, Phase::Stopping, reason, None);
             }
             return;
@@ -507,7 +508,7 @@ impl<'a> Supervisor<'a> {
             Ok(configuration) => {
                 let old = &self.configuration;
                 if (&configuration.socket, &configuration.group) != (&old.socket, &old.group) {
-                    let text = "socket and group change with a restart of the service only";
+                    let text = "a new socket or group takes effect only after a restart of the service";
                     self.log(Priority::Warning, now, text);
                 }
                 self.configuration = configuration;

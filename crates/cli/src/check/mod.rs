@@ -169,7 +169,10 @@ pub fn require_same_interface(
 pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<Vec<String>, Failure> {
     let mut stated = BTreeSet::new();
     if let Some(twice) = speeds.iter().find(|speed| !stated.insert(&speed.interface)) {
-        let text = format!("--speed: '{}' is given twice; state one speed for it", excerpt(&twice.interface));
+        let text = format!(
+            "--speed: '{}' is given twice; state one speed for each interface",
+            excerpt(&twice.interface)
+        );
         return Err(Failure::new(Exit::Usage, text));
     }
     let mut remarks = Vec::new();
@@ -188,7 +191,7 @@ pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<Vec
         if let Some(carried) = carried.filter(|carried| *carried > *bits_per_second as f64) {
             let text = format!(
                 "--speed: {interface} carried {} on average since boot, more than the stated {stated}; state the \
-                 speed of its link",
+                 speed of the link",
                 gigabits(carried)
             );
             return Err(Failure::new(Exit::Usage, text));
@@ -236,13 +239,13 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
             error => failure(&error),
         })?;
         let privacy = if options.anonymise {
-            "addresses and names of processes are replaced; names of interfaces are not"
+            "addresses and process names are replaced; interface names are not"
         } else {
-            "it holds addresses and names of processes: --anonymise replaces them"
+            "the recording contains addresses and process names; --anonymise replaces them"
         };
         say(&format!("{files} files in {}; {privacy}", path_text(directory)));
         if signals.came() {
-            return Err(Failure::new(Exit::Interrupted, "interrupted; the recording is whole"));
+            return Err(Failure::new(Exit::Interrupted, "interrupted; the recording is complete"));
         }
         return Ok(facts);
     }

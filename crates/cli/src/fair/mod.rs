@@ -154,7 +154,7 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
         let name = &header.interface.name;
         remarks.extend(changes.iter().map(|change| format!("a run first restores: {}", change.shell(name))));
         remarks.push(format!(
-            "this plan uses the values from before the dead run; `{}` restores them, too",
+            "this plan uses the values from before the killed run; `{}` restores these values, too",
             printed_command("evenkeel revert {}", &[name])
         ));
     }
@@ -165,7 +165,7 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
-        "cannot make a plan before the changes of a dead run are restored: run `{revert}` first ({error})"
+        "cannot make a plan before the changes of a killed run are restored: run `{revert}` first ({error})"
     );
     Failure::new(Exit::Unable, message)
 }

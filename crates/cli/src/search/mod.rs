@@ -78,7 +78,10 @@ fn configure(model: NicModel, sizes: &[TableSize], queues: u16) -> Result<Config
     let mut model = model;
     for (number, TableSize { table, capacity }) in sizes.iter().enumerate() {
         if sizes[..number].iter().any(|other| other.table == *table) {
-            return Err(usage(&format!("--table-size gives two sizes of {}", excerpt(table))));
+            return Err(usage(&format!(
+                "--table-size gives two sizes for the table {}; give one",
+                excerpt(table)
+            )));
         }
         let names: Vec<String> = model.tables().iter().map(|table| table.name.clone()).collect();
         let name = model.name().to_owned();

@@ -31,7 +31,7 @@ fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Resu
             None => failure(&error),
         };
         let is_undecided = command != Command::Status && matches!(error, ControlError::Silent { .. });
-        if is_undecided { failed.and("it may still do what was asked") } else { failed }
+        if is_undecided { failed.and("the service may still carry out the request") } else { failed }
     })?;
     match answer.get("error").and_then(Value::as_str) {
         Some(error) if command != Command::Status => Err(Failure::new(Exit::Usage, error)),
@@ -82,7 +82,7 @@ fn settle(
         if let Some(other) = named.clone().find(|interface| interface.paused != paused) {
             let other = &other.name;
             let (own, next) = if paused { ("pause", "resumed") } else { ("resume", "paused") };
-            let message = format!("another command {next} {other} after this {own}; see `evenkeel status`");
+            let message = format!("another command {next} {other} after this `{own}`; see `evenkeel status`");
             return Err(Failure::new(Exit::Failed, message));
         }
         if !named.any(|interface| transient.contains(&interface.state)) {

@@ -129,7 +129,7 @@ fn run(file: &Path) -> Result<Exit, Failure> {
     let unsettled = supervisor.run(control).map_err(failed)?;
     if !unsettled.is_empty() {
         let message = format!(
-            "not every setting of {} could be restored; see above, and run `{}` when the cause is gone",
+            "some settings of {} could not be restored; remove the causes above, then run `{}`",
             unsettled.join(", "),
             printed_command("evenkeel revert", &[])
         );
@@ -148,8 +148,8 @@ fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
     match SocketName::holder(NAME).map_err(failed)? {
         Some(holder) if holder.is_trusted() => {
             let message = format!(
-                "another service (process {}) runs in this network namespace; stop it first, or ask it with `evenkeel \
-                 status`",
+                "another service (process {}) runs in this network namespace; stop that service first, or query it \
+                 with `evenkeel status`",
                 holder.process
             );
             Err(Failure::new(Exit::Unable, message))
@@ -158,7 +158,7 @@ fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
         _ => {
             service.log(
                 Priority::Warning,
-                &format!("another user has reserved the name @{NAME}; it is ignored"),
+                &format!("another user has reserved the socket name @{NAME}; evenkeel ignores this socket"),
             );
             Ok(None)
         }

@@ -69,7 +69,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     }
     let Some(name) = &options.interface else {
         let message =
-            "name an interface; only a plan (--plan) with --model and --flows or --generate needs none";
+            "name an interface; it may be omitted only with --plan, --model, and --flows or --generate";
         return Err(Failure::new(Exit::Usage, message));
     };
     if !options.plan {
@@ -77,7 +77,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     }
     let interface = Interface::find(name).map_err(failure)?;
     if options.plan {
-        tell_managed(name, "this plan is made from its settings");
+        tell_managed(name, "this plan starts from the settings of that session");
         return plan(options, &interface, &policy.file);
     }
     // Catch signals before attaching anything, so that no signal leaves a change behind.

@@ -64,7 +64,7 @@ fn run<W: World>(
     let mut journal = open(&settings, options)?;
     let directory = journal.directory().to_owned();
     if journal.dropped() {
-        progress.remark("the last line that was written was damaged: its point is measured again");
+        progress.remark("the last line of the study was damaged: its point is measured again");
     }
     let request = Request {
         scenarios: &wanted.scenarios,
@@ -121,7 +121,9 @@ fn run<W: World>(
             printed.map_err(|failure| failure.and(&format!("the study is in {}", path_text(&directory))))?;
             Ok(directory)
         }
-        (Err(error), Ok(())) => Err(late_failure(&error).and("the result was printed, but not kept")),
+        (Err(error), Ok(())) => {
+            Err(late_failure(&error).and("the result was printed, but its files were not written"))
+        }
         (Err(error), Err(unprinted)) => Err(late_failure(&error).and(unprinted.message())),
     }
 }

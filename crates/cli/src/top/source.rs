@@ -45,7 +45,7 @@ impl Source {
         let recorder = recorder.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => Failure::new(
                 Exit::Usage,
-                format!("cannot record to {}: it exists; name a new file", named(options)),
+                format!("cannot record to {}: the file exists; name a new file", named(options)),
             ),
             _ => unwritable(&named(options), &error, Exit::Usage),
         })?;
@@ -141,7 +141,7 @@ impl Live {
         if let Some(recorder) = &mut self.recorder {
             let written = recorder.write(&sample);
             written.map_err(|error| {
-                unwritable(recorder.name(), &error, Exit::Failed).and("the samples before are in the file")
+                unwritable(recorder.name(), &error, Exit::Failed).and("the file has the earlier samples")
             })?;
         }
         self.history.push(&sample);

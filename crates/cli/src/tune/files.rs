@@ -45,15 +45,16 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     }
     match Etc::named() {
         Some(etc) if etc.to_str().is_none() => {
-            let message = format!("EVENKEEL_ETC_DIR: {} is not UTF-8", path_text(&etc));
+            let message =
+                format!("EVENKEEL_ETC_DIR: {} is not UTF-8; name another directory", path_text(&etc));
             return Err(Failure::new(Exit::Usage, message));
         }
         None if Etc::namespace().is_some() => {}
         _ => return Ok(()),
     }
-    let message = "--persist: the host reads these files at boot in its initial network namespace, and this is another one; \
-                   run `evenkeel tune` again from the program that creates this namespace, or have the files written elsewhere, with \
-                   EVENKEEL_ETC_DIR=DIRECTORY";
+    let message = "--persist: the host applies these files at boot in the initial network namespace, and this is a \
+                   different one; run `evenkeel tune` again from the program that creates this namespace, or \
+                   name another directory with EVENKEEL_ETC_DIR";
     Err(Failure::new(Exit::Unable, message))
 }
 

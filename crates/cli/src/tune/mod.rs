@@ -89,7 +89,10 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let without_finding = without_finding(options, &only, &prepared)?;
     crate::check::require_judged(&prepared.judgement, options.from.is_some())?;
     for rule in without_finding {
-        say(&format!("{rule}: no finding for {} now: applied already, or not needed", options.interface));
+        say(&format!(
+            "{rule} has no finding for {} now: the change is already applied, or not needed",
+            options.interface
+        ));
     }
     prepared.remarks.iter().for_each(|remark| say(remark));
     keep.remarks(&prepared.facts).iter().for_each(|remark| say(remark));
@@ -98,8 +101,8 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     }
     if options.from.is_none() {
         let plan = match prepared.is_beside_session {
-            true => "this plan leaves alone what it manages",
-            false => "this plan is made from its settings",
+            true => "this plan does not change the settings that the session manages",
+            false => "this plan starts from the settings of that session",
         };
         tell_managed(&options.interface, plan);
     }
